@@ -1,0 +1,1 @@
+"""The command ``mr-qwen3tts``, one file a subcommand."""

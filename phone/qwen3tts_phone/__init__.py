@@ -1,0 +1,1 @@
+"""Real phone calls: SIP signalling, the RTP media process, the call that joins both to speech."""

@@ -1,0 +1,1 @@
+"""A SIP user agent: transactions and dialogs as tables, transports and an endpoint around."""

@@ -1,0 +1,1 @@
+"""Text to speech: the engine interface, the segmenter and the engines."""

@@ -1,0 +1,1 @@
+"""The synthesis server: sessions over a WebSocket in front of an engine."""

@@ -1,0 +1,115 @@
+"""What can go wrong between text and sound: few types, that tell who is at fault.
+
+SpeechError                     the base; never raised itself
+├── BadRequest                  the request cannot be served as it is written
+│   ├── BadText                 the text: empty, too long, not text at all
+│   └── UnknownVoice            no such voice or language
+├── LimitExceeded               a stated bound was reached
+├── ServerBusy                  no room now; the same request may succeed later
+├── EngineFailed                the engine broke while it spoke
+├── EngineUnavailable           the engine cannot start: a library, model or device is missing
+├── ConnectionLost              the other end is gone
+└── ProtocolError               the other end broke the protocol
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class SpeechError(Exception):
+    """Base of all errors that a caller of the line may see."""
+
+    code: ClassVar[str] = "internal_error"
+    """Name of the error on the wire; stable."""
+    retryable: ClassVar[bool] = False
+    """Whether the same request may succeed later."""
+
+    def __init__(self, message: str, *, remedy: str = "", context_id: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        self.context_id = context_id
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.remedy}".rstrip()
+
+
+class BadRequest(SpeechError):
+    """The request cannot be served as it is written."""
+
+    code = "bad_request"
+
+
+class BadText(BadRequest):
+    """The text is empty, too long, or holds something that is not text."""
+
+    code = "bad_text"
+
+
+class UnknownVoice(BadRequest):
+    """No voice of that name or language."""
+
+    code = "unknown_voice"
+
+
+class LimitExceeded(SpeechError):
+    """A stated bound was reached."""
+
+    code = "limit_exceeded"
+
+
+class ServerBusy(SpeechError):
+    """No room now; the same request may succeed later."""
+
+    code = "server_busy"
+    retryable = True
+
+
+class EngineFailed(SpeechError):
+    """The engine broke while it spoke."""
+
+    code = "engine_failed"
+    retryable = True
+
+
+class EngineUnavailable(SpeechError):
+    """The engine cannot start: a library, a model or a device is missing."""
+
+    code = "engine_unavailable"
+
+
+class ConnectionLost(SpeechError):
+    """The other end is gone, or was never there."""
+
+    code = "connection_lost"
+    retryable = True
+
+
+class ProtocolError(SpeechError):
+    """The other end broke the protocol."""
+
+    code = "protocol_error"
+
+
+_BY_CODE: dict[str, type[SpeechError]] = {
+    kind.code: kind
+    for kind in (
+        BadRequest,
+        BadText,
+        UnknownVoice,
+        LimitExceeded,
+        ServerBusy,
+        EngineFailed,
+        EngineUnavailable,
+        ConnectionLost,
+        ProtocolError,
+    )
+}
+
+
+def error_from_wire(
+    code: str, message: str, *, remedy: str = "", context_id: str | None = None
+) -> SpeechError:
+    """The typed error for a code received; an unknown code gives the base class."""
+    return _BY_CODE.get(code, SpeechError)(message, remedy=remedy, context_id=context_id)
