@@ -1,0 +1,64 @@
+# make demo and make test are all that a newcomer needs; each does its own set-up into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+SOURCES := server pacer codecs phone cli tests benchmarks
+
+.DEFAULT_GOAL := help
+.PHONY: help demo install test check format lint types coverage wheel bench peers clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.ready-demo  ## from nothing to a finished phone call, with its recording and latencies
+	$(BIN)/python -m qwen3tts_cli.demo
+
+install: $(VENV)/.ready-dev peers  ## everything that tests and benchmarks need, in .venv
+
+test: $(VENV)/.ready-dev peers  ## all tests, those with real SIP peers too
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: format lint types test  ## format, lint, types, tests
+
+format: $(VENV)/.ready-dev  ## format all Python files
+	$(BIN)/ruff format .
+
+lint: $(VENV)/.ready-dev  ## ruff, without changing anything
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.ready-dev  ## mypy, strict, tests included
+	$(BIN)/mypy
+
+coverage: $(VENV)/.ready-dev peers  ## tests with branch coverage by package
+	$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
+	$(BIN)/coverage report
+
+wheel: $(VENV)/.ready-dev  ## build the wheel and import it in a fresh environment
+	$(BIN)/python tests/wheel_check.py
+
+bench: $(VENV)/.ready-dev  ## every benchmark, quick
+	@for script in $(wildcard benchmarks/*.py); do \
+	  case $$script in */common.py|*/traces.py) ;; \
+	  *) echo "== $$script"; $(BIN)/python $$script --quick || exit 1 ;; esac; done
+
+peers:  ## the real SIP peers (baresip, SIPp) from Debian, where they may be installed
+	@sh tests/peers/install.sh
+
+clean:  ## remove the environment and all that was built
+	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/.ready-venv:
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or later is needed: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV) || { echo "no environment could be made; on Debian: apt-get install python3-venv"; exit 1; }
+	$(PIP) install --upgrade 'pip>=25.1'
+	@touch $@
+
+$(VENV)/.ready-demo: $(VENV)/.ready-venv pyproject.toml
+	$(PIP) install --constraint constraints.txt --editable '.[all]'
+	@touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready-venv pyproject.toml constraints.txt | peers
+	$(PIP) install --constraint constraints.txt --editable '.[all]' --group dev --group bench
+	@touch $@ $(VENV)/.ready-demo

@@ -1,0 +1,75 @@
+"""Listening with numbers: is what the other side recorded the sentence that the engine spoke?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pesq import pesq
+from scipy.signal import correlate, resample_poly
+
+Samples = NDArray[np.int16]
+FRAME = 160
+"""20 ms at 8 kHz."""
+
+
+def reference_8k(pcm_24k: Samples) -> Samples:
+    """24 to 8 kHz, offline, by a long linear-phase filter that is none of ours."""
+    down = resample_poly(pcm_24k.astype(np.float64), 1, 3, window=("kaiser", 8.0))
+    return np.clip(np.rint(down), -32768, 32767).astype(np.int16)
+
+
+def lag_of(reference: Samples, recorded: Samples) -> int:
+    """Where in ``recorded`` the reference begins, in samples."""
+    product = correlate(recorded.astype(np.float64), reference.astype(np.float64), mode="valid")
+    return int(np.argmax(product))
+
+
+def aligned(reference: Samples, recorded: Samples) -> Samples:
+    """The part of ``recorded`` that is the reference, shape of the reference."""
+    padded = np.concatenate([recorded, np.zeros(len(reference), np.int16)])
+    start = lag_of(reference, padded)
+    return padded[start : start + len(reference)]
+
+
+def quality(reference: Samples, heard: Samples) -> float:
+    """PESQ, narrow band (ITU-T P.862), of two aligned recordings at 8 kHz."""
+    return float(pesq(8000, reference, heard, "nb"))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A recording beside what should be in it."""
+
+    frames: int
+    """20 ms frames with speech in the reference."""
+    missing: int
+    """Of these, those that the recording does not hold at their place."""
+    worst_snr_db: float
+    """The worst of these frames' signal-to-noise ratio."""
+    joint_step: float
+    """95th percentile of the steps at the frames' joints over that elsewhere; 1 = no clicks."""
+
+
+def compare(reference: Samples, heard: Samples, phase: int = 0) -> Comparison:
+    """Frame by frame, with ``phase`` the offset of the frames' joints in the recording."""
+    wanted, got = reference.astype(np.float64), heard.astype(np.float64)
+    count = len(wanted) // FRAME
+    want = wanted[: count * FRAME].reshape(count, FRAME)
+    error = want - got[: count * FRAME].reshape(count, FRAME)
+    power = (want**2).mean(axis=1)
+    loud = power > 100.0**2
+    snr = 10 * np.log10(power[loud] / np.maximum((error[loud] ** 2).mean(axis=1), 1e-9))
+    step = np.abs(np.diff(got))
+    at_joint = np.zeros(len(step), dtype=bool)
+    at_joint[(np.arange(phase, len(step) + 1, FRAME) - 1).clip(0)] = True
+    loud_step = np.repeat(loud, FRAME)[: len(step)]
+    joints = step[: len(loud_step)][at_joint[: len(loud_step)] & loud_step]
+    others = step[: len(loud_step)][~at_joint[: len(loud_step)] & loud_step]
+    return Comparison(
+        frames=int(loud.sum()),
+        missing=int((snr < 10.0).sum()),
+        worst_snr_db=float(snr.min()),
+        joint_step=float(np.percentile(joints, 95) / np.percentile(others, 95)),
+    )

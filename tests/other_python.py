@@ -1,0 +1,51 @@
+"""Run the tests that need no extras on another Python: ``python3.13 tests/other_python.py``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        venv.create(Path(name) / "env", with_pip=True)
+        python = str(Path(name) / "env" / "bin" / "python")
+        install = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
+        constraints = ["--constraint", str(ROOT / "constraints.txt")]
+        subprocess.run([*install, "--upgrade", "pip>=25.1"], check=True)
+        subprocess.run(
+            [
+                *install,
+                *constraints,
+                "--editable",
+                f"{ROOT}[all]",
+                "--group",
+                f"{ROOT}/pyproject.toml:dev",
+            ],
+            check=True,
+        )
+        version = ".".join(map(str, sys.version_info[:3]))
+        print(f"Python {version}", flush=True)
+        subprocess.run(
+            [
+                python,
+                "-m",
+                "pytest",
+                "-q",
+                "-m",
+                "not network and not gpu",
+                "-p",
+                "no:cacheprovider",
+            ],
+            cwd=ROOT,
+            check=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

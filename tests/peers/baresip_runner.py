@@ -1,0 +1,193 @@
+"""A real baresip as the other side of a call, driven over its control socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import socket
+import wave
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MODULES = Path("/usr/lib/baresip/modules")
+CONFIG = """\
+poll_method epoll
+sip_listen 127.0.0.1:{sip_port}
+audio_player aubridge,nil
+audio_source {source}
+audio_alert aubridge,nil
+ausrc_srate 8000
+auplay_srate 8000
+call_max_calls 4
+call_local_timeout 30
+rtp_ports {rtp_port}-{rtp_last}
+jitter_buffer_delay 1-5
+module_path {modules}
+module g711.so
+module aubridge.so
+module aufile.so
+module stdio.so
+module sndfile.so
+module_tmp uuid.so
+module_tmp account.so
+module_app menu.so
+module_app ctrl_tcp.so
+ctrl_tcp_listen 127.0.0.1:{control_port}
+snd_path {folder}
+"""
+
+
+def free_port(kind: socket.SocketKind = socket.SOCK_DGRAM) -> int:
+    """A port of 127.0.0.1 that was free a moment ago."""
+    with socket.socket(socket.AF_INET, kind) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def tone(hz: float, seconds: float) -> NDArray[np.int16]:
+    """A sine at 8 kHz, a quarter of full scale."""
+    wave_form = 8000 * np.sin(2 * np.pi * hz * np.arange(int(8000 * seconds)) / 8000)
+    return wave_form.astype(np.int16)
+
+
+class Baresip:
+    """One running baresip: commands out, events in, the files that it recorded."""
+
+    def __init__(self, folder: Path, sip_port: int, process: asyncio.subprocess.Process) -> None:
+        self.folder = folder
+        self.uri = f"sip:bob@127.0.0.1:{sip_port}"
+        self.process = process
+        self.events: list[dict[str, Any]] = []
+        self._changed = asyncio.Condition()
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter
+
+    async def connect(self, port: int) -> None:
+        assert self.process.stdout is not None
+        async with asyncio.timeout(10):
+            while b"baresip is ready" not in await self.process.stdout.readline():
+                assert self.process.returncode is None, "baresip ended while it started"
+        self._drain = asyncio.create_task(self._discard(self.process.stdout))
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", port)
+        self._listen = asyncio.create_task(self._events())
+
+    @staticmethod
+    async def _discard(stream: asyncio.StreamReader) -> None:
+        while await stream.read(4096):
+            pass
+
+    async def _events(self) -> None:
+        """Netstrings: decimal length, colon, payload, comma."""
+        try:
+            while True:
+                size = int((await self._reader.readuntil(b":"))[:-1])
+                message = json.loads(await self._reader.readexactly(size))
+                await self._reader.readexactly(1)
+                async with self._changed:
+                    self.events.append(message)
+                    self._changed.notify_all()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+
+    async def command(self, command: str, params: str = "") -> None:
+        payload = json.dumps({"command": command, "params": params, "token": "t"}).encode()
+        self._writer.write(b"%d:%s," % (len(payload), payload))
+        await self._writer.drain()
+
+    async def event(self, kind: str, *, seen: int = 0, within_s: float = 10.0) -> dict[str, Any]:
+        """The first event of this type after the ``seen`` first ones of it."""
+
+        def found() -> list[dict[str, Any]]:
+            return [event for event in self.events if event.get("type") == kind][seen:]
+
+        async with asyncio.timeout(within_s), self._changed:
+            await self._changed.wait_for(found)
+        return found()[0]
+
+    async def dial(self, uri: str) -> None:
+        await self.command("dial", uri)
+
+    async def hangup(self) -> None:
+        await self.command("hangup")
+
+    async def press(self, digits: str) -> None:
+        """Type keys, as on the phone; baresip sends them by RFC 4733."""
+        assert self.process.stdin is not None
+        for digit in digits:
+            self.process.stdin.write(digit.encode())
+            await self.process.stdin.drain()
+            await asyncio.sleep(0.25)  # how fast a person types: baresip needs the pause
+
+    def recording(self, side: str) -> NDArray[np.int16]:
+        """What it sent (``enc``) or what it heard (``dec``), 8 kHz samples, shape [n]."""
+        (path,) = self.folder.glob(f"dump-*-{side}.wav")
+        with wave.open(str(path), "rb") as file:
+            assert file.getframerate() == 8000
+            return np.frombuffer(file.readframes(file.getnframes()), dtype="<i2").copy()
+
+    async def stop(self) -> None:
+        if hasattr(self, "_writer"):
+            self._writer.close()
+        if self.process.returncode is None:
+            self.process.terminate()
+            try:
+                async with asyncio.timeout(5):
+                    await self.process.wait()
+            except TimeoutError:
+                self.process.kill()
+                await self.process.wait()
+        for task in ("_listen", "_drain"):
+            if hasattr(self, task):
+                await getattr(self, task)
+
+
+@asynccontextmanager
+async def baresip(
+    folder: Path, *, speech: NDArray[np.int16] | None = None, answer: str = "auto"
+) -> AsyncIterator[Baresip]:
+    """Run baresip in ``folder`` until the block ends; it says ``speech`` (8 kHz), or a tone."""
+    program = shutil.which("baresip")
+    assert program is not None
+    folder.mkdir(parents=True, exist_ok=True)
+    if speech is None:
+        speech = tone(440.0, 20.0)
+    with wave.open(str(folder / "speech.wav"), "wb") as file:
+        file.setparams((1, 2, 8000, 0, "NONE", ""))
+        file.writeframes(speech.astype("<i2").tobytes())
+    sip_port, control_port = free_port(), free_port(socket.SOCK_STREAM)
+    rtp_port = free_port() // 2 * 2
+    rtp_port = min(rtp_port, 65000)
+    (folder / "config").write_text(
+        CONFIG.format(
+            sip_port=sip_port,
+            source=f"aufile,{folder}/speech.wav",
+            rtp_port=rtp_port,
+            rtp_last=rtp_port + 40,
+            modules=MODULES,
+            control_port=control_port,
+            folder=folder,
+        )
+    )
+    (folder / "accounts").write_text(f"<sip:bob@127.0.0.1>;regint=0;answermode={answer}\n")
+    (folder / "contacts").write_text("")
+    process = await asyncio.create_subprocess_exec(
+        program,
+        "-f",
+        str(folder),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    peer = Baresip(folder, sip_port, process)
+    try:
+        await peer.connect(control_port)
+        yield peer
+    finally:
+        await peer.stop()

@@ -1,0 +1,65 @@
+"""Build the wheel, look at what it holds, import it in a fresh environment without the extras.
+
+Run as a script (``make wheel``): it makes its environments in a temporary folder and leaves the
+wheel in ``dist/``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = {
+    "qwen3tts_codecs",
+    "qwen3tts_pacer",
+    "qwen3tts_wire",
+    "qwen3tts_engine",
+    "qwen3tts_server",
+    "qwen3tts_speech",
+    "qwen3tts_phone",
+    "qwen3tts_cli",
+}
+LIGHT = (
+    "import qwen3tts_codecs.frames, qwen3tts_pacer.pacer, qwen3tts_wire.client, "
+    "qwen3tts_speech.line, qwen3tts_cli.main, sys; "
+    "heavy = {'torch', 'fastapi', 'uvicorn', 'sipmessage'} & set(sys.modules); "
+    "assert not heavy, heavy"
+)
+FULL = (
+    "import qwen3tts_server.app, qwen3tts_engine.embedded.engine, qwen3tts_phone.phone, sys; "
+    "assert 'torch' not in sys.modules"
+)
+
+
+def run(*command: str | Path, cwd: Path) -> None:
+    subprocess.run([str(part) for part in command], cwd=cwd, check=True)
+
+
+def main() -> None:
+    dist = ROOT / "dist"
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", dist, ROOT, cwd=ROOT)
+    wheel = max(dist.glob("*.whl"), key=lambda path: path.stat().st_mtime)
+    top = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    held = {name for name in top if not name.endswith(".dist-info")}
+    assert held == PACKAGES, f"{wheel.name} holds {sorted(held)}"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        venv.create(folder / "env", with_pip=True)
+        python = folder / "env" / "bin" / "python"
+        pip = (python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install")
+        constraints = ("--constraint", ROOT / "constraints.txt")
+        run(*pip, *constraints, wheel, cwd=folder)
+        run(python, "-c", LIGHT, cwd=folder)
+        run(folder / "env" / "bin" / "mr-qwen3tts", "--version", cwd=folder)
+        run(*pip, *constraints, f"{wheel}[all]", cwd=folder)
+        run(python, "-c", FULL, cwd=folder)
+    print(f"{wheel.name}: built, holds {len(held)} packages, imported light and with all extras")
+
+
+if __name__ == "__main__":
+    main()
