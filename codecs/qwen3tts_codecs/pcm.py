@@ -1,0 +1,94 @@
+"""Linear 16-bit samples: bytes in, arrays out, with every sample kept whole."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_codecs.errors import BadSamples, UnsupportedRate
+
+Pcm: TypeAlias = NDArray[np.int16]
+"""Signed 16-bit linear samples in the machine's byte order, one channel, shape [n]."""
+
+PcmBytes: TypeAlias = bytes | bytearray | memoryview
+
+MIN_HZ: Final = 4000
+MAX_HZ: Final = 192_000
+
+_WIRE = np.dtype("<i2")
+_NATIVE = np.dtype(np.int16)
+
+
+def check_samples(pcm: Pcm, where: str) -> None:
+    """Raise BadSamples, naming ``where``, unless ``pcm`` is an int16 array of shape [n]."""
+    if not isinstance(pcm, np.ndarray):
+        raise BadSamples(f"{where}: samples come as a numpy array of int16, not {_kind(pcm)}")
+    if pcm.dtype != _NATIVE:
+        raise BadSamples(f"{where}: samples are int16, not {pcm.dtype}; scale and convert them")
+    if pcm.ndim != 1:
+        raise BadSamples(f"{where}: one channel, shape [n], not shape {list(pcm.shape)}")
+
+
+def check_rate(name: str, rate: int) -> None:
+    """Raise UnsupportedRate, naming the argument, unless ``rate`` is a rate of 4 to 192 kHz."""
+    if isinstance(rate, bool) or not isinstance(rate, int):
+        raise UnsupportedRate(f"{name} is a whole number of Hz, not {rate!r}")
+    if not MIN_HZ <= rate <= MAX_HZ:
+        raise UnsupportedRate(f"{name}={rate} is outside {MIN_HZ} to {MAX_HZ} Hz")
+
+
+def from_bytes(data: PcmBytes) -> Pcm:
+    """Return the samples of ``data`` (s16le, whole samples), shape [n]; the array is read-only."""
+    if len(data) % 2:
+        raise BadSamples(f"{len(data)} bytes are not whole 16-bit samples")
+    samples: Pcm = np.frombuffer(data, _WIRE).astype(_NATIVE, copy=False)
+    return samples
+
+
+def to_bytes(pcm: Pcm) -> bytes:
+    """Return ``pcm``, shape [n], as s16le bytes, 2n of them."""
+    check_samples(pcm, "to_bytes")
+    return pcm.astype(_WIRE, copy=False).tobytes()
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+class Int16Reader:
+    """Turns a stream of s16le bytes, cut anywhere, into samples.
+
+    A sample whose second byte has not arrived waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._odd = b""
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait for the rest of their sample: 0 or 1."""
+        return len(self._odd)
+
+    def push(self, data: PcmBytes) -> Pcm:
+        """Return the samples that are whole now, shape [n]. Raises BadSamples if not bytes."""
+        if isinstance(data, memoryview):
+            data = data.tobytes()
+        elif isinstance(data, bytearray):
+            data = bytes(data)  # the caller may go on writing to it
+        elif not isinstance(data, bytes):
+            raise BadSamples(f"Int16Reader: s16le samples come as bytes, not {_kind(data)}")
+        if self._odd:
+            data = self._odd + data
+            self._odd = b""
+        if len(data) % 2:
+            self._odd = data[-1:]
+            data = data[:-1]
+        return from_bytes(data)
+
+    def flush(self) -> int:
+        """End the stream: forget half a sample, and return how many bytes that was (0 or 1)."""
+        left = len(self._odd)
+        self._odd = b""
+        return left
