@@ -1,0 +1,276 @@
+"""What ``doctor`` looks at: each check says what it found, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from qwen3tts_cli.exits import MissingProgram
+from qwen3tts_cli.player import find_player
+
+EXTRAS = {
+    "server": ("fastapi", "uvicorn"),
+    "embedded": ("espeakng_loader",),
+    "phone": ("sipmessage", "httpx"),
+}
+"""The packages that an extra brings, by the names they are imported by."""
+BASE = ("numpy", "websockets", "typer", "rich")
+PYTHON = (3, 11)
+PROGRAM_S = 20.0
+"""How long a program that is asked may take."""
+
+
+class Level(StrEnum):
+    """How bad it is."""
+
+    OK = "ok"
+    WARN = "warn"
+    """Something will not work, or worse than it could."""
+    FAIL = "fail"
+    """Nothing will work, or what was asked about does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the report."""
+
+    name: str
+    level: Level
+    found: str
+    remedy: str = ""
+
+
+def python(running: tuple[int, ...] = sys.version_info[:3]) -> Check:
+    """The interpreter's version."""
+    shown = ".".join(map(str, running))
+    if running >= PYTHON:
+        return Check("Python", Level.OK, shown)
+    return Check("Python", Level.FAIL, shown, "Use Python 3.11 or later.")
+
+
+def _is_there(package: str) -> bool:
+    return find_spec(package) is not None
+
+
+def packages(is_there: Callable[[str], bool] = _is_there) -> Iterator[Check]:
+    """The base packages and each extra."""
+    missing = [name for name in BASE if not is_there(name)]
+    if missing:
+        remedy = "Install again: pip install --force-reinstall mr_qwen3tts"
+        yield Check("base packages", Level.FAIL, f"missing: {', '.join(missing)}", remedy)
+    else:
+        yield Check("base packages", Level.OK, ", ".join(BASE))
+    for extra, names in EXTRAS.items():
+        missing = [name for name in names if not is_there(name)]
+        if missing:
+            remedy = f"Install it with: pip install 'mr_qwen3tts[{extra}]'"
+            yield Check(f"extra {extra}", Level.WARN, f"missing: {', '.join(missing)}", remedy)
+        else:
+            yield Check(f"extra {extra}", Level.OK, ", ".join(names))
+
+
+def engine_library() -> Check:
+    """Whether eSpeak NG's library and data are there and fit this machine."""
+    name = "embedded voice"
+    again = "Install it again: pip install --force-reinstall espeakng-loader"
+    try:
+        import espeakng_loader
+    except ImportError:
+        remedy = "Install it with: pip install 'mr_qwen3tts[embedded]'"
+        return Check(name, Level.WARN, "espeakng-loader is not installed", remedy)
+    library = Path(espeakng_loader.get_library_path())
+    data = Path(espeakng_loader.get_data_path())
+    if not library.is_file() or not data.is_dir():
+        absent = data if library.is_file() else library
+        return Check(name, Level.FAIL, f"{absent} is missing", again)
+    # In a process of its own: what a broken library does ends that process, not this one.
+    reason = _python_fails(f"import ctypes; ctypes.CDLL({str(library)!r})")
+    if reason:
+        return Check(name, Level.FAIL, f"{library} cannot be loaded: {reason}", again)
+    return Check(name, Level.OK, "eSpeak NG loads")
+
+
+def player() -> Check:
+    """Whether ``say --play`` has a program to play with."""
+    try:
+        name, path = find_player()
+    except MissingProgram as error:
+        return Check("audio player", Level.WARN, error.message, error.remedy)
+    return Check("audio player", Level.OK, f"{name} ({path})")
+
+
+def sip_port(host: str, port: int) -> Check:
+    """Whether SIP can be spoken there, over UDP and TCP."""
+    name = f"SIP port {host}:{port}"
+    for kind, shown in ((socket.SOCK_DGRAM, "UDP"), (socket.SOCK_STREAM, "TCP")):
+        try:
+            _bound(host, port, kind).close()
+        except OSError as error:
+            return Check(
+                name,
+                Level.WARN,
+                f"{shown}: {error.strerror or error}",
+                "End the other program, or choose with --port (0 is any) and --host.",
+            )
+    return Check(name, Level.OK, "free for UDP and TCP")
+
+
+def rtp_ports(host: str, tries: int = 20) -> Check:
+    """Whether a pair of ports for RTP and RTCP can be had (RFC 3550, section 11: even, odd)."""
+    reason = ""
+    for _ in range(tries):
+        try:
+            with _bound(host, 0, socket.SOCK_DGRAM) as first:
+                port = first.getsockname()[1]
+                with _bound(host, port ^ 1, socket.SOCK_DGRAM):
+                    pair = port & ~1
+                    return Check("RTP ports", Level.OK, f"such as {pair} and {pair + 1} on {host}")
+        except OSError as error:
+            reason = error.strerror or str(error)
+    return Check("RTP ports", Level.FAIL, reason, "Give an address of this machine with --host.")
+
+
+def _bound(host: str, port: int, kind: socket.SocketKind) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, kind)
+    try:
+        if kind is socket.SOCK_STREAM:
+            # As asyncio's servers do: a connection that lingers does not occupy the port.
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def gpu(which: Callable[[str], str | None] = shutil.which) -> Check:
+    """What GPU there is, and whether PyTorch is installed for it; neither is needed."""
+    torch = _torch_version()
+    command = which("nvidia-smi")
+    if command is None:
+        return Check("GPU", Level.OK, f"none found{torch}; the embedded voice needs none")
+    done = _ask([command, "--query-gpu=name,memory.total", "--format=csv,noheader"])
+    if done is None or done.returncode != 0:
+        said = "" if done is None else _last_line(done.stderr or done.stdout)
+        remedy = "Check the driver: nvidia-smi must work by itself. Without it the CPU is used."
+        return Check("GPU", Level.WARN, f"nvidia-smi fails: {said or 'no answer'}", remedy)
+    found = "; ".join(line.strip() for line in done.stdout.splitlines() if line.strip())
+    return Check("GPU", Level.OK, f"{found}{torch}")
+
+
+def _torch_version() -> str:
+    # The package's metadata tells; importing it would take seconds.
+    try:
+        return f", torch {version('torch')}"
+    except PackageNotFoundError:
+        return ", no torch"
+
+
+def checkpoint(folder: Path | None) -> Check:
+    """Whether a model's folder holds what a model consists of."""
+    if folder is None:
+        found = "none configured (MR_QWEN3TTS_CHECKPOINT); the embedded voice needs none"
+        return Check("checkpoint", Level.OK, found)
+    remedy = "Point --checkpoint or MR_QWEN3TTS_CHECKPOINT at a downloaded model's folder."
+    if not folder.is_dir():
+        return Check("checkpoint", Level.FAIL, f"{folder} is no folder", remedy)
+    if not (folder / "config.json").is_file():
+        return Check("checkpoint", Level.FAIL, f"{folder} has no config.json", remedy)
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights:
+        return Check("checkpoint", Level.FAIL, f"{folder} has no *.safetensors", remedy)
+    size = sum(each.stat().st_size for each in weights)
+    return Check("checkpoint", Level.OK, f"{folder}: {len(weights)} files, {size / 1e9:.1f} GB")
+
+
+def route() -> Check:
+    """The address that other machines see of this one."""
+    name = "network address"
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            # A UDP connect sends nothing; it only asks the routing table (RFC 5737 address).
+            probe.connect(("192.0.2.1", 9))
+            address = probe.getsockname()[0]
+    except OSError as error:
+        remedy = "Calls on this machine work; for others connect it to a network."
+        return Check(name, Level.WARN, f"no route: {error.strerror or error}", remedy)
+    return Check(name, Level.OK, f"{address}; for calls from other machines give --host {address}")
+
+
+def loopback() -> Check:
+    """Whether datagrams reach this machine itself."""
+    name = "loopback UDP"
+    try:
+        with _bound("127.0.0.1", 0, socket.SOCK_DGRAM) as ear:
+            ear.settimeout(1.0)
+            ear.sendto(b"ping", ear.getsockname())
+            ear.recv(16)
+    except OSError as error:
+        remedy = "Bring the interface up (ip link set lo up) and let UDP pass the firewall."
+        return Check(name, Level.FAIL, str(error.strerror or error), remedy)
+    return Check(name, Level.OK, "datagrams arrive")
+
+
+def scheduling() -> Check:
+    """Whether the media process may run before everything else."""
+    name = "real-time scheduling"
+    # In a process of its own, so that this one never runs at that priority.
+    reason = _python_fails("import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))")
+    if not reason:
+        return Check(name, Level.OK, "SCHED_FIFO is allowed")
+    return Check(
+        name,
+        Level.WARN,
+        f"SCHED_FIFO is not allowed ({reason}); audio is paced at normal priority",
+        "Allow it: ulimit -r 10 (limits.conf: rtprio), or in a container"
+        " --cap-add SYS_NICE --ulimit rtprio=99.",
+    )
+
+
+def _python_fails(code: str) -> str:
+    """Why a line of Python fails in a process of its own; nothing when it works."""
+    done = _ask([sys.executable, "-I", "-c", code])
+    if done is None:
+        return "no answer"
+    if done.returncode == 0:
+        return ""
+    return _last_line(done.stderr) or f"ended with {done.returncode}"
+
+
+def _ask(command: list[str]) -> subprocess.CompletedProcess[str] | None:
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PROGRAM_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1].strip()[:300] if lines else ""
+
+
+def cpus() -> Check:
+    """How many processors this process may use."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if count is not None and count >= 2:
+        return Check("processors", Level.OK, str(count))
+    remedy = "Audio may be late while speech is made; two or more are better."
+    return Check("processors", Level.WARN, str(count or "unknown"), remedy)

@@ -1,0 +1,134 @@
+"""How the command ends: one exit code for each kind of failure, and a plain sentence for people."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from qwen3tts_wire.errors import BadRequest, SpeechError
+
+T = TypeVar("T")
+
+
+class ExitCode(IntEnum):
+    """What a script can tell from the exit code."""
+
+    OK = 0
+    """Done."""
+    FAILED = 1
+    """Something broke on the way; what was done until then is kept."""
+    USAGE = 2
+    """The command line is wrong: an option, an address, a voice, the text."""
+    UNAVAILABLE = 3
+    """Something is not there: the server, the phone, the model, a package, a port."""
+    REFUSED = 4
+    """The other end is there and says no."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+    TERMINATED = 143
+    """SIGTERM."""
+
+
+_BY_CODE = {
+    "bad_sip": ExitCode.USAGE,
+    "missing_extra": ExitCode.UNAVAILABLE,
+    "missing_program": ExitCode.UNAVAILABLE,
+    "connection_lost": ExitCode.UNAVAILABLE,
+    "server_busy": ExitCode.UNAVAILABLE,
+    "engine_unavailable": ExitCode.UNAVAILABLE,
+    "callee_unreachable": ExitCode.UNAVAILABLE,
+    "address_busy": ExitCode.UNAVAILABLE,
+    "port_busy": ExitCode.UNAVAILABLE,
+    "model_unavailable": ExitCode.UNAVAILABLE,
+    "call_refused": ExitCode.REFUSED,
+    "registration_failed": ExitCode.REFUSED,
+    "no_common_codec": ExitCode.REFUSED,
+    "model_refused": ExitCode.REFUSED,
+}
+
+
+def exit_code(error: SpeechError) -> ExitCode:
+    """The exit code for an error, by its kind."""
+    if isinstance(error, BadRequest):
+        return ExitCode.USAGE
+    return _BY_CODE.get(error.code, ExitCode.FAILED)
+
+
+class MissingExtra(SpeechError):
+    """A package that this subcommand needs is not installed."""
+
+    code = "missing_extra"
+
+
+class MissingProgram(SpeechError):
+    """A program that this subcommand needs is not installed."""
+
+    code = "missing_program"
+
+
+class CutShort(SpeechError):
+    """Not everything was said."""
+
+    code = "cut_short"
+
+
+@contextmanager
+def needs(extra: str) -> Iterator[None]:
+    """Around imports: a missing package becomes an error that names the extra to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("qwen3tts_"):
+            raise
+        raise MissingExtra(
+            f"this needs the Python package {error.name!r}, which is not installed.",
+            remedy=f"Install it with: pip install 'mr_qwen3tts[{extra}]'",
+        ) from None
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a subcommand's coroutine; Ctrl-C and SIGTERM end it in order, calls hung up.
+
+    An error inside a task group comes out as itself.
+
+    Raises:
+        SystemExit: with 143 after SIGTERM; ``KeyboardInterrupt`` after Ctrl-C.
+    """
+    terminated = False
+
+    async def watched() -> T:
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+
+        def terminate() -> None:
+            nonlocal terminated
+            terminated = True
+            task.cancel()
+
+        loop.add_signal_handler(signal.SIGTERM, terminate)
+        try:
+            return await main
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)
+
+    try:
+        return asyncio.run(watched())
+    except asyncio.CancelledError:
+        if terminated:
+            raise SystemExit(ExitCode.TERMINATED) from None
+        raise
+    except BaseExceptionGroup as group:
+        raise first_error(group) from group
+
+
+def first_error(error: BaseException) -> BaseException:
+    """The first error in a group that is no group itself; one with a cause to tell is preferred."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    flat = [first_error(each) for each in error.exceptions]
+    return next((each for each in flat if isinstance(each, SpeechError)), flat[0])

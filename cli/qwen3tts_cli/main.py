@@ -1,0 +1,100 @@
+"""``mr-qwen3tts``: the subcommands put together, and errors told in plain words."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from qwen3tts_cli import answer, call, doctor, latency, say, serve, voices
+from qwen3tts_cli.exits import ExitCode, exit_code
+from qwen3tts_cli.output import complain, complain_of, configure_logging
+from qwen3tts_wire.errors import SpeechError
+
+app = typer.Typer(
+    name="mr-qwen3tts",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Speech for agents on the telephone: text goes in while it is being written, a voice"
+    " comes out on a real SIP call.",
+    epilog="[bold]Exit codes[/bold]: 0 done · 1 failed on the way · 2 wrong command line, address,"
+    " voice or text · 3 not there (server, phone, model, package, port) · 4 refused by the other"
+    " end · 130 Ctrl-C · 143 terminated. Begin with [bold]mr-qwen3tts doctor[/bold].",
+)
+
+
+class LogLevel(StrEnum):
+    """How much is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(f"mr-qwen3tts {version('mr_qwen3tts')}")
+        except PackageNotFoundError:
+            typer.echo("mr-qwen3tts (not installed)")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    log_level: Annotated[
+        LogLevel,
+        typer.Option(help="How much is logged to standard error; callers' words never are."),
+    ] = LogLevel.WARNING,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show and exit."),
+    ] = False,
+) -> None:
+    """Options that stand before the subcommand."""
+    configure_logging(log_level.value)
+
+
+for module in (serve, say, call, answer, latency, voices, doctor):
+    module.add_to(app)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code; errors are told on standard error."""
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="mr-qwen3tts")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except SpeechError as error:
+        complain_of(error)
+        return exit_code(error)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output is content; nothing more can be said to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.FAILED
+    except OSError as error:
+        reason = error.strerror or str(error)
+        where = f"{error.filename}: " if error.filename else ""
+        complain(f"{where}{reason}")
+        return ExitCode.FAILED
+    return ExitCode.OK
+
+
+def main() -> None:
+    """The entry point."""
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Options that several subcommands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Server = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        envvar="MR_QWEN3TTS_SERVER",
+        help="The speech server, ws://HOST:PORT/v1/speech. Without it the embedded voice speaks,"
+        " in this process.",
+        rich_help_panel="Voice",
+    ),
+]
+VoiceName = Annotated[
+    str | None,
+    typer.Option(
+        "--voice",
+        "-v",
+        metavar="ID",
+        help="A voice; [bold]mr-qwen3tts voices[/bold] lists them.",
+        rich_help_panel="Voice",
+    ),
+]
+Language = Annotated[
+    str | None,
+    typer.Option(
+        "--language",
+        "-l",
+        metavar="TAG",
+        help="Language of the text, such as en-GB or de.",
+        rich_help_panel="Voice",
+    ),
+]
+Speed = Annotated[
+    float,
+    typer.Option(min=0.5, max=2.0, help="Factor on the rate of speech.", rich_help_panel="Voice"),
+]
+SayText = Annotated[
+    str | None, typer.Option("--say", metavar="TEXT", help="Say this.", rich_help_panel="Words")
+]
+SayFile = Annotated[
+    Path | None,
+    typer.Option("--file", help="Say what this text file holds (UTF-8).", rich_help_panel="Words"),
+]
+SayStdin = Annotated[
+    bool,
+    typer.Option(
+        "--stdin",
+        help="Say what is typed or piped in, while it comes; Ctrl-D ends it.",
+        rich_help_panel="Words",
+    ),
+]
+ByKey = Annotated[
+    bool,
+    typer.Option(
+        "--by-key",
+        help="With --stdin at a terminal: hand over each key at once, not each line.",
+        rich_help_panel="Words",
+    ),
+]
+TokenMs = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=5000,
+        help="With --say: write it token by token as a model would, one each so many milliseconds.",
+        rich_help_panel="Words",
+    ),
+]
+LlmUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--llm",
+        metavar="URL",
+        help="Let a language model speak: base address of an OpenAI-compatible endpoint, such as"
+        " http://127.0.0.1:11434/v1.",
+        rich_help_panel="Words",
+    ),
+]
+LlmModel = Annotated[
+    str,
+    typer.Option("--model", metavar="NAME", help="The model's name.", rich_help_panel="Words"),
+]
+LlmSystem = Annotated[
+    str,
+    typer.Option(
+        "--system", metavar="TEXT", help="Instructions to the model.", rich_help_panel="Words"
+    ),
+]
+LlmPrompt = Annotated[
+    str,
+    typer.Option(
+        "--prompt", metavar="TEXT", help="What the model is to answer.", rich_help_panel="Words"
+    ),
+]
+LlmKeyEnv = Annotated[
+    str,
+    typer.Option(
+        "--key-env",
+        metavar="VARIABLE",
+        help="Environment variable that holds the model's key; a key is never an argument.",
+        rich_help_panel="Words",
+    ),
+]
+Record = Annotated[
+    Path | None,
+    typer.Option(
+        help="Record the call to this WAV: the caller left, the agent right.",
+        dir_okay=False,
+        rich_help_panel="Call",
+    ),
+]
+Dtmf = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIGITS",
+        help="Press these keys (0-9 * # A-D) before anything is said.",
+        rich_help_panel="Call",
+    ),
+]
+LatencyLogFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--latency-log",
+        help="Append one line an utterance; [bold]mr-qwen3tts latency[/bold] reads it.",
+        dir_okay=False,
+        rich_help_panel="Call",
+    ),
+]
+MaxSeconds = Annotated[
+    float | None,
+    typer.Option(
+        "--max-seconds",
+        min=1,
+        help="Hang up after so long, whatever is being said.",
+        rich_help_panel="Call",
+    ),
+]
+SipHost = Annotated[
+    str,
+    typer.Option("--host", help="The local address that calls use.", rich_help_panel="Telephone"),
+]
+SipPort = Annotated[
+    int,
+    typer.Option(
+        "--port",
+        min=0,
+        max=65535,
+        help="The local SIP port; 0 is any.",
+        rich_help_panel="Telephone",
+    ),
+]
+SipUser = Annotated[
+    str | None,
+    typer.Option("--user", metavar="NAME", help="The account's user.", rich_help_panel="Telephone"),
+]
+PasswordEnv = Annotated[
+    str,
+    typer.Option(
+        metavar="VARIABLE",
+        help="Environment variable that holds the account's password; it is never an argument.",
+        rich_help_panel="Telephone",
+    ),
+]
+Registrar = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIP_URI",
+        help="Register there, such as sip:pbx.example.org.",
+        rich_help_panel="Telephone",
+    ),
+]

@@ -1,0 +1,64 @@
+"""The two consoles: results go to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+from rich.console import Console
+from rich.text import Text
+
+from qwen3tts_wire.errors import SpeechError
+
+PIPE_WIDTH = 160
+"""Columns where no terminal says how many there are."""
+
+
+def results() -> Console:
+    """Where a subcommand's result goes; a pipe gets plain text, wide enough for all tables."""
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    return Console(highlight=False, soft_wrap=True, width=width)
+
+
+def notes() -> Console:
+    """Where progress, remarks and errors go."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def note(message: str) -> None:
+    """One remark for the person at the terminal."""
+    notes().print(Text(printable(message), style="dim"))
+
+
+def complain(message: str, remedy: str = "") -> None:
+    """An error in plain words: the cause, then what to do."""
+    text = Text("Error: ", style="bold red").append(Text(sentence(message), style="default"))
+    if remedy:
+        text.append("\nRemedy: ", style="bold green").append(
+            Text(sentence(remedy), style="default")
+        )
+    notes().print(text)
+
+
+def complain_of(error: SpeechError) -> None:
+    """The same, for an error that knows both."""
+    complain(error.message, error.remedy)
+
+
+def sentence(text: str) -> str:
+    """Printable, with a capital at the front."""
+    text = printable(text)
+    return text[:1].upper() + text[1:]
+
+
+def printable(text: str) -> str:
+    """Without what could steer the terminal: text may come from the other end of a line."""
+    return "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in text)
+
+
+def configure_logging(level: str) -> None:
+    """Send log messages to standard error, plainly."""
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )

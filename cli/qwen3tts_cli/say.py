@@ -1,0 +1,326 @@
+"""``mr-qwen3tts say``: text to a WAV file or to the loudspeaker, while it is being written."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+import typer
+
+from qwen3tts_cli import options
+from qwen3tts_cli.exits import CutShort, run
+from qwen3tts_cli.output import note, notes
+from qwen3tts_cli.speech import speech_server
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from qwen3tts_cli.wav import WavWriter
+    from qwen3tts_wire.client import Context, SpeechClient
+    from qwen3tts_wire.formats import AudioFormat
+
+PASSAGE_CHARS = 20_000
+"""A longer text is said in several passages, cut at a line's end: a context's text is bounded."""
+LONGEST_PASSAGE_CHARS = 50_000
+"""Where no line ends, a passage is cut here."""
+
+
+class Sink(Protocol):
+    """Takes samples as they come."""
+
+    async def write(self, pcm: bytes) -> None:
+        """Samples, 16 bits little-endian."""
+
+    async def finish(self) -> None:
+        """Nothing follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SayOptions:
+    """How a text is to be said."""
+
+    voice: str | None
+    language: str | None
+    speed: float
+    rate_hz: int
+
+
+def add_to(app: typer.Typer) -> None:
+    """Put the subcommand into ``app``."""
+    app.command(
+        epilog="Examples:\n\n  mr-qwen3tts say 'Good morning.' --play\n\n"
+        "  mr-qwen3tts say --file letter.txt --out letter.wav --rate 8000\n\n"
+        "  llm 'Tell me a story' | mr-qwen3tts say - --play"
+    )(say)
+
+
+def say(
+    text: Annotated[
+        str | None,
+        typer.Argument(metavar="TEXT|-", help="What to say; - is standard input, while it comes."),
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="Say what this text file holds.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write this WAV file; - is standard output."),
+    ] = None,
+    play: Annotated[bool, typer.Option("--play", "-p", help="Play it while it is made.")] = False,
+    rate: Annotated[int, typer.Option(help="Sample rate in hertz: 24000, 16000, 8000.")] = 24_000,
+    voice: options.VoiceName = None,
+    language: options.Language = None,
+    speed: options.Speed = 1.0,
+    server: options.Server = None,
+) -> None:
+    """Say a text into a [bold]WAV file[/bold] or out of the [bold]loudspeaker[/bold]."""
+    if (text is None) == (file is None):
+        raise typer.BadParameter("give a text, - for standard input, or --file.")
+    if out is None and not play:
+        raise typer.BadParameter("say where it goes: --out FILE or --play.")
+    if rate not in (24_000, 16_000, 8_000):
+        raise typer.BadParameter("--rate is 24000, 16000 or 8000.")
+    if out is not None and str(out) == "-" and sys.stdout.isatty():
+        raise typer.BadParameter("a terminal cannot take sound: pipe standard output on.")
+    words, total_chars = _words(text, file)
+    run(say_words(words, SayOptions(voice, language, speed, rate), server, out, play, total_chars))
+
+
+def _words(text: str | None, file: Path | None) -> tuple[AsyncIterator[str], int | None]:
+    """The deltas, and about how many characters they are, where that is known."""
+    from qwen3tts_phone.words import from_file, from_stdin, from_text
+
+    if file is not None:
+        return from_file(file), file.stat().st_size or None
+    if text == "-":
+        return from_stdin(), None
+    assert text is not None
+    return from_text(text), len(text)
+
+
+async def say_words(
+    words: AsyncIterator[str],
+    how: SayOptions,
+    server: str | None,
+    out: Path | None,
+    play: bool,
+    total_chars: int | None,
+) -> None:
+    """Say all of ``words``; what was made before an error is kept."""
+    from qwen3tts_wire.client import SpeechClient
+
+    async with AsyncExitStack() as stack:
+        sinks: list[Sink] = []
+        if play:
+            from qwen3tts_cli.player import Player
+
+            player = await Player.start(how.rate_hz)
+            stack.push_async_callback(player.stop)
+            sinks.append(player)
+        url = await stack.enter_async_context(speech_server(server))
+        client = await SpeechClient.connect(url)
+        stack.push_async_callback(client.close)
+        if out is not None:
+            sinks.append(_opened(out, how.rate_hz, stack))
+        progress = stack.enter_context(_progress())
+        speech = Speech(client, how, sinks, progress, progress.add_task("", total=total_chars))
+        stack.callback(speech.tell, out)
+        await speech.say(words)
+        for each in sinks:
+            await each.finish()
+
+
+def _opened(out: Path, rate_hz: int, stack: AsyncExitStack) -> Sink:
+    """What takes the sound; a file is closed with ``stack``."""
+    if str(out) == "-":
+        return PipeSink(rate_hz)
+    file = FileSink(out, rate_hz)
+    stack.callback(file.close)
+    return file
+
+
+class FileSink:
+    """A WAV file behind the interface of the player.
+
+    It is opened by the first sound: what fails before that leaves an older file alone.
+    """
+
+    def __init__(self, out: Path, rate_hz: int) -> None:
+        self._out = out
+        self._rate_hz = rate_hz
+        self._wav: WavWriter | None = None
+
+    async def write(self, pcm: bytes) -> None:
+        """Append samples; raises ``OSError`` where the file cannot be written."""
+        if self._wav is None:
+            from qwen3tts_cli.wav import WavWriter
+
+            self._wav = WavWriter(self._out, self._rate_hz)
+        self._wav.write(pcm)
+
+    async def finish(self) -> None:
+        """Finish the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Finish the file, also after an error."""
+        if self._wav is not None:
+            self._wav.close()
+
+
+class PipeSink:
+    """Standard output behind the interface of the player."""
+
+    def __init__(self, rate_hz: int) -> None:
+        from qwen3tts_cli.wav import WavStream
+
+        self._wav = WavStream(sys.stdout.fileno(), rate_hz)
+
+    async def write(self, pcm: bytes) -> None:
+        """Hand samples on, no faster than they are read."""
+        await self._wav.write(pcm)
+
+    async def finish(self) -> None:
+        """Nothing is held back."""
+
+
+class Speech:
+    """One text on its way through the server to the sinks."""
+
+    def __init__(
+        self,
+        client: SpeechClient,
+        how: SayOptions,
+        sinks: list[Sink],
+        progress: Progress,
+        task: TaskID,
+    ) -> None:
+        self._client = client
+        self._how = how
+        self._sinks = sinks
+        self._progress = progress
+        self._task = task
+        self._chars_before = 0
+        self.samples = 0
+        """Samples received so far."""
+
+    async def say(self, words: AsyncIterator[str]) -> None:
+        """Say all words, a passage after the other."""
+        passages = Passages(words)
+        while await passages.more():
+            context = await self._client.open(
+                voice=self._how.voice,
+                language=self._how.language,
+                format=_pcm(self._how.rate_hz),
+                speed=self._how.speed,
+            )
+            async with asyncio.TaskGroup() as group:
+                feed = group.create_task(_feed(context, passages))
+                await self._receive(context)
+                feed.cancel()
+            self._chars_before = passages.chars
+        if not self.samples:
+            raise CutShort("nothing in the text can be spoken.", remedy="Give some words to say.")
+
+    async def _receive(self, context: Context) -> None:
+        from qwen3tts_wire.client import Alignment, Audio
+
+        async for event in context:
+            match event:
+                case Audio(pcm=pcm):
+                    self.samples += len(pcm) // 2
+                    for sink in self._sinks:
+                        await sink.write(pcm)
+                    self._progress.update(
+                        self._task, description=f"{self.samples / self._how.rate_hz:.1f} s"
+                    )
+                case Alignment(words=words) if words:
+                    said = self._chars_before + words[-1].char_end
+                    self._progress.update(self._task, completed=said)
+                case _:
+                    pass
+
+    def tell(self, out: Path | None) -> None:
+        """Say what came of it, also after an error."""
+        seconds = self.samples / self._how.rate_hz
+        if out is not None and str(out) != "-" and self.samples:
+            note(f"{out}: {seconds:.1f} s at {self._how.rate_hz} Hz.")
+
+
+class Passages:
+    """Words cut into passages that fit into one context each."""
+
+    def __init__(self, words: AsyncIterator[str]) -> None:
+        self._words = words
+        self._next: str | None = None
+        self.chars = 0
+        """Characters handed over so far."""
+
+    async def more(self) -> bool:
+        """Whether another passage begins; waits for its first word."""
+        while not self._next:
+            self._next = await anext(self._words, None)
+            if self._next is None:
+                return False
+        return True
+
+    async def passage(self) -> AsyncIterator[str]:
+        """The deltas of the next passage."""
+        chars = 0
+        while await self.more():
+            delta = self._next
+            assert delta is not None
+            cut = _cut(delta, chars)
+            self._next = delta[cut:] or None
+            chars += cut
+            self.chars += cut
+            if cut:
+                yield delta[:cut]
+            if cut < len(delta) or chars >= LONGEST_PASSAGE_CHARS:
+                return
+
+
+def _cut(delta: str, chars: int) -> int:
+    """How much of ``delta`` belongs to a passage that has ``chars`` characters so far."""
+    if chars + len(delta) <= PASSAGE_CHARS:
+        return len(delta)
+    line_end = delta.find("\n", max(0, PASSAGE_CHARS - chars))
+    if line_end >= 0 and chars + line_end < LONGEST_PASSAGE_CHARS:
+        return line_end + 1
+    if chars + len(delta) <= LONGEST_PASSAGE_CHARS:
+        return len(delta)
+    room = LONGEST_PASSAGE_CHARS - chars
+    return delta.rfind(" ", 0, room) + 1 or room
+
+
+async def _feed(context: Context, passages: Passages) -> None:
+    from qwen3tts_wire.messages import MAX_APPEND_CHARS
+
+    async for delta in passages.passage():
+        for start in range(0, len(delta), MAX_APPEND_CHARS):
+            await context.append(delta[start : start + MAX_APPEND_CHARS])
+    await context.end()
+
+
+def _pcm(rate_hz: int) -> AudioFormat:
+    from qwen3tts_wire.formats import AudioFormat
+
+    return AudioFormat("pcm_s16le", rate_hz)
+
+
+def _progress() -> Progress:
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = notes()
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description} of speech"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

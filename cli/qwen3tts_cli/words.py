@@ -1,0 +1,98 @@
+"""Which words a call says: exactly one of ``--say``, ``--file``, ``--stdin``, ``--llm``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from qwen3tts_cli.exits import needs
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.bridge import ChatSettings
+
+DEFAULT_PROMPT = (
+    "A telephone call has just been answered. Greet the person in one or two sentences."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A source of words; each call opens it anew."""
+
+    text: str | None = None
+    token_ms: float = 0.0
+    file: Path | None = None
+    stdin: bool = False
+    by_key: bool = False
+    chat: ChatSettings | None = field(default=None, repr=False)
+    system: str = ""
+    prompt: str = DEFAULT_PROMPT
+
+    @property
+    def once(self) -> bool:
+        """Whether only one call can have them."""
+        return self.stdin
+
+    def open(self) -> AsyncIterator[str]:
+        """The words from their beginning, as deltas."""
+        from qwen3tts_phone.words import from_file, from_stdin, from_text, scripted
+
+        if self.chat is not None:
+            from qwen3tts_phone.bridge import reply_to
+
+            return reply_to(self.chat, prompt=self.prompt, system=self.system)
+        if self.stdin:
+            return from_stdin(by_key=self.by_key)
+        if self.file is not None:
+            return from_file(self.file)
+        assert self.text is not None
+        if self.token_ms:
+            from qwen3tts_pacer.clock import LoopClock
+
+            return scripted(self.text, LoopClock(), ms_per_token=self.token_ms)
+        return from_text(self.text)
+
+
+def choose_words(
+    *,
+    say: str | None,
+    token_ms: float,
+    file: Path | None,
+    stdin: bool,
+    by_key: bool,
+    llm: str | None,
+    model: str,
+    system: str,
+    prompt: str,
+    key_env: str,
+) -> Words:
+    """The source that the options name.
+
+    Raises:
+        typer.BadParameter: none is named, or several, or an empty text.
+        BadRequest: the model's address is no URL.
+        OSError: the file cannot be read; it is better known before a phone rings.
+    """
+    named = [say is not None, file is not None, stdin, llm is not None]
+    if sum(named) != 1:
+        raise typer.BadParameter("give exactly one of --say, --file, --stdin and --llm.")
+    if say is not None:
+        if not say.strip():
+            raise typer.BadParameter("--say is empty.")
+        return Words(text=say, token_ms=token_ms)
+    if file is not None:
+        if not file.is_file():
+            raise typer.BadParameter(f"--file: {file} is no file.")
+        file.open("rb").close()
+        return Words(file=file)
+    if llm is not None:
+        with needs("phone"):
+            from qwen3tts_phone.bridge import ChatSettings, api_key_from
+
+        chat = ChatSettings(base_url=llm, model=model, api_key=api_key_from(key_env))
+        return Words(chat=chat, system=system, prompt=prompt)
+    return Words(stdin=True, by_key=by_key)

@@ -1,0 +1,454 @@
+"""The pacer's core: frames in, at most one slot per place on an exact grid out. No I/O, no clock.
+
+The grid: slot n belongs to ``origin + n * ptime``, computed by multiplication, so lateness never
+adds up. A caller that comes late finds one slot, not the ones it missed: those are skipped, the
+timestamp moves on over them, and the frames that they would have carried come later on the grid.
+The states and the table of their moves are in states.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from qwen3tts_pacer.errors import ContextError, PacerError, PacerFull
+from qwen3tts_pacer.frame import Frame, Kind, Slot
+from qwen3tts_pacer.policy import Filling, FillingPolicy
+from qwen3tts_pacer.states import Move, State, after
+
+NEVER = math.inf
+GRAIN = 1e-6  # seconds; sums of floats differ by less, and nobody hears so much
+
+
+class DroppedContext(NamedTuple):
+    """What an interruption took from one utterance."""
+
+    context: int
+    frames: int
+    """Frames queued and never sent."""
+    samples: int
+    """The samples in them."""
+    played: int
+    """Position up to which frames were sent, samples of the context's rate."""
+
+
+class Dropped(NamedTuple):
+    """What an interruption dropped, utterances in their order."""
+
+    at: float
+    contexts: tuple[DroppedContext, ...]
+
+
+class _Context:
+    __slots__ = ("finished", "frames", "played", "queued", "received")
+
+    def __init__(self) -> None:
+        self.frames = 0  # taken in so far
+        self.queued = 0
+        self.received = 0  # position of the last frame taken in, samples
+        self.played = 0  # position of the last frame sent, samples
+        self.finished = False
+
+
+class PacerCore:
+    """One call's pacer. ``continuous`` sends silence between utterances, else nothing is sent then.
+
+    ``capacity`` bounds the queue in frames. ``lead_s`` is how far ahead of its place on the grid a
+    slot may be sent, for sinks that keep a buffer; then up to that much goes out at once at the
+    start. ``rephase`` (not continuous only) lets each talkspurt begin at once rather than on the
+    grid of the one before.
+    """
+
+    def __init__(
+        self,
+        ptime_s: float = 0.02,
+        policy: Filling | None = None,
+        *,
+        silence: bytes,
+        continuous: bool = True,
+        capacity: int = 3000,
+        lead_s: float = 0.0,
+        rephase: bool = False,
+    ) -> None:
+        if not 0.001 <= ptime_s <= 1.0:
+            raise ValueError(f"ptime_s={ptime_s} is not between 0.001 and 1 second")
+        if capacity < 1 or not 0.0 <= lead_s <= 10.0:
+            raise ValueError(f"capacity={capacity} must be positive, lead_s={lead_s} 0 to 10 s")
+        if rephase and continuous:
+            raise ValueError("rephase needs continuous=False: an unbroken stream has one phase")
+        self.policy: Filling = policy or FillingPolicy(ptime_s=ptime_s)
+        self.ptime_s = ptime_s
+        self.capacity = capacity
+        self.sent_frames = 0
+        """Speech slots given out."""
+        self.sent_silence = 0
+        """Silence and fade slots given out."""
+        self.skipped_slots = 0
+        """Places on the grid that passed while nobody asked."""
+        self.starvations = 0
+        """Dry spells in mid-utterance that ended in more speech."""
+        self.starved_slots = 0
+        """Their length in slots."""
+        self.refused_frames = 0
+        """Frames that came too late for an interrupted context."""
+        self.drained: deque[int] = deque(maxlen=256)
+        """Contexts fully sent, in order; the caller takes them out."""
+        self._silence = silence
+        self._continuous = continuous
+        self._rephase = rephase
+        self._lead = lead_s
+        self.lead_s = lead_s
+        self._half = ptime_s / 2
+        self._state = State.IDLE
+        self._queue: deque[Frame] = deque()
+        self._contexts: dict[int, _Context] = {}
+        self._begun = -1  # highest context seen
+        self._cut = -1  # contexts up to here were interrupted
+        self._newest = -1  # whose frames came last
+        self._playing = -1  # whose frame was sent last
+        self._base = 0.0  # where the timestamps begin
+        self._origin = 0.0  # of the grid; equals the base unless rephased
+        self._started = False
+        self._tick = 0  # the next slot
+        self._sent = -1  # the last slot given out; -1 before the first
+        self._deadline = NEVER
+        self._not_before = -NEVER  # the spacing after a slot that went out late
+        self._ready_at = NEVER
+        self._tail: bytes | None = None  # of the frame in the last slot
+        self._speaking = False  # the last slot was speech
+        self._dry_tick = 0
+
+    @property
+    def state(self) -> State:
+        """What it is doing."""
+        return self._state
+
+    @property
+    def queued(self) -> int:
+        """Frames waiting."""
+        return len(self._queue)
+
+    @property
+    def room(self) -> int:
+        """Frames that may be pushed now."""
+        return self.capacity - len(self._queue)
+
+    def next_deadline(self) -> float | None:
+        """When to call `due` next, seconds; None until something else is called first."""
+        return None if self._deadline == NEVER else self._deadline
+
+    def start(self, now: float, origin: float | None = None) -> None:
+        """Open the sending: slot 0 lies at ``origin`` (default ``now``). Once."""
+        if self._started:
+            raise PacerError("start() was called before")
+        self._started = True
+        self._base = self._origin = now if origin is None else origin
+        if self._continuous:
+            self._deadline = self._origin - self._lead
+
+    def begin(self, context: int, now: float, key: str = "") -> bool:
+        """An utterance follows; ``key`` names its voice and server for the policy.
+
+        Numbers rise within a call. False: it is numbered at or below an interruption and refused.
+        """
+        if context <= self._cut:
+            return False
+        if context <= self._begun:
+            raise ContextError(f"context {context} follows {self._begun}: numbers must rise")
+        if not self._started:
+            self.start(now)
+        self._begun = context
+        self._contexts[context] = _Context()
+        self.policy.begin(context, key)
+        return True
+
+    def push(self, frames: Sequence[Frame], now: float) -> int:
+        """Queue frames that arrived at ``now``; returns how many were taken.
+
+        Frames of interrupted contexts are refused (and counted). Frames of one context begun later
+        end the turn of the ones before.
+        """
+        if not frames:
+            return 0
+        if len(self._queue) + len(frames) > self.capacity:
+            raise PacerFull(f"{len(frames)} frames, room for {self.room}: wait for room")
+        if frames[0].context == frames[-1].context:
+            return self._push_one(frames, now)
+        taken = 0
+        first = 0
+        for index in range(1, len(frames) + 1):
+            if index == len(frames) or frames[index].context != frames[first].context:
+                taken += self._push_one(frames[first:index], now)
+                first = index
+        return taken
+
+    def finish(self, context: int, now: float) -> None:
+        """No frame of this context follows; what is queued plays, however short it is."""
+        if context <= self._cut:
+            return
+        state = self._contexts.get(context)
+        if state is None:
+            if context <= self._begun and context <= self._newest:
+                return  # a later context has already ended its turn
+            raise ContextError(f"context {context} was not begun or is already finished")
+        if state.finished:
+            return
+        state.finished = True
+        if context == self._newest:
+            self._move(Move.FINISH)
+            if not self._queue and self._state is State.DRAINING:
+                self._move(Move.EMPTY)
+        if state.queued == 0:
+            self._close(context)
+        self._arm(now)
+
+    def interrupt(self, now: float, through: int | None = None) -> Dropped:
+        """Fall silent: the next slot is the fade (if speech was playing), then silence.
+
+        All contexts begun so far are ended, and those numbered up to ``through`` besides; whatever
+        comes of them later is refused. Takes effect within the call; nothing to wait for.
+        """
+        left: dict[int, list[int]] = {context: [0, 0] for context in self._contexts}
+        for frame in self._queue:
+            counts = left[frame.context]
+            counts[0] += 1
+            counts[1] += frame.end - frame.start
+        dropped = tuple(
+            DroppedContext(context, counts[0], counts[1], self._contexts[context].played)
+            for context, counts in left.items()
+        )
+        self._queue.clear()
+        for context in self._contexts:
+            self.policy.end(context)
+        self._contexts.clear()
+        self._cut = max(self._cut, self._begun, -1 if through is None else through)
+        self._newest = self._playing = -1
+        self._move(Move.INTERRUPT)
+        self._arm(now)
+        return Dropped(now, dropped)
+
+    def hold(self, now: float) -> None:
+        """Stop sending and keep the queue (a call on hold); a second hold is an error."""
+        self._move(Move.HOLD)
+        self._deadline = NEVER
+
+    def resume(self, now: float) -> None:
+        """Go on after `hold`; the first packet has the marker and the time that passed."""
+        self._move(Move.RESUME)
+        if self._queue:
+            self._move(Move.FRAMES)
+            self._ready_at = self._when_ready(now)
+            if self._contexts[self._newest].finished:
+                self._move(Move.FINISH)
+        if self._started and self._continuous:
+            self._aim(now)
+        self._arm(now)
+
+    def due(self, now: float) -> Slot | None:
+        """The slot to send now, or None. Call again until None only when there is a lead."""
+        if now < self._deadline:
+            return None
+        ptime = self.ptime_s
+        tick = self._tick
+        at = self._origin + tick * ptime
+        late = now - at
+        if late >= ptime:
+            tick = self._skip(now)
+            at = self._origin + tick * ptime
+            late = now - at
+        contiguous = tick == self._sent + 1
+        frame: Frame | None = None
+        state = self._state
+        if (
+            (state is State.FILLING or state is State.STARVED)
+            and self._queue
+            and max(now, at) >= self._ready_at - GRAIN
+        ):
+            self._ready(tick)
+            frame = self._take()
+        elif state is State.PLAYING or state is State.DRAINING:
+            if self._queue:
+                following = self._queue[0].context
+                if following == self._playing or self._may_follow(max(now, at), now):
+                    frame = self._take()
+            elif now < at:
+                self._deadline = at  # the lead is being used up; a frame may still come in time
+                return None
+            else:
+                self._dry(tick)
+        if frame is not None:
+            kind = Kind.SPEECH
+            payload = frame.payload
+            if self._playing == frame.context and not (contiguous and self._speaking):
+                payload = frame.head or payload
+            self._playing = frame.context
+            self._tail = frame.tail
+            self._speaking = True
+            self.sent_frames += 1
+        else:
+            kind = Kind.SILENCE
+            payload = self._silence
+            tail = self._tail
+            self._tail = None
+            self._speaking = False
+            if tail is not None and contiguous:
+                kind = Kind.FADE
+                payload = tail
+            elif not self._continuous:
+                self._tick = tick
+                self._sleep(now)
+                return None
+            self.sent_silence += 1
+        # RFC 3551 section 4.1: the marker opens a talkspurt, that is, follows a time in which
+        # packets were not sent one after the other; without silence suppression it is 0. A break
+        # in the sending (skipped slots, hold) moves the timestamp and must show the marker, too.
+        if self._sent < 0:
+            slot = Slot(payload, kind, not self._continuous, 0, frame, at)
+        else:
+            slot = Slot(payload, kind, not contiguous, tick - self._sent, frame, at)
+        self._sent = tick
+        self._tick = tick = tick + 1
+        deadline = self._origin + tick * ptime - self._lead
+        # Never closer than half a ptime after a slot that went out late.
+        if late > self._half and deadline < now + self._half:
+            self._not_before = deadline = now + self._half
+        self._deadline = deadline
+        return slot
+
+    def _push_one(self, frames: Sequence[Frame], now: float) -> int:
+        number = frames[0].context
+        if number <= self._cut:
+            self.refused_frames += len(frames)
+            return 0
+        context = self._contexts.get(number)
+        if context is None or context.finished:
+            raise ContextError(f"context {number} was not begun or is already finished")
+        if number < self._newest:
+            raise ContextError(f"frames of context {number} after those of {self._newest}")
+        if frames[0].start < context.received:
+            raise ContextError(
+                f"context {number}: frame at {frames[0].start} after {context.received}"
+            )
+        if number != self._newest:
+            self._turn(number)
+        self.policy.arrived(number, context.frames, len(frames), now)
+        self._queue.extend(frames)
+        context.frames += len(frames)
+        context.queued += len(frames)
+        context.received = frames[-1].end
+        state = self._state
+        if state is not State.PLAYING:
+            self._move(Move.FRAMES)
+            state = self._state
+            if state is State.FILLING or state is State.STARVED:
+                self._ready_at = self._when_ready(now)
+            self._arm(now)
+        elif self._deadline > now and self._lead:
+            self._deadline = max(now, self._origin + self._tick * self.ptime_s - self._lead)
+        return len(frames)
+
+    def _turn(self, number: int) -> None:
+        """The frames of a later context come in: the ones before are complete."""
+        for other in [each for each in self._contexts if each < number]:
+            context = self._contexts[other]
+            if not context.finished:
+                context.finished = True
+                if context.queued == 0:
+                    self._close(other)
+        self._newest = number
+
+    def _close(self, number: int) -> None:
+        del self._contexts[number]
+        self.policy.end(number)
+        self.drained.append(number)
+
+    def _when_ready(self, now: float) -> float:
+        """When the frame at the head of the queue may be played."""
+        number = self._queue[0].context
+        context = self._contexts[number]
+        if context.finished or len(self._queue) >= self.capacity:
+            return now
+        if number == self._playing and context.played:
+            return self.policy.resume_at(number, context.queued * self.ptime_s, now)
+        return self.policy.start_at(number)
+
+    def _ready(self, tick: int) -> None:
+        if self._state is State.STARVED and self._queue[0].context == self._playing:
+            self.starvations += 1
+            self.starved_slots += tick - self._dry_tick
+        self._move(Move.READY)
+
+    def _dry(self, tick: int) -> None:
+        self._move(Move.DRY)
+        self._dry_tick = tick
+        self.policy.starved(self._playing)
+
+    def _may_follow(self, when: float, now: float) -> bool:
+        """Whether the utterance at the head of the queue is safe to start at ``when``."""
+        ready_at = self._when_ready(now)
+        if when >= ready_at - GRAIN:
+            return True
+        self._move(Move.WAIT)
+        self._ready_at = ready_at
+        return False
+
+    def _take(self) -> Frame:
+        frame = self._queue.popleft()
+        context = self._contexts[frame.context]
+        context.played = frame.end
+        context.queued -= 1
+        if context.queued == 0 and context.finished:
+            self._close(frame.context)
+            if not self._queue:
+                self._move(Move.EMPTY)
+        return frame
+
+    def _move(self, move: Move) -> None:
+        self._state = after(self._state, move)
+
+    def _skip(self, now: float) -> int:
+        """The last slot whose time has come; the ones before it are skipped."""
+        tick = self._tick_at(now)
+        self.skipped_slots += tick - self._tick
+        self._tick = tick
+        return tick
+
+    def _tick_at(self, now: float) -> int:
+        """The slot whose place contains ``now``, exact at the edges."""
+        tick = int((now - self._origin) / self.ptime_s)
+        while self._origin + (tick + 1) * self.ptime_s <= now:
+            tick += 1
+        while self._origin + tick * self.ptime_s > now:
+            tick -= 1
+        return max(tick, self._sent + 1)
+
+    def _aim(self, when: float) -> None:
+        """Take the first place on the grid at or after ``when`` that is still free."""
+        tick = self._tick_at(when)
+        if self._origin + tick * self.ptime_s < when - GRAIN:
+            tick += 1
+        self._tick = tick
+        self._deadline = max(self._origin + tick * self.ptime_s - self._lead, self._not_before)
+
+    def _arm(self, now: float) -> None:
+        """Not continuous: after any change, find out when the next packet is due."""
+        if self._continuous or not self._started or self._state is State.HELD:
+            return
+        if self._deadline != NEVER and (self._speaking or self._tail is not None):
+            return  # the grid is running
+        self._sleep(now)
+
+    def _sleep(self, now: float) -> None:
+        """Not continuous and nothing to send: wait for frames, or for the policy's time."""
+        if not self._queue:
+            self._deadline = NEVER
+            return
+        waiting = self._state is State.FILLING or self._state is State.STARVED
+        when = max(now, self._ready_at) if waiting else now
+        if self._rephase and self._tick_at(when) > self._sent + 1:
+            whole = math.floor((when - self._base) / self.ptime_s)
+            if whole > self._sent:
+                self._origin = when - whole * self.ptime_s
+        self._aim(when)

@@ -1,0 +1,245 @@
+"""One call's shared memory: its layout, its words, and what was sent of each context.
+
+A call has one memfd, mapped by the process that makes speech (the *parent*) and by the process
+that owns its sockets (the *media* process). Every word in it has one writer. Words are 8 bytes,
+aligned, so neither side can see half of one; an index is stored after what it announces. ::
+
+    parent words    head of the outbound ring, flush epoch, tail of the inbound ring, wishes
+    media words     tail of the outbound ring, applied epoch, head of the inbound ring, counters
+    contexts        64 entries, written by the media process: what of each context was sent
+    outbound ring   records and an arena of bytes, towards the wire (`ring.Outbound`)
+    inbound ring    the same, the other way (`ring.InboundWriter`)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import platform
+import struct
+import threading
+from enum import IntEnum
+from typing import NamedTuple
+
+CONTEXTS = 64
+"""Entries in the table of contexts; the parent uses them in turn."""
+RECORD = struct.Struct("@8Q")
+"""A record of a ring: six words, and where its bytes lie in the arena and how many they are."""
+LEAST_SLOTS = 128
+LEAST_BYTES = 4096
+
+_PAGE = 4096
+_ENTRY = struct.Struct("@6Q")
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_TOTAL_ORDER = platform.machine().lower() in ("x86_64", "amd64", "i686")
+
+
+class ParentWord(IntEnum):
+    """Words that only the parent writes; the value is the word's index."""
+
+    OUT_SLOTS = 0
+    OUT_BYTES = 1
+    IN_SLOTS = 2
+    IN_BYTES = 3
+    OUT_HEAD = 8
+    EPOCH = 9
+    EPOCH_HEAD = 10
+    THROUGH = 11
+    """One more than the highest context that the epoch condemns."""
+    WANT_ROOM = 12
+    IN_TAIL = 13
+    WANT_INBOUND = 14
+
+
+class MediaWord(IntEnum):
+    """Words that only the media process writes; counters unless said."""
+
+    OUT_TAIL = 512
+    APPLIED_EPOCH = 513
+    SENT = 514
+    """Packets sent."""
+    LAST_SEQUENCE = 515
+    """RTP sequence number of the last packet."""
+    LAST_SENT_NS = 516
+    """CLOCK_MONOTONIC of the last packet, nanoseconds."""
+    SPEECH_SENT = 517
+    FADES_SENT = 518
+    SKIPPED = 519
+    """Slots that passed without a packet because the machine was late."""
+    STARVED = 520
+    """Times that speech ran dry."""
+    SEND_ERRORS = 521
+    RECEIVED = 522
+    """Valid packets of the locked source."""
+    LOST = 523
+    LATE = 524
+    DUPLICATES = 525
+    CONCEALED = 526
+    STRANGERS = 527
+    """Packets of other sources, dropped."""
+    MALFORMED = 528
+    UNKNOWN_PAYLOAD = 529
+    INBOUND_OVERRUN = 530
+    """Received frames dropped because the parent did not read."""
+    DTMF_IN = 531
+    DTMF_OUT = 532
+    JITTER_NS = 533
+    """Interarrival jitter of RFC 3550 A.8, nanoseconds."""
+    DEPTH_NS = 534
+    """How long the jitter buffer waits for a missing packet now, nanoseconds."""
+    RTCP_IN = 535
+    RTCP_OUT = 536
+    REMOTE_LOST = 537
+    """Our packets that the peer reports as lost."""
+    REMOTE_FRACTION = 538
+    """The peer's fraction lost, 0 to 256."""
+    REMOTE_JITTER_NS = 539
+    ROUND_TRIP_NS = 540
+    IN_HEAD = 541
+    LATENESS_MAX_NS = 542
+    """The latest that a slot was ever served after its time."""
+    BYTES_IN = 543
+    BYTES_OUT = 544
+
+
+class ContextSent(NamedTuple):
+    """What the media process has sent of one context."""
+
+    context: int
+    frames: int
+    start: int
+    """First sample of the last frame sent."""
+    end: int
+    """One past the last sample sent."""
+    first_ns: int
+    """When its first frame went out; 0 = none yet (CLOCK_MONOTONIC, nanoseconds)."""
+    last_ns: int
+
+
+class CallMemory:
+    """The mapping itself; made by the parent, attached by the media process.
+
+    ``slots`` records and ``arena`` bytes each way: 512 records are 10 s of 20 ms frames.
+    """
+
+    def __init__(self, fd: int, size: int) -> None:
+        self.fd = fd
+        self.size = size
+        self.map = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        self._view = memoryview(self.map)
+        self.words = self._view.cast("Q")
+        self._closed = False
+
+    @classmethod
+    def create(
+        cls,
+        out_slots: int = 512,
+        out_bytes: int = 256 * 1024,
+        in_slots: int = 256,
+        in_bytes: int = 64 * 1024,
+    ) -> CallMemory:
+        """A new, zeroed memory; ``fd`` may be handed to another process."""
+        if min(out_slots, in_slots) < LEAST_SLOTS:
+            raise ValueError(f"a ring needs at least {LEAST_SLOTS} slots")
+        if min(out_bytes, in_bytes) < LEAST_BYTES or (out_bytes | in_bytes) % 8:
+            raise ValueError(f"an arena needs at least {LEAST_BYTES} bytes, in whole words")
+        size = 3 * _PAGE + (out_slots + in_slots) * RECORD.size + out_bytes + in_bytes
+        fd = os.memfd_create("call", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(fd, size)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)  # no one can shrink it under the other
+            memory = cls(fd, size)
+        except BaseException:
+            os.close(fd)
+            raise
+        words = memory.words
+        words[ParentWord.OUT_SLOTS], words[ParentWord.OUT_BYTES] = out_slots, out_bytes
+        words[ParentWord.IN_SLOTS], words[ParentWord.IN_BYTES] = in_slots, in_bytes
+        return memory
+
+    @classmethod
+    def attach(cls, fd: int) -> CallMemory:
+        """Map a memory made elsewhere; the descriptor is closed with it."""
+        return cls(fd, os.fstat(fd).st_size)
+
+    def out_area(self) -> Area:
+        """Where the outbound ring lies."""
+        words = self.words
+        slots, arena = words[ParentWord.OUT_SLOTS], words[ParentWord.OUT_BYTES]
+        start = 3 * _PAGE
+        return Area(start, slots, start + slots * RECORD.size, arena)
+
+    def in_area(self) -> Area:
+        """Where the inbound ring lies."""
+        words = self.words
+        start = self.out_area().arena + words[ParentWord.OUT_BYTES]
+        slots, arena = words[ParentWord.IN_SLOTS], words[ParentWord.IN_BYTES]
+        return Area(start, slots, start + slots * RECORD.size, arena)
+
+    def close(self) -> None:
+        """Unmap; the memory is gone when both sides have."""
+        if self._closed:
+            return
+        self._closed = True
+        self.words.release()
+        self._view.release()
+        self.map.close()
+        os.close(self.fd)
+
+
+class Area(NamedTuple):
+    """Where a ring lies in the memory."""
+
+    records: int
+    """Byte offset of the first record."""
+    slots: int
+    arena: int
+    """Byte offset of the arena."""
+    arena_bytes: int
+
+
+_fence_lock = threading.Lock()
+
+
+def fence() -> None:
+    """Order stores before and after on machines that would not (x86 does)."""
+    if not _TOTAL_ORDER:  # pragma: no cover
+        with _fence_lock:
+            pass
+
+
+class ContextTable:
+    """What was sent of each context: written by the media process, read by the parent.
+
+    An entry's first word is odd while the entry changes, so a reader never mixes two states.
+    """
+
+    def __init__(self, memory: CallMemory) -> None:
+        self._map = memory.map
+        self._words = memory.words
+
+    def store(self, entry: int, sent: ContextSent) -> None:
+        """Publish an entry (media process only)."""
+        offset = 2 * _PAGE + entry * 64
+        words = self._words
+        version = words[offset >> 3]
+        words[offset >> 3] = version + 1
+        fence()
+        _ENTRY.pack_into(self._map, offset + 8, *sent)
+        fence()
+        words[offset >> 3] = version + 2
+
+    def load(self, entry: int) -> ContextSent:
+        """Read an entry as it was at one moment."""
+        offset = 2 * _PAGE + entry * 64
+        words = self._words
+        sent = ContextSent(0, 0, 0, 0, 0, 0)
+        for _ in range(1000):  # bounded: the writer may have died in the middle
+            version = words[offset >> 3]
+            fence()
+            sent = ContextSent(*_ENTRY.unpack_from(self._map, offset + 8))
+            fence()
+            if version == words[offset >> 3] and version % 2 == 0:
+                break
+        return sent

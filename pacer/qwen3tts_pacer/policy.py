@@ -1,0 +1,290 @@
+"""When it is safe to start playing: learnt from how audio has arrived.
+
+The *relative delay* of a frame is its arrival minus its place in the media. Playing that began at P
+runs dry unless P is at least the relative delay of every frame to come, so the least wait of an
+utterance, known only afterwards, is its greatest relative delay minus its first (its *need*).
+The greatest *rise* of the relative delay above its least so far says how long a hole in the
+arrivals a queue must outlast, wherever the hole begins. Both are kept as forgetting histograms, one
+pair for each voice and server; their quantiles give two conditions, and playing starts when either
+holds:
+
+* the wait since the first frame reaches the need, or
+* what is queued would outlast the rise (a burst may start at once, however long the need).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+BIN_S = 0.01
+BINS = 100  # the last one holds whatever is a second or more
+ENOUGH_S = 0.5  # of media, before a rate is taken from it
+KEYS_KEPT = 32  # voice and server pairs remembered by one policy
+
+
+class Filling(Protocol):
+    """What the core asks; times in seconds, ``first`` and ``count`` in frames of one ptime."""
+
+    def begin(self, context: int, key: str) -> None:
+        """An utterance of this voice and server (``key``) follows."""
+        ...
+
+    def arrived(self, context: int, first: int, count: int, now: float) -> None:
+        """Frames ``first`` to ``first + count - 1`` of the context came in together."""
+        ...
+
+    def start_at(self, context: int) -> float:
+        """The time from which playing may start, given what has arrived."""
+        ...
+
+    def starved(self, context: int) -> None:
+        """The queue ran dry before the context was finished."""
+        ...
+
+    def resume_at(self, context: int, queued_s: float, now: float) -> float:
+        """The time from which playing may go on after a dry spell; asked at each arrival."""
+        ...
+
+    def end(self, context: int) -> None:
+        """Nothing more of this context will be asked."""
+        ...
+
+
+@dataclass(frozen=True)
+class FillingSettings:
+    """Bounds of the wait; all times in seconds."""
+
+    ceiling_s: float = 0.2
+    """The longest wait before the first frame of an utterance."""
+    cold_s: float = 0.06
+    """Need and rise that are assumed before anything is known of a voice and server."""
+    quantile: float = 0.98
+    """Share of utterances that should not run dry."""
+    forgetting: float = 0.97
+    """What an utterance weighs beside the one after it."""
+    margin_s: float = 0.02
+    """Added to what was learnt where any need was seen; a steady server waits for nothing."""
+    rebuffer_s: float = 0.06
+    """Audio wanted in the queue after a dry spell when arrivals keep up with speech."""
+    play_on_s: float = 4.0
+    """When they do not: how long the speech after a dry spell should last."""
+    rebuffer_growth: float = 1.5
+    """Each further dry spell of an utterance multiplies what is wanted."""
+    rebuffer_most_s: float = 2.0
+    """The most that is wanted."""
+    lead_s: float | None = None
+    """How far the server runs ahead of the playout at most; more is never waited for."""
+    pinned_s: float | None = None
+    """A wait after the first frame chosen by the user; nothing is adapted then."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.quantile <= 1.0 or not 0.0 < self.forgetting <= 1.0:
+            raise ValueError(
+                f"quantile={self.quantile} and forgetting={self.forgetting} must be above 0 and at"
+                " most 1"
+            )
+        if not 1.0 <= self.rebuffer_growth <= 10.0:
+            raise ValueError(f"rebuffer_growth={self.rebuffer_growth} is not between 1 and 10")
+        for name, value in vars(self).items():
+            if name.endswith("_s") and value is not None and not 0.0 <= value <= 60.0:
+                raise ValueError(f"{name}={value} is not between 0 and 60 seconds")
+
+
+class _Histogram:
+    """Weights of bins of 10 ms, forgetting."""
+
+    __slots__ = ("weights",)
+
+    def __init__(self) -> None:
+        self.weights = [0.0] * BINS
+
+    def add(self, value_s: float, forgetting: float) -> None:
+        self.weights = [weight * forgetting for weight in self.weights]
+        self.weights[min(BINS - 1, max(0, int(value_s / BIN_S + 0.999999)))] += 1.0
+
+    def quantile(self, share: float, up_to: int = BINS) -> float:
+        """Upper edge of the bin that the share of the first ``up_to`` bins falls in, seconds."""
+        weights = self.weights[:up_to]
+        left = sum(weights) * share
+        for index, weight in enumerate(weights):
+            left -= weight
+            if left <= 1e-9:
+                return index * BIN_S
+        return (len(weights) - 1) * BIN_S
+
+
+class _History:
+    """What is known of one voice and server."""
+
+    __slots__ = ("need", "rise", "seen", "wait_need_s", "wait_rise_s")
+
+    def __init__(self, cold_s: float) -> None:
+        self.need = _Histogram()
+        self.rise = _Histogram()
+        self.seen = 0
+        self.wait_need_s = cold_s
+        self.wait_rise_s = cold_s
+
+    def learn(self, need_s: float, rise_s: float, settings: FillingSettings) -> None:
+        self.need.add(need_s, settings.forgetting)
+        self.rise.add(rise_s, settings.forgetting)
+        self.seen += 1
+        self.settle(settings)
+
+    def settle(self, settings: FillingSettings) -> None:
+        # An utterance that no permitted wait would have saved (the text itself paused, say) is no
+        # reason to wait, unless most are so: then each hole is at least made shorter.
+        useful = min(BINS, int(settings.ceiling_s / BIN_S + 1e-6) + 1)
+        weights = self.need.weights
+        if sum(weights[:useful]) < sum(weights[useful:]):
+            self.wait_need_s = settings.ceiling_s
+        else:
+            need = self.need.quantile(settings.quantile, useful)
+            self.wait_need_s = need + settings.margin_s if need > 0.0 else 0.0
+        self.wait_rise_s = self.rise.quantile(settings.quantile) + settings.margin_s
+
+
+class _Arrivals:
+    """What has been seen of one utterance."""
+
+    __slots__ = ("dry_spells", "first", "frames", "history", "least", "need", "refill", "rise")
+
+    def __init__(self, history: _History) -> None:
+        self.history = history
+        self.first = 0.0
+        self.least = 0.0
+        self.need = 0.0
+        self.rise = 0.0
+        self.frames = 0
+        self.dry_spells = 0
+        self.refill: float | None = None
+
+
+class FillingPolicy:
+    """The adaptive policy of one call; see the module's text. Not shared between calls."""
+
+    def __init__(
+        self,
+        settings: FillingSettings | None = None,
+        *,
+        ptime_s: float = 0.02,
+        learnt: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.settings = settings or FillingSettings()
+        self._ptime = ptime_s
+        self._histories: dict[str, _History] = {}
+        self._open: dict[int, _Arrivals] = {}
+        if learnt is not None:
+            self._restore(learnt)
+
+    def begin(self, context: int, key: str) -> None:
+        """See `Filling`."""
+        history = self._histories.pop(key, None)
+        if history is None:
+            history = _History(self.settings.cold_s)
+            if len(self._histories) >= KEYS_KEPT:
+                del self._histories[next(iter(self._histories))]
+        self._histories[key] = history  # last used is last
+        self._open[context] = _Arrivals(history)
+
+    def arrived(self, context: int, first: int, count: int, now: float) -> None:
+        """See `Filling`."""
+        seen = self._open[context]
+        delay = now - first * self._ptime
+        if seen.frames == 0:
+            seen.first = seen.least = delay
+        elif delay > seen.least:
+            seen.rise = max(seen.rise, delay - seen.least)
+            seen.need = max(seen.need, delay - seen.first)
+        seen.frames = first + count
+        seen.least = min(seen.least, delay - (count - 1) * self._ptime)
+        if seen.dry_spells and seen.refill is None:
+            seen.refill = now
+
+    def start_at(self, context: int) -> float:
+        """See `Filling`."""
+        seen = self._open[context]
+        settings = self.settings
+        if settings.pinned_s is not None:
+            return seen.first + settings.pinned_s
+        need = min(seen.history.wait_need_s, settings.ceiling_s)
+        rise = seen.history.wait_rise_s
+        if settings.lead_s is not None:
+            rise = min(rise, settings.lead_s)
+        return min(seen.first + need, seen.least + rise)
+
+    def starved(self, context: int) -> None:
+        """See `Filling`."""
+        seen = self._open[context]
+        seen.dry_spells += 1
+        seen.refill = None
+
+    def resume_at(self, context: int, queued_s: float, now: float) -> float:
+        """See `Filling`.
+
+        A server slower than speech makes a few long holes rather than many short ones: arrivals at
+        1/r of real time let q seconds of queue last q / (1 - 1/r). The wait is bounded in time too,
+        so that a server that has stopped does not keep back what it sent.
+        """
+        seen = self._open[context]
+        settings = self.settings
+        wanted = settings.rebuffer_s
+        media = seen.frames * self._ptime
+        slowness = (now - seen.first) / media
+        if media >= ENOUGH_S and slowness > 1.0:
+            wanted = max(wanted, settings.play_on_s * (1.0 - 1.0 / slowness))
+        wanted *= settings.rebuffer_growth ** min(max(seen.dry_spells - 1, 0), 16)
+        wanted = min(wanted, settings.rebuffer_most_s)
+        if settings.lead_s is not None:
+            wanted = min(wanted, settings.lead_s)
+        if queued_s >= wanted:
+            return now
+        if seen.refill is None:
+            seen.refill = now
+        return seen.refill + 2.0 * wanted
+
+    def end(self, context: int) -> None:
+        """See `Filling`."""
+        seen = self._open.pop(context, None)
+        if seen is not None and seen.frames:
+            seen.history.learn(seen.need, seen.rise, self.settings)
+
+    def export(self) -> dict[str, Any]:
+        """What was learnt, as plain data (some hundred bytes a key): a later call's ``learnt``."""
+        return {
+            key: {
+                "seen": history.seen,
+                "need": _sparse(history.need),
+                "rise": _sparse(history.rise),
+            }
+            for key, history in self._histories.items()
+            if history.seen
+        }
+
+    def _restore(self, learnt: Mapping[str, Any]) -> None:
+        for key, state in list(learnt.items())[-KEYS_KEPT:]:
+            history = _History(self.settings.cold_s)
+            try:
+                history.seen = int(state["seen"])
+                _fill(history.need, state["need"])
+                _fill(history.rise, state["rise"])
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise ValueError(
+                    f"learnt state of {key!r} is not what export() gives ({error!r}); leave it out"
+                ) from error
+            if history.seen > 0:
+                history.settle(self.settings)
+                self._histories[key] = history
+
+
+def _sparse(histogram: _Histogram) -> dict[str, float]:
+    return {str(index): round(w, 4) for index, w in enumerate(histogram.weights) if w >= 0.001}
+
+
+def _fill(histogram: _Histogram, weights: Mapping[str, float]) -> None:
+    for index, weight in weights.items():
+        if not 0 <= int(index) < BINS or not 0.0 <= float(weight) < 1e6:
+            raise ValueError(f"bin {index}: {weight}")
+        histogram.weights[int(index)] = float(weight)

@@ -1,0 +1,300 @@
+"""The two rings of a call's shared memory: frames towards the wire, and frames received.
+
+Each has one producer and one consumer, in two processes, and neither ever waits for the other. A
+ring is an array of records of 8 words and an arena for their bytes.
+
+**Flush.** `Outbound.interrupt` stores where the ring ends now and then raises the epoch. The reader
+looks at the epoch before every frame and jumps there, so nothing queued can delay it and it costs
+the same for one frame as for five hundred.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple
+
+from qwen3tts_pacer.frame import Frame
+from qwen3tts_pacer.memory import RECORD, Area, CallMemory, MediaWord, ParentWord, fence
+
+CONTROL_RESERVE = 64
+"""Outbound records that frames may not use, so that a finish always finds room."""
+
+_HALF = 0xFFFF
+
+
+class RecordKind(IntEnum):
+    """What an outbound record says."""
+
+    FRAME = 1
+    BEGIN = 2
+    FINISH = 3
+
+
+class Record(NamedTuple):
+    """One outbound record as the media process reads it."""
+
+    kind: int
+    context: int
+    frame: Frame | None
+    written_ns: int
+    """CLOCK_MONOTONIC when the parent wrote it."""
+    entry: int
+    """The context's place in the table (begin records)."""
+    key: int
+    """64 bits that stand for the voice and server (begin records)."""
+
+
+class InboundFrame(NamedTuple):
+    """One received frame, in play order."""
+
+    payload: bytes
+    """As received, in the payload type's encoding."""
+    payload_type: int
+    timestamp: int
+    """RTP ticks from the stream's first packet, not wrapping; a gap is a pause of the sender."""
+    at: float
+    """When it arrived (CLOCK_MONOTONIC, seconds)."""
+    sequence: int
+    marker: bool
+    concealed: bool
+    """Made here in place of a packet that did not come in time."""
+
+
+class RingFull(BufferError):
+    """More begin and finish records wait than the ring has room for."""
+
+
+class _Writer:
+    """The producing end of a ring: records of 8 words and bytes in an arena."""
+
+    def __init__(
+        self, memory: CallMemory, area: Area, head_word: int, tail_word: int, reserve: int
+    ) -> None:
+        self._map = memory.map
+        self._words = memory.words
+        self._records, self._slots, self._arena, self._arena_bytes = area
+        self._head_word, self._tail_word = head_word, tail_word
+        self._reserve = reserve
+        self._head = 0
+        self._position = 0  # in the arena, counted without wrapping
+        self._ends = [0] * self._slots
+
+    def free_slots(self) -> int:
+        """Records that would be accepted now, if their bytes fit."""
+        used = self._head - self._words[self._tail_word]
+        return max(0, self._slots - self._reserve - used)
+
+    def roomy(self) -> bool:
+        """Whether an eighth of the slots and of the arena is free."""
+        tail = self._words[self._tail_word]
+        if self._head - tail > self._slots - self._reserve - self._slots // 8:
+            return False
+        released = self._ends[(tail - 1) % self._slots] if tail else 0
+        return self._position - released <= self._arena_bytes - self._arena_bytes // 8
+
+    def put(self, w0: int, w1: int, w2: int, w3: int, w4: int, w5: int, blob: bytes) -> bool:
+        """Write a record with its bytes; False = no room, nothing was written."""
+        tail = self._words[self._tail_word]
+        head = self._head
+        if head - tail >= self._slots - self._reserve:
+            return False
+        return self._store(tail, head, (w0, w1, w2, w3, w4, w5), blob)
+
+    def put_control(self, w0: int, w1: int, w2: int, w3: int, w4: int, w5: int) -> bool:
+        """Write a record without bytes; it may use the reserve."""
+        tail = self._words[self._tail_word]
+        head = self._head
+        if head - tail >= self._slots:
+            return False
+        return self._store(tail, head, (w0, w1, w2, w3, w4, w5), b"")
+
+    def _store(self, tail: int, head: int, words: tuple[int, ...], blob: bytes) -> bool:
+        size = len(blob)
+        position = self._position
+        arena_bytes = self._arena_bytes
+        if position % arena_bytes + size > arena_bytes:  # never across the arena's end
+            position += arena_bytes - position % arena_bytes
+        end = position + size
+        released = self._ends[(tail - 1) % self._slots] if tail else 0
+        if end - released > arena_bytes:
+            return False
+        at = position % arena_bytes
+        if size:
+            start = self._arena + at
+            self._map[start : start + size] = blob
+        index = head % self._slots
+        RECORD.pack_into(self._map, self._records + index * RECORD.size, *words, at, size)
+        self._ends[index] = end
+        self._position = end
+        self._head = head + 1
+        fence()
+        self._words[self._head_word] = head + 1
+        return True
+
+
+class Outbound(_Writer):
+    """The parent's end of the outbound ring: contexts and frames towards the wire."""
+
+    def __init__(self, memory: CallMemory) -> None:
+        super().__init__(
+            memory,
+            memory.out_area(),
+            ParentWord.OUT_HEAD,
+            MediaWord.OUT_TAIL,
+            CONTROL_RESERVE,
+        )
+        self.epoch = 0
+        self._begun = 0
+
+    def begin(self, context: int, entry: int, key: int = 0) -> None:
+        """Open a context (numbers rise); ``entry`` is its place in the table (0 to 63)."""
+        self._control(RecordKind.BEGIN, context, entry, key)
+        self._begun = context + 1
+
+    def finish(self, context: int) -> None:
+        """No more frames of this context will come."""
+        self._control(RecordKind.FINISH, context, 0, 0)
+
+    def write(self, frames: Iterable[Frame]) -> int:
+        """Queue frames; how many were accepted. Never waits, never drops what it accepted."""
+        count = 0
+        now = time.monotonic_ns()
+        for frame in frames:
+            payload, tail, head = frame.payload, frame.tail or b"", frame.head or b""
+            kind = RecordKind.FRAME | len(payload) << 8 | len(tail) << 24 | len(head) << 40
+            if not self.put(
+                kind, frame.context, frame.start, frame.end, now, 0, payload + tail + head
+            ):
+                break
+            count += 1
+        return count
+
+    def interrupt(self) -> int:
+        """Drop all that was written so far; the epoch that says so."""
+        self._words[ParentWord.EPOCH_HEAD] = self._head
+        self._words[ParentWord.THROUGH] = self._begun
+        fence()
+        self.epoch += 1
+        self._words[ParentWord.EPOCH] = self.epoch
+        return self.epoch
+
+    def queued(self) -> int:
+        """Records that the media process has not taken yet."""
+        return self._head - self._words[self._tail_word]
+
+    def _control(self, kind: RecordKind, context: int, entry: int, key: int) -> None:
+        if not self.put_control(kind, context, key, 0, time.monotonic_ns(), entry):
+            raise RingFull(f"{self._slots} records wait; await room() between contexts")
+
+
+class OutboundReader:
+    """The media process's end of the outbound ring."""
+
+    def __init__(self, memory: CallMemory) -> None:
+        self._map = memory.map
+        self._words = memory.words
+        self._records, self._slots, self._arena, _ = memory.out_area()
+        self.tail = 0
+        self.epoch = 0
+        self.through = -1
+        """The highest context condemned by the last flush; -1 = none."""
+
+    def flushed(self) -> bool:
+        """Whether the epoch was raised since last asked; what was condemned is skipped."""
+        epoch = self._words[ParentWord.EPOCH]
+        if epoch == self.epoch:
+            return False
+        fence()
+        self.epoch = epoch
+        self.tail = max(self.tail, self._words[ParentWord.EPOCH_HEAD])
+        self.through = self._words[ParentWord.THROUGH] - 1
+        self._words[MediaWord.OUT_TAIL] = self.tail
+        return True
+
+    def read(self, limit: int) -> list[Record]:
+        """Take up to ``limit`` records; [] when nothing waits."""
+        tail = self.tail
+        count = self._words[ParentWord.OUT_HEAD] - tail
+        if count == 0:
+            return []
+        fence()
+        records = []
+        buffer = self._map
+        for index in range(tail, tail + min(count, limit)):
+            kind, context, start, end, written, entry, at, size = RECORD.unpack_from(
+                buffer, self._records + index % self._slots * 64
+            )
+            frame = None
+            if size:
+                first = self._arena + at
+                blob = buffer[first : first + size]
+                tail_at = kind >> 8 & _HALF
+                head_at = tail_at + (kind >> 24 & _HALF)
+                frame = Frame(
+                    blob[:tail_at],
+                    blob[tail_at:head_at] or None,
+                    blob[head_at:] or None,
+                    context,
+                    start,
+                    end,
+                )
+            records.append(Record(kind & 0xFF, context, frame, written, entry, start))
+        self.tail = tail = tail + len(records)
+        self._words[MediaWord.OUT_TAIL] = tail
+        return records
+
+
+class InboundWriter(_Writer):
+    """The media process's end of the inbound ring."""
+
+    def __init__(self, memory: CallMemory) -> None:
+        super().__init__(memory, memory.in_area(), MediaWord.IN_HEAD, ParentWord.IN_TAIL, 0)
+
+    def write(self, frame: InboundFrame) -> bool:
+        """Queue one received frame; False = the parent does not read and the ring is full."""
+        flags = frame.concealed | frame.marker << 1
+        at_ns = int(frame.at * 1e9)
+        return self.put(
+            flags, frame.payload_type, frame.timestamp, frame.sequence, at_ns, 0, frame.payload
+        )
+
+
+class InboundReader:
+    """The parent's end of the inbound ring."""
+
+    def __init__(self, memory: CallMemory) -> None:
+        self._map = memory.map
+        self._words = memory.words
+        self._records, self._slots, self._arena, _ = memory.in_area()
+        self._tail = 0
+
+    def waiting(self) -> int:
+        """Frames that can be read now."""
+        return self._words[MediaWord.IN_HEAD] - self._tail
+
+    def read(self, limit: int = 1 << 30) -> list[InboundFrame]:
+        """Take what has come, oldest first."""
+        frames = []
+        head = min(self._words[MediaWord.IN_HEAD], self._tail + limit)
+        fence()
+        for index in range(self._tail, head):
+            flags, payload_type, timestamp, sequence, at_ns, _, at, size = RECORD.unpack_from(
+                self._map, self._records + index % self._slots * RECORD.size
+            )
+            first = self._arena + at
+            frames.append(
+                InboundFrame(
+                    self._map[first : first + size],
+                    payload_type,
+                    timestamp,
+                    at_ns / 1e9,
+                    sequence,
+                    bool(flags & 2),
+                    bool(flags & 1),
+                )
+            )
+        self._tail = head
+        self._words[ParentWord.IN_TAIL] = head
+        return frames

@@ -1,0 +1,101 @@
+"""What can go wrong with a phone call: each error says what happened, and what to do about it.
+
+CallError                       the base; a SpeechError
+├── CallRefused                 the far end answered with a failure (status and reason)
+├── CalleeUnreachable           nobody answered at that address
+├── PortBusy                    a local port is taken by another program
+├── NoCommonCodec               both ends speak, and no codec is common to them
+├── BadSdp                      a session description that cannot be used
+├── BadSip                      a SIP message, address or URI that cannot be used
+├── RegistrationFailed          the registrar would not have us
+└── WrongState                  the call cannot do that now (it is over, or not yet answered)
+"""
+
+from __future__ import annotations
+
+from qwen3tts_wire.errors import SpeechError
+
+
+class CallError(SpeechError):
+    """Base of all errors of a phone call."""
+
+    code = "call_error"
+
+
+_REMEDIES = {
+    401: "Give the user name and password of an account that may call there.",
+    403: "Ask whoever runs that server whether this account may call that number.",
+    404: "Check the number or user name in the SIP address.",
+    407: "Give the user name and password of an account that may call there.",
+    408: "Check that the phone is registered and reachable, then call again.",
+    415: "Offer the session as application/sdp.",
+    480: "The phone is known but not there; call again later.",
+    486: "The line is busy; call again later.",
+    488: "Offer a codec that the phone accepts (PCMU or PCMA).",
+    503: "The server has no room or is being serviced; call again later.",
+    603: "The call was declined by the person called.",
+}
+
+
+class CallRefused(CallError):
+    """The far end answered the request with a failure.
+
+    ``status`` is the SIP status code (300 to 699), ``reason`` its reason phrase.
+    """
+
+    code = "call_refused"
+
+    def __init__(self, status: int, reason: str, *, remedy: str = "", what: str = "call") -> None:
+        super().__init__(
+            f"The {what} was refused: {status} {reason}".rstrip() + ".",
+            remedy=remedy or _REMEDIES.get(status, ""),
+        )
+        self.status = status
+        self.reason = reason
+
+
+class CalleeUnreachable(CallError):
+    """No answer came from that address: refused, not resolved, or silent until the timer."""
+
+    code = "callee_unreachable"
+    retryable = True
+
+
+class PortBusy(CallError):
+    """A local address is taken by another program, or not ours to bind."""
+
+    code = "port_busy"
+
+
+class NoCommonCodec(CallError):
+    """No codec is common to both ends; answer 488."""
+
+    code = "no_common_codec"
+
+
+class BadSdp(CallError):
+    """A session description that cannot be used; the message says where."""
+
+    code = "bad_sdp"
+
+
+class BadSip(CallError):
+    """A SIP message, address or URI that cannot be used; the message says where."""
+
+    code = "bad_sip"
+
+
+class RegistrationFailed(CallError):
+    """The registrar would not have us; ``status`` is its answer, or None when none came."""
+
+    code = "registration_failed"
+
+    def __init__(self, message: str, *, remedy: str = "", status: int | None = None) -> None:
+        super().__init__(message, remedy=remedy)
+        self.status = status
+
+
+class WrongState(CallError):
+    """The call cannot do that now: it is over, or has not come that far."""
+
+    code = "wrong_state"

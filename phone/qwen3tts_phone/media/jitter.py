@@ -1,0 +1,183 @@
+"""The inbound jitter buffer: packets in as they come, frames out in play order.
+
+What comes in order is handed on at once, for those who listen gain nothing from a later look. A
+hole holds up what follows it, for as long as experience says that the missing packet may still
+come; then frames are made up in its place and play goes on. The wait adapts: to the interarrival
+jitter, and to packets that came after they had been given up.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from qwen3tts_pacer.ring import InboundFrame
+from qwen3tts_phone.media.rtp import Unwrapper
+
+CONCEAL_MOST = 5
+"""Frames made up for one hole; a longer one is a pause."""
+PENDING_MOST = 64
+"""Packets held behind a hole; more give the hole up."""
+FORGET = 0.999
+"""What the lateness of a packet weighs after each packet that follows (half in 14 s of 20 ms)."""
+
+
+class _Packet(NamedTuple):
+    sequence: int  # extended
+    timestamp: int  # unwrapped
+    payload: bytes
+    payload_type: int
+    marker: bool
+    at: float
+
+
+class JitterBuffer:
+    """One stream's buffer; times in seconds, ``silence`` is the code word of a made-up frame.
+
+    ``sequence`` is extended (`Reception.accept`); one byte of payload is one tick of the clock.
+    """
+
+    def __init__(
+        self, silence: bytes = b"\xff", *, min_wait_s: float = 0.02, max_wait_s: float = 0.2
+    ) -> None:
+        self._silence = silence
+        self._min_wait = min(min_wait_s, max_wait_s)
+        self._max_wait = max_wait_s
+        self._floor = 0.0
+        self._given_up: dict[int, float] = {}  # sequence -> when it was first missed
+        self._unwrapper = Unwrapper()
+        self._next = -1
+        self._last: _Packet | None = None
+        self.pending: dict[int, _Packet] = {}
+        """Packets behind a hole, by sequence number."""
+        self.wait_s = self._min_wait
+        """How long a missing packet is waited for now."""
+        self.late = 0
+        self.duplicates = 0
+        self.concealed = 0
+
+    def push(
+        self,
+        sequence: int,
+        timestamp: int,
+        payload: bytes,
+        payload_type: int,
+        marker: bool,
+        at: float,
+        jitter_s: float = 0.0,
+    ) -> list[InboundFrame]:
+        """Take a packet that arrived at ``at``; what may be played now, in order."""
+        packet = _Packet(
+            sequence, self._unwrapper.unwrap(timestamp), payload, payload_type, marker, at
+        )
+        self._floor *= FORGET
+        wait = self._min_wait + 4.0 * jitter_s
+        self.wait_s = min(self._max_wait, wait if wait > self._floor else self._floor)
+        if sequence == self._next or self._next < 0:
+            if not self.pending:
+                return [self._play(packet)]
+            self.pending[sequence] = packet
+        elif sequence < self._next:
+            self._belated(sequence, at)
+            return []
+        elif sequence in self.pending:
+            self.duplicates += 1
+            return []
+        else:
+            self.pending[sequence] = packet
+        return self.due(at)
+
+    def skip(self, sequence: int, at: float) -> list[InboundFrame]:
+        """A packet of the stream came that is no audio; what may be played now."""
+        if self._next < 0:
+            return []
+        if sequence >= self._next and sequence not in self.pending:
+            self.pending[sequence] = _Packet(sequence, 0, b"", -1, False, at)
+        return self.due(at) if self.pending else []
+
+    def due(self, now: float) -> list[InboundFrame]:
+        """What may be played at ``now``: frames in order, and those made up for holes given up."""
+        frames: list[InboundFrame] = []
+        pending = self.pending
+        while pending:
+            packet = pending.pop(self._next, None)
+            if packet is None:
+                first = min(pending)
+                # Held up since the first packet behind the hole came.
+                if len(pending) <= PENDING_MOST and now < self._held_since() + self.wait_s:
+                    break
+                frames += self._conceal(pending[first], now)
+                self._next = first
+                packet = pending.pop(first)
+            if packet.payload_type < 0:
+                self._next = packet.sequence + 1
+            else:
+                frames.append(self._play(packet))
+        return frames
+
+    def next_deadline(self) -> float | None:
+        """When `due` has something to give if nothing more comes; None = never."""
+        return self._held_since() + self.wait_s if self.pending else None
+
+    def reset(self) -> list[InboundFrame]:
+        """Another stream follows; what was held back, in order."""
+        held = [self.pending[number] for number in sorted(self.pending)]
+        rest = [self._play(packet) for packet in held if packet.payload_type >= 0]
+        self.pending.clear()
+        self._given_up.clear()
+        self._unwrapper.reset()
+        self._next = -1
+        self._last = None
+        return rest
+
+    def _held_since(self) -> float:
+        return min(packet.at for packet in self.pending.values())
+
+    def _play(self, packet: _Packet) -> InboundFrame:
+        self._next = packet.sequence + 1
+        self._last = packet
+        return InboundFrame(
+            packet.payload,
+            packet.payload_type,
+            packet.timestamp,
+            packet.at,
+            packet.sequence & 0xFFFF,
+            packet.marker,
+            False,
+        )
+
+    def _conceal(self, following: _Packet, now: float) -> list[InboundFrame]:
+        """Frames for the hole before ``following``: the last one again, then silence."""
+        last = self._last
+        missing = following.sequence - self._next
+        for number in range(self._next, following.sequence)[-PENDING_MOST:]:
+            self._given_up[number] = now
+        while len(self._given_up) > 4 * PENDING_MOST:
+            del self._given_up[next(iter(self._given_up))]
+        if last is None or not last.payload or following.payload_type < 0:
+            return []
+        ticks = len(last.payload)
+        if following.timestamp - last.timestamp != (missing + 1) * ticks:
+            return []  # a pause of the sender, or another length: not to be guessed
+        frames = []
+        for index in range(min(missing, CONCEAL_MOST)):
+            self.concealed += 1
+            frames.append(
+                InboundFrame(
+                    last.payload if index == 0 else self._silence * ticks,
+                    last.payload_type,
+                    last.timestamp + (index + 1) * ticks,
+                    now,
+                    self._next + index & 0xFFFF,
+                    False,
+                    True,
+                )
+            )
+        return frames
+
+    def _belated(self, sequence: int, at: float) -> None:
+        given_up = self._given_up.pop(sequence, None)
+        if given_up is None:
+            self.duplicates += 1
+            return
+        self.late += 1
+        self._floor = max(self._floor, min(self._max_wait, 1.2 * (self.wait_s + at - given_up)))

@@ -1,0 +1,436 @@
+"""The parent's side of one call's media: speech out, frames in, events, and what was heard."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from qwen3tts_pacer.frame import Frame
+from qwen3tts_pacer.memory import (
+    CONTEXTS,
+    CallMemory,
+    ContextSent,
+    ContextTable,
+    MediaWord,
+    ParentWord,
+)
+from qwen3tts_pacer.ring import InboundFrame, InboundReader, Outbound
+from qwen3tts_phone.media.errors import LegClosed, MediaLost
+from qwen3tts_phone.media.types import (
+    EVENTS,
+    ContextPlayed,
+    Dropped,
+    DroppedContext,
+    LegSpec,
+    LegStats,
+    MediaEvent,
+    RemoteMedia,
+)
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.media.process import MediaProcess
+
+KEPT = 256
+"""Contexts and interruptions that are remembered after they are over."""
+EVENTS_KEPT = 1000
+"""Events kept for a reader that does not come; the oldest are dropped."""
+
+
+class _Open:
+    """A context that was begun and is neither played to its end nor interrupted."""
+
+    __slots__ = ("end", "entry", "finished", "frames")
+
+    def __init__(self, entry: int) -> None:
+        self.entry = entry
+        self.frames = 0
+        self.end = 0
+        self.finished = False
+
+
+class MediaLeg:
+    """One call's media; made by `MediaProcess.open`.
+
+    ``local_port`` is RTP's, RTCP has the one above. Speech goes ``begin``, ``write`` (and
+    ``room``), ``finish``; numbers of contexts rise within a call.
+    """
+
+    def __init__(
+        self,
+        process: MediaProcess,
+        number: int,
+        spec: LegSpec,
+        memory: CallMemory,
+        address: tuple[str, int],
+    ) -> None:
+        self.number = number
+        self.spec = spec
+        self.local_host, self.local_port = address
+        self.remote: RemoteMedia | None = None
+        self.refused = 0
+        """Frames written for contexts that were interrupted before."""
+        self._process = process
+        self._memory = memory
+        self._words = memory.words
+        self._out = Outbound(memory)
+        self._in = InboundReader(memory)
+        self._table = ContextTable(memory)
+        self._open: dict[int, _Open] = {}
+        self._over: OrderedDict[int, ContextSent] = OrderedDict()
+        self._condemned: dict[int, dict[int, _Open]] = {}
+        self._facts: OrderedDict[int, Dropped] = OrderedDict()
+        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self._events: asyncio.Queue[MediaEvent | None] = asyncio.Queue()
+        self._begun = -1
+        self._cut = -1
+        self._entries = 0
+        self._end: MediaLost | LegClosed | None = None
+        self._last_stats: LegStats | None = None
+
+    async def start(self, remote: RemoteMedia) -> None:
+        """Media flows from now on, both ways as agreed."""
+        await self._process.request(
+            {
+                "type": "start",
+                "leg": self.number,
+                "remote": asdict(remote),
+                "learnt": self._process.learnt or None,
+            }
+        )
+        self.remote = remote
+
+    async def update(self, remote: RemoteMedia) -> None:
+        """Renegotiated: hold, resume, another address. What is queued is kept."""
+        await self._process.request(
+            {"type": "update", "leg": self.number, "remote": asdict(remote)}
+        )
+        self.remote = remote
+
+    def begin(self, context: int, now: float | None = None, *, key: str = "") -> None:
+        """An utterance follows; ``key`` names its voice and server for the filling policy."""
+        self._check()
+        if context <= self._begun:
+            raise ValueError(f"context {context} follows {self._begun}: numbers must rise")
+        entry = self._entries % CONTEXTS
+        if any(other.entry == entry for other in self._open.values()):
+            raise ValueError(f"{CONTEXTS} contexts are open: finish or interrupt some")
+        digest = hashlib.blake2b(key.encode(), digest_size=8).digest() if key else b""
+        self._out.begin(context, entry, int.from_bytes(digest, "little"))
+        self._entries += 1
+        self._begun = context
+        self._open[context] = _Open(entry)
+
+    def write(self, frames: Sequence[Frame]) -> int:
+        """Queue frames; how many were accepted. The rest: await `room`, write again.
+
+        Frames of an interrupted context are accepted and dropped (``refused`` counts them).
+        """
+        self._check()
+        if not frames:
+            return 0
+        context = frames[0].context
+        if any(frame.context != context for frame in frames):
+            raise ValueError("frames of several contexts in one write")
+        if context <= self._cut:
+            self.refused += len(frames)
+            return len(frames)
+        state = self._open.get(context)
+        if state is None or state.finished:
+            raise ValueError(f"context {context} was not begun, or is finished")
+        count = self._out.write(frames)
+        if count:
+            state.frames += count
+            state.end = frames[count - 1].end
+        return count
+
+    async def room(self) -> None:
+        """Return when a good part of the ring is free; `MediaLost` when it never will be."""
+        while not self._has_room():
+            self._words[ParentWord.WANT_ROOM] = 1
+            try:
+                await self._wait(self._has_room)
+            finally:
+                if self._end is None:
+                    self._words[ParentWord.WANT_ROOM] = 0
+
+    def finish(self, context: int) -> None:
+        """No more frames of this context will come; what is queued plays."""
+        self._check()
+        if context <= self._cut:
+            return
+        state = self._open.get(context)
+        if state is None or state.finished:
+            raise ValueError(f"context {context} was not begun, or is finished")
+        self._out.finish(context)
+        state.finished = True
+
+    def interrupt(self) -> int:
+        """Fall silent at the next slot: all that was written is dropped. Takes no time.
+
+        The epoch is for `dropped`.
+        """
+        self._check()
+        epoch = self._out.interrupt()
+        self._condemned[epoch] = self._open
+        self._open = {}
+        self._cut = self._begun
+        return epoch
+
+    async def dropped(self, epoch: int) -> Dropped:
+        """What the interruption took, once the media process has published it."""
+        if epoch not in self._facts and epoch not in self._condemned:
+            raise ValueError(f"no interruption has the epoch {epoch}, or it is long ago")
+        if self.remote is None:
+            self._flushed(epoch, time.monotonic())
+        await self._wait(lambda: epoch in self._facts)
+        return self._facts[epoch]
+
+    def sent(self, context: int) -> ContextSent | None:
+        """What has been sent of a context, and when; None = nothing yet."""
+        over = self._over.get(context)
+        if over is not None:
+            return over
+        state = self._state(context)
+        if state is None or self._end is not None:
+            return None
+        sent = self._table.load(state.entry)
+        return sent if sent.context == context and sent.frames else None
+
+    def position(self, context: int, now: float | None = None) -> int:
+        """Samples of the context that are at the caller's ear, at its rate.
+
+        The last frame sent counts as it is played, over the time of a frame.
+        """
+        sent = self.sent(context)
+        if sent is None or self.remote is None:
+            return 0
+        elapsed = (time.monotonic() if now is None else now) - sent.last_ns / 1e9
+        share = min(1.0, max(0.0, elapsed * 1000 / self.remote.ptime_ms))
+        return sent.start + int((sent.end - sent.start) * share + 1e-6)
+
+    def first_sent(self, context: int) -> float | None:
+        """When the context's first frame went out (CLOCK_MONOTONIC, seconds); None = not yet."""
+        sent = self.sent(context)
+        return sent.first_ns / 1e9 if sent is not None else None
+
+    async def send_dtmf(self, keys: str, duration_ms: int = 160, gap_ms: int = 80) -> None:
+        """Press keys (RFC 4733); returns when the last is out. Speech waits meanwhile.
+
+        `MediaRefused` when the far end takes no events or the keys are none.
+        """
+        await self._process.request(
+            {
+                "type": "dtmf",
+                "leg": self.number,
+                "keys": keys,
+                "duration_ms": duration_ms,
+                "gap_ms": gap_ms,
+            }
+        )
+
+    def read_inbound(self, limit: int = 1 << 30) -> list[InboundFrame]:
+        """Frames that have come from the far end, in play order; [] = none."""
+        return [] if self._end is not None else self._in.read(limit)
+
+    async def wait_inbound(self) -> None:
+        """Return when `read_inbound` has something to give."""
+        while not self._has_inbound():
+            self._words[ParentWord.WANT_INBOUND] = 1
+            try:
+                await self._wait(self._has_inbound)
+            finally:
+                if self._end is None:
+                    self._words[ParentWord.WANT_INBOUND] = 0
+
+    @property
+    def events(self) -> AsyncIterator[MediaEvent]:
+        """What happens, as it happens; ends when the leg is closed or the process is lost."""
+        return self._iterate()
+
+    def stats(self) -> LegStats:
+        """The counters as last published: at most half a second old."""
+        if self._last_stats is not None:
+            return self._last_stats
+        return _stats(self._memory)
+
+    async def measure(self) -> LegStats:
+        """The counters as of now."""
+        if self._end is None:
+            await self._process.request({"type": "publish", "leg": self.number})
+        return self.stats()
+
+    async def close(self) -> None:
+        """Close the sockets and forget what is queued; a second call does nothing."""
+        if self._end is not None:
+            return
+        try:
+            answer = await self._process.request({"type": "close", "leg": self.number})
+        except MediaLost:
+            return
+        self._process.forget(self, answer.get("learnt", {}))
+        self._finish(LegClosed("The leg was closed."))
+
+    def message(self, kind: str, message: dict[str, Any]) -> None:
+        """Take a message of the media process. For `MediaProcess`."""
+        if self._end is not None:
+            return
+        if kind == "flushed":
+            self._flushed(message["epoch"], message["at"])
+            self.noticed()
+            return
+        name = message.pop("name")
+        if "source" in message:
+            message["source"] = tuple(message["source"])
+        event: MediaEvent = EVENTS[name](**message)
+        if isinstance(event, ContextPlayed):
+            state = self._open.pop(event.context, None)
+            if state is not None:
+                self._keep(event.context, state)
+        if self._events.qsize() >= EVENTS_KEPT:
+            self._events.get_nowait()
+        self._events.put_nowait(event)
+        if name == "LegFailed":
+            self._process.forget(self, {})
+            self._finish(LegClosed("The leg broke in the media process; see the LegFailed event."))
+
+    def noticed(self) -> None:
+        """Something that somebody waits for may have happened. For `MediaProcess`."""
+        if self._waiting:
+            still = []
+            for ready, waiter in self._waiting:
+                if waiter.done():
+                    continue
+                if ready():
+                    waiter.set_result(None)
+                else:
+                    still.append((ready, waiter))
+            self._waiting = still
+
+    def gone(self, cause: MediaLost) -> None:
+        """The media process has ended. For `MediaProcess`."""
+        self._finish(cause)
+
+    @property
+    def over(self) -> bool:
+        """Whether the leg is closed, or its process lost."""
+        return self._end is not None
+
+    def check(self) -> None:
+        """Raise why the leg is over, if it is (`LegClosed`, `MediaLost`)."""
+        if self._end is not None:
+            raise self._end
+
+    def _check(self) -> None:
+        if self._end is not None:
+            raise self._end
+        if self.remote is None:
+            raise ValueError("the leg is not started")
+
+    def _has_room(self) -> bool:
+        return self._out.roomy()
+
+    def _has_inbound(self) -> bool:
+        return self._in.waiting() > 0
+
+    async def _wait(self, ready: Callable[[], bool]) -> None:
+        if self._end is not None:
+            raise self._end
+        if ready():
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((ready, waiter))
+        await waiter
+
+    async def _iterate(self) -> AsyncIterator[MediaEvent]:
+        while True:
+            event = await self._events.get()
+            if event is None:
+                self._events.put_nowait(None)  # for the next reader
+                return
+            yield event
+
+    def _state(self, context: int) -> _Open | None:
+        state = self._open.get(context)
+        if state is None:
+            for condemned in self._condemned.values():
+                state = condemned.get(context)
+                if state is not None:
+                    break
+        return state
+
+    def _keep(self, context: int, state: _Open) -> ContextSent:
+        sent = self._table.load(state.entry)
+        if sent.context != context:
+            sent = ContextSent(context, 0, 0, 0, 0, 0)
+        self._over[context] = sent
+        if len(self._over) > KEPT:
+            self._over.popitem(last=False)
+        return sent
+
+    def _flushed(self, applied: int, at: float) -> None:
+        for epoch in [each for each in self._condemned if each <= applied]:
+            contexts = []
+            for context, state in self._condemned.pop(epoch).items():
+                sent = self._keep(context, state)
+                contexts.append(
+                    DroppedContext(
+                        context, state.frames - sent.frames, state.end - sent.end, sent.end
+                    )
+                )
+            self._facts[epoch] = Dropped(epoch, at, tuple(contexts))
+            if len(self._facts) > KEPT:
+                self._facts.popitem(last=False)
+
+    def _finish(self, end: MediaLost | LegClosed) -> None:
+        if self._end is not None:
+            return
+        for context, state in list(self._open.items()):
+            self._keep(context, state)
+        self._last_stats = _stats(self._memory)
+        self._end = end
+        self._events.put_nowait(None)
+        for _, waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_exception(end)
+        self._waiting.clear()
+        self._memory.close()
+
+
+def _stats(memory: CallMemory) -> LegStats:
+    words = memory.words
+
+    def ms(word: MediaWord) -> float:
+        return words[word] / 1e6
+
+    return LegStats(
+        sent=words[MediaWord.SENT],
+        speech_sent=words[MediaWord.SPEECH_SENT],
+        skipped_slots=words[MediaWord.SKIPPED],
+        starvations=words[MediaWord.STARVED],
+        send_errors=words[MediaWord.SEND_ERRORS],
+        received=words[MediaWord.RECEIVED],
+        lost=words[MediaWord.LOST],
+        late=words[MediaWord.LATE],
+        duplicates=words[MediaWord.DUPLICATES],
+        concealed=words[MediaWord.CONCEALED],
+        jitter_ms=ms(MediaWord.JITTER_NS),
+        jitter_wait_ms=ms(MediaWord.DEPTH_NS),
+        strangers=words[MediaWord.STRANGERS],
+        malformed=words[MediaWord.MALFORMED],
+        unknown_payload=words[MediaWord.UNKNOWN_PAYLOAD],
+        inbound_overrun=words[MediaWord.INBOUND_OVERRUN],
+        dtmf_in=words[MediaWord.DTMF_IN],
+        dtmf_out=words[MediaWord.DTMF_OUT],
+        rtcp_in=words[MediaWord.RTCP_IN],
+        rtcp_out=words[MediaWord.RTCP_OUT],
+        remote_lost=words[MediaWord.REMOTE_LOST],
+        remote_fraction_lost=words[MediaWord.REMOTE_FRACTION] / 256,
+        remote_jitter_ms=ms(MediaWord.REMOTE_JITTER_NS),
+        round_trip_ms=ms(MediaWord.ROUND_TRIP_NS) or None,
+        lateness_max_ms=ms(MediaWord.LATENESS_MAX_NS),
+    )

@@ -1,0 +1,289 @@
+"""The parent's side of the media process: start it, open legs in it, notice when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import qwen3tts_pacer
+import qwen3tts_phone
+import qwen3tts_wire
+from qwen3tts_pacer.memory import CallMemory
+from qwen3tts_phone.media.errors import MediaLost, MediaRefused
+from qwen3tts_phone.media.leg import MediaLeg
+from qwen3tts_phone.media.loop import MESSAGE_MOST
+from qwen3tts_phone.media.ports import open_pair
+from qwen3tts_phone.media.types import LegSpec, MediaSettings
+
+END_S = 5.0
+"""How long the process may take to end before it is killed."""
+
+
+class MediaProcess:
+    """One process that owns the RTP sockets of all calls; see `start`, `open`, `close`."""
+
+    def __init__(
+        self, settings: MediaSettings, process: subprocess.Popen[bytes], control: socket.socket
+    ) -> None:
+        self.settings = settings
+        self.rt = ""
+        """How it is scheduled: fifo, nice or plain."""
+        self.lost = asyncio.Event()
+        """Set when the process has ended without being asked to; `cause` says why."""
+        self.cause: MediaLost | None = None
+        self.learnt: dict[str, Any] = dict(settings.learnt)
+        """What the filling policies of calls that ended have learnt, for the ones to come."""
+        self._process = process
+        self._control = control
+        self._notice = -1
+        self._loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[str] = self._loop.create_future()
+        self._replies: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._legs: dict[int, MediaLeg] = {}
+        self._sending = asyncio.Lock()
+        self._count = 0
+        self._fatal = ""
+        self._closing = False
+        self._ended: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(cls, settings: MediaSettings | None = None) -> MediaProcess:
+        """Start the process (about 0.1 s); :class:`MediaLost` when it does not come up.
+
+        It ends when this process does. Call it from the main thread, else only the end of the
+        whole process, not a crash of its main thread, ends it.
+        """
+        settings = settings or MediaSettings()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        notice = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        try:
+            process = _spawn(settings, theirs.fileno(), notice)
+        except OSError as error:
+            ours.close()
+            os.close(notice)
+            raise MediaLost(f"The media process cannot be started: {error}.") from error
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self = cls(settings, process, ours)
+        self._notice = notice
+        self._loop.add_reader(ours.fileno(), self._readable)
+        self._loop.add_reader(notice, self._noticed)
+        try:
+            async with asyncio.timeout(settings.start_timeout_s):
+                self.rt = await self._ready
+        except TimeoutError:
+            await self.close()
+            raise MediaLost(
+                f"The media process did not come up in {settings.start_timeout_s} s."
+            ) from None
+        except MediaLost:
+            await self.close()
+            raise
+        return self
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def legs(self) -> Sequence[MediaLeg]:
+        """Legs that are open."""
+        return tuple(self._legs.values())
+
+    async def open(self, spec: LegSpec | None = None) -> MediaLeg:
+        """Open the sockets of a call; `PortBusy`, or `MediaLost` when the process is gone."""
+        spec = spec or LegSpec()
+        if self.cause is not None:
+            raise self.cause
+        rtp, rtcp = open_pair(spec.local_host, spec.port_range)
+        with rtp, rtcp:
+            memory = CallMemory.create(
+                out_slots=max(128, spec.ring_slots), out_bytes=max(128, spec.ring_slots) * 512
+            )
+            self._count += 1
+            leg = MediaLeg(self, self._count, spec, memory, rtp.getsockname())
+            self._legs[leg.number] = leg
+            try:
+                await self.request(
+                    {"type": "open", "leg": leg.number, "spec": asdict(spec)},
+                    (memory.fd, rtp.fileno(), rtcp.fileno()),
+                )
+            except BaseException:
+                self._legs.pop(leg.number, None)
+                memory.close()
+                raise
+        return leg
+
+    async def request(self, message: dict[str, Any], fds: Sequence[int] = ()) -> dict[str, Any]:
+        """Ask the process something; `MediaRefused` when it says no. For the legs."""
+        if self.cause is not None:
+            raise self.cause
+        self._count += 1
+        number = self._count
+        reply: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        self._replies[number] = reply
+        data = json.dumps({**message, "id": number}).encode()
+        try:
+            async with self._sending:
+                await self._send(data, fds)
+            answer = await reply
+        finally:
+            self._replies.pop(number, None)
+        if "error" in answer:
+            error = MediaRefused(f"The media process refused: {answer['error']}.")
+            if not answer["refused"]:
+                error.add_note(answer["traceback"])
+            raise error
+        return answer
+
+    def forget(self, leg: MediaLeg, learnt: dict[str, Any]) -> None:
+        """A leg was closed. For the legs."""
+        self._legs.pop(leg.number, None)
+        self.learnt.update(learnt)
+
+    async def close(self) -> None:
+        """Close all legs and end the process."""
+        if not self._closing:
+            self._closing = True
+            for leg in list(self._legs.values()):
+                with contextlib.suppress(MediaLost, MediaRefused):
+                    await leg.close()
+            self._control.shutdown(socket.SHUT_RDWR)
+        if self._ended is None:
+            self._ended = self._loop.create_task(self._end())
+        await asyncio.shield(self._ended)
+
+    async def __aenter__(self) -> MediaProcess:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def _send(self, data: bytes, fds: Sequence[int]) -> None:
+        while True:
+            try:
+                socket.send_fds(self._control, [data], fds)
+                return
+            except BlockingIOError:
+                await asyncio.sleep(0.001)  # it reads within a slot
+            except OSError as error:
+                raise self.cause or MediaLost(f"The media process is gone: {error}.") from error
+
+    def _readable(self) -> None:
+        for _ in range(256):
+            try:
+                data = self._control.recv(MESSAGE_MOST)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._loop.remove_reader(self._control.fileno())
+                if self._ended is None:
+                    self._ended = self._loop.create_task(self._end())
+                return
+            self._message(json.loads(data))
+
+    def _message(self, message: dict[str, Any]) -> None:
+        kind = message.pop("type")
+        if kind == "reply":
+            reply = self._replies.get(message["to"])
+            if reply is not None and not reply.done():
+                reply.set_result(message)
+        elif kind == "ready":
+            if not self._ready.done():
+                self._ready.set_result(message["rt"])
+        elif kind == "fatal":
+            self._fatal = message["cause"]
+        elif (leg := self._legs.get(message.pop("leg"))) is not None:
+            leg.message(kind, message)
+
+    def _noticed(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._notice)
+        for leg in self._legs.values():
+            leg.noticed()
+
+    async def _end(self) -> None:
+        """The process has ended, or is to: take its last word, and tell everybody."""
+        status = await asyncio.to_thread(self._reap)
+        self._loop.remove_reader(self._control.fileno())
+        self._loop.remove_reader(self._notice)
+        self._control.close()
+        os.close(self._notice)
+        if self._closing:
+            cause = MediaLost("The media process was closed.")
+        else:
+            cause = MediaLost(
+                f"The media process {_how(status)}; its calls are silent.",
+                remedy="Start another one and place the calls again.",
+            )
+            if self._fatal:
+                cause.add_note(self._fatal)
+            self.lost.set()
+        self.cause = cause
+        waiters: list[asyncio.Future[Any]] = [self._ready, *self._replies.values()]
+        for waiting in waiters:
+            if not waiting.done():
+                waiting.set_exception(cause)
+                waiting.exception()  # whether or not anybody waits for it
+        for leg in list(self._legs.values()):
+            leg.gone(cause)
+
+    def _reap(self) -> int:
+        try:
+            return self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+
+def _spawn(settings: MediaSettings, control: int, notice: int) -> subprocess.Popen[bytes]:
+    main_thread = threading.current_thread() is threading.main_thread()
+    wishes = {
+        "scheduling": settings.scheduling,
+        "priority": settings.priority,
+        "groups": settings.groups,
+        "receive_every_s": settings.receive_every_s,
+        # PR_SET_PDEATHSIG fires when the thread that spawned ends.
+        "parent": os.getpid() if main_thread else 0,
+    }
+    # It imports three light packages of this project and nothing else: no site, no other path.
+    roots = [
+        str(Path(package.__path__[0]).parent)
+        for package in (qwen3tts_phone, qwen3tts_pacer, qwen3tts_wire)
+    ]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONHOME"}
+    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(roots))
+    environment["PYTHONWARNINGS"] = "ignore"
+    command = [sys.executable, "-S", "-P", "-m", "qwen3tts_phone.media"]
+    return subprocess.Popen(
+        [*command, str(control), str(notice), json.dumps(wishes)],
+        pass_fds=(control, notice),
+        stdin=subprocess.DEVNULL,
+        env=environment,
+        # A signal for the parent's group, as Ctrl-C, is the parent's to handle.
+        start_new_session=False,
+    )
+
+
+def _how(status: int) -> str:
+    if status < 0:
+        try:
+            return f"was ended by {signal.Signals(-status).name}"
+        except ValueError:
+            return f"was ended by signal {-status}"
+    return f"ended with status {status}"

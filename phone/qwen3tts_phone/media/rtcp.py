@@ -1,0 +1,242 @@
+"""RTCP (RFC 3550 section 6): sender and receiver reports, CNAME and BYE, as compound packets."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+SENDER_REPORT, RECEIVER_REPORT, DESCRIPTION, BYE, APPLICATION = 200, 201, 202, 203, 204
+CNAME = 1
+MOST_BYTES = 1500
+"""Longer datagrams are refused."""
+MOST_PACKETS = 32
+"""More packets in one compound are refused."""
+NTP_EPOCH = 2_208_988_800
+"""Seconds from 1900 (NTP) to 1970."""
+_HEADER = struct.Struct("!BBH")
+_BLOCK = struct.Struct("!IIIIII")
+_SENDER = struct.Struct("!IQIII")
+
+
+class RtcpError(ValueError):
+    """The datagram is not RTCP; the message says what is wrong with it."""
+
+
+class ReportBlock(NamedTuple):
+    """How one stream is received (section 6.4.1)."""
+
+    ssrc: int
+    """The stream reported on."""
+    fraction_lost: int
+    """Of 256, since the last report."""
+    cumulative_lost: int
+    """Signed 24 bits."""
+    highest_sequence: int
+    jitter: int
+    """Timestamp units."""
+    last_report: int
+    """Middle 32 bits of the NTP time of the last sender report; 0 = none came."""
+    delay: int
+    """Since that report came, in 1/65536 s."""
+
+
+class SenderReport(NamedTuple):
+    """What a sender says of its stream."""
+
+    ssrc: int
+    ntp: int
+    """64 bits: seconds since 1900 and their fraction."""
+    timestamp: int
+    """RTP timestamp of the same instant."""
+    packets: int
+    octets: int
+    blocks: tuple[ReportBlock, ...] = ()
+
+
+class ReceiverReport(NamedTuple):
+    """How a receiver that sends nothing fares."""
+
+    ssrc: int
+    blocks: tuple[ReportBlock, ...] = ()
+
+
+class Description(NamedTuple):
+    """The canonical names of sources (section 6.5)."""
+
+    names: tuple[tuple[int, str], ...]
+
+
+class Bye(NamedTuple):
+    """Sources that leave (section 6.6)."""
+
+    ssrcs: tuple[int, ...]
+    reason: str = ""
+
+
+Packet = SenderReport | ReceiverReport | Description | Bye
+
+
+def parse(data: bytes) -> list[Packet]:
+    """Read a compound packet; `RtcpError` when it is none (sections 6.1, A.2).
+
+    Packet types that are not used here are passed over.
+    """
+    size = len(data)
+    if not 8 <= size <= MOST_BYTES or size % 4:
+        raise RtcpError(f"{size} bytes cannot be RTCP: whole words, 8 to {MOST_BYTES} bytes")
+    packets: list[Packet] = []
+    at = 0
+    count = 0
+    while at < size:
+        count += 1
+        if count > MOST_PACKETS:
+            raise RtcpError(f"more than {MOST_PACKETS} packets in one datagram")
+        if size - at < 4:
+            raise RtcpError(f"{size - at} bytes are left over")
+        first, kind, words = _HEADER.unpack_from(data, at)
+        if first >> 6 != 2:
+            raise RtcpError(f"RTCP version {first >> 6} instead of 2")
+        end = at + 4 + 4 * words
+        if end > size:
+            raise RtcpError(f"a packet of {words + 1} words does not fit in {size - at} bytes")
+        body_end = end
+        if first & 0x20:
+            padding = data[end - 1]
+            if end != size or padding % 4 or not 0 < padding <= 4 * words:
+                raise RtcpError(f"{padding} bytes of padding in a packet of {words + 1} words")
+            body_end -= padding
+        if count == 1 and not 192 <= kind <= 223:
+            raise RtcpError(f"packet type {kind} is not RTCP's")
+        parsed = _parse_one(kind, first & 0x1F, data[at + 4 : body_end])
+        if parsed is not None:
+            packets.append(parsed)
+        at = end
+    return packets
+
+
+def _parse_one(kind: int, count: int, body: bytes) -> Packet | None:
+    if kind == SENDER_REPORT:
+        if len(body) < _SENDER.size + 24 * count:
+            raise RtcpError(f"a sender report with {count} blocks in {len(body)} bytes")
+        ssrc, ntp, timestamp, packets, octets = _SENDER.unpack_from(body)
+        blocks = _blocks(body, _SENDER.size, count)
+        return SenderReport(ssrc, ntp, timestamp, packets, octets, blocks)
+    if kind == RECEIVER_REPORT:
+        if len(body) < 4 + 24 * count:
+            raise RtcpError(f"a receiver report with {count} blocks in {len(body)} bytes")
+        return ReceiverReport(int.from_bytes(body[:4], "big"), _blocks(body, 4, count))
+    if kind == DESCRIPTION:
+        return _parse_description(body, count)
+    if kind == BYE:
+        if len(body) < 4 * count:
+            raise RtcpError(f"{count} sources leave in {len(body)} bytes")
+        rest = body[4 * count :]
+        reason = rest[1 : 1 + rest[0]] if rest else b""
+        return Bye(struct.unpack_from(f"!{count}I", body), reason.decode("utf-8", "replace"))
+    return None
+
+
+def _blocks(body: bytes, at: int, count: int) -> tuple[ReportBlock, ...]:
+    blocks = []
+    for index in range(count):
+        ssrc, lost, highest, jitter, last, delay = _BLOCK.unpack_from(body, at + 24 * index)
+        cumulative = lost & 0xFF_FFFF
+        if cumulative >= 0x80_0000:
+            cumulative -= 0x100_0000
+        blocks.append(ReportBlock(ssrc, lost >> 24, cumulative, highest, jitter, last, delay))
+    return tuple(blocks)
+
+
+def _parse_description(body: bytes, count: int) -> Description:
+    names = []
+    at = 0
+    for _ in range(count):
+        if at + 4 > len(body):
+            raise RtcpError(f"{count} described sources in {len(body)} bytes")
+        ssrc = int.from_bytes(body[at : at + 4], "big")
+        at += 4
+        while True:
+            if at >= len(body):
+                raise RtcpError("a source's description does not end")
+            item = body[at]
+            if item == 0:  # ends the chunk, which is filled up to a whole word
+                at += 4 - at % 4
+                break
+            if at + 2 > len(body) or at + 2 + body[at + 1] > len(body):
+                raise RtcpError("a source's description is cut off")
+            text = body[at + 2 : at + 2 + body[at + 1]]
+            if item == CNAME:
+                names.append((ssrc, text.decode("utf-8", "replace")))
+            at += 2 + len(text)
+    return Description(tuple(names))
+
+
+def build(packets: Sequence[Packet]) -> bytes:
+    """Write a compound packet; a report should come first (section 6.1)."""
+    return b"".join(_build_one(packet) for packet in packets)
+
+
+def _build_one(packet: Packet) -> bytes:
+    if isinstance(packet, SenderReport):
+        body = _SENDER.pack(*packet[:5]) + _build_blocks(packet.blocks)
+        return _framed(SENDER_REPORT, len(packet.blocks), body)
+    if isinstance(packet, ReceiverReport):
+        body = struct.pack("!I", packet.ssrc) + _build_blocks(packet.blocks)
+        return _framed(RECEIVER_REPORT, len(packet.blocks), body)
+    if isinstance(packet, Description):
+        return _framed(
+            DESCRIPTION,
+            len(packet.names),
+            b"".join(_build_name(ssrc, name) for ssrc, name in packet.names),
+        )
+    body = struct.pack(f"!{len(packet.ssrcs)}I", *packet.ssrcs)
+    if packet.reason:
+        reason = packet.reason.encode()[:255]
+        body += bytes([len(reason)]) + reason
+        body += bytes(-len(body) % 4)
+    return _framed(BYE, len(packet.ssrcs), body)
+
+
+def _build_name(ssrc: int, name: str) -> bytes:
+    text = name.encode()[:255]
+    chunk = struct.pack("!IBB", ssrc, CNAME, len(text)) + text
+    return chunk + bytes(4 - len(chunk) % 4)  # at least one zero ends it
+
+
+def _build_blocks(blocks: Sequence[ReportBlock]) -> bytes:
+    if len(blocks) > 31:
+        raise RtcpError(f"{len(blocks)} report blocks; at most 31 fit")
+    return b"".join(
+        _BLOCK.pack(
+            block.ssrc,
+            block.fraction_lost << 24 | block.cumulative_lost & 0xFF_FFFF,
+            block.highest_sequence,
+            block.jitter,
+            block.last_report,
+            block.delay,
+        )
+        for block in blocks
+    )
+
+
+def _framed(kind: int, count: int, body: bytes) -> bytes:
+    return _HEADER.pack(2 << 6 | count, kind, len(body) // 4) + body
+
+
+def ntp_time(unix_s: float) -> int:
+    """64-bit NTP time of a wall clock time (section 4)."""
+    return int((unix_s + NTP_EPOCH) * (1 << 32)) & 0xFFFF_FFFF_FFFF_FFFF
+
+
+def middle(ntp: int) -> int:
+    """The middle 32 bits, as report blocks carry it."""
+    return ntp >> 16 & 0xFFFF_FFFF
+
+
+def round_trip_s(block: ReportBlock, now_middle: int) -> float | None:
+    """The round trip that a report about our stream tells (section 6.4.1); None = it cannot."""
+    if block.last_report == 0:
+        return None
+    ticks = (now_middle - block.last_report - block.delay) % (1 << 32)
+    return ticks / 65536 if ticks < 1 << 24 else None  # beyond 256 s: a clock that went backwards

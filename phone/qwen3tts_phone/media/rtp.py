@@ -1,0 +1,153 @@
+"""RTP packets (RFC 3550 section 5.1): bytes to fields and back, and arithmetic that wraps."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+RTP_VERSION = 2
+HEADER_BYTES = 12
+"""The fixed header, without contributing sources and extension."""
+HEADER = struct.Struct("!BBHII")
+"""Version and flags, marker and payload type, sequence, timestamp, SSRC."""
+FIRST_BYTE = RTP_VERSION << 6
+MARKER = 0x80
+SEQUENCE_MODULO = 1 << 16
+TIMESTAMP_MODULO = 1 << 32
+
+
+class RtpError(ValueError):
+    """The datagram is not RTP; the message says what is wrong with it."""
+
+
+class RtpPacket(NamedTuple):
+    """One RTP packet; padding has been taken off the payload."""
+
+    payload_type: int
+    """0 to 127 (RFC 3551 section 6)."""
+    sequence: int
+    """16 bits, one more for each packet."""
+    timestamp: int
+    """32 bits, in ticks of the payload's clock."""
+    ssrc: int
+    """32 bits; names the stream."""
+    payload: bytes
+    marker: bool = False
+    csrcs: tuple[int, ...] = ()
+    """Contributing sources, at most 15."""
+    extension: tuple[int, bytes] | None = None
+    """The profile's 16 bits and the extension's words (RFC 3550 section 5.3.1)."""
+
+
+def parse(data: bytes | memoryview) -> RtpPacket:
+    """Read one datagram; `RtpError` when it is no RTP packet (RFC 3550 sections 5.1, A.1)."""
+    size = len(data)
+    if size < HEADER_BYTES:
+        raise RtpError(f"{size} bytes are too few for the 12 of an RTP header")
+    first, second, sequence, timestamp, ssrc = HEADER.unpack_from(data)
+    if first >> 6 != RTP_VERSION:
+        raise RtpError(f"RTP version {first >> 6} instead of 2")
+    if first == FIRST_BYTE:  # no padding, extension or contributing source: nearly every packet
+        return RtpPacket(
+            second & 0x7F, sequence, timestamp, ssrc, bytes(data[HEADER_BYTES:]), second >= MARKER
+        )
+    start, end = HEADER_BYTES, size
+    csrcs: tuple[int, ...] = ()
+    if count := first & 0x0F:
+        start += 4 * count
+        if start > size:
+            raise RtpError(f"{count} contributing sources do not fit in {size} bytes")
+        csrcs = struct.unpack_from(f"!{count}I", data, HEADER_BYTES)
+    extension: tuple[int, bytes] | None = None
+    if first & 0x10:
+        if start + 4 > size:
+            raise RtpError("the header extension is cut off")
+        profile, words = struct.unpack_from("!HH", data, start)
+        start += 4
+        if start + 4 * words > size:
+            raise RtpError(f"a header extension of {words} words does not fit in {size} bytes")
+        extension = (profile, bytes(data[start : start + 4 * words]))
+        start += 4 * words
+    if first & 0x20:
+        padding = data[size - 1] if end > start else 0
+        if not 0 < padding <= end - start:
+            raise RtpError(f"{padding} bytes of padding in {end - start} bytes of payload")
+        end -= padding
+    return RtpPacket(
+        second & 0x7F,
+        sequence,
+        timestamp,
+        ssrc,
+        bytes(data[start:end]),
+        second >= MARKER,
+        csrcs,
+        extension,
+    )
+
+
+def build(packet: RtpPacket, padding: int = 0) -> bytes:
+    """Write one packet; ``padding`` is how many bytes to add (0 to 255), the count included."""
+    if not 0 <= packet.payload_type <= 0x7F:
+        raise RtpError(f"payload type {packet.payload_type} is not within 0 to 127")
+    if len(packet.csrcs) > 15:
+        raise RtpError(f"{len(packet.csrcs)} contributing sources; at most 15 fit")
+    if not 0 <= padding <= 255:
+        raise RtpError(f"{padding} bytes of padding; at most 255 fit")
+    first = FIRST_BYTE | len(packet.csrcs)
+    parts = [struct.pack(f"!{len(packet.csrcs)}I", *packet.csrcs)]
+    if packet.extension is not None:
+        profile, body = packet.extension
+        if len(body) % 4 or len(body) > 4 * 0xFFFF:
+            raise RtpError(f"a header extension of {len(body)} bytes is not whole words")
+        first |= 0x10
+        parts.append(struct.pack("!HH", profile & 0xFFFF, len(body) // 4) + body)
+    parts.append(packet.payload)
+    if padding:
+        first |= 0x20
+        parts.append(bytes(padding - 1) + bytes([padding]))
+    header = HEADER.pack(
+        first,
+        packet.payload_type | (MARKER if packet.marker else 0),
+        packet.sequence % SEQUENCE_MODULO,
+        packet.timestamp % TIMESTAMP_MODULO,
+        packet.ssrc % TIMESTAMP_MODULO,
+    )
+    return header + b"".join(parts)
+
+
+def is_rtcp(data: bytes | memoryview) -> bool:
+    """Whether a datagram on a shared port is RTCP (RFC 5761 section 4: packet types 192 to 223)."""
+    return len(data) >= 2 and data[0] >> 6 == RTP_VERSION and 192 <= data[1] <= 223
+
+
+def sequence_delta(later: int, earlier: int) -> int:
+    """How far ``later`` is ahead, -32768 to 32767 (arithmetic of RFC 1982 on 16 bits)."""
+    return (later - earlier + 0x8000) % SEQUENCE_MODULO - 0x8000
+
+
+def timestamp_delta(later: int, earlier: int) -> int:
+    """How many ticks ``later`` is ahead, -2**31 to 2**31 - 1."""
+    return (later - earlier + 0x8000_0000) % TIMESTAMP_MODULO - 0x8000_0000
+
+
+class Unwrapper:
+    """Turns wrapping 32-bit timestamps into counts that only wrap never.
+
+    Each value is taken as the one nearest to the last, so steps of up to half the range, either
+    way, come out right.
+    """
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+
+    def unwrap(self, timestamp: int) -> int:
+        """The count, in ticks, of a 32-bit timestamp."""
+        if self._last is None:
+            self._last = timestamp
+        else:
+            self._last += timestamp_delta(timestamp, self._last % TIMESTAMP_MODULO)
+        return self._last
+
+    def reset(self) -> None:
+        """Forget the last value: another stream follows."""
+        self._last = None

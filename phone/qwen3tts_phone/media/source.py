@@ -1,0 +1,91 @@
+"""Whom to listen to: one source a call, and no one else (a lock against strangers' packets)."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from qwen3tts_phone.media.rtp import SEQUENCE_MODULO
+
+Address = tuple[str, int]
+PAUSE_S = 1.0
+"""Silence of the locked source after which another address may take its place."""
+SAME_ADDRESS_PAUSE_S = 0.1
+"""The same for a new stream (SSRC) from the locked address: a PBX that joins another party."""
+
+
+class Verdict(Enum):
+    """What to do with a packet."""
+
+    ACCEPTED = "accepted"
+    """Of the locked source."""
+    LOCKED = "locked"
+    """Of a source that has just become the locked one: a new stream begins."""
+    PROBATION = "probation"
+    """Of a candidate that must show a second packet in sequence (RFC 3550 section A.1)."""
+    REJECTED = "rejected"
+    """Of a stranger."""
+
+
+class SourceLock:
+    """Latches on the first valid stream and keeps to it.
+
+    The announced address (from SDP) is believed at once, any other needs two packets in sequence,
+    since a stranger may send a stray one. The announced address outranks another that was latched
+    before it. A new source is taken only after `update` or when the old one has paused.
+    """
+
+    def __init__(self, announced: Address | None = None) -> None:
+        self.announced = announced
+        self.address: Address | None = None
+        """Of the locked source; None while open."""
+        self.ssrc = -1
+        self.heard_at = 0.0
+        """When the locked source was last heard, seconds; the caller may store it directly."""
+        self.rejected = 0
+        """Packets of strangers so far."""
+        self.last_rejected: Address = ("", 0)
+        self._open = True
+        self._candidate: tuple[Address, int, int] | None = None
+
+    def update(self, announced: Address | None) -> None:
+        """The session was renegotiated: the next valid source may be another one."""
+        self.announced = announced
+        self._open = True
+        self._candidate = None
+
+    def offer(self, address: Address, ssrc: int, sequence: int, now: float) -> Verdict:
+        """Judge a valid RTP packet by where it came from."""
+        if address == self.address and ssrc == self.ssrc:
+            # After an update the old source is the best candidate for the new one.
+            self._open = False
+            self.heard_at = now
+            return Verdict.ACCEPTED
+        if not self._may_change(address, now):
+            self.reject(address)
+            return Verdict.REJECTED
+        if address != self.announced and address != self.address:
+            in_sequence = self._candidate == (address, ssrc, sequence)
+            self._candidate = (address, ssrc, (sequence + 1) % SEQUENCE_MODULO)
+            if not in_sequence:
+                return Verdict.PROBATION
+        self.address = address
+        self.ssrc = ssrc
+        self.heard_at = now
+        self._open = False
+        self._candidate = None
+        return Verdict.LOCKED
+
+    def reject(self, address: Address) -> None:
+        """Count a stranger's packet."""
+        self.rejected += 1
+        self.last_rejected = address
+
+    def _may_change(self, address: Address, now: float) -> bool:
+        if self._open:
+            return True
+        pause = now - self.heard_at
+        if address == self.address:
+            return pause >= SAME_ADDRESS_PAUSE_S
+        if address == self.announced:
+            return True
+        return pause >= PAUSE_S

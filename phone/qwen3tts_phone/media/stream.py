@@ -1,0 +1,256 @@
+"""One call in the media process: its two sockets, its memory, and the halves that use them."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from qwen3tts_pacer.memory import CallMemory, MediaWord, ParentWord
+from qwen3tts_phone.media import rtp
+from qwen3tts_phone.media.receiver import ANCILLARY, DATAGRAM_MOST, STAMP, Receiver
+from qwen3tts_phone.media.reporter import Reporter
+from qwen3tts_phone.media.rtcp import RtcpError
+from qwen3tts_phone.media.sender import Sender
+from qwen3tts_phone.media.types import (
+    ContextPlayed,
+    LegSpec,
+    MediaEvent,
+    MediaTimeout,
+    RemoteBye,
+    RemoteMedia,
+    SourceRejected,
+)
+
+CARE_EVERY_S = 0.5
+"""How often reports, time limits and statistics are looked after."""
+_STALE_S = 1.0
+"""Kernel time stamps further off than this are not believed: the wall clock was set."""
+
+Tell = Callable[[dict[str, Any]], None]
+"""Sends a message to the parent."""
+
+
+class Stream:
+    """One call's media, driven by the loop: ``slot`` on the grid, ``readable`` when packets wait.
+
+    ``origin_s`` is the time of slot 0; ``learnt`` what filling policies of earlier calls exported.
+    """
+
+    def __init__(
+        self,
+        leg: int,
+        spec: LegSpec,
+        memory: CallMemory,
+        sockets: tuple[socket.socket, socket.socket],
+        tell: Tell,
+        remote: RemoteMedia,
+        origin_s: float,
+        learnt: dict[str, Any] | None,
+    ) -> None:
+        now = time.monotonic()
+        self.leg = leg
+        self.ptime_ms = remote.ptime_ms
+        self.wants_notice = False
+        """Set when something has happened that the parent waits for; the loop clears it."""
+        self._spec = spec
+        self._words = memory.words
+        self._tell = tell
+        self._remote = remote
+        self._rtp, self._rtcp = sockets
+        self._recvmsg = self._rtp.recvmsg
+        self._sender = Sender(self._rtp, memory, spec, remote, origin_s, learnt)
+        self._receiver = Receiver(memory, spec, remote, self._event)
+        self._reporter = Reporter(self._sender, self._receiver, spec.rtcp_interval_s, now)
+        self.slot = self._sender.slot
+        """Sends what the slot holds whose time has come."""
+        self.skip = self._sender.skip
+        """Lets slots pass that the machine was too late for."""
+        self._care_at = now + CARE_EVERY_S
+        self._wall_offset_ns = time.time_ns() - time.monotonic_ns()
+        self._heard_at = now
+        self._timed_out = False
+        self._strangers_told = 0
+        self._strangers_at = 0.0
+        self._dtmf_reply = 0
+
+    def update(self, remote: RemoteMedia) -> None:
+        """Renegotiated (hold, resume, another address or payload type)."""
+        if remote.ptime_ms != self.ptime_ms:
+            raise ValueError(f"ptime_ms={remote.ptime_ms}: it stays {self.ptime_ms} in a call")
+        self._remote = remote
+        self._sender.update(remote)
+        self._receiver.update(remote)
+        self._heard_at = time.monotonic()
+        self._timed_out = False
+
+    def press(self, reply: int, keys: str, duration_ms: int, gap_ms: int) -> None:
+        """Send keys; the reply goes out when the last is done."""
+        if self._remote.telephone_event_pt is None:
+            raise ValueError("the far end did not offer telephone-event (RFC 4733)")
+        if self._sender.pressing:
+            raise ValueError("keys are being sent already; wait for them")
+        self._sender.press(keys, duration_ms, gap_ms)
+        self._dtmf_reply = reply
+
+    def after_slot(self, now: float) -> None:
+        """What a slot brought about, told to the parent; and, now and then, the care."""
+        sender, receiver = self._sender, self._receiver
+        words = self._words
+        if sender.flushed:
+            for epoch, at in sender.flushed:
+                self._tell({"type": "flushed", "leg": self.leg, "epoch": epoch, "at": at})
+            sender.flushed.clear()
+        if sender.played:
+            for context, at in sender.played:
+                self._event(ContextPlayed(context, at))
+            sender.played.clear()
+        if sender.dtmf_done:
+            sender.dtmf_done = False
+            self._tell({"type": "reply", "to": self._dtmf_reply, "leg": self.leg})
+        if receiver.jitter.pending or receiver.keys.pressed:
+            receiver.due(now)
+        if words[_WANT_ROOM] or (words[_WANT_INBOUND] and words[_IN_HEAD] != words[_IN_TAIL]):
+            self.wants_notice = True
+        if now >= self._care_at:
+            self._care(now)
+
+    def readable(self) -> bool:
+        """Take one datagram of the RTP port; False = none waits."""
+        try:
+            data, ancillary, _, address = self._recvmsg(DATAGRAM_MOST, ANCILLARY)
+        except BlockingIOError:
+            return False
+        except OSError:  # an ICMP error of an earlier packet; nothing of this call is lost by it
+            return True
+        now = time.monotonic()
+        at = now
+        if ancillary:
+            seconds, nanoseconds = STAMP.unpack_from(ancillary[0][2])
+            at = (seconds * 1_000_000_000 + nanoseconds - self._wall_offset_ns) / 1e9
+            if not now - _STALE_S < at <= now:
+                at = now
+        if rtp.is_rtcp(data):
+            self._report_came(data, address, at)
+        else:
+            receiver = self._receiver
+            receiver.datagram(data, address, at)
+            if receiver.latched:
+                receiver.latched = False
+                if self._spec.symmetric:
+                    self._sender.aim(address)
+            if self._words[_WANT_INBOUND]:
+                self.wants_notice = True
+        return True
+
+    def rtcp_readable(self) -> bool:
+        """Take one datagram of the RTCP port; False = none waits."""
+        try:
+            data, address = self._rtcp.recvfrom(DATAGRAM_MOST)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        self._report_came(data, address, time.monotonic())
+        return True
+
+    def end(self, now: float) -> dict[str, Any]:
+        """Say goodbye and publish the last counters; what the filling policy has learnt."""
+        if self._spec.rtcp_interval_s:
+            self._send_report(self._reporter.report(now, bye=True))
+        self.publish()
+        return self._sender.policy.export()
+
+    def publish(self) -> None:
+        """Store the counters that are not stored as they change."""
+        sender, receiver, reporter = self._sender, self._receiver, self._reporter
+        words = self._words
+        words[MediaWord.SKIPPED] = sender.skipped
+        words[MediaWord.STARVED] = sender.starvations
+        words[MediaWord.SEND_ERRORS] = sender.errors
+        words[MediaWord.DTMF_OUT] = sender.dtmf_sent
+        words[MediaWord.BYTES_OUT] = sender.octets
+        words[MediaWord.RECEIVED] = receiver.received
+        words[MediaWord.BYTES_IN] = receiver.octets
+        words[MediaWord.LOST] = receiver.lost
+        words[MediaWord.LATE] = receiver.jitter.late
+        words[MediaWord.DUPLICATES] = receiver.jitter.duplicates
+        words[MediaWord.CONCEALED] = receiver.jitter.concealed
+        words[MediaWord.STRANGERS] = receiver.lock.rejected
+        words[MediaWord.MALFORMED] = receiver.malformed
+        words[MediaWord.UNKNOWN_PAYLOAD] = receiver.unknown_payload
+        words[MediaWord.INBOUND_OVERRUN] = receiver.overrun
+        words[MediaWord.DTMF_IN] = receiver.dtmf_in
+        words[MediaWord.JITTER_NS] = int(receiver.reception.jitter_s * 1e9)
+        words[MediaWord.DEPTH_NS] = int(receiver.jitter.wait_s * 1e9)
+        words[MediaWord.RTCP_IN] = reporter.received
+        words[MediaWord.RTCP_OUT] = reporter.sent
+        words[MediaWord.REMOTE_LOST] = reporter.remote_lost
+        words[MediaWord.REMOTE_FRACTION] = reporter.remote_fraction
+        words[MediaWord.REMOTE_JITTER_NS] = int(reporter.remote_jitter_s * 1e9)
+        # 0 stands for "not known"; a round trip of less than a nanosecond does not exist.
+        words[MediaWord.ROUND_TRIP_NS] = int((reporter.round_trip_s or 0.0) * 1e9)
+
+    def _care(self, now: float) -> None:
+        self._care_at = now + CARE_EVERY_S
+        self._wall_offset_ns = time.time_ns() - time.monotonic_ns()
+        receiver, reporter, remote = self._receiver, self._reporter, self._remote
+        report = reporter.due(now)
+        if report is not None:
+            self._send_report(report)
+        rejected = receiver.lock.rejected
+        if rejected != self._strangers_told and now >= self._strangers_at:
+            self._strangers_told = rejected
+            self._strangers_at = now + 1.0
+            self._event(SourceRejected(receiver.lock.last_rejected, rejected, now))
+        heard_at = max(self._heard_at, receiver.lock.heard_at)
+        if heard_at > self._heard_at:
+            self._heard_at = heard_at
+            self._timed_out = False
+        limit = self._spec.timeout_s
+        if limit and remote.receive and not self._timed_out and now - heard_at >= limit:
+            self._timed_out = True
+            self._event(MediaTimeout(now - heard_at, now))
+        self.publish()
+
+    def _report_came(self, data: bytes, address: tuple[str, int], at: float) -> None:
+        receiver, reporter, remote = self._receiver, self._reporter, self._remote
+        heard = receiver.lock.address
+        if address[0] not in (remote.host, heard[0] if heard else remote.host):
+            receiver.lock.reject(address)
+            return
+        try:
+            bye = reporter.take(data, at)
+        except RtcpError:
+            receiver.malformed += 1
+            return
+        if bye:
+            self._event(RemoteBye(at))
+
+    def _send_report(self, data: bytes) -> None:
+        sender, remote = self._sender, self._remote
+        if sender.address is None:
+            return
+        host, port = sender.address
+        sock = self._rtcp
+        if remote.rtcp_mux:
+            sock = self._rtp
+        elif remote.rtcp_port is not None and (host, port) == (remote.host, remote.port):
+            port = remote.rtcp_port
+        else:
+            port = min(port + 1, 65535)
+        try:
+            sock.sendto(data, (host, port))
+        except OSError:
+            sender.errors += 1
+
+    def _event(self, event: MediaEvent) -> None:
+        fields = {name: getattr(event, name) for name in event.__dataclass_fields__}
+        self._tell({"type": "event", "leg": self.leg, "name": type(event).__name__, **fields})
+
+
+_WANT_ROOM = int(ParentWord.WANT_ROOM)
+_WANT_INBOUND = int(ParentWord.WANT_INBOUND)
+_IN_TAIL = int(ParentWord.IN_TAIL)
+_IN_HEAD = int(MediaWord.IN_HEAD)

@@ -1,0 +1,267 @@
+"""What the parent and the media process tell each other about a call's media: plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+SILENCE = {"PCMU": b"\xff", "PCMA": b"\xd5"}
+"""The idle code word of each payload that can be sent (ITU-T G.711)."""
+CLOCK_HZ = 8000
+"""RTP clock of PCMU, PCMA and telephone-event here (RFC 3551 table 4); one byte a tick."""
+PTIMES_MS = (10, 20, 30, 40, 60)
+"""Packet durations that can be sent, milliseconds."""
+
+
+@dataclass(frozen=True)
+class LegSpec:
+    """How a leg's sockets are opened and its media watched."""
+
+    local_host: str = "127.0.0.1"
+    """A local IPv4 address; 0.0.0.0 for all."""
+    port_range: tuple[int, int] = (0, 0)
+    """Lowest and highest port to try; (0, 0) lets the system choose. RTP gets an even port, RTCP
+    the one above it (RFC 3550 section 11)."""
+    continuous: bool = True
+    """Send silence between utterances; False sends nothing then, and marks what follows."""
+    symmetric: bool = True
+    """Send to where media comes from, once it does (RFC 4961)."""
+    timeout_s: float = 20.0
+    """`MediaTimeout` after so long without a packet where one was due; 0 = never."""
+    rtcp_interval_s: float = 5.0
+    """Mean time between reports (RFC 3550 section 6.2); 0 = none."""
+    jitter_max_s: float = 0.2
+    """The longest wait for a packet that is missing."""
+    pinned_s: float | None = None
+    """A fixed wait before an utterance's first frame; None = adapted."""
+    ring_slots: int = 512
+    """Frames that may wait for their turn, 20 ms each."""
+
+    def __post_init__(self) -> None:
+        low, high = self.port_range
+        if (low, high) != (0, 0) and not 1 <= low < high <= 65535:
+            raise ValueError(f"port_range={self.port_range}: two ports, low below high, or (0, 0)")
+        if not 0.0 <= self.jitter_max_s <= 1.0:
+            raise ValueError(f"jitter_max_s={self.jitter_max_s} is not between 0 and 1 second")
+
+
+@dataclass(frozen=True)
+class RemoteMedia:
+    """What was agreed with the far end (RFC 3264)."""
+
+    host: str
+    """Its address for media, numeric; 0.0.0.0 or port 0 = nowhere to send yet."""
+    port: int
+    payload_type: int = 0
+    payload_name: str = "PCMU"
+    ptime_ms: int = 20
+    telephone_event_pt: int | None = None
+    """Payload type of RFC 4733 events; None = not offered."""
+    send: bool = True
+    """False: we are not to send (the far end holds us). What is queued is kept."""
+    receive: bool = True
+    """False: what comes is dropped (we hold the far end)."""
+    rtcp_port: int | None = None
+    """Where its RTCP goes; None = the port above (RFC 3605)."""
+    also_receive: tuple[int, ...] = ()
+    """Further payload types that the far end may send (an answer may name several)."""
+    rtcp_mux: bool = False
+    """RTCP on the RTP port (RFC 5761)."""
+
+    def __post_init__(self) -> None:
+        if self.payload_name not in SILENCE:
+            raise ValueError(f"payload_name={self.payload_name!r}: PCMU or PCMA")
+        if self.ptime_ms not in PTIMES_MS:
+            raise ValueError(f"ptime_ms={self.ptime_ms} is none of {PTIMES_MS}")
+        for name in ("payload_type", "telephone_event_pt"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 127:
+                raise ValueError(f"{name}={value} is not between 0 and 127")
+        if not 0 <= self.port <= 65535:
+            raise ValueError(f"port={self.port} is not between 0 and 65535")
+
+
+@dataclass(frozen=True)
+class Dtmf:
+    """A key was pressed at the far end and let go; told once."""
+
+    digit: str
+    duration_ms: int
+    at: float
+    """When its first packet came (CLOCK_MONOTONIC, seconds)."""
+
+
+@dataclass(frozen=True)
+class DtmfStarted:
+    """A key went down at the far end; a `Dtmf` follows when it is let go."""
+
+    digit: str
+    at: float
+
+
+@dataclass(frozen=True)
+class MediaStarted:
+    """Packets come from this source; it is the one that is listened to from now on."""
+
+    source: tuple[str, int]
+    ssrc: int
+    at: float
+
+
+@dataclass(frozen=True)
+class MediaTimeout:
+    """Nothing has come for ``silent_s`` seconds although it should; told once until it comes."""
+
+    silent_s: float
+    at: float
+
+
+@dataclass(frozen=True)
+class SourceRejected:
+    """Packets of a stranger were dropped; told at most once a second."""
+
+    source: tuple[str, int]
+    count: int
+    """Packets of strangers dropped since the call began."""
+    at: float
+
+
+@dataclass(frozen=True)
+class ContextPlayed:
+    """The last frame of a finished context went out."""
+
+    context: int
+    at: float
+
+
+@dataclass(frozen=True)
+class RemoteBye:
+    """The far end's stream says by RTCP that it ends (RFC 3550 section 6.6)."""
+
+    at: float
+
+
+@dataclass(frozen=True)
+class LegFailed:
+    """Something broke in the media process while it served this leg; the leg is closed."""
+
+    cause: str
+    at: float
+
+
+MediaEvent = (
+    Dtmf
+    | DtmfStarted
+    | MediaStarted
+    | MediaTimeout
+    | SourceRejected
+    | ContextPlayed
+    | RemoteBye
+    | LegFailed
+)
+EVENTS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        Dtmf,
+        DtmfStarted,
+        MediaStarted,
+        MediaTimeout,
+        SourceRejected,
+        ContextPlayed,
+        RemoteBye,
+        LegFailed,
+    )
+}
+
+
+@dataclass(frozen=True)
+class DroppedContext:
+    """What an interruption took from one utterance."""
+
+    context: int
+    frames: int
+    """Frames written and never sent."""
+    samples: int
+    """The samples in them, at the context's rate."""
+    played: int
+    """Position up to which it was sent, samples of the context's rate."""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """What the media process did at an interruption: a fact, not a guess."""
+
+    epoch: int
+    at: float
+    """The slot at which it fell silent (CLOCK_MONOTONIC, seconds)."""
+    contexts: tuple[DroppedContext, ...]
+
+
+@dataclass(frozen=True)
+class LegStats:
+    """Counters since the leg was opened, and the latest measurements."""
+
+    sent: int
+    """Packets."""
+    speech_sent: int
+    """Packets that carried speech."""
+    skipped_slots: int
+    """Slots that passed unsent because the machine was late."""
+    starvations: int
+    send_errors: int
+    received: int
+    """Valid packets of the far end."""
+    lost: int
+    """Packets of the far end that never came, or came too late."""
+    late: int
+    """Of these: came, too late."""
+    duplicates: int
+    concealed: int
+    """Frames made up in place of lost ones."""
+    jitter_ms: float
+    """Interarrival jitter (RFC 3550 section 6.4.1)."""
+    jitter_wait_ms: float
+    """How long a missing packet is waited for now."""
+    strangers: int
+    malformed: int
+    """Datagrams that are no RTP or RTCP packets."""
+    unknown_payload: int
+    inbound_overrun: int
+    """Received frames dropped because nobody read them."""
+    dtmf_in: int
+    dtmf_out: int
+    rtcp_in: int
+    rtcp_out: int
+    remote_lost: int
+    """Our packets that the far end reports as lost."""
+    remote_fraction_lost: float
+    """Share lost in its last report, 0 to 1."""
+    remote_jitter_ms: float
+    round_trip_ms: float | None
+    """None until a report came that tells it (RFC 3550 section 6.4.1)."""
+    lateness_max_ms: float
+    """The latest that a slot was served after its time."""
+
+
+@dataclass(frozen=True)
+class MediaSettings:
+    """How the media process runs."""
+
+    scheduling: str = "auto"
+    """auto: fifo, else nice, else plain; or one of these three."""
+    priority: int = 15
+    """Of SCHED_FIFO (1 to 99)."""
+    groups: int = 20
+    """Calls are spread over so many instants of a slot, 1 ms apart."""
+    receive_every_s: float = 0.002
+    """Sockets are looked at no more often than this; arrival times are the kernel's."""
+    start_timeout_s: float = 10.0
+    learnt: Mapping[str, Any] = field(default_factory=dict)
+    """What filling policies of earlier calls have learnt."""
+
+    def __post_init__(self) -> None:
+        if self.scheduling not in ("auto", "fifo", "nice", "plain"):
+            raise ValueError(f"scheduling={self.scheduling!r}: auto, fifo, nice or plain")
+        if not 1 <= self.groups <= 20:
+            raise ValueError(f"groups={self.groups} is not between 1 and 20")

@@ -1,0 +1,238 @@
+"""Both directions of a call as one stereo WAV: the caller on the left, the agent on the right.
+
+The two tracks share one time axis: sample ``n`` of a track is ``n / rate_hz`` seconds after the
+recording began. Nobody has to write silence; what was never written is silence.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from enum import IntEnum
+from logging import getLogger
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+log = getLogger(__name__)
+
+HEADER_BYTES = 44
+FRAME_BYTES = 4
+"""One moment of both tracks: two samples of 16 bits."""
+WINDOW_S = 10.0
+"""How far behind the newest sample a track may still be written."""
+SAVE_S = 0.5
+"""How much a killed process may lose."""
+MAX_SECONDS = 12 * 3600.0
+"""At 8 kHz this is 1.3 GiB; a WAV file ends at 4 GiB."""
+
+
+class Track(IntEnum):
+    """The channel of a voice."""
+
+    CALLER = 0
+    AGENT = 1
+
+
+def wav_header(data_bytes: int, rate_hz: int, channels: int) -> bytes:
+    """The 44 bytes before ``data_bytes`` of 16-bit PCM."""
+    block = channels * 2
+    return struct.pack(
+        "<4sI4s4sIHHIIHH4sI",
+        b"RIFF",
+        HEADER_BYTES - 8 + data_bytes,
+        b"WAVE",
+        b"fmt ",
+        16,
+        1,
+        channels,
+        rate_hz,
+        rate_hz * block,
+        block,
+        16,
+        b"data",
+        data_bytes,
+    )
+
+
+def recording_path(path: Path, number: int) -> Path:
+    """The file for the ``number``-th call (from 1): ``f.wav``, ``f-2.wav``, ``f-3.wav``, …"""
+    return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+
+
+class StereoRecorder:
+    """Writes a call's two tracks while it lasts.
+
+    The newest `WINDOW_S` seconds are held in memory and may be written in any order; they are also
+    saved every `SAVE_S` seconds, with a header that fits, so the file can be played at any moment,
+    also after the process was killed. Only its owner may read it (mode 0600). A full disk does not
+    end a call: it is warned of once and kept in ``error``.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        rate_hz: int = 8000,
+        window_s: float = WINDOW_S,
+        save_s: float = SAVE_S,
+        max_seconds: float = MAX_SECONDS,
+    ) -> None:
+        """Create or empty ``path``; raises ``OSError`` where that is impossible."""
+        self.path = Path(path)
+        self.rate_hz = rate_hz
+        self.late_samples = 0
+        """Samples that came too late for the window, or before the beginning; not recorded."""
+        self.truncated = False
+        """Whether something lay beyond ``max_seconds``; not recorded."""
+        self.error: OSError | None = None
+        """Why the file is not complete; ``None`` while all is well."""
+        self._save_every = max(1, round(save_s * rate_hz))
+        self._limit = round(max_seconds * rate_hz)
+        self._window: NDArray[np.int16] = np.zeros((max(1, round(window_s * rate_hz)), 2), np.int16)
+        self._base = 0  # position of the window's first row
+        self._end = 0  # one past the newest position written
+        self._dirty: tuple[int, int] | None = None  # positions not yet in the file
+        self._saved_end = 0
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self._fd = os.open(self.path, flags, 0o600)
+        try:
+            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+                raise OSError(f"{self.path} is not a regular file, a recording needs one.")
+            os.fchmod(self._fd, 0o600)
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, wav_header(0, rate_hz, 2), 0)
+        except OSError:
+            os.close(self._fd)
+            raise
+
+    @property
+    def seconds(self) -> float:
+        """Length so far."""
+        return self._end / self.rate_hz
+
+    def caller(self, samples: NDArray[np.int16], position: int) -> None:
+        """Put samples of shape [n] on the left track; ``position`` counts from the beginning."""
+        self.write(Track.CALLER, samples, position)
+
+    def agent(self, samples: NDArray[np.int16], position: int) -> None:
+        """Put samples of shape [n] on the right track; ``position`` counts from the beginning."""
+        self.write(Track.AGENT, samples, position)
+
+    def write(self, track: Track, samples: NDArray[np.int16], position: int) -> None:
+        """Put samples of shape [n] on a track; what was there before is replaced."""
+        if self._fd < 0 or self.error is not None:
+            return
+        end = position + len(samples)
+        if end > self._limit:
+            if not self.truncated:
+                log.warning(
+                    "recording %s ends after %d s", self.path.name, self._limit / self.rate_hz
+                )
+            self.truncated = True
+            samples, end = samples[: max(0, self._limit - position)], self._limit
+        # What does not fit into the window together with the newest sample is too late.
+        first = max(self._base, end - len(self._window)) if end > self._end else self._base
+        late = min(len(samples), max(0, first - position))
+        self.late_samples += late
+        samples, position = samples[late:], position + late
+        if not len(samples):
+            return
+        try:
+            self._make_room(end)
+            self._window[position - self._base : end - self._base, track] = samples
+            low, high = self._dirty or (position, end)
+            self._dirty = min(low, position), max(high, end)
+            self._end = max(self._end, end)
+            if self._end - self._saved_end >= self._save_every:
+                self.save()
+        except OSError as error:
+            log.warning("recording %s cannot be written: %s", self.path, error.strerror)
+            self.error = error
+
+    def _make_room(self, end: int) -> None:
+        """Move the window so that it reaches to ``end``."""
+        shift = end - (self._base + len(self._window))
+        if shift <= 0:
+            return
+        self.save()
+        # Move further than needed, so that the window is not copied for every frame.
+        keep = len(self._window) // 2
+        shift = max(shift, min(self._end, end) - keep - self._base)
+        kept = self._window[shift:].copy() if shift < len(self._window) else self._window[:0]
+        self._window[: len(kept)] = kept
+        self._window[len(kept) :] = 0
+        self._base += shift
+
+    def save(self) -> None:
+        """Bring the file up to date: the samples first, then the header that counts them."""
+        if self._dirty is None:
+            return
+        low, high = self._dirty
+        rows = self._window[low - self._base : high - self._base]
+        data = rows.astype("<i2", copy=False).tobytes()
+        self._pwrite(data, HEADER_BYTES + low * FRAME_BYTES)
+        self._pwrite(wav_header(self._end * FRAME_BYTES, self.rate_hz, 2), 0)
+        self._dirty, self._saved_end = None, self._end
+
+    def _pwrite(self, data: bytes, offset: int) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._fd, view, offset)
+            view, offset = view[written:], offset + written
+
+    def close(self, end: int | None = None) -> None:
+        """Finish the file; ``end`` (a position) lengthens it with silence to the call's end."""
+        if self._fd < 0:
+            return
+        try:
+            if self.error is None:
+                self.save()
+                if end is not None and self._end < end <= self._limit:
+                    os.ftruncate(self._fd, HEADER_BYTES + end * FRAME_BYTES)
+                    self._end = end
+                    self._pwrite(wav_header(end * FRAME_BYTES, self.rate_hz, 2), 0)
+        except OSError as error:
+            log.warning("recording %s cannot be finished: %s", self.path, error.strerror)
+            self.error = error
+        finally:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> StereoRecorder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class RtpPositions:
+    """Where an RTP stream's packets lie on the recording's time axis (pure).
+
+    The first packet lies where it arrived; from there on the RTP timestamps count (RFC 3550
+    section 5.1: they may start anywhere and wrap at 2**32). When timestamp and arrival disagree by
+    more than ``max_skew_s``, the sender has started a new count, and the arrival counts again.
+    """
+
+    def __init__(self, origin: float, *, rate_hz: int = 8000, max_skew_s: float = 2.0) -> None:
+        self._origin = origin
+        self._rate_hz = rate_hz
+        self._max_skew = round(max_skew_s * rate_hz)
+        self._timestamp = 0
+        self._position: int | None = None
+
+    def position(self, timestamp: int, at: float) -> int:
+        """Position of the packet's first sample; ``at`` is its arrival (monotonic, s)."""
+        arrived = round((at - self._origin) * self._rate_hz)
+        if self._position is None:
+            position = arrived
+        else:
+            # The distance on the ring of 2**32, the short way round.
+            step = (timestamp - self._timestamp + (1 << 31)) % (1 << 32) - (1 << 31)
+            position = self._position + step
+            if abs(position - arrived) > self._max_skew:
+                position = arrived
+        self._timestamp, self._position = timestamp, position
+        return position

@@ -1,0 +1,166 @@
+"""The states of a call and the moves between them, and what a call tells its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Literal
+
+from qwen3tts_phone.errors import CallError
+
+
+class CallState(Enum):
+    """Where a call stands."""
+
+    CALLING = auto()
+    """Our INVITE is out, nothing has come back."""
+    PROCEEDING = auto()
+    """A provisional answer has come."""
+    CANCELLING = auto()
+    """We no longer want the call; its final answer is still to come."""
+    RECEIVED = auto()
+    """Their INVITE is here, we have not answered."""
+    RINGING = auto()
+    """We said 180."""
+    ANSWERED = auto()
+    """We said 200; the ACK is still to come."""
+    LEAVING = auto()
+    """We want to hang up, and must wait for the ACK first (RFC 3261 section 15.1.1)."""
+    UP = auto()
+    """Both ends agree."""
+    ENDING = auto()
+    """Our BYE is out."""
+    ENDED = auto()
+
+
+class Step(Enum):
+    """What may happen to a call."""
+
+    PROVISIONAL = auto()
+    SUCCESS = auto()
+    FAILURE = auto()
+    CANCEL = auto()
+    RING = auto()
+    ANSWER = auto()
+    REJECT = auto()
+    REMOTE_CANCEL = auto()
+    ACK = auto()
+    NO_ACK = auto()
+    BYE = auto()
+    REMOTE_BYE = auto()
+    BYE_DONE = auto()
+    LOST = auto()
+
+
+S, P = CallState, Step
+
+TABLE: dict[tuple[CallState, Step], CallState] = {
+    # We call.
+    (S.CALLING, P.PROVISIONAL): S.PROCEEDING,
+    (S.CALLING, P.SUCCESS): S.UP,
+    (S.CALLING, P.FAILURE): S.ENDED,
+    (S.CALLING, P.CANCEL): S.CANCELLING,
+    (S.PROCEEDING, P.PROVISIONAL): S.PROCEEDING,
+    (S.PROCEEDING, P.SUCCESS): S.UP,
+    (S.PROCEEDING, P.FAILURE): S.ENDED,
+    (S.PROCEEDING, P.CANCEL): S.CANCELLING,
+    (S.CANCELLING, P.PROVISIONAL): S.CANCELLING,
+    # RFC 3261 section 9.1: the 200 crossed the CANCEL; acknowledge, then hang up.
+    (S.CANCELLING, P.SUCCESS): S.ENDING,
+    (S.CANCELLING, P.FAILURE): S.ENDED,
+    (S.CANCELLING, P.CANCEL): S.CANCELLING,
+    # They call.
+    (S.RECEIVED, P.RING): S.RINGING,
+    (S.RECEIVED, P.ANSWER): S.ANSWERED,
+    (S.RECEIVED, P.REJECT): S.ENDED,
+    (S.RECEIVED, P.REMOTE_CANCEL): S.ENDED,
+    (S.RECEIVED, P.REMOTE_BYE): S.ENDED,
+    (S.RINGING, P.RING): S.RINGING,
+    (S.RINGING, P.ANSWER): S.ANSWERED,
+    (S.RINGING, P.REJECT): S.ENDED,
+    (S.RINGING, P.REMOTE_CANCEL): S.ENDED,
+    (S.RINGING, P.REMOTE_BYE): S.ENDED,
+    (S.ANSWERED, P.ACK): S.UP,
+    (S.ANSWERED, P.NO_ACK): S.ENDING,
+    (S.ANSWERED, P.BYE): S.LEAVING,
+    (S.ANSWERED, P.REMOTE_BYE): S.ENDED,
+    (S.LEAVING, P.ACK): S.ENDING,
+    (S.LEAVING, P.NO_ACK): S.ENDING,
+    (S.LEAVING, P.BYE): S.LEAVING,
+    (S.LEAVING, P.REMOTE_BYE): S.ENDED,
+    # Either way.
+    (S.UP, P.ACK): S.UP,
+    (S.UP, P.BYE): S.ENDING,
+    (S.UP, P.REMOTE_BYE): S.ENDED,
+    (S.UP, P.LOST): S.ENDING,
+    (S.ENDING, P.ACK): S.ENDING,
+    (S.ENDING, P.BYE): S.ENDING,
+    (S.ENDING, P.BYE_DONE): S.ENDED,
+    # Both hang up at once: each answers the other's BYE.
+    (S.ENDING, P.REMOTE_BYE): S.ENDED,
+}
+"""What is not here does not happen: of ours it is WrongState, of theirs it is ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ringing:
+    """The phone at the far end rings; ``status`` is 180 to 183."""
+
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyMedia:
+    """The far end sends sound before it answers (an announcement, a ring-back tone)."""
+
+    sdp: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The call is up. ``sdp`` is the far end's answer, or its offer where we made none.
+
+    On a call that came in it is the answer in the ACK, and None where the INVITE had the offer.
+    """
+
+    sdp: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReinviteReceived:
+    """The far end wants to change the session (hold, resume, another address).
+
+    ``offer`` is its description, or None when it asks for ours. ``respond(sdp)`` accepts;
+    ``respond(None)`` refuses with 488 and leaves the session as it was.
+    """
+
+    offer: str | None
+    respond: Callable[[str | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ReinviteConfirmed:
+    """The ACK to a change of theirs has come; ``sdp`` is its answer where the offer was ours."""
+
+    sdp: str | None
+
+
+By = Literal["local", "remote", "timeout", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The call is over; the last event of every call.
+
+    ``by`` says whose doing it was; ``status`` and ``reason`` are SIP's where there are any;
+    ``error`` is set when it ended otherwise than by hanging up.
+    """
+
+    by: By
+    status: int | None = None
+    reason: str = ""
+    error: CallError | None = None
+
+
+CallEvent = Ringing | EarlyMedia | Answered | ReinviteReceived | ReinviteConfirmed | Ended

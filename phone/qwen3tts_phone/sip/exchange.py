@@ -1,0 +1,107 @@
+"""One request of ours until its final answer, sent anew with credentials when it is challenged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from qwen3tts_phone.sip.auth import Digest
+from qwen3tts_phone.sip.dialog import new_branch
+from qwen3tts_phone.sip.layer import TransactionLayer
+from qwen3tts_phone.sip.message import Request, Response
+from qwen3tts_phone.sip.transaction import Failure, Hop, Transaction
+
+
+class Listener(Protocol):
+    """Who wants the answer."""
+
+    def on_provisional(self, response: Response, now: float) -> None:
+        """A 1xx."""
+
+    def on_final(self, response: Response, now: float) -> None:
+        """A final answer; an INVITE may bring several 2xx, repeated or of a fork."""
+
+    def on_failure(self, failure: Failure, now: float) -> None:
+        """There will be no answer."""
+
+
+class Exchange:
+    """A request, its retries against challenges, and the answer that counts."""
+
+    def __init__(
+        self,
+        layer: TransactionLayer,
+        request: Request,
+        hop: Hop,
+        listener: Listener,
+        *,
+        via: Callable[[Hop], str],
+        next_cseq: Callable[[], int],
+        digest: Digest | None = None,
+        max_retries: int = 3,
+    ) -> None:
+        self.request = request
+        """The request as last sent."""
+        self.hop = hop
+        self.may_retry = True
+        """Cleared when nobody wants the answer any more."""
+        self.transaction: Transaction | None = None
+        self._layer = layer
+        self._listener = listener
+        self._via = via
+        self._next_cseq = next_cseq
+        self._digest = digest
+        self._retries_left = max_retries
+        self._answered: set[tuple[bool, str]] = set()
+
+    def start(self, now: float) -> None:
+        """Send the request for the first time."""
+        self._send(self.request, now)
+
+    def on_response(self, response: Response, now: float) -> None:
+        """From the transaction."""
+        if response.status < 200:
+            self._listener.on_provisional(response, now)
+        elif response.status in (401, 407) and self._retry(response, now):
+            return
+        else:
+            self._listener.on_final(response, now)
+
+    def on_failure(self, failure: Failure, now: float) -> None:
+        """From the transaction."""
+        self._listener.on_failure(failure, now)
+
+    def _retry(self, response: Response, now: float) -> bool:
+        """RFC 3261 section 22.2: once for each realm, again only where the nonce was stale."""
+        if self._digest is None or not self.may_retry or self._retries_left <= 0:
+            return False
+        asked = self._digest.learn(response)
+        if not asked:
+            return False
+        if any(not c.stale and c.space in self._answered for c in asked):
+            return False
+        self._answered |= {challenge.space for challenge in asked}
+        self._retries_left -= 1
+        old = self.request
+        request = Request(old.method, old.uri, body=old.body)
+        for name in old.headers.keys():  # noqa: SIM118 (not a mapping)
+            if name.lower() not in ("via", "authorization", "proxy-authorization", "cseq"):
+                for value in old.headers.getlist(name):
+                    request.headers.add(name, value)
+        # Section 8.1.3.5: the same Call-ID, From and To, the next CSeq, a new branch.
+        request.add("CSeq", f"{self._next_cseq()} {old.method}")
+        self._send(request, now)
+        return True
+
+    def _send(self, request: Request, now: float) -> None:
+        if self._digest is not None:
+            for name, value in self._digest.headers(request.method, request.uri, request.body):
+                request.add(name, value)
+        # The Via goes first, as on any message.
+        sent = Request(request.method, request.uri, body=request.body)
+        sent.add("Via", f"{self._via(self.hop)};branch={new_branch()};rport")
+        for name in request.headers.keys():  # noqa: SIM118 (not a mapping)
+            for value in request.headers.getlist(name):
+                sent.headers.add(name, value)
+        self.request = sent
+        self.transaction = self._layer.send(sent, self.hop, self, now)

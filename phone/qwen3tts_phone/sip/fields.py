@@ -1,0 +1,179 @@
+"""The fields inside SIP headers: lists, addresses, URIs and Via, read through ``sipmessage``.
+
+Values are kept as they came and echoed as they came (``sipmessage`` would write quoted
+parameters anew, percent-encoded); the parsed form serves for looking into them. What the parser
+raises on garbage becomes :class:`BadSip` here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from sipmessage import URI, Address, Via
+
+from qwen3tts_phone.errors import BadSip
+
+MAX_FIELD_CHARS = 4096
+"""Longest single address or Via that is looked into."""
+
+# RFC 3261 section 25.1 lets a top label end in a digit (`pbx1`); sipmessage 0.7 does not, so
+# plain host names are checked here and handed to it as a stand-in.
+_PLAIN_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,253}[A-Za-z0-9.])?")
+_STAND_IN = "x"
+_SIP_URI = re.compile(
+    r"(?P<head>sips?:(?:[^@\[\]<>\s]*@)?)(?P<host>[^:;?@\[\]<>\s]+)(?P<tail>.*)", re.I | re.S
+)
+_VIA = re.compile(
+    r"(?P<head>SIP\s*/\s*2\.0\s*/\s*[A-Za-z0-9-]+\s+)(?P<host>[^:;,\[\]\s]+)(?P<tail>.*)",
+    re.I | re.S,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NameAddr:
+    """An address of From, To, Contact, Route or Record-Route."""
+
+    text: str
+    """The whole value, as it came."""
+    uri: str
+    """The URI alone, as it came."""
+    name: str
+    parameters: Mapping[str, str | None]
+    """Header parameters; names in lower case."""
+
+    @property
+    def tag(self) -> str | None:
+        """The tag, or None."""
+        return self.parameters.get("tag") or None
+
+
+def split_list(value: str) -> list[str]:
+    """Split a header value at the commas that are outside quotes and angle brackets."""
+    if "," not in value:
+        return [value.strip()] if value.strip() else []
+    parts: list[str] = []
+    start = 0
+    quoted = bracketed = escaped = False
+    for index, char in enumerate(value):
+        if escaped:
+            escaped = False
+        elif quoted:
+            escaped = char == "\\"
+            quoted = char != '"'
+        elif char == '"':
+            quoted = True
+        elif char == "<":
+            bracketed = True
+        elif char == ">":
+            bracketed = False
+        elif char == "," and not bracketed:
+            parts.append(value[start:index].strip())
+            start = index + 1
+    parts.append(value[start:].strip())
+    return [part for part in parts if part]
+
+
+def parse_uri(text: str) -> URI:
+    """A sip, sips or tel URI; raises BadSip."""
+    if len(text) > MAX_FIELD_CHARS:
+        raise BadSip(f"A SIP URI of {len(text)} characters is too long.")
+    # RFC 3261 section 19.1.1: headers (after "?") belong to no request line; they are dropped.
+    text = text.strip().partition("?")[0] if text.lower().startswith("sip") else text.strip()
+    match = _SIP_URI.fullmatch(text)
+    try:
+        if match and _PLAIN_HOST.fullmatch(match["host"]):
+            head = match["head"]
+            scheme, _, user = head.partition(":")
+            uri = URI.parse(f"{scheme.lower()}:{user}{_STAND_IN}{match['tail']}")
+            uri = replace(uri, host=match["host"])
+        else:
+            uri = URI.parse(text)
+    except (ValueError, TypeError) as error:
+        raise BadSip(f"{_shown(text)} is not a SIP address.") from error
+    if uri.port is not None and not 0 < uri.port < 65536:
+        raise BadSip(f"Port {uri.port} of {_shown(text)} is out of range.")
+    return uri
+
+
+def parse_address(text: str) -> NameAddr:
+    """A name-addr or addr-spec with its parameters; raises BadSip. The URI is not looked into."""
+    if len(text) > MAX_FIELD_CHARS:
+        raise BadSip(f"An address of {len(text)} characters is too long.")
+    text = text.strip()
+    opening = _outside_quotes(text, "<")
+    if opening >= 0:
+        closing = text.find(">", opening)
+        if closing < 0:
+            raise BadSip(f"The address {_shown(text)} does not close its bracket.")
+        uri = text[opening + 1 : closing].strip()
+        stand_in = f"{text[:opening]}<sip:{_STAND_IN}>{text[closing + 1 :]}"
+    else:
+        # RFC 3261 section 20: without brackets, what follows ";" belongs to the header.
+        uri, semicolon, tail = text.partition(";")
+        uri = uri.strip()
+        stand_in = f"<sip:{_STAND_IN}>{semicolon}{tail}"
+    if not uri or any(char.isspace() for char in uri):
+        raise BadSip(f"The address {_shown(text)} holds no URI.")
+    try:
+        address = Address.parse(stand_in)
+    except (ValueError, TypeError) as error:
+        raise BadSip(f"{_shown(text)} is not an address.") from error
+    parameters = {name.lower(): value for name, value in address.parameters.items()}
+    return NameAddr(text, uri, address.name, parameters)
+
+
+def parse_via(text: str) -> Via:
+    """One Via value; raises BadSip."""
+    if len(text) > MAX_FIELD_CHARS:
+        raise BadSip(f"A Via of {len(text)} characters is too long.")
+    match = _VIA.fullmatch(text)
+    try:
+        if match and _PLAIN_HOST.fullmatch(match["host"]):
+            via = Via.parse(f"{match['head']}{_STAND_IN}{match['tail']}")
+            via = replace(via, host=match["host"])
+        else:
+            via = Via.parse(text)
+    except (ValueError, TypeError) as error:
+        raise BadSip(f"{_shown(text)} is not a Via.") from error
+    if via.port is not None and not 0 < via.port < 65536:
+        raise BadSip(f"Port {via.port} of a Via is out of range.")
+    return via
+
+
+def uri_parameter(uri: URI, name: str) -> str | None:
+    """A URI parameter by its name in any case; None when absent, "" when it has no value."""
+    for key, value in uri.parameters.items():
+        if key.lower() == name:
+            return value or ""
+    return None
+
+
+def is_ip(host: str) -> bool:
+    """Whether a host is an address rather than a name."""
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _outside_quotes(text: str, wanted: str) -> int:
+    quoted = escaped = False
+    for index, char in enumerate(text):
+        if escaped:
+            escaped = False
+        elif quoted:
+            escaped = char == "\\"
+            quoted = char != '"'
+        elif char == '"':
+            quoted = True
+        elif char == wanted:
+            return index
+    return -1
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -1,0 +1,67 @@
+"""Messages on a stream, RFC 3261 section 18.3: headers to the blank line, then Content-Length."""
+
+from __future__ import annotations
+
+import re
+
+from qwen3tts_phone.errors import BadSip
+from qwen3tts_phone.sip.message import MAX_HEAD_BYTES, MAX_MESSAGE_BYTES
+
+_LENGTH = re.compile(rb"(?:^|\r\n)(?:Content-Length|l)[ \t]*:[ \t]*([^\r\n]*)", re.I)
+
+PING = b"\r\n\r\n"
+PONG = b"\r\n"
+
+
+class StreamFramer:
+    """Cuts a byte stream into messages; an error is final, the connection must be closed."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._searched = 0
+        self.pings = 0
+        """Keep-alives (RFC 5626 section 3.5.1) seen and not yet answered with PONG."""
+
+    def push(self, data: bytes) -> list[bytes]:
+        """Bytes as they came; gives whole messages. Raises BadSip when the stream is unusable."""
+        self._buffer += data
+        messages: list[bytes] = []
+        while True:
+            self._skip_blank_lines()
+            end = self._buffer.find(b"\r\n\r\n", self._searched)
+            if end < 0:
+                if len(self._buffer) > MAX_HEAD_BYTES:
+                    raise BadSip(f"Headers on a stream are over the bound of {MAX_HEAD_BYTES}.")
+                # The blank line may be cut anywhere.
+                self._searched = max(0, len(self._buffer) - 3)
+                return messages
+            total = end + 4 + self._body_bytes(bytes(self._buffer[:end]))
+            if len(self._buffer) < total:
+                self._searched = end
+                return messages
+            messages.append(bytes(self._buffer[:total]))
+            del self._buffer[:total]
+            self._searched = 0
+
+    def _skip_blank_lines(self) -> None:
+        # Section 7.5: blank lines before a start line are ignored.
+        while not self._searched and self._buffer[:2] == PONG:
+            if self._buffer[:4] == PING:
+                self.pings += 1
+                del self._buffer[:4]
+            else:
+                del self._buffer[:2]
+
+    def _body_bytes(self, head: bytes) -> int:
+        if len(head) > MAX_HEAD_BYTES:
+            raise BadSip(f"Headers on a stream are over the bound of {MAX_HEAD_BYTES}.")
+        found = {value.strip() for value in _LENGTH.findall(head)}
+        if not found:
+            # Section 18.3 demands it; a message without is taken to have no body.
+            return 0
+        text = found.pop()
+        if found or not text.isdigit() or len(text) > 9:
+            raise BadSip("Content-Length on a stream is not one number.")
+        if int(text) + len(head) + 4 > MAX_MESSAGE_BYTES:
+            raise BadSip(f"A message of {int(text)} bytes is over {MAX_MESSAGE_BYTES}.")
+        return int(text)

@@ -1,0 +1,182 @@
+"""All transactions of an endpoint: which one a message belongs to, and when the next timer fires.
+
+RFC 3261 sections 17.1.3 and 17.2.3: a response belongs to a client transaction by the branch of
+its top Via and the method of its CSeq; a request to a server transaction by branch, sent-by and
+method (an ACK counts as its INVITE). Requests without the magic cookie (RFC 2543) are matched by
+their headers instead.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter, deque
+
+from qwen3tts_phone.sip.message import BRANCH_COOKIE, Request, Response
+from qwen3tts_phone.sip.settings import Timers
+from qwen3tts_phone.sip.transaction import (
+    ClientOwner,
+    Failure,
+    Hop,
+    Kind,
+    Send,
+    State,
+    Transaction,
+)
+
+MAX_SERVER_TRANSACTIONS = 20_000
+"""Bound on remembered requests; beyond it new ones are dropped (the peer repeats them)."""
+
+Key = tuple[str, ...]
+
+
+def client_key(message: Request | Response) -> Key:
+    """What a response and its request have in common."""
+    return (message.branch.lower(), message.cseq_method)
+
+
+def server_key(request: Request) -> Key:
+    """What a request, its repetitions and the ACK of its failure have in common."""
+    method = "INVITE" if request.method == "ACK" else request.method
+    via = request.via
+    branch = request.branch
+    if branch.lower().startswith(BRANCH_COOKIE.lower()):
+        return (branch.lower(), via.host.lower(), str(via.port or 5060), method)
+    # RFC 2543: no To tag in the key, since the ACK has one that its INVITE had not.
+    return (
+        request.uri,
+        request.from_.tag or "",
+        request.call_id,
+        str(request.cseq),
+        f"{via.host.lower()}:{via.port or 5060};{branch}",
+        method,
+    )
+
+
+class TransactionLayer:
+    """Owns the transactions; the caller drains ``outbox`` after every call."""
+
+    def __init__(self, timers: Timers) -> None:
+        self.timers = timers
+        self.outbox: deque[Send] = deque()
+        self._clients: dict[Key, Transaction] = {}
+        self._servers: dict[Key, Transaction] = {}
+        self._identities: Counter[tuple[str, str, str, int]] = Counter()
+        self._heap: list[tuple[float, int, Transaction]] = []
+        self._order = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._clients) + len(self._servers)
+
+    def send(self, request: Request, hop: Hop, owner: ClientOwner, now: float) -> Transaction:
+        """Start a client transaction; the request has its Via. An ACK has none: use ``ack``."""
+        kind = Kind.INVITE_CLIENT if request.method == "INVITE" else Kind.CLIENT
+        transaction = Transaction(kind, request, hop, self.timers, self.outbox, now, self._schedule)
+        transaction.client_owner = owner
+        self._clients[client_key(request)] = transaction
+        return transaction
+
+    def send_alone(self, message: Request | Response, hop: Hop) -> None:
+        """Send what belongs to no transaction: the ACK to a 2xx, or a stateless answer."""
+        self.outbox.append(Send(hop, bytes(message)))
+
+    def receive_response(self, response: Response, now: float) -> bool:
+        """Hand a response to its transaction; False when it belongs to none."""
+        transaction = self._clients.get(client_key(response))
+        if transaction is None:
+            return False
+        transaction.receive_response(response, now)
+        self._forget_if_done(transaction)
+        return True
+
+    def receive_request(self, request: Request, hop: Hop, now: float) -> Transaction | None:
+        """A new server transaction to be answered, or None when an old one has dealt with it.
+
+        An ACK that matches nothing gives None as well; look with :meth:`find` first.
+        """
+        key = server_key(request)
+        known = self._servers.get(key)
+        if known is not None:
+            known.receive_request(request, now)
+            self._forget_if_done(known)
+            return None
+        if request.method == "ACK" or len(self._servers) >= MAX_SERVER_TRANSACTIONS:
+            return None
+        kind = Kind.INVITE_SERVER if request.method == "INVITE" else Kind.SERVER
+        transaction = Transaction(kind, request, hop, self.timers, self.outbox, now, self._schedule)
+        self._servers[key] = transaction
+        if request.to.tag is None:
+            self._identities[_identity(request)] += 1
+        return transaction
+
+    def find(self, request: Request) -> Transaction | None:
+        """The server transaction that a request belongs to."""
+        return self._servers.get(server_key(request))
+
+    def cancelled_by(self, cancel: Request) -> Transaction | None:
+        """The INVITE that a CANCEL means (RFC 3261 section 9.2)."""
+        key = server_key(cancel)
+        return self._servers.get((*key[:-1], "INVITE"))
+
+    def is_merged(self, request: Request) -> bool:
+        """RFC 3261 section 8.2.2.2: the same request came before by another path."""
+        return request.to.tag is None and self._identities[_identity(request)] > 1
+
+    def transport_failed(self, hop: Hop, now: float) -> None:
+        """What was on its way to that hop did not arrive."""
+        for transaction in [*self._clients.values(), *self._servers.values()]:
+            theirs = transaction.hop
+            if (theirs.transport, theirs.host, theirs.port) == (
+                hop.transport,
+                hop.host,
+                hop.port,
+            ) and transaction.state is not State.TERMINATED:
+                transaction.transport_error(now)
+                self._forget_if_done(transaction)
+
+    def abandon(self, transaction: Transaction, now: float) -> None:
+        """Give up waiting (RFC 3261 section 9.1: no final answer 64*T1 after the CANCEL)."""
+        if transaction.client_owner and transaction.state is not State.TERMINATED:
+            transaction.state = State.TERMINATED
+            self._forget_if_done(transaction)
+            transaction.client_owner.on_failure(Failure.TIMED_OUT, now)
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`tick` is next needed."""
+        while self._heap:
+            at, _, transaction = self._heap[0]
+            if transaction.deadline == at and transaction.state is not State.TERMINATED:
+                return at
+            heapq.heappop(self._heap)
+        return None
+
+    def tick(self, now: float) -> None:
+        """Fire the timers that are due."""
+        while (at := self.next_deadline()) is not None and at <= now:
+            _, _, transaction = heapq.heappop(self._heap)
+            transaction.tick(now)
+            self._forget_if_done(transaction)
+
+    def _forget_if_done(self, transaction: Transaction) -> None:
+        if transaction.state is not State.TERMINATED:
+            return
+        if transaction.kind in (Kind.INVITE_CLIENT, Kind.CLIENT):
+            table, key = self._clients, client_key(transaction.request)
+        else:
+            table, key = self._servers, server_key(transaction.request)
+        if table.get(key) is transaction:
+            del table[key]
+            if table is self._servers and transaction.request.to.tag is None:
+                identity = _identity(transaction.request)
+                self._identities[identity] -= 1
+                if self._identities[identity] <= 0:
+                    del self._identities[identity]
+
+    def _schedule(self, transaction: Transaction) -> None:
+        deadline = transaction.deadline
+        if deadline is not None:
+            heapq.heappush(self._heap, (deadline, next(self._order), transaction))
+
+
+def _identity(request: Request) -> tuple[str, str, str, int]:
+    return (request.method, request.from_.tag or "", request.call_id, request.cseq)

@@ -1,0 +1,433 @@
+"""The four transaction machines of RFC 3261 section 17, with the Accepted states of RFC 6026.
+
+A transaction is one request and its answers, made reliable over a network that loses, doubles and
+reorders. Each machine is a table: (state, event) -> (next state, actions). What is not in a table
+is illegal and raises; what the RFC says to absorb stands there with no action. Timers belong to
+states: ``LIVE`` says which run in a state, so entering one starts them and leaving it stops them.
+
+Nothing is sent or awaited here: bytes to send go to ``outbox``, news go to ``owner``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+from qwen3tts_phone.sip.message import Request, Response
+from qwen3tts_phone.sip.settings import Timers
+
+
+class Kind(Enum):
+    """Which of the four machines."""
+
+    INVITE_CLIENT = auto()
+    CLIENT = auto()
+    INVITE_SERVER = auto()
+    SERVER = auto()
+
+
+class State(Enum):
+    """States of RFC 3261 figures 5 to 8 and RFC 6026 section 7."""
+
+    CALLING = auto()
+    TRYING = auto()
+    PROCEEDING = auto()
+    COMPLETED = auto()
+    CONFIRMED = auto()
+    ACCEPTED = auto()
+    TERMINATED = auto()
+
+
+class Event(Enum):
+    """What may happen to a transaction."""
+
+    RECEIVE_1XX = auto()
+    RECEIVE_2XX = auto()
+    RECEIVE_FAILURE = auto()
+    RECEIVE_REQUEST = auto()
+    RECEIVE_ACK = auto()
+    SEND_1XX = auto()
+    SEND_2XX = auto()
+    SEND_FAILURE = auto()
+    TRANSPORT_ERROR = auto()
+    TIMER_A = auto()
+    TIMER_B = auto()
+    TIMER_D = auto()
+    TIMER_E = auto()
+    TIMER_F = auto()
+    TIMER_G = auto()
+    TIMER_H = auto()
+    TIMER_I = auto()
+    TIMER_J = auto()
+    TIMER_K = auto()
+    TIMER_L = auto()
+    TIMER_M = auto()
+
+
+class Action(Enum):
+    """What a move brings with it."""
+
+    SEND_REQUEST = auto()
+    SEND_RESPONSE = auto()
+    SEND_ACK = auto()
+    DELIVER = auto()
+    TIMED_OUT = auto()
+    UNREACHABLE = auto()
+
+
+S, E, A = State, Event, Action
+Move = tuple[State, tuple[Action, ...]]
+Table = dict[tuple[State, Event], Move]
+
+# RFC 3261 figure 5, RFC 6026 section 8.4.
+_INVITE_CLIENT: Table = {
+    (S.CALLING, E.RECEIVE_1XX): (S.PROCEEDING, (A.DELIVER,)),
+    (S.CALLING, E.RECEIVE_2XX): (S.ACCEPTED, (A.DELIVER,)),
+    (S.CALLING, E.RECEIVE_FAILURE): (S.COMPLETED, (A.SEND_ACK, A.DELIVER)),
+    (S.CALLING, E.TIMER_A): (S.CALLING, (A.SEND_REQUEST,)),
+    (S.CALLING, E.TIMER_B): (S.TERMINATED, (A.TIMED_OUT,)),
+    (S.CALLING, E.TRANSPORT_ERROR): (S.TERMINATED, (A.UNREACHABLE,)),
+    (S.PROCEEDING, E.RECEIVE_1XX): (S.PROCEEDING, (A.DELIVER,)),
+    (S.PROCEEDING, E.RECEIVE_2XX): (S.ACCEPTED, (A.DELIVER,)),
+    (S.PROCEEDING, E.RECEIVE_FAILURE): (S.COMPLETED, (A.SEND_ACK, A.DELIVER)),
+    (S.PROCEEDING, E.TRANSPORT_ERROR): (S.PROCEEDING, ()),
+    (S.COMPLETED, E.RECEIVE_1XX): (S.COMPLETED, ()),
+    (S.COMPLETED, E.RECEIVE_2XX): (S.COMPLETED, ()),
+    (S.COMPLETED, E.RECEIVE_FAILURE): (S.COMPLETED, (A.SEND_ACK,)),
+    (S.COMPLETED, E.TIMER_D): (S.TERMINATED, ()),
+    (S.COMPLETED, E.TRANSPORT_ERROR): (S.TERMINATED, ()),
+    (S.ACCEPTED, E.RECEIVE_1XX): (S.ACCEPTED, ()),
+    # Each 2xx, repeated or of another branch of a fork, is the dialog's to acknowledge.
+    (S.ACCEPTED, E.RECEIVE_2XX): (S.ACCEPTED, (A.DELIVER,)),
+    (S.ACCEPTED, E.RECEIVE_FAILURE): (S.ACCEPTED, ()),
+    (S.ACCEPTED, E.TIMER_M): (S.TERMINATED, ()),
+    (S.ACCEPTED, E.TRANSPORT_ERROR): (S.ACCEPTED, ()),
+}
+
+# RFC 3261 figure 6.
+_CLIENT: Table = {
+    (S.TRYING, E.RECEIVE_1XX): (S.PROCEEDING, (A.DELIVER,)),
+    (S.TRYING, E.RECEIVE_2XX): (S.COMPLETED, (A.DELIVER,)),
+    (S.TRYING, E.RECEIVE_FAILURE): (S.COMPLETED, (A.DELIVER,)),
+    (S.TRYING, E.TIMER_E): (S.TRYING, (A.SEND_REQUEST,)),
+    (S.TRYING, E.TIMER_F): (S.TERMINATED, (A.TIMED_OUT,)),
+    (S.TRYING, E.TRANSPORT_ERROR): (S.TERMINATED, (A.UNREACHABLE,)),
+    (S.PROCEEDING, E.RECEIVE_1XX): (S.PROCEEDING, (A.DELIVER,)),
+    (S.PROCEEDING, E.RECEIVE_2XX): (S.COMPLETED, (A.DELIVER,)),
+    (S.PROCEEDING, E.RECEIVE_FAILURE): (S.COMPLETED, (A.DELIVER,)),
+    (S.PROCEEDING, E.TIMER_E): (S.PROCEEDING, (A.SEND_REQUEST,)),
+    (S.PROCEEDING, E.TIMER_F): (S.TERMINATED, (A.TIMED_OUT,)),
+    (S.PROCEEDING, E.TRANSPORT_ERROR): (S.TERMINATED, (A.UNREACHABLE,)),
+    (S.COMPLETED, E.RECEIVE_1XX): (S.COMPLETED, ()),
+    (S.COMPLETED, E.RECEIVE_2XX): (S.COMPLETED, ()),
+    (S.COMPLETED, E.RECEIVE_FAILURE): (S.COMPLETED, ()),
+    (S.COMPLETED, E.TIMER_K): (S.TERMINATED, ()),
+    (S.COMPLETED, E.TRANSPORT_ERROR): (S.COMPLETED, ()),
+}
+
+# RFC 3261 figure 7, RFC 6026 section 7.1.
+_INVITE_SERVER: Table = {
+    (S.PROCEEDING, E.RECEIVE_REQUEST): (S.PROCEEDING, (A.SEND_RESPONSE,)),
+    (S.PROCEEDING, E.RECEIVE_ACK): (S.PROCEEDING, ()),
+    (S.PROCEEDING, E.SEND_1XX): (S.PROCEEDING, (A.SEND_RESPONSE,)),
+    (S.PROCEEDING, E.SEND_2XX): (S.ACCEPTED, (A.SEND_RESPONSE,)),
+    (S.PROCEEDING, E.SEND_FAILURE): (S.COMPLETED, (A.SEND_RESPONSE,)),
+    (S.PROCEEDING, E.TRANSPORT_ERROR): (S.PROCEEDING, ()),
+    # RFC 6026 absorbs a repeated INVITE here; the same 200 once more is what RFC 3261 gives it,
+    # does no harm, and spares a peer that lost the first one a wait.
+    (S.ACCEPTED, E.RECEIVE_REQUEST): (S.ACCEPTED, (A.SEND_RESPONSE,)),
+    # Only from peers that reuse the INVITE's branch.
+    (S.ACCEPTED, E.RECEIVE_ACK): (S.ACCEPTED, (A.DELIVER,)),
+    (S.ACCEPTED, E.SEND_2XX): (S.ACCEPTED, (A.SEND_RESPONSE,)),
+    (S.ACCEPTED, E.TIMER_L): (S.TERMINATED, ()),
+    (S.ACCEPTED, E.TRANSPORT_ERROR): (S.ACCEPTED, ()),
+    (S.COMPLETED, E.RECEIVE_REQUEST): (S.COMPLETED, (A.SEND_RESPONSE,)),
+    (S.COMPLETED, E.RECEIVE_ACK): (S.CONFIRMED, ()),
+    (S.COMPLETED, E.TIMER_G): (S.COMPLETED, (A.SEND_RESPONSE,)),
+    (S.COMPLETED, E.TIMER_H): (S.TERMINATED, (A.TIMED_OUT,)),
+    (S.COMPLETED, E.TRANSPORT_ERROR): (S.COMPLETED, ()),
+    (S.CONFIRMED, E.RECEIVE_REQUEST): (S.CONFIRMED, ()),
+    (S.CONFIRMED, E.RECEIVE_ACK): (S.CONFIRMED, ()),
+    (S.CONFIRMED, E.TIMER_I): (S.TERMINATED, ()),
+    (S.CONFIRMED, E.TRANSPORT_ERROR): (S.CONFIRMED, ()),
+}
+
+# RFC 3261 figure 8.
+_SERVER: Table = {
+    (S.TRYING, E.RECEIVE_REQUEST): (S.TRYING, ()),
+    (S.TRYING, E.SEND_1XX): (S.PROCEEDING, (A.SEND_RESPONSE,)),
+    (S.TRYING, E.SEND_2XX): (S.COMPLETED, (A.SEND_RESPONSE,)),
+    (S.TRYING, E.SEND_FAILURE): (S.COMPLETED, (A.SEND_RESPONSE,)),
+    (S.TRYING, E.TRANSPORT_ERROR): (S.TRYING, ()),
+    (S.PROCEEDING, E.RECEIVE_REQUEST): (S.PROCEEDING, (A.SEND_RESPONSE,)),
+    (S.PROCEEDING, E.SEND_1XX): (S.PROCEEDING, (A.SEND_RESPONSE,)),
+    (S.PROCEEDING, E.SEND_2XX): (S.COMPLETED, (A.SEND_RESPONSE,)),
+    (S.PROCEEDING, E.SEND_FAILURE): (S.COMPLETED, (A.SEND_RESPONSE,)),
+    (S.PROCEEDING, E.TRANSPORT_ERROR): (S.TERMINATED, ()),
+    (S.COMPLETED, E.RECEIVE_REQUEST): (S.COMPLETED, (A.SEND_RESPONSE,)),
+    (S.COMPLETED, E.TIMER_J): (S.TERMINATED, ()),
+    (S.COMPLETED, E.TRANSPORT_ERROR): (S.TERMINATED, ()),
+}
+
+TABLES: dict[Kind, Table] = {
+    Kind.INVITE_CLIENT: _INVITE_CLIENT,
+    Kind.CLIENT: _CLIENT,
+    Kind.INVITE_SERVER: _INVITE_SERVER,
+    Kind.SERVER: _SERVER,
+}
+
+START = {
+    Kind.INVITE_CLIENT: S.CALLING,
+    Kind.CLIENT: S.TRYING,
+    Kind.INVITE_SERVER: S.PROCEEDING,
+    Kind.SERVER: S.TRYING,
+}
+
+LIVE: dict[tuple[Kind, State], tuple[Event, ...]] = {
+    (Kind.INVITE_CLIENT, S.CALLING): (E.TIMER_A, E.TIMER_B),
+    (Kind.INVITE_CLIENT, S.COMPLETED): (E.TIMER_D,),
+    (Kind.INVITE_CLIENT, S.ACCEPTED): (E.TIMER_M,),
+    (Kind.CLIENT, S.TRYING): (E.TIMER_E, E.TIMER_F),
+    (Kind.CLIENT, S.PROCEEDING): (E.TIMER_E, E.TIMER_F),
+    (Kind.CLIENT, S.COMPLETED): (E.TIMER_K,),
+    (Kind.INVITE_SERVER, S.ACCEPTED): (E.TIMER_L,),
+    (Kind.INVITE_SERVER, S.COMPLETED): (E.TIMER_G, E.TIMER_H),
+    (Kind.INVITE_SERVER, S.CONFIRMED): (E.TIMER_I,),
+    (Kind.SERVER, S.COMPLETED): (E.TIMER_J,),
+}
+"""Timers that run in a state."""
+
+_RESENDS = {E.TIMER_A, E.TIMER_E, E.TIMER_G}
+_TIMEOUTS = {E.TIMER_B, E.TIMER_F, E.TIMER_H, E.TIMER_L, E.TIMER_M}
+
+
+class IllegalMove(RuntimeError):
+    """A pair of state and event that no table holds: a mistake of ours, never of the peer."""
+
+
+class Failure(Enum):
+    """Why a client transaction ended without a final response."""
+
+    TIMED_OUT = auto()
+    UNREACHABLE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """Where a message goes to or came from; ``flow`` names a TCP connection, 0 = none yet."""
+
+    transport: str
+    host: str
+    port: int
+    flow: int = 0
+
+    @property
+    def reliable(self) -> bool:
+        """Whether the transport itself retransmits."""
+        return self.transport != "udp"
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Bytes for a hop."""
+
+    hop: Hop
+    data: bytes
+
+
+class ClientOwner(Protocol):
+    """Who sent the request."""
+
+    def on_response(self, response: Response, now: float) -> None:
+        """A provisional or final response; an INVITE may bring several 2xx."""
+
+    def on_failure(self, failure: Failure, now: float) -> None:
+        """No final response will come."""
+
+
+class ServerOwner(Protocol):
+    """Who answers the request."""
+
+    def on_ack(self, request: Request, now: float) -> None:
+        """An ACK to a 2xx that reuses the INVITE's branch."""
+
+    def on_no_ack(self, now: float) -> None:
+        """Timer H: the failure that was sent was never acknowledged."""
+
+
+class Transaction:
+    """One request and its answers, at either end."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        request: Request,
+        hop: Hop,
+        timers: Timers,
+        outbox: deque[Send],
+        now: float,
+        schedule: Callable[[Transaction], None] = lambda transaction: None,
+    ) -> None:
+        self.kind = kind
+        self.request = request
+        self.hop = hop
+        self.state = START[kind]
+        self.client_owner: ClientOwner | None = None
+        self.server_owner: ServerOwner | None = None
+        self.response: Response | None = None
+        """The last response: received by a client, sent by a server."""
+        self._timers = timers
+        self._outbox = outbox
+        self._schedule = schedule
+        self._deadlines: dict[Event, float] = {}
+        self._waits: dict[Event, float] = {}
+        self._ack: bytes | None = None
+        self._wire: bytes = b""
+        self._enter(now)
+        schedule(self)
+        if kind in (Kind.INVITE_CLIENT, Kind.CLIENT):
+            self._wire = bytes(request)
+            self._send(self._wire)
+
+    @property
+    def deadline(self) -> float | None:
+        """When the next timer fires."""
+        return min(self._deadlines.values(), default=None)
+
+    def tick(self, now: float) -> None:
+        """Fire the timers that are due, one by one."""
+        while self._deadlines:
+            event = min(self._deadlines, key=self._deadlines.__getitem__)
+            at = self._deadlines[event]
+            if at > now:
+                return
+            if event in _RESENDS:
+                # RFC 3261: A doubles; E and G double up to T2, E stays at T2 once proceeding.
+                wait = self._waits[event] * 2
+                if event is not E.TIMER_A:
+                    wait = min(wait, self._timers.t2)
+                if event is E.TIMER_E and self.state is S.PROCEEDING:
+                    wait = self._timers.t2
+                self._waits[event] = wait
+                # From now, not from the missed instant: a late tick must not send a burst.
+                self._deadlines[event] = max(at, now) + wait
+            else:
+                del self._deadlines[event]
+            self._move(event, now)
+
+    def receive_response(self, response: Response, now: float) -> None:
+        """A response that matches this client transaction."""
+        self._move(_class_of(response.status), now, response)
+
+    def receive_request(self, request: Request, now: float) -> None:
+        """The request once more, or the ACK that matches it."""
+        event = E.RECEIVE_ACK if request.method == "ACK" else E.RECEIVE_REQUEST
+        self._move(event, now, request)
+
+    def send_response(self, response: Response, now: float) -> None:
+        """Answer the request; raises IllegalMove after a final response."""
+        event = {1: E.SEND_1XX, 2: E.SEND_2XX}.get(response.status // 100, E.SEND_FAILURE)
+        if (self.state, event) not in TABLES[self.kind]:
+            raise IllegalMove(f"{event.name} while {self.state.name} ({self.kind.name})")
+        self.response = response
+        self._wire = bytes(response)
+        self._move(event, now)
+
+    def transport_error(self, now: float) -> None:
+        """The transport could not carry what was sent."""
+        self._move(E.TRANSPORT_ERROR, now)
+
+    def _move(self, event: Event, now: float, message: Request | Response | None = None) -> None:
+        move = TABLES[self.kind].get((self.state, event))
+        if move is None:
+            raise IllegalMove(f"{event.name} while {self.state.name} ({self.kind.name})")
+        state, actions = move
+        if state is not self.state:
+            self.state = state
+            self._enter(now)
+        self._schedule(self)
+        for action in actions:
+            self._act(action, now, message)
+
+    def _act(self, action: Action, now: float, message: Request | Response | None) -> None:
+        if action in (A.SEND_REQUEST, A.SEND_RESPONSE):
+            if self._wire:
+                self._send(self._wire)
+        elif action is A.SEND_ACK:
+            if isinstance(message, Response):
+                self._ack = bytes(ack_for_failure(self.request, message))
+            if self._ack:
+                self._send(self._ack)
+        elif action is A.DELIVER:
+            if isinstance(message, Response):
+                self.response = message
+                if self.client_owner:
+                    self.client_owner.on_response(message, now)
+            elif isinstance(message, Request) and self.server_owner:
+                self.server_owner.on_ack(message, now)
+        elif self.client_owner:
+            timed_out = action is A.TIMED_OUT
+            failure = Failure.TIMED_OUT if timed_out else Failure.UNREACHABLE
+            self.client_owner.on_failure(failure, now)
+        elif self.server_owner and action is A.TIMED_OUT:
+            self.server_owner.on_no_ack(now)
+
+    def _enter(self, now: float) -> None:
+        live = LIVE.get((self.kind, self.state), ())
+        self._deadlines = {e: at for e, at in self._deadlines.items() if e in live}
+        for event in live:
+            if event in self._deadlines:
+                continue
+            if event in _RESENDS and self.hop.reliable:
+                # Section 17: over a reliable transport nothing is sent twice. Timer G too: the
+                # transport has seen to it.
+                continue
+            self._waits[event] = self._wait(event)
+            self._deadlines[event] = now + self._waits[event]
+
+    def _wait(self, event: Event) -> float:
+        if event in _RESENDS:
+            return self._timers.t1
+        if event in _TIMEOUTS:
+            return self._timers.timeout
+        if self.hop.reliable:
+            return 0.0
+        # D is "at least 32 s", J is 64*T1, I and K are T4.
+        return self._timers.timeout if event in (E.TIMER_D, E.TIMER_J) else self._timers.t4
+
+    def _send(self, data: bytes) -> None:
+        self._outbox.append(Send(self.hop, data))
+
+
+def _class_of(status: int) -> Event:
+    return {1: E.RECEIVE_1XX, 2: E.RECEIVE_2XX}.get(status // 100, E.RECEIVE_FAILURE)
+
+
+def ack_for_failure(invite: Request, response: Response) -> Request:
+    """The ACK of RFC 3261 section 17.1.1.3: the INVITE's branch, URI and route, the answer's To."""
+    ack = Request("ACK", invite.uri)
+    ack.add("Via", invite.values("Via")[0])
+    ack.add("Max-Forwards", "70")
+    ack.add("From", invite.need("From"))
+    ack.add("To", response.need("To"))
+    ack.add("Call-ID", invite.call_id)
+    ack.add("CSeq", f"{invite.cseq} ACK")
+    for route in invite.headers.getlist("Route"):
+        ack.add("Route", route)
+    return ack
+
+
+def cancel_for(invite: Request) -> Request:
+    """The CANCEL of RFC 3261 section 9.1: as the INVITE it ends, without what is not needed."""
+    cancel = Request("CANCEL", invite.uri)
+    cancel.add("Via", invite.values("Via")[0])
+    cancel.add("Max-Forwards", "70")
+    for name in ("From", "To", "Call-ID"):
+        cancel.add(name, invite.need(name))
+    cancel.add("CSeq", f"{invite.cseq} CANCEL")
+    for route in invite.headers.getlist("Route"):
+        cancel.add("Route", route)
+    return cancel

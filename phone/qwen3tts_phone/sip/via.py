@@ -1,0 +1,56 @@
+"""Where messages go back to: the Via of a request, stamped and followed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from qwen3tts_phone.sip.fields import parse_uri, parse_via, uri_parameter
+from qwen3tts_phone.sip.message import Request
+from qwen3tts_phone.sip.transaction import Hop
+
+
+def stamp_via(request: Request, source: Hop) -> None:
+    """Note in the top Via where the request really came from (RFC 3581 section 4)."""
+    lines = request.headers.getlist("Via")
+    values = request.values("Via")
+    via = parse_via(values[0])
+    names = {name.lower() for name in via.parameters}
+    text = values[0]
+    if "rport" in names:
+        wanted = next(v for k, v in via.parameters.items() if k.lower() == "rport")
+        if not wanted:
+            head, _, tail = _split_parameter(text, "rport")
+            text = f"{head};rport={source.port}{tail}"
+    if "received" not in names and ("rport" in names or via.host.strip("[]") != source.host):
+        text += f";received={source.host}"
+    lines[:] = [text, *values[1:]]
+
+
+def _split_parameter(text: str, name: str) -> tuple[str, str, str]:
+    """Cut ``;name`` or ``;name=`` out of a header value."""
+    parts = text.split(";")
+    for index, part in enumerate(parts[1:], 1):
+        if part.partition("=")[0].strip().lower() == name:
+            tail = ";".join(parts[index + 1 :])
+            return ";".join(parts[:index]), part, f";{tail}" if tail else ""
+    return text, "", ""
+
+
+def reply_hop(request: Request, source: Hop) -> Hop:
+    """Where the answer goes (RFC 3261 section 18.2.2, RFC 3581 section 4)."""
+    via = request.via
+    rport = any(name.lower() == "rport" for name in via.parameters)
+    if source.reliable:
+        # The connection it came by; if that is gone, a new one to the port of Via.
+        return replace(source, port=via.port or 5060) if source.flow == 0 else source
+    return Hop(source.transport, source.host, source.port if rport else via.port or 5060)
+
+
+def loose(uri: str) -> str:
+    """A URI for a preloaded Route: with ``lr``, as routers since RFC 3261 want it."""
+    return uri if uri_parameter(parse_uri(uri), "lr") is not None else f"{uri};lr"
+
+
+def bracketed(host: str) -> str:
+    """A host as it stands in a URI or Via: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -1,0 +1,228 @@
+"""Where a call's words come from: a string, a file, standard input, a script. All are iterators
+of text deltas, and what they yield is sound text: no binary data, no half characters.
+
+Words of a language model come from `qwen3tts_phone.bridge`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import re
+import stat
+import sys
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from io import FileIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qwen3tts_wire.errors import BadText, LimitExceeded
+from qwen3tts_wire.surrogates import clean
+
+if TYPE_CHECKING:
+    from qwen3tts_pacer.clock import Clock
+
+MAX_CHARS = 1_000_000
+"""A file longer than this is refused: it would be spoken for about 18 hours."""
+READ_BYTES = 4096
+STDIN = "standard input"
+END_OF_TRANSMISSION = b"\x04"
+"""What a terminal sends for Ctrl-D when it does not wait for a line's end."""
+
+
+class Utf8Reader:
+    """Bytes to text (pure); refuses what is no text and says at which byte."""
+
+    def __init__(self, name: str) -> None:
+        """``name`` is what the errors call the source."""
+        self._name = name
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._offset = 0
+        self._first = True
+
+    def push(self, data: bytes, *, final: bool = False) -> str:
+        """The text that is complete by now; a character split between reads waits.
+
+        Raises:
+            BadText: the bytes are no UTF-8, or hold a NUL byte.
+        """
+        pending = len(self._decoder.getstate()[0])
+        try:
+            text = self._decoder.decode(data, final)
+        except UnicodeDecodeError as error:
+            raise self._refusal(self._offset - pending + error.start, data) from None
+        nul = data.find(0)
+        if nul >= 0:
+            raise self._refusal(self._offset + nul, data)
+        self._offset += len(data)
+        if self._first and text:
+            self._first = False
+            text = text.removeprefix("\ufeff")
+        return text
+
+    def _refusal(self, offset: int, data: bytes) -> BadText:
+        start = data[:2] if self._offset == 0 else b""
+        if start in (b"\xff\xfe", b"\xfe\xff"):
+            return BadText(f"{self._name} is UTF-16 text.", remedy="Save it as UTF-8.")
+        return BadText(
+            f"{self._name} is not UTF-8 text: see byte {offset}.",
+            remedy="Give a text file in UTF-8; for another encoding: iconv -f ENCODING -t UTF-8.",
+        )
+
+
+async def from_text(text: str) -> AsyncIterator[str]:
+    """The whole text as one delta.
+
+    Raises:
+        BadText: there is nothing but white space in it.
+    """
+    if not text.strip():
+        raise BadText("The text is empty.", remedy="Give some words to say.")
+    yield clean(text)
+
+
+async def from_file(
+    path: str | os.PathLike[str], *, max_chars: int = MAX_CHARS
+) -> AsyncIterator[str]:
+    """The text of a file, in pieces, so that a long one is not held in memory.
+
+    Raises:
+        BadText: it is empty, cannot be read, or is not UTF-8 text; what came before that byte is
+            already spoken.
+        LimitExceeded: it is longer than ``max_chars``; a file's size is seen before it is spoken.
+    """
+    name = str(path)
+    with _open_text(Path(path), max_chars) as file:
+        reader = Utf8Reader(name)
+        chars = 0
+        while data := _read(name, file.fileno()):
+            text = reader.push(data)
+            chars += len(text)
+            if chars > max_chars:
+                raise _too_long(name, max_chars)
+            if text:
+                yield text
+        if text := reader.push(b"", final=True):
+            yield text
+        if not chars:
+            raise BadText(f"{name} is empty.", remedy="Give a file with some words in it.")
+
+
+def _open_text(path: Path, max_chars: int) -> FileIO:
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            # Opening a pipe or a device may wait for ever.
+            raise BadText(f"{path} is not a regular file.", remedy="Pipe it in as standard input.")
+        # One character is at most four bytes.
+        if status.st_size > 4 * max_chars:
+            raise _too_long(str(path), max_chars)
+        return FileIO(path)
+    except OSError as error:
+        raise _unreadable(str(path), error) from None
+
+
+def _read(name: str, fd: int) -> bytes:
+    try:
+        return os.read(fd, READ_BYTES)
+    except OSError as error:
+        raise _unreadable(name, error) from None
+
+
+def _unreadable(name: str, error: OSError) -> BadText:
+    return BadText(
+        f"{name} cannot be read: {error.strerror or error}.",
+        remedy="Check name and rights.",
+    )
+
+
+def _too_long(name: str, max_chars: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"{name} is longer than {max_chars} characters.", remedy="Split it and say it in parts."
+    )
+
+
+async def from_stdin(fd: int | None = None, *, by_key: bool = False) -> AsyncIterator[str]:
+    """What is typed or piped in, as it comes; it ends at the end of file (Ctrl-D).
+
+    A terminal hands over whole lines; with ``by_key`` each key is spoken at once and cannot be
+    taken back. Nothing is read ahead of what is spoken, and a pipe's writer is held up meanwhile.
+
+    Raises:
+        BadText: it is not UTF-8 text; what came before is already spoken.
+    """
+    if fd is None:
+        fd = sys.stdin.fileno()
+    with ExitStack() as stack:
+        keys = by_key and os.isatty(fd)
+        if keys:
+            stack.enter_context(_key_by_key(fd))
+        reader = Utf8Reader(STDIN)
+        while data := await _read_when_ready(fd):
+            ended = keys and END_OF_TRANSMISSION in data
+            if ended:
+                data = data[: data.index(END_OF_TRANSMISSION)]
+            if text := reader.push(data):
+                yield text
+            if ended:
+                break
+        if text := reader.push(b"", final=True):
+            yield text
+
+
+def _key_by_key(fd: int) -> ExitStack:
+    """Let a terminal hand over each key; leaving the context restores it."""
+    import termios
+    import tty
+
+    before = termios.tcgetattr(fd)
+    tty.setcbreak(fd)
+    stack = ExitStack()
+    stack.callback(termios.tcsetattr, fd, termios.TCSADRAIN, before)
+    return stack
+
+
+async def _read_when_ready(fd: int) -> bytes:
+    """One read that does not block the loop, without changing the descriptor's mode.
+
+    The mode belongs to the open file, which a terminal's standard output and the shell share; a
+    reading thread would keep the program from ending. So the loop says when there is something.
+    """
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    try:
+        loop.add_reader(fd, ready.set)
+    except PermissionError:
+        return _read(STDIN, fd)  # a regular file or /dev/null: it never waits
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(fd)
+    return _read(STDIN, fd)
+
+
+_TOKEN = re.compile(r"\s*\w{1,6}|\s*[^\w\s]|\s+")
+"""Pieces about as long as a model's tokens: a word or part of it with the space before it."""
+
+
+def tokens(text: str) -> list[str]:
+    """Cut text as a language model would write it; the pieces joined are the text."""
+    return _TOKEN.findall(text)
+
+
+async def scripted(text: str, clock: Clock, *, ms_per_token: float = 20.0) -> AsyncIterator[str]:
+    """The text token by token, one every ``ms_per_token``, the first after as long.
+
+    Lateness does not add up: each token has its place on a grid from the first request on.
+
+    Raises:
+        BadText: there is nothing but white space in it.
+    """
+    if not text.strip():
+        raise BadText("The text is empty.", remedy="Give some words to say.")
+    origin = clock.now()
+    for number, token in enumerate(tokens(clean(text)), start=1):
+        await clock.sleep_until(origin + number * ms_per_token / 1000)
+        yield token

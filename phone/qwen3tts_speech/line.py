@@ -1,0 +1,123 @@
+"""The straight line of one call: text deltas in, encoded frames on the sink's clock out.
+
+    speaker = Speaker(link, sink, PCMU)
+    utterance = speaker.say(deltas)          # at once; queues behind what is being said
+    spoken = await utterance.spoken()        # heard to its end, or stopped: what was heard
+
+An interruption runs the same line backwards: the sink falls silent first, at once; then the context
+is cancelled at the server; then it is known what the caller has heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator
+
+from qwen3tts_codecs.payload import Payload
+from qwen3tts_pacer.clock import Clock, LoopClock
+from qwen3tts_speech.latency import LatencyLog, Mark, UtteranceRecord
+from qwen3tts_speech.link import SpeechLink
+from qwen3tts_speech.sink import FrameSink
+from qwen3tts_speech.utterance import Spoken, Utterance, VoiceOptions
+
+__all__ = ["Speaker", "Spoken", "Utterance", "VoiceOptions"]
+
+
+class Speaker:
+    """Says utterances on one call, one after the other without a gap.
+
+    Args:
+        link: the connection to the synthesis server; shared by calls.
+        sink: where the frames go; this call's alone.
+        payload: what the other side decodes, such as PCMU.
+        ptime_ms: duration of one frame.
+        voice: how utterances are spoken that say nothing else.
+        call_id: names the call in the records.
+        log: where each utterance's record is written when it ends.
+    """
+
+    def __init__(
+        self,
+        link: SpeechLink,
+        sink: FrameSink,
+        payload: Payload,
+        *,
+        ptime_ms: int = 20,
+        voice: VoiceOptions | None = None,
+        call_id: str = "",
+        log: LatencyLog | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.link = link
+        self.sink = sink
+        self.payload = payload
+        self.ptime_ms = ptime_ms
+        self.clock: Clock = clock or LoopClock()
+        self._voice = voice or VoiceOptions()
+        self._call_id = call_id
+        self._log = log
+        self._number = 0
+        self._live: dict[int, Utterance] = {}
+
+    @property
+    def history_key(self) -> str:
+        """Names what arrival times depend on: the server and the voice."""
+        return f"{self.link.url} {self._voice.voice or ''}"
+
+    @property
+    def speaking(self) -> bool:
+        """Whether an utterance is under way."""
+        return bool(self._live)
+
+    def say(
+        self, words: str | AsyncIterable[str], options: VoiceOptions | None = None
+    ) -> Utterance:
+        """Begin to say ``words``: a string, or deltas as a model writes them.
+
+        It queues behind what is being said, and its text is already on its way to the server.
+        """
+        self._number += 1
+        record = UtteranceRecord(call_id=self._call_id, context=str(self._number))
+        record.mark(Mark.TEXT_IN, self.clock.now())
+        utterance = Utterance(
+            self,
+            self._number,
+            _one(words) if isinstance(words, str) else words,
+            options or self._voice,
+            record,
+        )
+        self._live[self._number] = utterance
+        return utterance
+
+    def interrupt(self) -> list[Utterance]:
+        """Fall silent now: synchronous; nothing said so far is heard after the next frame.
+
+        Returns:
+            The utterances that it stopped; ``await utterance.spoken()`` tells what was heard.
+        """
+        self.sink.interrupt()
+        stopped = list(self._live.values())
+        for utterance in stopped:
+            utterance.stop()
+        return stopped
+
+    async def close(self) -> None:
+        """Stop speaking and wait until all is settled."""
+        await asyncio.gather(*(each.settled() for each in self.interrupt()))
+
+    # --- for Utterance
+
+    async def turn_of(self, utterance: Utterance) -> None:
+        """Wait until all that was said before it is with the sink."""
+        for earlier in [each for each in self._live.values() if each.number < utterance.number]:
+            await earlier.written.wait()
+
+    def ended(self, utterance: Utterance) -> None:
+        """It has ended."""
+        self._live.pop(utterance.number, None)
+        if self._log is not None:
+            self._log.append(utterance.record)
+
+
+async def _one(text: str) -> AsyncIterator[str]:
+    yield text

@@ -1,0 +1,52 @@
+"""The one persistent connection to the synthesis server, made when it is needed and made again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from qwen3tts_wire.client import SpeechClient
+from qwen3tts_wire.errors import ConnectionLost
+
+Connect = Callable[[str], Awaitable[SpeechClient]]
+
+
+class SpeechLink:
+    """Shares one connection between all utterances of all calls.
+
+    The connection is opened by the first utterance, or ahead of it by :meth:`warm`. When the server
+    has gone, the utterances under way end with :class:`~qwen3tts_wire.errors.ConnectionLost`; the
+    next one connects anew, so a restarted server is found without any restart here.
+    """
+
+    def __init__(self, url: str, *, connect: Connect = SpeechClient.connect) -> None:
+        self.url = url
+        self._connect = connect
+        self._client: SpeechClient | None = None
+        self._connecting = asyncio.Lock()
+        self._closed = False
+
+    async def client(self) -> SpeechClient:
+        """The open connection, or a new one.
+
+        Raises:
+            ConnectionLost: no server answers at ``url``, or the link is closed.
+        """
+        async with self._connecting:
+            if self._closed:
+                raise ConnectionLost("the link to the speech server is closed.")
+            if self._client is None or self._client.closed:
+                self._client = await self._connect(self.url)
+            return self._client
+
+    async def warm(self) -> None:
+        """Connect now, so that the first words do not wait for it."""
+        await self.client()
+
+    async def close(self) -> None:
+        """Close the connection; no further utterance can start."""
+        self._closed = True
+        async with self._connecting:
+            if self._client is not None:
+                await self._client.close()
+                self._client = None

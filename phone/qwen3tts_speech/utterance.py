@@ -1,0 +1,309 @@
+"""One reply on its way from text to the caller's ear."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterable, AsyncIterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from qwen3tts_codecs.frames import EncodedFrame, FrameEncoder
+from qwen3tts_pacer.frame import Frame
+from qwen3tts_speech.latency import Mark, UtteranceRecord
+from qwen3tts_speech.sink import Played
+from qwen3tts_wire.client import Audio, Context, Done, SpeechClient, Started
+from qwen3tts_wire.errors import SpeechError
+
+if TYPE_CHECKING:
+    from qwen3tts_speech.line import Speaker
+
+RATE_HZ = 24_000
+"""Rate at which the engines speak and positions are counted."""
+REPORT_S = 0.1
+"""How often the played position is reported to the server while an utterance lasts."""
+CANCEL_TIMEOUT_S = 2.0
+"""How long a cancelled context may take to be acknowledged before the line stops asking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What became of an utterance."""
+
+    heard: str
+    """The text that reached the caller, right to the word."""
+    remaining: str
+    """The text that did not."""
+    interrupted: bool
+    """Whether it was stopped before its end."""
+    position: int
+    """Samples at 24 kHz that went out."""
+    record: UtteranceRecord
+    """When each stage of it happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceOptions:
+    """How an utterance is to be spoken; what is None is left to the server."""
+
+    voice: str | None = None
+    language: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further fields of ``context.open``, such as ``speed``."""
+
+
+class Utterance:
+    """It starts by itself, and ends when the caller has heard it or it was interrupted.
+
+    Three tasks: one feeds the text, one turns sound into frames, one reports what was played.
+    """
+
+    def __init__(
+        self,
+        speaker: Speaker,
+        number: int,
+        words: AsyncIterable[str],
+        options: VoiceOptions,
+        record: UtteranceRecord,
+    ) -> None:
+        self.number = number
+        self.record = record
+        self.written = asyncio.Event()
+        """Set when all of its frames are with the sink: the next one's may follow."""
+        self._speaker = speaker
+        self._words = words
+        self._options = options
+        self._given: list[str] = []
+        self._begun = False
+        self._finished = False
+        self._interrupted = False
+        self._context: Context | None = None
+        self._words_failed: Exception | None = None
+        self._played: Played | None = None
+        self._task = asyncio.create_task(self._run(), name=f"utterance {number}")
+
+    async def spoken(self) -> Spoken:
+        """Wait until it was heard to its end, or stopped.
+
+        Raises:
+            SpeechError: the server or the engine failed; what had arrived was played, and
+                :meth:`outcome` tells what was heard of it.
+            Exception: the source of the words failed; what it had given was said.
+        """
+        await asyncio.shield(self._task)
+        return self.outcome()
+
+    def outcome(self) -> Spoken:
+        """What was heard by now; final once :meth:`spoken` has returned or raised."""
+        position = self.position
+        if self._context is None:
+            known_heard, known_remaining = "", self.text
+        else:
+            known = self._context.heard(position)
+            known_heard, known_remaining = known.text_heard, known.text_remaining
+        return Spoken(known_heard, known_remaining, self._interrupted, position, self.record)
+
+    @property
+    def text(self) -> str:
+        """All text given to it so far."""
+        return "".join(self._given)
+
+    @property
+    def position(self) -> int:
+        """Samples at 24 kHz that are at the caller's ear by now."""
+        if self._played is not None:
+            return self._played.position
+        return self._speaker.sink.position(self.number) if self._begun else 0
+
+    def stop(self) -> None:
+        """The sink is silent already: stop feeding and receiving. For `Speaker`."""
+        self._interrupted = True
+        self.record.mark(Mark.INTERRUPTED, self._speaker.clock.now())
+        self._task.cancel()
+
+    async def settled(self) -> None:
+        """Wait for its end, whatever it is."""
+        await asyncio.wait([self._task])
+
+    # --- inside
+
+    async def _run(self) -> None:
+        reason = "failed"
+        try:
+            reason = await self._speak()
+        except asyncio.CancelledError:
+            if not self._interrupted:
+                raise
+            reason = "interrupted"
+            await self._settle_interruption()
+        except SpeechError as error:
+            reason = error.code
+            raise
+        finally:
+            self._finish_frames()
+            self.written.set()
+            self._close_record(reason)
+            self._speaker.ended(self)
+
+    async def _speak(self) -> str:
+        speaker, record, clock = self._speaker, self.record, self._speaker.clock
+        words = self._sampled()
+        first = await anext(words, None)
+        if first is None:
+            return "no_text"
+        client = await speaker.link.client()
+        record.clock_offset_s = client.clock_offset_s
+        record.clock_error_ms = client.rtt_s * 500
+        record.engine = client.session.engine
+        self._context = context = await client.open(
+            voice=self._options.voice, language=self._options.language, **self._options.extra
+        )
+        record.mark(Mark.REQUEST_SENT, clock.now())
+        try:
+            async with asyncio.TaskGroup() as group:
+                feed = group.create_task(self._feed(context, first, words))
+                report = group.create_task(self._report(context))
+                await self._receive(context)
+                feed.cancel()
+                self._finish_frames()
+                self.written.set()
+                if self._begun:
+                    self._played = await speaker.sink.drained(self.number)
+                report.cancel()
+        except BaseExceptionGroup as group_error:
+            error = _first(group_error)
+            await self._play_out(client, context)
+            raise error from None
+        if self._words_failed is not None:
+            raise self._words_failed
+        return "text_end"
+
+    async def _sampled(self) -> AsyncIterator[str]:
+        """The deltas, with the time of the first; whatever is empty is skipped."""
+        async for delta in self._words:
+            if delta:
+                self.record.mark(Mark.FIRST_DELTA, self._speaker.clock.now())
+                yield delta
+
+    async def _feed(self, context: Context, first: str, words: AsyncIterator[str]) -> None:
+        self._given.append(first)
+        await context.append(first)
+        try:
+            async for delta in words:
+                self._given.append(delta)
+                await context.append(delta)
+        except SpeechError as error:
+            if context.error is not None:
+                raise  # the context's own: nothing more can be said
+            self._words_failed = error
+        except Exception as error:
+            # Whatever breaks in a caller's source: what it gave is said, then it is raised.
+            self._words_failed = error
+        await context.end()
+
+    async def _receive(self, context: Context) -> None:
+        """Sound to frames to the sink, in the order in which the utterances were said."""
+        speaker, record = self._speaker, self.record
+        encoder = FrameEncoder(RATE_HZ, speaker.payload, speaker.ptime_ms)
+        position = 0
+        async for event in context:
+            match event:
+                case Audio(pcm=pcm, received_at=at):
+                    record.mark(Mark.RECEIVED, at)
+                    position = await self._write(encoder.push(pcm), position)
+                case Started(voice=voice, marks=marks):
+                    record.voice = voice or ""
+                    record.server_marks(marks)
+                case Done(marks=marks):
+                    record.server_marks(marks)
+                case _:
+                    pass  # words are kept by the context
+        await self._write(encoder.flush(), position)
+
+    async def _write(self, encoded: list[EncodedFrame], position: int) -> int:
+        """Hand frames to the sink; returns the position after them."""
+        speaker, record, clock = self._speaker, self.record, self._speaker.clock
+        if not encoded:
+            return position
+        if not self._begun:
+            record.mark(Mark.RESAMPLED, clock.now())
+            await speaker.turn_of(self)
+            speaker.sink.begin(self.number, speaker.history_key)
+            self._begun = True
+        frames = []
+        for payload, tail, head, samples, silent in encoded:
+            end = position + samples
+            frames.append(Frame(payload, tail, head, self.number, position, end))
+            if not silent:
+                record.first_audible_sample(position)
+            position = end
+        accepted = speaker.sink.write(frames)
+        record.mark(Mark.QUEUED, clock.now())
+        record.generated_samples = position
+        while accepted < len(frames):
+            await speaker.sink.room()
+            accepted += speaker.sink.write(frames[accepted:])
+        return position
+
+    async def _report(self, context: Context) -> None:
+        """Tell the server what has been played, so that it knows the lead."""
+        clock = self._speaker.clock
+        origin, reports, last = clock.now(), 0, 0
+        while True:
+            reports += 1
+            await clock.sleep_until(origin + reports * REPORT_S)
+            position = self.position
+            if position != last:
+                await context.report(position, "playing")
+                last = position
+
+    async def _settle_interruption(self) -> None:
+        """The sink is silent: learn what was heard, and let the server know."""
+        with contextlib.suppress(SpeechError):  # the call itself may be over
+            interruption = await self._speaker.sink.interrupted()
+            if self._begun:
+                self._played = interruption.played.get(self.number, Played(0))
+            if interruption.silent_at is not None:
+                self.record.mark(Mark.SILENT, interruption.silent_at)
+        if self._context is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CANCEL_TIMEOUT_S):
+                    await self._context.cancel(self.position)
+
+    async def _play_out(self, client: SpeechClient, context: Context) -> None:
+        """After a failure: what had arrived is still played to its end."""
+        if not client.closed:
+            context.cancel(None)
+        self._finish_frames()
+        self.written.set()
+        if self._begun:
+            self._played = await self._speaker.sink.drained(self.number)
+
+    def _finish_frames(self) -> None:
+        if self._begun and not self._finished and not self._interrupted:
+            self._finished = True
+            with contextlib.suppress(SpeechError):  # the call is over: nothing is left to finish
+                self._speaker.sink.finish(self.number)
+
+    def _close_record(self, reason: str) -> None:
+        record, played = self.record, self._played
+        record.end(reason)
+        record.text = self.text
+        if played is not None:
+            record.played(
+                position=played.position,
+                first_at=played.first_at,
+                first_audible_at=played.first_audible_at,
+                last_at=played.last_at,
+                starvations=played.starvations,
+                starved_s=played.starved_s,
+                longest_gap_s=played.longest_gap_s,
+            )
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error of a group, however deep."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,139 @@
+"""What an engine is: text of one segment in, samples and words out, cancelled by closing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.errors import BadRequest
+
+SAMPLE_RATE = 24_000
+"""Rate of all engines' samples, hertz."""
+SPEED_MIN = 0.5
+SPEED_MAX = 2.5
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """A voice that an engine offers."""
+
+    id: str
+    """What a request names."""
+    name: str
+    """For people."""
+    language: str
+    """BCP 47 tag."""
+    gender: str | None = None
+    """``male``, ``female``, or None where it is not stated."""
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesisRequest:
+    """One segment of a context's text, to be spoken.
+
+    Raises:
+        BadRequest: ``speed`` is not within SPEED_MIN to SPEED_MAX.
+        ValueError: ``offsets`` does not fit ``text``.
+    """
+
+    text: str
+    voice: str | None = None
+    language: str | None = None
+    speed: float = 1.0
+    """Factor on the voice's usual speed."""
+    offsets: tuple[int, ...] | None = None
+    """``offsets[i]`` is the position of ``text[i]`` in the context's original text, in code
+    points; one entry more than ``text`` has, the last is the end. None: the two are the same."""
+    final: bool = False
+    """Nothing of the context follows: the pause after the last sentence is left out."""
+
+    def __post_init__(self) -> None:
+        speed = self.speed
+        if not (math.isfinite(speed) and SPEED_MIN <= speed <= SPEED_MAX):
+            raise BadRequest(
+                f"speed={speed} is out of range.",
+                remedy=f"Choose a factor from {SPEED_MIN} to {SPEED_MAX}; 1.0 is as recorded.",
+            )
+        if self.offsets is not None and len(self.offsets) != len(self.text) + 1:
+            raise ValueError(
+                f"{len(self.offsets)} offsets for a text of {len(self.text)} code points; "
+                "there must be one more than code points"
+            )
+
+    def original(self, start: int, end: int) -> tuple[int, int]:
+        """Where the code points ``[start, end)`` of ``text`` lie in the original text."""
+        if self.offsets is None or start >= end:
+            return (start, end) if self.offsets is None else (self.offsets[start],) * 2
+        # The last code point's own place, then one on: what follows it in the original (Markdown
+        # that is not spoken, say) is not part of the word.
+        return self.offsets[start], min(self.offsets[end - 1] + 1, self.offsets[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class PcmChunk:
+    """Some sound, and the words that are complete with it."""
+
+    pcm: bytes
+    """Samples, signed 16 bits little-endian, mono, SAMPLE_RATE; whole samples only. May be
+    empty where a chunk carries only words."""
+    words: tuple[Word, ...] = ()
+    """In order. ``start`` and ``end`` count from the request's first sample, ``char_start`` and
+    ``char_end`` in the original text. A word never ends after the samples given out so far."""
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return len(self.pcm) // 2
+
+
+class Engine(Protocol):
+    """Something that speaks. All of them pass tests/engine/test_engine_contract.py."""
+
+    name: str
+    """Kind of engine, as configured: ``embedded``, ..."""
+    model: str
+    """What speaks, for logs and for people."""
+    sample_rate: int
+    """SAMPLE_RATE."""
+
+    async def start(self) -> None:
+        """Make ready; nothing to do when it is.
+
+        Raises:
+            EngineUnavailable: a library, a model or a device is missing; says how to get it.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End what is under way (with EngineFailed) and free everything. May be started again."""
+        ...
+
+    def voices(self) -> Sequence[Voice]:
+        """The voices on offer, the default first."""
+        ...
+
+    def check(self, voice: str | None, language: str | None) -> None:
+        """Refuse early what ``synthesize`` would refuse.
+
+        Raises:
+            UnknownVoice: no such voice or language; names near ones.
+        """
+        ...
+
+    def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
+        """Speak one segment; ``aclose()`` cancels and frees the slot at once.
+
+        Text with nothing to say in it ends without a chunk. A reader who stalls holds back only
+        this request.
+
+        Raises:
+            UnknownVoice: no such voice or language.
+            BadText: the text is not text; says where.
+            LimitExceeded: the text is longer than the engine takes.
+            EngineFailed: it broke, and saying it again did not help.
+        """
+        ...

@@ -1,0 +1,261 @@
+"""The engine that needs no GPU and no checkpoint: eSpeak NG in worker processes.
+
+A request is cut into pieces of at most some 30 s of sound (one piece, for a segment of usual
+length). A piece waits for a worker, which says it in a few milliseconds and is free again whether
+or not its sound is read; so many requests share few workers, none waits for another's listener,
+and the sound held for a request is bounded by a piece. The next piece is said when the last one
+has been read.
+
+If a worker is lost, the piece is said again by another from its start, and what was given out
+already is left out (joint.py).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import logging
+import os
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from qwen3tts_engine.base import SAMPLE_RATE, PcmChunk, SynthesisRequest, Voice
+from qwen3tts_engine.embedded.messages import Say
+from qwen3tts_engine.embedded.pool import Pool
+from qwen3tts_engine.embedded.process import Outcome, StartFailed
+from qwen3tts_engine.embedded.text import check_text, pieces, plain
+from qwen3tts_engine.embedded.utterance import Utterance
+from qwen3tts_engine.embedded.voices import Catalogue
+from qwen3tts_wire.errors import EngineFailed, EngineUnavailable
+
+log = logging.getLogger(__name__)
+
+INSTALL = "Install it: pip install 'mr_qwen3tts[embedded]'"
+_RATES = (
+    (0.5, 94),
+    (0.65, 119),
+    (0.8, 143),
+    (1.0, 175),
+    (1.17, 200),
+    (1.43, 240),
+    (1.73, 280),
+    (2.0, 318),
+    (2.25, 347),
+    (2.5, 385),
+)
+"""(speed, words a minute). The library's rate is not in proportion to the length of its sound; this
+is the inverse of what tests/engine/test_embedded_voices.py measures."""
+
+
+def default_workers() -> int:
+    """One for each core, from 2 to 4: a worker makes speech so much faster than it is heard that
+    more would only wait."""
+    return max(2, min(4, os.cpu_count() or 2))
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedSettings:
+    """How the embedded engine runs."""
+
+    voice: str = "en-us+f3"
+    """What speaks where a request names neither voice nor language."""
+    workers: int = 0
+    """Number of processes; 0 for ``default_workers()``."""
+    max_chars: int = 5000
+    """Most code points in one request."""
+    attempts: int = 3
+    """How often a piece of text is said before its loss is an error."""
+    stall_s: float = 5.0
+    """A worker that says nothing for so long within a job is replaced."""
+    start_s: float = 20.0
+    """How long a worker may take to get ready."""
+    library: Path | None = None
+    """The eSpeak NG library; None: the one of ``espeakng-loader``."""
+    data: Path | None = None
+    """Its data; None: that of ``espeakng-loader``."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_chars", "attempts", "stall_s", "start_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be above 0")
+        if self.workers < 0:
+            raise ValueError(f"workers={self.workers} must be 0 or above")
+
+
+class EmbeddedEngine:
+    """eSpeak NG behind the Engine protocol (base.py, where each method is described)."""
+
+    name = "embedded"
+    sample_rate = SAMPLE_RATE
+
+    def __init__(self, settings: EmbeddedSettings | None = None) -> None:
+        self.settings = settings or EmbeddedSettings()
+        self.model = "eSpeak NG"
+        self._pool: Pool | None = None
+        self._catalogue: Catalogue | None = None
+        self._rate = 0
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return self._pool.pids if self._pool else []
+
+    @property
+    def idle_workers(self) -> int:
+        """Workers that speak for no one."""
+        return self._pool.idle if self._pool else 0
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a worker."""
+        return self._pool.waiting if self._pool else 0
+
+    @property
+    def replaced_workers(self) -> int:
+        """Workers lost and replaced since the start."""
+        return self._pool.replaced if self._pool else 0
+
+    async def start(self) -> None:
+        """Start the workers; see base.Engine.
+
+        Raises:
+            EngineUnavailable: the library is missing or cannot be loaded.
+            UnknownVoice: the default voice does not exist.
+        """
+        if self._pool is not None:
+            return
+        library, data = self._find_library()
+        settings = self.settings
+        pool = Pool(
+            library,
+            data,
+            size=settings.workers or default_workers(),
+            stall_s=settings.stall_s,
+            start_s=settings.start_s,
+        )
+        self._pool = pool
+        try:
+            ready = await pool.start()
+            self._catalogue = Catalogue(ready.voices, ready.variants, settings.voice)
+        except BaseException as error:
+            self._pool = None
+            await pool.close()
+            if isinstance(error, StartFailed):
+                raise EngineUnavailable(
+                    f"The embedded engine cannot start: {error}.",
+                    remedy=f"{INSTALL}, or reinstall it; `mr-qwen3tts doctor` shows more.",
+                ) from error
+            raise
+        self._rate = ready.sample_rate
+        self.model = f"eSpeak NG {ready.version.split()[0]}" if ready.version else "eSpeak NG"
+        log.info("speaking with %s on the CPU, %d workers", self.model, len(pool.pids))
+
+    async def close(self) -> None:
+        """End the workers; see base.Engine."""
+        pool, self._pool, self._catalogue = self._pool, None, None
+        if pool is not None:
+            await pool.close()
+
+    def voices(self) -> Sequence[Voice]:
+        """The voices, the default first; any of ``variants()`` may be added to any of them.
+
+        Raises:
+            EngineUnavailable: not started.
+        """
+        return self._started()[1].voices
+
+    def variants(self) -> Sequence[str]:
+        """What may follow ``+`` in a voice.
+
+        Raises:
+            EngineUnavailable: not started.
+        """
+        return self._started()[1].variants
+
+    def check(self, voice: str | None, language: str | None) -> None:
+        """Refuse an unknown voice or language; see base.Engine."""
+        self._started()[1].choose(voice, language)
+
+    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
+        """Speak; see base.Engine."""
+        pool, catalogue = self._started()
+        voice = catalogue.choose(request.voice, request.language).library_name
+        check_text(request.text, self.settings.max_chars)
+        utterance = Utterance(request, self._rate)
+        for piece in pieces(plain(request.text), final=request.final):
+            if piece.text.isspace():
+                continue
+            utterance.begin(piece)
+            say = Say(0, piece.text, voice, rate_of(request.speed), piece.pause)
+            lost = ""
+            for _ in range(self.settings.attempts):
+                saying = await pool.say(say)
+                try:
+                    while (sound := await saying.next()) is not None:
+                        if (chunk := utterance.sound(sound.pcm, sound.words)) is not None:
+                            yield chunk
+                finally:
+                    saying.stop()
+                if saying.outcome is Outcome.SAID:
+                    break
+                self._raise_unless_lost(saying.outcome, saying.reason, pool)
+                lost = saying.reason
+                utterance.again()
+            else:
+                raise EngineFailed(
+                    f"{self.settings.attempts} speech workers were lost on the same text: {lost}.",
+                    remedy="Send it again, in other words if it fails again.",
+                )
+            if (chunk := utterance.end()) is not None:
+                yield chunk
+        if (chunk := utterance.finish()) is not None:
+            yield chunk
+
+    def _raise_unless_lost(self, outcome: Outcome | None, reason: str, pool: Pool) -> None:
+        if pool.closed:
+            raise EngineFailed("The engine was closed while it spoke.")
+        if outcome is Outcome.REFUSED:
+            raise EngineFailed(
+                f"eSpeak NG did not speak: {reason}.",
+                remedy="Choose another voice; `mr-qwen3tts doctor` checks the installation.",
+            )
+
+    def _started(self) -> tuple[Pool, Catalogue]:
+        if self._pool is None or self._catalogue is None:
+            raise EngineUnavailable(
+                "The embedded engine has not been started.", remedy="Await its start() first."
+            )
+        return self._pool, self._catalogue
+
+    def _find_library(self) -> tuple[Path, Path]:
+        """Library and data: from the settings, else from ``espeakng-loader``."""
+        library, data = self.settings.library, self.settings.data
+        if library is None or data is None:
+            if importlib.util.find_spec("espeakng_loader") is None:
+                raise EngineUnavailable(
+                    "The embedded engine needs eSpeak NG (the package espeakng-loader).",
+                    remedy=f"{INSTALL}.",
+                )
+            import espeakng_loader  # an extra: everything but this engine works without it
+
+            try:
+                library = library or Path(espeakng_loader.get_library_path())
+                data = data or Path(espeakng_loader.get_data_path())
+            except RuntimeError as error:
+                raise EngineUnavailable(
+                    f"The package espeakng-loader is damaged: {error}.",
+                    remedy="Reinstall it: pip install --force-reinstall espeakng-loader.",
+                ) from error
+        for path in (library, data):
+            if not path.exists():
+                raise EngineUnavailable(f"{path} is missing.", remedy=f"{INSTALL}.")
+        return library, data
+
+
+def rate_of(speed: float) -> int:
+    """Words a minute for a speed factor within base.SPEED_MIN and SPEED_MAX."""
+    for (low, low_rate), (high, high_rate) in itertools.pairwise(_RATES):
+        if speed <= high:
+            return round(low_rate + (speed - low) / (high - low) * (high_rate - low_rate))
+    return _RATES[-1][1]

@@ -1,0 +1,332 @@
+"""The parent's side of one worker: one job at a time, and what it says is always read at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+from pathlib import Path
+
+import qwen3tts_engine
+from qwen3tts_engine.embedded.messages import (
+    BadMessage,
+    Decoder,
+    Done,
+    Failed,
+    Message,
+    Missing,
+    Ready,
+    Say,
+    Sound,
+    Stop,
+)
+
+log = logging.getLogger(__name__)
+
+MOST_SOUND = 8 << 20
+"""Bytes of sound that one job may make, all of which wait here if no one reads. A piece of text is
+so bounded that it stays below half of it at the slowest speed; a broken worker is not."""
+GRACE_S = 0.25
+"""How long a silent worker is given beyond its time, in case it was this process that was busy."""
+END_S = 2.0
+"""How long a worker may take to end by itself once its standard input is closed."""
+
+
+class State(Enum):
+    """What a worker is doing."""
+
+    STARTING = auto()
+    IDLE = auto()
+    SPEAKING = auto()
+    GONE = auto()
+
+
+class Outcome(Enum):
+    """How a job ended."""
+
+    SAID = auto()
+    STOPPED = auto()
+    REFUSED = auto()
+    """By the library: the same job would be refused again."""
+    LOST = auto()
+    """With its worker."""
+
+
+class StartFailed(Exception):
+    """The worker did not get ready; the text says why."""
+
+    def __init__(self, reason: str, *, library_missing: bool = False) -> None:
+        super().__init__(reason)
+        self.library_missing = library_missing
+
+
+class Saying:
+    """One job, as its reader sees it. A reader who stalls holds up no one."""
+
+    def __init__(self, stop: Callable[[Saying], None]) -> None:
+        self._stop = stop
+        self._sounds: deque[Sound] = deque()
+        self._changed = asyncio.Event()
+        self.bytes = 0
+        """Bytes of sound that came."""
+        self.outcome: Outcome | None = None
+        """None while it goes on."""
+        self.reason = ""
+
+    async def next(self) -> Sound | None:
+        """What comes next, waiting for it; None when it is over (``outcome``)."""
+        while not self._sounds:
+            if self.outcome is not None:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        return self._sounds.popleft()
+
+    def stop(self) -> None:
+        """It is not wanted any more; the worker is told at once. Nothing if it is over."""
+        self._sounds.clear()
+        if self.outcome is None:
+            self._stop(self)
+            self.end(Outcome.STOPPED)
+
+    def add(self, sound: Sound) -> None:
+        """Some sound came."""
+        self._sounds.append(sound)
+        self.bytes += len(sound.pcm)
+        self._changed.set()
+
+    def end(self, outcome: Outcome, reason: str = "") -> None:
+        """It is over; the first outcome stands."""
+        if self.outcome is None:
+            self.outcome, self.reason = outcome, reason
+            self._changed.set()
+
+
+class Worker:
+    """One worker process.
+
+    ``on_idle`` is called when it can take a job, ``on_gone`` when it has ended; never for a worker
+    whose ``start`` failed.
+    """
+
+    def __init__(
+        self,
+        library: Path,
+        data: Path,
+        *,
+        stall_s: float,
+        on_idle: Callable[[Worker], None],
+        on_gone: Callable[[Worker], None],
+    ) -> None:
+        self._library = library
+        self._data = data
+        self._stall_s = stall_s
+        self._on_idle = on_idle
+        self._on_gone = on_gone
+        self.state = State.STARTING
+        self._job = 0
+        self._saying: Saying | None = None
+        """None while idle, and while the rest of a stopped job is awaited."""
+        self._heard_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._killed_for = ""
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        if self._process is None:
+            raise RuntimeError("the worker has not been started")
+        return self._process.pid
+
+    async def start(self, timeout_s: float) -> Ready:
+        """Start the process and wait until it can speak.
+
+        Raises:
+            StartFailed: it cannot; nothing of it is left.
+        """
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *command(self._library, self._data),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env=_environment(),
+            )
+        except OSError as error:
+            self.state = State.GONE
+            raise StartFailed(f"no process can be started: {error}") from error
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[Ready] = loop.create_future()
+        self._reader = loop.create_task(self._read(ready), name=f"speech worker {self.pid}")
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(ready)
+        except TimeoutError as error:
+            raise StartFailed(f"a worker did not get ready within {timeout_s:g} s") from error
+        finally:
+            if self.state is State.STARTING:
+                self._kill("it did not get ready")
+                ready.cancel()
+                await self._reader
+
+    def say(self, say: Say) -> Saying:
+        """Give it a job; it must be idle. The job's number is the worker's business."""
+        if self.state is not State.IDLE:
+            raise RuntimeError(f"a worker cannot take a job while {self.state.name}")
+        self._job = (self._job + 1) & 0xFFFFFFFF
+        self.state = State.SPEAKING
+        self._saying = Saying(self._stop)
+        self._write(Say(self._job, say.text, say.voice, say.rate, say.pause))
+        loop = asyncio.get_running_loop()
+        self._heard_at = loop.time()
+        self._timer = loop.call_later(self._stall_s, self._look, False)
+        return self._saying
+
+    async def close(self) -> None:
+        """End the process, by itself or by force."""
+        process, reader = self._process, self._reader
+        if process is None or reader is None or process.stdin is None:
+            return
+        process.stdin.close()
+        done, _ = await asyncio.wait({reader}, timeout=END_S)
+        if not done:
+            self._kill("it did not end")
+            await reader
+
+    def _stop(self, saying: Saying) -> None:
+        if saying is self._saying and self.state is State.SPEAKING:
+            self._saying = None
+            self._write(Stop(self._job))
+
+    def _write(self, message: Say | Stop) -> None:
+        process = self._process
+        if process is not None and process.stdin is not None and not process.stdin.is_closing():
+            process.stdin.write(message.encode())
+
+    def _kill(self, reason: str) -> None:
+        self._killed_for = self._killed_for or reason
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    def _look(self, warned: bool) -> None:
+        """Look whether the worker still answers."""
+        loop = asyncio.get_running_loop()
+        silent = loop.time() - self._heard_at
+        if silent < self._stall_s:
+            self._timer = loop.call_later(self._stall_s - silent, self._look, False)
+        elif not warned:
+            self._timer = loop.call_later(GRACE_S, self._look, True)
+        else:
+            self._kill(f"it said nothing for {silent:.1f} s")
+
+    async def _read(self, ready: asyncio.Future[Ready]) -> None:
+        """Read what the worker says until it ends."""
+        process = self._process
+        if process is None or process.stdout is None:
+            raise RuntimeError("the worker has not been started")
+        decoder = Decoder()
+        started = False
+        try:
+            while data := await process.stdout.read(1 << 16):
+                self._heard_at = asyncio.get_running_loop().time()
+                for message in decoder.push(data):
+                    if isinstance(message, (Ready, Missing)):
+                        started = self._greeted(message, ready)
+                    else:
+                        self._take(message)
+        except BadMessage as error:
+            self._kill(f"it sent no message: {error}")
+        except asyncio.CancelledError:
+            # The loop is ending without a close: no replacement, and no process left behind.
+            started = False
+            self._kill("its reader was cancelled")
+            raise
+        finally:
+            await self._wait(process)
+            if process.stdin is not None:
+                process.stdin.close()
+            self._gone(process.returncode, ready, started)
+
+    async def _wait(self, process: asyncio.subprocess.Process) -> None:
+        """Wait for the end of a process that says no more."""
+        try:
+            async with asyncio.timeout(END_S):
+                await process.wait()
+        except TimeoutError:
+            self._kill("it did not end")
+            await process.wait()
+
+    def _greeted(self, message: Ready | Missing, ready: asyncio.Future[Ready]) -> bool:
+        if ready.done():
+            return False
+        if isinstance(message, Missing):
+            ready.set_exception(StartFailed(message.reason, library_missing=True))
+            return False
+        self.state = State.IDLE
+        ready.set_result(message)
+        self._on_idle(self)
+        return True
+
+    def _take(self, message: Message) -> None:
+        if not isinstance(message, (Sound, Done, Failed)) or message.job != self._job:
+            raise BadMessage(f"{type(message).__name__} for another job")
+        saying = self._saying
+        if isinstance(message, Sound):
+            if saying is not None:
+                saying.add(message)
+                if saying.bytes > MOST_SOUND:
+                    self._kill(f"it made more than {MOST_SOUND} bytes of sound of one job")
+            return
+        if saying is not None:
+            if isinstance(message, Failed):
+                saying.end(Outcome.REFUSED, message.reason)
+            else:
+                # A worker that was told to end breaks off by itself.
+                saying.end(Outcome.SAID if message.to_the_end else Outcome.LOST, "it broke off")
+        self._saying = None
+        self._cancel_timer()
+        self.state = State.IDLE
+        self._on_idle(self)
+
+    def _gone(self, code: int | None, ready: asyncio.Future[Ready], started: bool) -> None:
+        self.state = State.GONE
+        self._cancel_timer()
+        reason = self._killed_for or _ended(code)
+        if self._saying is not None:
+            self._saying.end(Outcome.LOST, reason)
+            self._saying = None
+        if not ready.done():
+            ready.set_exception(StartFailed(f"a worker ended at its start: {_ended(code)}"))
+        if started:
+            log.debug("speech worker %d is gone: %s", self.pid, reason)
+            self._on_gone(self)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def command(library: Path, data: Path) -> list[str]:
+    """What starts a worker. ``-P``: the current folder is no place to import from."""
+    module = "qwen3tts_engine.embedded.worker"
+    return [sys.executable, "-P", "-m", module, str(library), str(data)]
+
+
+def _ended(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"it was ended by signal {-code}"
+    return f"it ended with status {code}"
+
+
+def _environment() -> dict[str, str]:
+    """The parent's, with the folder of our packages on the path, installed or not."""
+    root = str(Path(qwen3tts_engine.__file__).resolve().parent.parent)
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

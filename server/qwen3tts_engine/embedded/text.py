@@ -1,0 +1,151 @@
+"""Text made ready for the library: checked, made plain, cut into pieces of bounded sound."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from qwen3tts_wire.errors import BadText, LimitExceeded
+
+PIECE_COST = 300
+"""Most of ``cost`` in one piece: about 30 s of sound at the usual speed."""
+SENTENCE_ENDS = frozenset(".!?…。！？｡।॥؟۔\n")  # noqa: RUF001
+CLAUSE_ENDS = frozenset(",;:，、；：،؛—–")  # noqa: RUF001
+_CLOSERS = frozenset("\"'”’»)]}」』）】")  # noqa: RUF001
+_NOT_TEXT = re.compile("[\\x00-\\x08\\x0e-\\x1b\\ud800-\\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a text that is spoken in one go."""
+
+    start: int
+    """Where it begins in the text, in code points."""
+    text: str
+    pause: bool
+    """Whether the pause that its punctuation asks for follows."""
+
+
+def check_text(text: str, max_chars: int) -> None:
+    """Refuse what is not text, and what is too long.
+
+    Raises:
+        LimitExceeded: more than ``max_chars`` code points.
+        BadText: half a surrogate pair, U+0000 or another control character; says where.
+    """
+    if len(text) > max_chars:
+        raise LimitExceeded(
+            f"The text has {len(text)} characters; one request may have {max_chars}.",
+            remedy="Send it in segments.",
+        )
+    if (found := _NOT_TEXT.search(text)) is None:
+        return
+    code, position = ord(found[0]), found.start()
+    if code >= 0xD800:
+        raise BadText(
+            f"Half a surrogate pair (U+{code:04X}) at position {position}.",
+            remedy="Join both halves before the text is sent; a character must stay whole.",
+        )
+    raise BadText(
+        f"A control character (U+{code:04X}) at position {position}.",
+        remedy="Send text, not binary data.",
+    )
+
+
+def plain(text: str) -> str:
+    """The same number of code points, with white space for what the library must not see."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(" " if _unfit(char) else char for char in text)
+
+
+def pieces(text: str, *, final: bool) -> Iterator[Piece]:
+    """The text in pieces, none with more than PIECE_COST of sound, cut where it hurts least.
+
+    A text within the bound stays whole. ``final`` leaves out the pause at the very end.
+    """
+    start = 0
+    while start < len(text):
+        end = _reach(text, start)
+        if end < len(text):
+            end = _best_cut(text, start, end)
+        part = text[start:end]
+        is_last = end == len(text)
+        yield Piece(start, part, _ends_in_pause(part) and not (is_last and final))
+        start = end
+
+
+def cost(char: str) -> int:
+    """How long a character may sound, in letters: a digit is a word, a symbol a whole name."""
+    if char.isascii():
+        if char.isalpha() or char.isspace():
+            return 1
+        return 6 if char.isdigit() else 3
+    if unspaced(char):
+        return 5
+    return 1 if unicodedata.category(char)[0] in "LMZP" else 15
+
+
+def unspaced(char: str) -> bool:
+    """Whether its script is written without spaces between words (Thai, Khmer, Chinese, ...)."""
+    code = ord(char)
+    return (
+        0x0E00 <= code <= 0x0EFF
+        or 0x1000 <= code <= 0x109F
+        or 0x1780 <= code <= 0x17FF
+        or 0x2E80 <= code <= 0xA4CF
+        or 0xF900 <= code <= 0xFAFF
+        or 0xFF66 <= code <= 0xFF9F
+        or 0x20000 <= code <= 0x3FFFF
+    )
+
+
+def joins_previous(char: str) -> bool:
+    """Whether it belongs to the character before it: marks, joiners, emoji modifiers."""
+    if char.isascii():
+        return False
+    return (
+        unicodedata.category(char)[0] == "M"
+        or char in "\u200c\u200d"
+        or 0x1F3FB <= ord(char) <= 0x1F3FF
+    )
+
+
+def _unfit(char: str) -> bool:
+    return unicodedata.category(char) in ("Cc", "Cn", "Co", "Cs") and char not in "\t\n"
+
+
+def _reach(text: str, start: int) -> int:
+    """How far a piece from ``start`` may go; at least one character."""
+    left = PIECE_COST
+    for at in range(start, len(text)):
+        left -= cost(text[at])
+        if left < 0 and at > start:
+            return at
+    return len(text)
+
+
+def _best_cut(text: str, start: int, end: int) -> int:
+    """The end of the last sentence in ``[start, end)``, or clause, or word; else ``end``."""
+    floor = start + (end - start) // 3
+    for ends in (SENTENCE_ENDS, CLAUSE_ENDS, None):
+        for at in range(end - 1, floor, -1):
+            if ends is None:
+                if text[at].isspace():
+                    return at + 1
+            elif text[at - 1] in ends and (text[at].isspace() or unspaced(text[at - 1])):
+                return at
+    while end - 1 > start and joins_previous(text[end]):
+        end -= 1
+    return end
+
+
+def _ends_in_pause(part: str) -> bool:
+    for char in reversed(part):
+        if char in SENTENCE_ENDS or char in CLAUSE_ENDS:
+            return True
+        if not (char.isspace() or char in _CLOSERS):
+            return False
+    return False

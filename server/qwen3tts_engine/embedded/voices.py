@@ -1,0 +1,208 @@
+"""The voices that eSpeak NG offers, and which of them a request means."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qwen3tts_engine.base import Voice
+from qwen3tts_engine.embedded.library import VoiceEntry
+from qwen3tts_wire.errors import UnknownVoice
+
+SEE = "`mr-qwen3tts voices` lists them all."
+_ALIASES = {
+    "zh-cn": "cmn",
+    "zh-tw": "cmn",
+    "zh-hans": "cmn",
+    "zh-hant": "cmn",
+    "zh-hk": "yue",
+    "iw": "he",
+    "in": "id",
+    "fil": "tl",
+    "nn": "nb",
+}
+"""Language tags under other names, in lower case."""
+_FIRST = {"en": "en-us", "zh": "cmn", "es": "es", "pt": "pt-br", "fr": "fr-fr"}
+"""The voice for a bare language where several claim it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A voice as the library is told it."""
+
+    id: str
+    library_name: str
+
+
+class Catalogue:
+    """All voices and variants.
+
+    A voice is named by its id (``en-us``), its name (``English (America)``) or its file
+    (``gmw/en-US``), in any case, with or without a variant (``en-us+f3``, ``de+Annie``).
+    """
+
+    def __init__(
+        self, voices: Sequence[VoiceEntry], variants: Sequence[VoiceEntry], default: str
+    ) -> None:
+        self._entries: dict[str, VoiceEntry] = {}
+        self._known: dict[str, str] = {}
+        for entry in voices:
+            voice_id = entry.languages[0][1]
+            if voice_id in self._entries:
+                voice_id = entry.identifier.rpartition("/")[2].lower()
+            self._entries[voice_id] = entry
+        for voice_id, entry in self._entries.items():
+            for name in (voice_id, entry.name.lower(), entry.identifier.lower()):
+                self._known.setdefault(name, voice_id)
+        self._variants = {entry.identifier.lower(): entry for entry in variants}
+        for entry in variants:
+            self._variants.setdefault(entry.name.lower(), entry)
+        self._default = self.choose(default, None)
+        self.voices: tuple[Voice, ...] = self._listed()
+        """The default first, then by language; a variant is named by its voice's id, ``+`` and
+        one of ``variants``."""
+        self.variants = tuple(sorted({entry.identifier for entry in self._variants.values()}))
+
+    def choose(self, voice: str | None, language: str | None) -> Choice:
+        """The voice that a request means.
+
+        A voice's own language counts where both are given, so they must agree; a bare variant
+        (``+f3``) with a language is that language's voice with the variant.
+
+        Raises:
+            UnknownVoice: there is none; the remedy names near ones.
+        """
+        wanted = (voice or "").strip().lower()
+        base, plus, variant = wanted.partition("+")
+        tag = _tag(language)
+        if base:
+            voice_id = self._known.get(base) or self._claimed(base)
+            if voice_id is None:
+                raise self._unknown(voice or "", base, list(self._known))
+            if tag is not None and not self._speaks(voice_id, tag):
+                raise UnknownVoice(
+                    f"Voice {voice!r} speaks {_bcp47(voice_id)}, not {language!r}.",
+                    remedy="Leave out the voice or the language.",
+                )
+        elif tag is not None:
+            found = self._by_language(tag)
+            if found is None:
+                tags = [t for e in self._entries.values() for _, t in e.languages]
+                raise self._unknown(language or "", tag, tags, "language")
+            voice_id = found
+            if not plus and self._default.id.partition("+")[0] == voice_id:
+                return self._default
+        elif plus:
+            voice_id = self._default.id.partition("+")[0]
+        else:
+            return self._default
+        return self._with_variant(voice_id, variant, plus)
+
+    def _with_variant(self, voice_id: str, variant: str, plus: str) -> Choice:
+        entry = self._entries[voice_id]
+        if not plus:
+            return Choice(voice_id, entry.identifier)
+        laid_over = self._variants.get(variant)
+        if laid_over is None:
+            raise self._unknown(f"{voice_id}+{variant}", variant, list(self._variants), "variant")
+        return Choice(
+            f"{voice_id}+{laid_over.identifier}", f"{entry.identifier}+{laid_over.identifier}"
+        )
+
+    def _by_language(self, tag: str) -> str | None:
+        """The best voice for a language tag or a language's English name; the tag is shortened
+        from its end until one fits (RFC 4647 section 3.4)."""
+        tag = _ALIASES.get(tag, tag)
+        while tag:
+            if found := self._claimed(tag):
+                return found
+            tag = tag.rpartition("-")[0]
+        return None
+
+    def _claimed(self, tag: str) -> str | None:
+        """The voice that claims just this tag with the best priority."""
+        if tag in _FIRST and _FIRST[tag] in self._entries:
+            return _FIRST[tag]
+        claims = [
+            (priority, order, voice_id)
+            for order, (voice_id, entry) in enumerate(self._entries.items())
+            for priority, claimed in entry.languages
+            if claimed == tag
+        ]
+        return min(claims)[2] if claims else None
+
+    def _speaks(self, voice_id: str, tag: str) -> bool:
+        primary = _ALIASES.get(tag, tag).partition("-")[0]
+        tags = [claimed for _, claimed in self._entries[voice_id].languages]
+        return any(claimed.partition("-")[0] == primary for claimed in tags)
+
+    def _unknown(
+        self, given: str, key: str, known: Sequence[str], kind: str = "voice"
+    ) -> UnknownVoice:
+        near = difflib.get_close_matches(key, list(dict.fromkeys(known)), n=3, cutoff=0.5)
+        hint = f"Near it: {', '.join(near)}. " if near else ""
+        return UnknownVoice(f"There is no {kind} {given[:80]!r}.", remedy=hint + SEE)
+
+    def _listed(self) -> tuple[Voice, ...]:
+        default_id, plus, variant = self._default.id.partition("+")
+        listed = [_voice(voice_id, entry) for voice_id, entry in self._entries.items()]
+        listed.sort(key=lambda voice: (voice.id != default_id, voice.id))
+        if plus:
+            entry, laid_over = self._entries[default_id], self._variants[variant.lower()]
+            listed.insert(
+                0,
+                Voice(
+                    id=self._default.id,
+                    name=f"{entry.name}, {laid_over.name}",
+                    language=_bcp47(default_id),
+                    gender=laid_over.gender,
+                    description="eSpeak NG, the default",
+                ),
+            )
+        return tuple(listed)
+
+
+def _voice(voice_id: str, entry: VoiceEntry) -> Voice:
+    return Voice(voice_id, entry.name, _bcp47(voice_id), entry.gender, "eSpeak NG")
+
+
+def _tag(language: str | None) -> str | None:
+    """The language wanted, in lower case; None where it is left open."""
+    tag = (language or "").strip().lower().replace("_", "-")
+    return None if tag in ("", "auto") else _NAMES.get(tag, tag)
+
+
+def _bcp47(voice_id: str) -> str:
+    """The id in the customary case: ``en-us`` is en-US, ``fa-latn`` fa-Latn (RFC 5646, 2.1.1)."""
+    parts = voice_id.split("-")
+    private = parts.index("x") if "x" in parts else len(parts)
+    for index in range(1, private):
+        if len(parts[index]) == 2:
+            parts[index] = parts[index].upper()
+        elif len(parts[index]) == 4 and parts[index].isalpha():
+            parts[index] = parts[index].title()
+    return "-".join(parts)
+
+
+_NAMES = {
+    "english": "en",
+    "chinese": "zh",
+    "mandarin": "cmn",
+    "cantonese": "yue",
+    "japanese": "ja",
+    "korean": "ko",
+    "german": "de",
+    "french": "fr",
+    "spanish": "es",
+    "portuguese": "pt",
+    "italian": "it",
+    "russian": "ru",
+    "arabic": "ar",
+    "hindi": "hi",
+    "dutch": "nl",
+    "polish": "pl",
+    "turkish": "tr",
+    "swedish": "sv",
+}
+"""Languages by their English names, as some clients send them."""

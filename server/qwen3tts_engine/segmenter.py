@@ -1,0 +1,346 @@
+"""Text deltas in, speakable clauses out; the same text gives the same clauses however it was split.
+
+Each character passes two pure machines: ``speakable`` drops what is not said (Markdown, emoji,
+controls) and ``segment_rules`` tells where a sentence or clause ends. A boundary is taken only when
+no later character can change it, so a dot waits for what follows. Nothing depends on where a delta
+ends; ``flush`` and ``end`` are events of the text itself. Look-ahead and look-back are bounded, so
+the work is linear in the text and the memory is that of one segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from qwen3tts_engine.segment_chars import (
+    CLAUSE_MARKS,
+    DASHES,
+    SCRIPT_CLAUSE_MARKS,
+    SCRIPT_TERMINALS,
+    STRAY_AT_START,
+    TERMINALS,
+    can_part,
+    weight,
+)
+from qwen3tts_engine.segment_rules import TRIGGERS, Rules, Strength
+from qwen3tts_engine.segment_words import CLINGING, PAUSE_BEFORE
+from qwen3tts_engine.speakable import Speakable
+
+_PAUSES = TERMINALS | SCRIPT_TERMINALS | CLAUSE_MARKS | SCRIPT_CLAUSE_MARKS | DASHES
+_JOINTS = frozenset("/?&=_-")
+"""In a long address, where to cut if it must be."""
+
+
+class _Rank(IntEnum):
+    """How well a piece that is too long may end at a white space."""
+
+    NO_SPACE = 0
+    WITHIN = 1
+    """Within a number, or after the dot of an abbreviation."""
+    CLINGING = 2
+    """After a word or number that belongs to the next."""
+    PLAIN = 3
+    BEFORE_PAUSE = 4
+    """Before a word at which a voice may breathe."""
+    AFTER_MARK = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One piece to speak, and the span of the original text that it covers.
+
+    The spans of successive segments tile the original text: the first starts at 0, each starts
+    where the one before ends, and the final one ends with the text.
+    """
+
+    text: str
+    """What is spoken. Empty when the span holds nothing to speak: then there is nothing to
+    synthesize, but the span counts as covered."""
+    offsets: tuple[int, ...]
+    """``len(text) + 1`` positions in the original text (code points), never decreasing: that of
+    every character of ``text``, then one past the last of them. All are within the span."""
+    start: int
+    """First code point of the original text that this segment covers."""
+    end: int
+    """One past the last code point that it covers."""
+    final: bool = False
+    """Whether the text has ended with this segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmenterSettings:
+    """How long the pieces are, in letters.
+
+    A Han character counts 3, a kana 2, for what they take to say. Where there are several values,
+    they hold for the first, second, … segment since the start or the last flush (when nothing is
+    being played yet, or a pause in the input has emptied the buffers), the last for all later.
+    """
+
+    sentence_min: tuple[int, ...] = (2, 12, 24)
+    """Shorter sentences join the next one. The first: *Yes.* is an answer, and its sound covers
+    the wait for the next; later, pieces of two seconds keep an engine's intonation whole."""
+    clause_min: tuple[int, ...] = (11, 32, 80)
+    """From here a comma or another clause mark may end a piece. *Good morning,* is 13 and lasts
+    0.9 s, in which a model writes the next 30 letters at 10 tokens a second; once sound is ahead,
+    whole sentences sound better than clauses."""
+    whole_max: tuple[int, ...] = (60, 120, 240)
+    """From here the best white space ends a piece. The first sound then waits for at most 60
+    letters (15 tokens); 240 letters are 16 s of speech."""
+    hard_max: int = 300
+    """No piece is much heavier: text without any white space is cut between two graphemes. In
+    scripts that need no spaces this happens at twice ``whole_max``."""
+    speak_code: bool = False
+    """Whether blocks of code are spoken; their span is covered without sound otherwise."""
+
+    def __post_init__(self) -> None:
+        for name in ("sentence_min", "clause_min", "whole_max"):
+            values: tuple[int, ...] = getattr(self, name)
+            if not values or any(value < 1 for value in values):
+                raise ValueError(f"{name}={values} needs one or more numbers from 1")
+        if self.hard_max < max(*self.whole_max, 16):
+            raise ValueError(f"hard_max={self.hard_max} is below 16 or below {self.whole_max=}")
+
+
+class Segmenter:
+    """Cuts one growing text into speakable clauses."""
+
+    def __init__(
+        self, settings: SegmenterSettings | None = None, *, language: str | None = None
+    ) -> None:
+        """``language`` is a BCP 47 tag and only a hint: without it the rules of all languages hold.
+
+        It decides where they differ, as in *am 2. Oktober*.
+        """
+        self._settings = settings or SegmenterSettings()
+        self._rules = Rules(language)
+        self._speakable = Speakable(self._take, speak_code=self._settings.speak_code)
+        # The spoken characters that no segment holds yet, with their spans in the original.
+        self._text: list[str] = []
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._scan = 0
+        self._weight = 0
+        self._overdue = False
+        self._start = 0
+        self._number = 0
+        self._ready: list[Segment] = []
+        self._ended = False
+        self._set_bounds()
+
+    def push(self, delta: str) -> list[Segment]:
+        """Add text; returns the pieces that no later text can change.
+
+        Any ``str`` is good: halves of surrogate pairs and controls are dropped, never an error.
+        """
+        if self._ended:
+            raise ValueError("the text has ended; a Segmenter reads one text, begin another")
+        feed = self._speakable.feed
+        for char in delta:
+            feed(char)
+        return self._collect()
+
+    def flush(self) -> list[Segment]:
+        """Commit everything pending, as a pause in the input asks for; the text may go on.
+
+        The last segment's text is empty if what is pending says nothing. The next segment is a
+        first one again: short.
+        """
+        self._commit()
+        return self._collect()
+
+    def end(self) -> list[Segment]:
+        """Commit everything pending; the last segment is final, and there always is one."""
+        if self._ended:
+            raise ValueError("the text has ended already")
+        self._commit()
+        self._ended = True
+        segments = self._collect()
+        if not segments:
+            segments = [Segment("", (self._start,), self._start, self._start)]
+        segments[-1] = replace(segments[-1], final=True)
+        return segments
+
+    def _collect(self) -> list[Segment]:
+        ready, self._ready = self._ready, []
+        return ready
+
+    def _take(self, char: str, start: int, end: int) -> None:
+        """Receive one spoken character."""
+        self._text.append(char)
+        self._starts.append(start)
+        self._ends.append(end)
+        self._advance(closing=False)
+
+    def _commit(self) -> None:
+        self._speakable.flush()
+        self._advance(closing=True)
+        position = self._speakable.position
+        if position > self._start:
+            self._emit(len(self._text), position)
+        self._number = 0
+        self._set_bounds()
+
+    def _advance(self, *, closing: bool) -> None:
+        """Look at what has not been looked at, and cut where something ends."""
+        text = self._text
+        while self._scan < len(text):
+            char = text[self._scan]
+            if char not in TRIGGERS:
+                self._weight += weight(char)
+                self._scan += 1
+            else:
+                boundary = self._rules.judge(text, self._scan, closing)
+                if boundary is None:
+                    return
+                for index in range(self._scan, boundary.resume):
+                    self._weight += weight(text[index])
+                self._scan = boundary.resume
+                if self._is_enough(boundary.strength) and 0 < boundary.cut < len(text):
+                    self._cut(boundary.cut)
+                    continue
+            if self._weight >= self._whole_max:
+                self._shorten()
+
+    def _is_enough(self, strength: Strength) -> bool:
+        if strength is Strength.SENTENCE:
+            return self._weight >= self._sentence_min
+        return strength is Strength.CLAUSE and self._weight >= self._clause_min
+
+    def _shorten(self) -> None:
+        """Cut a piece that is too long at the best place so far, if there is one."""
+        if self._overdue:
+            # There was no good white space before: take the first that comes.
+            place = self._scan - 1
+            cut = place if place > 0 and self._rank(place) > _Rank.WITHIN else 0
+        else:
+            cut = self._best_space()
+            self._overdue = not cut
+        hard_max = self._settings.hard_max
+        if not self._text[self._scan - 1].isascii():
+            hard_max = min(hard_max, 2 * self._whole_max)  # Han or Thai without marks, no address
+        if not cut and self._weight >= hard_max:
+            cut = self._best_joint()
+        if cut:
+            self._cut(cut)
+
+    def _best_space(self) -> int:
+        """The best white space in the later two thirds of what was looked at, or 0."""
+        best, cut = _Rank.WITHIN, 0
+        for place in range(self._scan - 2, self._scan // 3, -1):
+            rank = self._rank(place)
+            if rank > best:
+                best, cut = rank, place
+        return cut
+
+    def _rank(self, place: int) -> _Rank:
+        """How well text may be cut before ``text[place]``."""
+        text = self._text
+        if text[place] not in " \n" or place + 1 >= len(text):
+            return _Rank.NO_SPACE
+        before, after = text[place - 1], text[place + 1]
+        if before in _PAUSES:
+            return _Rank.WITHIN if before == "." else _Rank.AFTER_MARK
+        if before.isdigit() or before == ")":
+            # Of two numbers, nobody knows whether they are one; a unit is better not parted.
+            if after.isdigit() or after in "(+":
+                return _Rank.WITHIN
+            return _Rank.CLINGING
+        if _word_before(text, place) in CLINGING:
+            return _Rank.CLINGING
+        return _Rank.BEFORE_PAUSE if _word_after(text, place) in PAUSE_BEFORE else _Rank.PLAIN
+
+    def _best_joint(self) -> int:
+        """Where to cut where nothing is good: at a space, else after a mark, else in a word.
+
+        Never inside a grapheme, if it can be helped.
+        """
+        text = self._text
+        last = min(self._scan, len(text) - 1)
+        mark = word = 0
+        for place in range(last, self._scan // 2, -1):
+            before, after = text[place - 1], text[place]
+            if after == " ":
+                return place
+            if not can_part(before, after):
+                continue
+            if before in _JOINTS or not before.isascii():
+                mark = mark or place
+            elif not (before.isdigit() and after.isdigit()):
+                word = word or place
+        return mark or word or last
+
+    def _cut(self, cut: int) -> None:
+        """Emit what stands before ``cut``; the next segment begins with ``text[cut]``."""
+        if self._emit(cut, self._starts[cut]):
+            self._number += 1
+            self._set_bounds()
+
+    def _emit(self, cut: int, end: int) -> bool:
+        """Make a segment of the first ``cut`` characters; silent ones wait for the next."""
+        text, offsets = _spoken(self._text[:cut], self._starts, self._ends)
+        speaks = bool(text)
+        if speaks or cut == len(self._text):
+            offsets = offsets or (self._start,)
+            self._ready.append(Segment(text, offsets, self._start, end))
+            self._start = end
+        del self._text[:cut], self._starts[:cut], self._ends[:cut]
+        self._scan = max(self._scan - cut, 0)
+        self._weight = sum(map(weight, self._text[: self._scan]))
+        self._overdue = False
+        return speaks
+
+    def _set_bounds(self) -> None:
+        settings, number = self._settings, self._number
+        self._sentence_min = _at(settings.sentence_min, number)
+        self._clause_min = _at(settings.clause_min, number)
+        self._whole_max = _at(settings.whole_max, number)
+
+
+def _at(values: tuple[int, ...], index: int) -> int:
+    return values[min(index, len(values) - 1)]
+
+
+def _spoken(
+    chars: Sequence[str], starts: Sequence[int], ends: Sequence[int]
+) -> tuple[str, tuple[int, ...]]:
+    """Trim and join characters; a line's end within becomes a comma where no mark stands."""
+    first, last = 0, len(chars)
+    while first < last and (chars[first] in " \n" or _is_stray(chars, first, last)):
+        first += 1
+    while last > first and chars[last - 1] in " \n":
+        last -= 1
+    if not any(char.isalnum() for char in chars[first:last]):
+        return "", ()
+    text: list[str] = []
+    offsets: list[int] = []
+    for index in range(first, last):
+        char = chars[index]
+        if char == "\n":
+            if text[-1] not in _PAUSES:
+                text.append(",")
+                offsets.append(starts[index])
+            char = " "
+        text.append(char)
+        offsets.append(starts[index])
+    return "".join(text), (*offsets, ends[last - 1])
+
+
+def _is_stray(chars: Sequence[str], index: int, last: int) -> bool:
+    if chars[index] == "." and index + 1 < last and chars[index + 1].isdigit():
+        return False
+    return chars[index] in STRAY_AT_START
+
+
+def _word_before(text: Sequence[str], place: int) -> str:
+    begin = place
+    while begin > 0 and place - begin < 16 and text[begin - 1].isalpha():
+        begin -= 1
+    return "".join(text[begin:place]).lower()
+
+
+def _word_after(text: Sequence[str], place: int) -> str:
+    end = place + 1
+    while end < len(text) and end - place < 16 and text[end].isalpha():
+        end += 1
+    return "".join(text[place + 1 : end]).lower()

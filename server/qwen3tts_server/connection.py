@@ -1,0 +1,201 @@
+"""One client's WebSocket: reads, writes, speaks; all decisions are the session's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from qwen3tts_engine.base import Engine, SynthesisRequest
+from qwen3tts_wire.errors import EngineFailed, SpeechError
+from qwen3tts_wire.protocol import Data
+
+from .session import (
+    Close,
+    Command,
+    PauseSynthesis,
+    ResumeSynthesis,
+    Session,
+    StartSynthesis,
+    StopSynthesis,
+)
+from .settings import ServerSettings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Clause:
+    """A clause that the engine is speaking."""
+
+    task: asyncio.Task[None] | None = None
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    """Cleared while the engine is to wait."""
+
+
+class Connection:
+    """Carries out one session. ``_write`` is the socket's only writer."""
+
+    def __init__(
+        self,
+        socket: WebSocket,
+        engine: Engine,
+        settings: ServerSettings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._socket = socket
+        self._engine = engine
+        self._settings = settings
+        self._clock = clock
+        self._session = Session(engine, settings)
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._clauses: dict[int, _Clause] = {}
+        self._close: Close | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Serve until the client leaves or the session closes."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                writer = tasks.create_task(self._write(), name="speech writer")
+                self._wake.set()
+                await self._read()
+                self._tasks = None
+                writer.cancel()
+                for clause in self._clauses.values():
+                    if clause.task is not None:
+                        clause.task.cancel()
+        except* Exception:
+            log.exception("a speech connection broke")
+            with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+                await self._socket.close(1011, "the server broke")
+        finally:
+            self._tasks = None
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def drain(self, within_s: float) -> None:
+        """The server is to stop."""
+        self._act(self._session.drain(within_s, self._clock()))
+
+    # --- the socket ---
+
+    async def _read(self) -> None:
+        while True:
+            await self._room.wait()
+            message = await self._socket.receive()
+            if message["type"] != "websocket.receive":
+                return
+            data = message.get("text")
+            if data is None:
+                data = message.get("bytes") or b""
+            self._act(self._session.receive(data, self._clock()))
+            if self._session.backlog > self._settings.backlog_bytes:
+                # Until the client has taken its answers, nothing more is read from it.
+                self._room.clear()
+
+    async def _write(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while data := self._session.data_to_send(self._clock()):
+                if not await self._put(data):
+                    self._room.set()
+                    return
+                self._room.set()
+                self._act(self._session.sent(self._clock()))
+            if self._close is not None:
+                with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+                    await self._socket.close(self._close.code, self._close.reason)
+                return
+
+    async def _put(self, data: Sequence[Data]) -> bool:
+        """Write; False when the client is gone, which the reader learns as well."""
+        try:
+            for each in data:
+                if isinstance(each, bytes):
+                    await self._socket.send_bytes(each)
+                else:
+                    await self._socket.send_text(each)
+        except (WebSocketDisconnect, RuntimeError):
+            return False
+        return True
+
+    # --- the session's commands ---
+
+    def _act(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            match command:
+                case StartSynthesis(number, request):
+                    self._start(number, request)
+                case StopSynthesis(number):
+                    clause = self._clauses.pop(number, None)
+                    if clause is not None and clause.task is not None:
+                        clause.task.cancel()
+                case PauseSynthesis(number):
+                    if number in self._clauses:
+                        self._clauses[number].go.clear()
+                case ResumeSynthesis(number):
+                    if number in self._clauses:
+                        self._clauses[number].go.set()
+                case Close():
+                    self._close = command
+        self._wake.set()
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._tasks is None:
+            return
+        now = self._clock()
+        deadline = self._session.next_deadline(now)
+        if deadline is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(0.0, deadline - now), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._act(self._session.tick(self._clock()))
+
+    # --- the engine ---
+
+    def _start(self, number: int, request: SynthesisRequest) -> None:
+        if self._tasks is None:
+            return
+        clause = self._clauses[number] = _Clause()
+        clause.go.set()
+        clause.task = self._tasks.create_task(
+            self._speak(number, request, clause), name=f"speak context {number}"
+        )
+
+    async def _speak(self, number: int, request: SynthesisRequest, clause: _Clause) -> None:
+        session = self._session
+        try:
+            session.began(number, self._clock())
+            async with contextlib.aclosing(self._engine.synthesize(request)) as chunks:
+                async for chunk in chunks:
+                    self._act(session.produced(number, chunk, self._clock()))
+                    await clause.go.wait()
+            commands = session.generated(number, self._clock())
+        except SpeechError as error:
+            commands = session.failed(number, error, self._clock())
+        except Exception:
+            log.exception("the engine broke in context %d", number)
+            broken = EngineFailed("The engine broke.", remedy="The server's log has the reason.")
+            commands = session.failed(number, broken, self._clock())
+        finally:
+            if self._clauses.get(number) is clause:
+                del self._clauses[number]
+        self._act(commands)

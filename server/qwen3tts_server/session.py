@@ -1,0 +1,383 @@
+"""One connection's contexts, between the protocol and the engine. Pure: (event, now) to commands.
+
+The session decides; the connection acts. It calls a method for each thing that happened, carries
+out the commands returned, writes what ``data_to_send`` gives, and calls ``tick`` at
+``next_deadline``. Times are seconds of the server's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from qwen3tts_engine.base import Engine, PcmChunk, SynthesisRequest
+from qwen3tts_engine.segmenter import SegmenterSettings
+from qwen3tts_wire.errors import BadRequest, ServerBusy, SpeechError
+from qwen3tts_wire.formats import FORMATS
+from qwen3tts_wire.messages import (
+    PROTOCOL,
+    AudioCredit,
+    ContextCancel,
+    ContextCancelled,
+    ContextDone,
+    ContextOpen,
+    ContextStarted,
+    Ping,
+    PlayoutReport,
+    SessionCreated,
+    TextAppend,
+    TextEnd,
+    TextFlush,
+    VoiceInfo,
+    VoiceLoad,
+    WordInfo,
+)
+from qwen3tts_wire.protocol import ContextBroken, Data, ServerEvent, ServerProtocol
+
+from .settings import ServerSettings
+from .utterance import Done, Failed, Item, Sound, Utterance, Words
+
+_UNUSED = ("instructions", "sampling", "seed", "initial_codec_chunk_frames")
+"""Options that no engine takes as yet."""
+
+
+@dataclass(frozen=True)
+class StartSynthesis:
+    """Give a clause of a context to the engine; a context has one at a time."""
+
+    context_no: int
+    request: SynthesisRequest
+
+
+@dataclass(frozen=True)
+class StopSynthesis:
+    """Take a context's clause back from the engine, at once."""
+
+    context_no: int
+
+
+@dataclass(frozen=True)
+class PauseSynthesis:
+    """Do not ask the engine for more of this context."""
+
+    context_no: int
+
+
+@dataclass(frozen=True)
+class ResumeSynthesis:
+    """Ask the engine for more of this context again."""
+
+    context_no: int
+
+
+@dataclass(frozen=True)
+class Close:
+    """Close the connection once everything is written."""
+
+    code: int
+    reason: str
+
+
+Command = StartSynthesis | StopSynthesis | PauseSynthesis | ResumeSynthesis | Close
+
+
+class Session:
+    """All contexts of one connection."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: ServerSettings,
+        segmenter: SegmenterSettings | None = None,
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._segmenter = segmenter or SegmenterSettings()
+        self._protocol = ServerProtocol(settings.limits)
+        self._live: dict[int, Utterance] = {}
+        self._done: dict[int, Utterance] = {}
+        self._numbers: dict[str, int] = {}
+        self._turn: deque[int] = deque()
+        self._commands: list[Command] = []
+        self._draining_until: float | None = None
+        self._closed = False
+        self._protocol.send_session_created(self._created())
+
+    # --- the client ---
+
+    def receive(self, data: Data, now: float) -> list[Command]:
+        """One WebSocket message came."""
+        self._protocol.receive_data(data)
+        for event in self._protocol.events_received():
+            self._handle(event, now)
+        return self._take_commands(now)
+
+    @property
+    def backlog(self) -> int:
+        """Bytes of answers that wait to be written."""
+        return self._protocol.outbox.size
+
+    def data_to_send(self, now: float) -> list[Data]:
+        """What to write next: answers first, then one piece of audio, contexts in turn."""
+        data = self._protocol.data_to_send()
+        if not data and not self._closed:
+            self._send_one(now)
+            data = self._protocol.data_to_send()
+        return data
+
+    def _handle(self, event: ServerEvent, now: float) -> None:
+        if isinstance(event, Ping):
+            self._protocol.send_pong(event, now * 1000, now * 1000)
+            return
+        if isinstance(event, VoiceLoad):
+            error = BadRequest(
+                "This engine loads no voices.", remedy="Use one that session.created lists."
+            )
+            self._protocol.send_error(error, request_id=event.request_id)
+            return
+        if isinstance(event, ContextOpen):
+            self._open(event, now)
+            return
+        number = self._numbers[event.context_id]
+        utterance = self._live.get(number) or self._done[number]
+        _HANDLERS[type(event)](self, utterance, event, now)
+
+    def _open(self, event: ContextOpen, now: float) -> None:
+        try:
+            if self._draining_until is not None:
+                raise ServerBusy("The server is about to stop.", remedy="Use another connection.")
+            event.format.checked()
+            self._engine.check(event.voice, event.language)
+        except SpeechError as error:
+            self._protocol.send_failure(event.context_id, error)
+            return
+        utterance = Utterance(event, self._settings, self._engine.sample_rate, self._segmenter, now)
+        self._live[utterance.no] = utterance
+        self._numbers[event.context_id] = utterance.no
+        self._turn.append(utterance.no)
+        voice = event.voice
+        if voice is None and event.language is None:
+            voice = next((each.id for each in self._engine.voices()), None)
+        self._protocol.send_started(
+            ContextStarted(
+                context_id=event.context_id,
+                context_no=event.context_no,
+                mode="clause",
+                format=event.format,
+                voice=voice,
+                language=event.language,
+                ignored=tuple(name for name in _UNUSED if getattr(event, name) is not None),
+                marks=dict(utterance.marks),
+            )
+        )
+
+    def _append(self, utterance: Utterance, event: TextAppend, now: float) -> None:
+        utterance.append(event.text, now)
+
+    def _flush(self, utterance: Utterance, event: TextFlush, now: float) -> None:
+        utterance.flush(now)
+
+    def _end(self, utterance: Utterance, event: TextEnd, now: float) -> None:
+        utterance.end(now)
+
+    def _report(self, utterance: Utterance, event: PlayoutReport, now: float) -> None:
+        utterance.report(event, now)
+
+    def _credit(self, utterance: Utterance, event: AudioCredit, now: float) -> None:
+        utterance.credit(event.window_ms)
+
+    def _cancel(self, utterance: Utterance, event: ContextCancel, now: float) -> None:
+        self._stop(utterance)
+        utterance.mark("cancelled", now)
+        position, cut = utterance.cut(event.played)
+        self._protocol.send_cancelled(
+            ContextCancelled(
+                context_id=utterance.context_id,
+                sent=utterance.sent,
+                generated=utterance.generated,
+                played=position,
+                text_heard=cut.text_heard,
+                text_remaining=cut.text_remaining,
+                marks=dict(utterance.marks),
+            )
+        )
+
+    def _broken(self, utterance: Utterance, event: ContextBroken, now: float) -> None:
+        self._stop(utterance)
+
+    def _stop(self, utterance: Utterance) -> None:
+        """Let go of a context, whatever it was doing."""
+        if utterance.speaking:
+            self._commands.append(StopSynthesis(utterance.no))
+        self._live.pop(utterance.no, None)
+        self._done.pop(utterance.no, None)
+        self._numbers.pop(utterance.context_id, None)
+
+    # --- the engine ---
+
+    def began(self, context_no: int, now: float) -> list[Command]:
+        """The engine began the clause given to it."""
+        if utterance := self._live.get(context_no):
+            utterance.mark("slot", now)
+        return []
+
+    def produced(self, context_no: int, chunk: PcmChunk, now: float) -> list[Command]:
+        """The engine gave some sound."""
+        if utterance := self._live.get(context_no):
+            utterance.produced(chunk, now)
+        return self._take_commands(now)
+
+    def generated(self, context_no: int, now: float) -> list[Command]:
+        """The engine gave the last sound of a clause."""
+        if utterance := self._live.get(context_no):
+            utterance.generated_clause(now)
+        return self._take_commands(now)
+
+    def failed(self, context_no: int, error: SpeechError, now: float) -> list[Command]:
+        """The engine broke; only this context ends."""
+        if utterance := self._live.get(context_no):
+            utterance.failed(error)
+        return self._take_commands(now)
+
+    # --- time ---
+
+    def next_deadline(self, now: float) -> float | None:
+        """When ``tick`` is due; None: not before something happens."""
+        if self._closed:
+            return None
+        deadlines = [each.flush_deadline(now) for each in self._live.values()]
+        deadlines.append(self._draining_until)
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def tick(self, now: float) -> list[Command]:
+        """Time has passed: pauses become flushes, a drain ends."""
+        for utterance in list(self._live.values()):
+            due = utterance.flush_deadline(now)
+            if due is not None and due <= now:
+                utterance.flush(now)
+        if self._draining_until is not None and now >= self._draining_until:
+            for utterance in list(self._live.values()):
+                self._stop(utterance)
+                error = ServerBusy("The server stopped before the end of the text.")
+                self._protocol.send_failure(utterance.context_id, error)
+        return self._take_commands(now)
+
+    # --- the end ---
+
+    def drain(self, within_s: float, now: float) -> list[Command]:
+        """The server is to stop: finish what is open, take nothing new."""
+        if self._draining_until is None:
+            self._draining_until = now + within_s
+            self._protocol.send_draining(within_s * 1000)
+        return self._take_commands(now)
+
+    # --- within ---
+
+    def _created(self) -> SessionCreated:
+        engine = self._engine
+        voices = tuple(
+            VoiceInfo(each.id, each.name, each.language, each.gender, each.description)
+            for each in engine.voices()
+        )
+        return SessionCreated(
+            protocol=PROTOCOL,
+            engine=engine.name,
+            model=engine.model,
+            voices=voices,
+            formats=FORMATS,
+            limits=self._settings.limits,
+            modes=("clause",),
+        )
+
+    def _take_commands(self, now: float) -> list[Command]:
+        for utterance in self._live.values():
+            if utterance.paused and utterance.drained:
+                utterance.paused = False
+                if utterance.speaking:
+                    self._commands.append(ResumeSynthesis(utterance.no))
+            elif not utterance.paused and utterance.full:
+                utterance.paused = True
+                if utterance.speaking:
+                    self._commands.append(PauseSynthesis(utterance.no))
+            request = utterance.next_request()
+            if request is not None:
+                self._commands.append(StartSynthesis(utterance.no, request))
+        if self._draining_until is not None and not self._live and not self._closed:
+            self._closed = True
+            self._commands.append(Close(1012, "the server is stopping; connect again"))
+        commands, self._commands = self._commands, []
+        return commands
+
+    def sent(self, now: float) -> list[Command]:
+        """What ``data_to_send`` gave was written: room may have come."""
+        return self._take_commands(now)
+
+    def _send_one(self, now: float) -> None:
+        for _ in range(len(self._turn)):
+            number = self._turn.popleft()
+            utterance = self._live.get(number)
+            if utterance is None:
+                continue
+            self._turn.append(number)
+            item = utterance.take(now)
+            if item is not None:
+                self._send(utterance, item, now)
+                return
+
+    def _send(self, utterance: Utterance, item: Item, now: float) -> None:
+        if isinstance(item, Words):
+            self._protocol.send_alignment(
+                utterance.context_id,
+                [
+                    WordInfo(
+                        each.text,
+                        each.start,
+                        each.end,
+                        each.char_start,
+                        each.char_end,
+                        each.precision,
+                    )
+                    for each in item.words
+                ],
+            )
+        elif isinstance(item, Sound):
+            self._protocol.send_audio(utterance.context_id, item.data, flags=item.flags)
+        elif isinstance(item, Failed):
+            self._stop(utterance)
+            self._protocol.send_failure(utterance.context_id, item.error)
+        elif isinstance(item, Done):
+            self._finish(utterance, now)
+
+    def _finish(self, utterance: Utterance, now: float) -> None:
+        utterance.mark("done", now)
+        self._protocol.send_done(
+            ContextDone(
+                context_id=utterance.context_id,
+                samples=utterance.sent,
+                chars=utterance.chars,
+                clauses=utterance.clauses,
+                marks=dict(utterance.marks),
+            )
+        )
+        utterance.release()
+        del self._live[utterance.no]
+        self._done[utterance.no] = utterance
+        while len(self._done) > self._settings.done_kept or (
+            len(self._done) > 1
+            and sum(each.chars for each in self._done.values()) > self._settings.done_kept_chars
+        ):
+            oldest = self._done.pop(next(iter(self._done)))
+            self._numbers.pop(oldest.context_id, None)
+            self._protocol.forget(oldest.context_id)
+
+
+_HANDLERS: dict[type, Callable[..., None]] = {
+    TextAppend: Session._append,
+    TextFlush: Session._flush,
+    TextEnd: Session._end,
+    PlayoutReport: Session._report,
+    AudioCredit: Session._credit,
+    ContextCancel: Session._cancel,
+    ContextBroken: Session._broken,
+}

@@ -1,0 +1,315 @@
+"""One context on the server: its text, its clauses, its sound on the way out. Pure."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from dataclasses import dataclass
+
+from qwen3tts_engine.base import PcmChunk, SynthesisRequest
+from qwen3tts_engine.segmenter import Segment, Segmenter, SegmenterSettings
+from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.formats import CLAUSE_START
+from qwen3tts_wire.heard import Heard, heard
+from qwen3tts_wire.messages import ContextOpen, PlayoutReport
+
+from .settings import ServerSettings
+from .transcode import Transcoder
+
+AUDIBLE = 328
+"""A sample beyond 1 % of full scale (-40 dBFS) can be heard on a telephone."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """Alignment to send before the audio that follows."""
+
+    words: tuple[Word, ...]
+
+
+@dataclass(frozen=True)
+class Sound:
+    """Samples to send, in the context's format."""
+
+    data: bytes
+    flags: int = 0
+
+
+@dataclass(frozen=True)
+class Done:
+    """All audio is out."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The engine broke; what it had made before is out."""
+
+    error: SpeechError
+
+
+Item = Words | Sound | Done | Failed
+
+
+class Utterance:
+    """The state of one context. ``now`` is the server's monotonic clock in seconds."""
+
+    def __init__(
+        self,
+        opened: ContextOpen,
+        settings: ServerSettings,
+        engine_hz: int,
+        segmenter: SegmenterSettings,
+        now: float,
+    ) -> None:
+        self.opened = opened
+        self.marks: dict[str, float] = {}
+        self.words: list[Word] = []
+        self.sent = 0
+        """Samples handed to the connection."""
+        self.clauses = 0
+        self.speaking = False
+        """Whether a request is with the engine."""
+        self.paused = False
+        """Whether the engine waits because enough is buffered here."""
+        self.over = False
+        """Whether nothing more is made: all is said, or the engine failed."""
+        self._settings = settings
+        self._text: list[str] = []
+        self._chars = 0
+        self._ended = False
+        self._waiting_text = False
+        self._last_append = now
+        self._segmenter = Segmenter(segmenter, language=opened.language)
+        self._segments: deque[Segment] = deque()
+        self._transcoder = Transcoder(engine_hz, opened.format)
+        self._origin = 0
+        self._flags = 0
+        self._queue: deque[Item] = deque()
+        self._queued = 0
+        self._credit = opened.format.samples(min(opened.window_ms, settings.limits.max_window_ms))
+        self._played = 0
+        self._played_at: float | None = None
+        self._moving = False
+        self.mark("received", now)
+
+    # --- what is known ---
+
+    @property
+    def no(self) -> int:
+        """The context's number."""
+        return self.opened.context_no
+
+    @property
+    def context_id(self) -> str:
+        """The context's name."""
+        return self.opened.context_id
+
+    @property
+    def text(self) -> str:
+        """All text so far."""
+        if len(self._text) > 1:
+            self._text = ["".join(self._text)]
+        return self._text[0] if self._text else ""
+
+    @property
+    def chars(self) -> int:
+        """Code points of it."""
+        return self._chars
+
+    @property
+    def generated(self) -> int:
+        """Samples that the engine has made, in the context's rate."""
+        return self._transcoder.samples
+
+    def mark(self, name: str, now: float) -> None:
+        """Note when something happened first, in milliseconds."""
+        self.marks.setdefault(name, round(now * 1000, 3))
+
+    # --- text in ---
+
+    def append(self, text: str, now: float) -> None:
+        """More text."""
+        if not text:
+            return
+        self.mark("first_delta", now)
+        self._text.append(text)
+        self._chars += len(text)
+        self._last_append = now
+        self._waiting_text = True
+        self._take(self._segmenter.push(text), now)
+
+    def flush(self, now: float) -> None:
+        """Speak what is there."""
+        self._waiting_text = False
+        self._take(self._segmenter.flush(), now)
+
+    def end(self, now: float) -> None:
+        """No more text."""
+        self._ended = True
+        self._waiting_text = False
+        self._take(self._segmenter.end(), now)
+        self._finish_if_said(now)
+
+    def _take(self, segments: list[Segment], now: float) -> None:
+        spoken = [each for each in segments if each.text]
+        if spoken:
+            self.mark("segment_ready", now)
+        self._segments.extend(spoken)
+
+    # --- the engine ---
+
+    def next_request(self) -> SynthesisRequest | None:
+        """The next clause to give to the engine, if it is its turn."""
+        if self.speaking or self.paused or self.over or not self._segments:
+            return None
+        segment = self._segments.popleft()
+        self.speaking = True
+        self.clauses += 1
+        self._flags = CLAUSE_START
+        self._origin = self._transcoder.engine_position
+        return SynthesisRequest(
+            text=segment.text,
+            voice=self.opened.voice,
+            language=self.opened.language,
+            speed=self.opened.speed,
+            offsets=segment.offsets,
+            final=segment.final,
+        )
+
+    def produced(self, chunk: PcmChunk, now: float) -> None:
+        """The engine gave sound of the clause under way."""
+        if self.over:
+            return
+        if chunk.pcm:
+            self.mark("first_pcm", now)
+            if "first_audible" not in self.marks and _audible(chunk.pcm):
+                self.mark("first_audible", now)
+        words = tuple(self._transcoder.word(each, self._origin) for each in chunk.words)
+        if words:
+            self.words.extend(words)
+            self._queue.append(Words(words))
+        self._sound(self._transcoder.push(chunk.pcm))
+
+    def generated_clause(self, now: float) -> None:
+        """The engine has given all of the clause under way."""
+        self.speaking = False
+        if not self._segments:
+            # Nothing follows at once: the last 3 ms of the clause must not wait for the next.
+            self._sound(self._transcoder.flush())
+        self._finish_if_said(now)
+
+    def failed(self, error: SpeechError) -> None:
+        """The engine broke; what was made is still sent, then the error."""
+        if self.over:
+            return
+        self.speaking = False
+        self.over = True
+        self._segments.clear()
+        self._sound(self._transcoder.flush())
+        self._queue.append(Failed(error))
+
+    def _sound(self, data: bytes) -> None:
+        if data:
+            self._queue.append(Sound(data, self._flags))
+            self._flags = 0
+            self._queued += len(data) // self.opened.format.bytes_per_sample
+
+    def _finish_if_said(self, now: float) -> None:
+        if self._ended and not self.speaking and not self._segments and not self.over:
+            self.over = True
+            self.mark("generated", now)
+            self._queue.append(Done())
+
+    # --- sound out ---
+
+    def take(self, now: float) -> Item | None:
+        """The next thing to send, as far as the client's credit goes."""
+        if not self._queue:
+            return None
+        item = self._queue[0]
+        if not isinstance(item, Sound):
+            return self._queue.popleft()
+        width = self.opened.format.bytes_per_sample
+        most = min(self.opened.format.samples(self._settings.frame_ms), self._credit)
+        if most <= 0:
+            return None
+        self._queue.popleft()
+        if len(item.data) > most * width:
+            self._queue.appendleft(Sound(item.data[most * width :]))
+            item = Sound(item.data[: most * width], item.flags)
+        count = len(item.data) // width
+        self._credit -= count
+        self._queued -= count
+        self.sent += count
+        self.mark("first_sent", now)
+        return item
+
+    def credit(self, window_ms: float) -> None:
+        """The client has room for so much more."""
+        most = self.opened.format.samples(self._settings.limits.max_window_ms)
+        self._credit = min(most, self._credit + self.opened.format.samples(window_ms))
+
+    @property
+    def full(self) -> bool:
+        """Enough waits here; the engine may pause."""
+        return self._queued >= self.opened.format.samples(self._settings.ahead_ms)
+
+    @property
+    def drained(self) -> bool:
+        """Little waits here; the engine may go on."""
+        return 2 * self._queued <= self.opened.format.samples(self._settings.ahead_ms)
+
+    def release(self) -> None:
+        """Keep only what a cancel after the end needs."""
+        self._queue.clear()
+        self._segments.clear()
+
+    # --- the listener ---
+
+    def report(self, report: PlayoutReport, now: float) -> None:
+        """Where the listener is."""
+        self._played = min(report.played, self.sent)
+        self._played_at = now
+        self._moving = report.state == "playing"
+
+    def played(self, now: float) -> int:
+        """The position at the listener's ear: as reported, else as if all was played at once."""
+        if self._played_at is not None:
+            passed = (now - self._played_at) if self._moving else 0.0
+            return min(self.sent, self._played + int(passed * self.opened.format.sample_rate))
+        if "first_sent" not in self.marks:
+            return 0
+        passed = now - self.marks["first_sent"] / 1000
+        return max(0, min(self.sent, int(passed * self.opened.format.sample_rate)))
+
+    def lead_s(self, now: float) -> float:
+        """Seconds of sound made that the listener has not heard."""
+        return (self.generated - self.played(now)) / self.opened.format.sample_rate
+
+    def cut(self, played: int | None) -> tuple[int, Heard]:
+        """The position that counts (the cancel's, else the last report's); the text cut there."""
+        position = self._played if played is None else min(played, self.sent)
+        total = self.generated if self.over and self._ended and not self._queue else None
+        return position, heard(self.text, self.words, position, total=total)
+
+    # --- pauses in the text ---
+
+    def flush_deadline(self, now: float) -> float | None:
+        """When a pause in the text will have to be a flush; None while nothing waits for it."""
+        pause_ms = self.opened.pause_flush_ms
+        if pause_ms is None:
+            pause_ms = self._settings.pause_flush_ms
+        if not self._waiting_text or pause_ms == 0 or self.speaking or self._segments or self.over:
+            return None
+        due = self._last_append + pause_ms / 1000
+        lead_ms = self.opened.lead_ms
+        if lead_ms is None:
+            lead_ms = self._settings.pause_flush_lead_ms
+        spare = self.lead_s(now) - lead_ms / 1000
+        return due if spare <= 0 else max(due, now + max(spare, 0.02))
+
+
+def _audible(pcm: bytes) -> bool:
+    samples = array("h", pcm)
+    return max(samples) > AUDIBLE or min(samples) < -AUDIBLE

@@ -1,0 +1,400 @@
+"""The client of ``qwen3tts.speech.v1`` over one persistent WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+import websockets
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+
+from .context import STOPPABLE, Context
+from .errors import (
+    BadRequest,
+    ConnectionLost,
+    ProtocolError,
+    ServerBusy,
+    SpeechError,
+    error_from_wire,
+)
+from .events import Alignment, Audio, Cancelled, Done, Event, Started
+from .formats import AudioFormat
+from .messages import PROTOCOL, ErrorInfo, Pong, ServerDraining, SessionCreated
+from .offset import ClockOffset
+from .protocol import ClientEvent, ClientProtocol, Violation
+
+__all__ = [
+    "Alignment",
+    "Audio",
+    "Cancelled",
+    "Context",
+    "Done",
+    "Event",
+    "SpeechClient",
+    "Started",
+]
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGE_BYTES = 4 << 20
+"""A cancelled context's text, or a long list of voices, fits; nothing larger is ever sent."""
+OUT_HIGH_BYTES = 64 << 10
+"""With so much waiting to be written, ``append`` waits."""
+
+
+DONE_KEPT = 64
+"""Contexts that are done and whose cancel still goes to the server."""
+
+
+class SpeechClient:
+    """One connection to a speech server; any number of contexts on it.
+
+    >>> client = await SpeechClient.connect("ws://127.0.0.1:8765/v1/speech")
+    >>> context = await client.open(voice="en")
+    >>> await context.append("Good morning."); await context.end()
+    >>> async for event in context: ...
+    """
+
+    def __init__(
+        self,
+        socket: ClientConnection,
+        url: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        ping_interval: float = 5.0,
+    ) -> None:
+        self.url = url
+        self.protocol = ClientProtocol()
+        self.draining = asyncio.Event()
+        """Set when the server has asked to leave: open new contexts on another connection."""
+        self.error: SpeechError | None = None
+        """Why the connection is over; None while it is not."""
+        self._socket = socket
+        self._clock = clock
+        self._ping_interval = ping_interval
+        self._offset = ClockOffset()
+        self._contexts: dict[int, Context] = {}
+        self._done: deque[Context] = deque()
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def connect(
+        cls,
+        url: str,
+        *,
+        open_timeout: float = 5.0,
+        ping_interval: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> SpeechClient:
+        """Connect, and wait for the server's greeting and its first clock answer.
+
+        ``open_timeout`` and ``ping_interval`` are seconds. The connection is direct: proxies of the
+        environment are not used.
+
+        Raises:
+            BadRequest: ``url`` is no ``ws://`` or ``wss://`` address.
+            ConnectionLost: nothing answers there in time.
+            ProtocolError: what answers does not speak this protocol.
+            ServerBusy: the server takes no connection now.
+        """
+        if urlsplit(url).scheme not in ("ws", "wss"):
+            raise BadRequest(
+                f"{url!r} is not the address of a speech server.",
+                remedy="It looks like ws://127.0.0.1:8765/v1/speech.",
+            )
+        try:
+            async with asyncio.timeout(open_timeout):
+                socket = await connect(
+                    url,
+                    subprotocols=[websockets.Subprotocol(PROTOCOL)],
+                    # Speech does not shrink, and deflate costs time on every message.
+                    compression=None,
+                    max_size=MAX_MESSAGE_BYTES,
+                    open_timeout=None,
+                    ping_interval=10,
+                    ping_timeout=10,
+                    close_timeout=2,
+                    **_DIRECT,
+                )
+                client = cls(socket, url, clock=clock, ping_interval=ping_interval)
+                try:
+                    await client._begin()
+                except BaseException:
+                    await client.close()
+                    raise
+                return client
+        except SpeechError:
+            raise
+        except TimeoutError as error:
+            raise ConnectionLost(
+                f"{url} did not answer within {open_timeout:g} s.",
+                remedy="Check the address, and that the server is not overloaded.",
+            ) from error
+        except InvalidURI as error:
+            raise BadRequest(f"{url!r} is not an address.") from error
+        except InvalidStatus as error:
+            raise _refused(url, error.response.status_code) from error
+        except (InvalidHandshake, EOFError) as error:
+            raise ProtocolError(
+                f"What answers at {url} is not a WebSocket server.",
+                remedy="Check host and port.",
+            ) from error
+        except OSError as error:
+            raise ConnectionLost(
+                f"No speech server answers at {url}: {error.strerror or error}.",
+                remedy="Start one with 'mr-qwen3tts serve', or correct the address.",
+            ) from error
+
+    async def _begin(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._read(), name="speech client reader"),
+            asyncio.create_task(self._write(), name="speech client writer"),
+            asyncio.create_task(self._ping(), name="speech client ping"),
+        ]
+        await self._ready
+
+    # --- what a caller uses ---
+
+    @property
+    def session(self) -> SessionCreated:
+        """What the server said of itself: engine, model, voices, formats, limits."""
+        if self.protocol.session is None:
+            raise ProtocolError("The server has not greeted yet.")
+        return self.protocol.session
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is over; ``error`` says why."""
+        return self.error is not None
+
+    @property
+    def clock_offset_s(self) -> float:
+        """The server's monotonic clock minus this client's, seconds."""
+        return self._offset.best.offset_s
+
+    @property
+    def rtt_s(self) -> float:
+        """Round trip of the ping that the offset comes from, seconds."""
+        return self._offset.best.rtt_s
+
+    async def open(
+        self,
+        voice: str | None = None,
+        language: str | None = None,
+        mode: str = "auto",
+        format: AudioFormat | None = None,  # noqa: A002 - the field's name on the wire
+        **options: Any,
+    ) -> Context:
+        """Open a context; does not wait for the server.
+
+        ``options`` are further fields of ``context.open``: ``speed``, ``instructions``,
+        ``sampling``, ``seed``, ``initial_codec_chunk_frames``, ``lead_ms``, ``window_ms``,
+        ``pause_flush_ms``, ``context_id``. What the server refuses (a voice it does not have)
+        comes out of the context.
+
+        Raises:
+            BadRequest: an option that is unknown or out of bounds.
+            ConnectionLost: the connection is over.
+            ServerBusy: the server has asked to leave.
+        """
+        if self.error is not None:
+            raise self.error
+        if self.draining.is_set():
+            raise ServerBusy("The server is about to stop.", remedy="Connect again.")
+        opened = self.protocol.send_open(
+            voice=voice, language=language, mode=mode, format=format, **options
+        )
+        context = self._contexts[opened.context_no] = Context(self, opened)
+        await self.flush_out()
+        return context
+
+    async def close(self) -> None:
+        """Leave. Contexts that are still read end with ConnectionLost."""
+        self._lose(ConnectionLost("This side closed the connection."))
+        await self._socket.close(1000, "done")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def __aenter__(self) -> SpeechClient:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- what contexts use ---
+
+    def wake(self) -> None:
+        """Something waits in the protocol to be written."""
+        self._wake.set()
+
+    async def flush_out(self) -> None:
+        """Have it written; waits while too much waits."""
+        self._wake.set()
+        if self.error is None and self.protocol.outbox.size > OUT_HIGH_BYTES:
+            self._room.clear()
+        await self._room.wait()
+
+    def forget(self, context: Context) -> None:
+        """The context is over."""
+        self._contexts.pop(context.context_no, None)
+        self.protocol.forget(context.context_no)
+
+    def keep_done(self, context: Context) -> None:
+        """The context is done and may still be cancelled; only so many are kept for that."""
+        self._done.append(context)
+        if len(self._done) > DONE_KEPT:
+            self.forget(self._done.popleft())
+
+    # --- tasks ---
+
+    async def _read(self) -> None:
+        try:
+            async for data in self._socket:
+                self.protocol.receive_data(data)
+                for event in self.protocol.events_received():
+                    self._handle(event)
+                if self.error is not None:
+                    code = 1002 if isinstance(self.error, ProtocolError) else 1000
+                    await self._socket.close(code, self.error.message[:120])
+                    return
+            self._lose(_closed(self._socket))
+        except ConnectionClosed:
+            self._lose(_closed(self._socket))
+
+    async def _write(self) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                for each in self.protocol.data_to_send():
+                    await self._socket.send(each)
+                self._room.set()
+
+    async def _ping(self) -> None:
+        # The first few come close together: the offset is the one of the quickest answer.
+        waits = [0.05, 0.1, 0.2]
+        while self.error is None:
+            self.protocol.send_ping(self._clock() * 1000)
+            self.wake()
+            await asyncio.sleep(waits.pop(0) if waits else self._ping_interval)
+
+    def _handle(self, event: ClientEvent) -> None:
+        now = self._clock()
+        if isinstance(event, Pong):
+            self._offset.add(
+                event.client_time_ms / 1000, event.received_ms / 1000, event.sent_ms / 1000, now
+            )
+            if not self._ready.done() and self.protocol.session is not None:
+                self._ready.set_result(None)
+        elif isinstance(event, ServerDraining):
+            self.draining.set()
+        elif isinstance(event, Violation):
+            self._violated(event)
+        elif isinstance(event, SessionCreated):
+            if event.protocol != PROTOCOL:
+                self._lose(ProtocolError(f"The server speaks {event.protocol!r}, not {PROTOCOL}."))
+        elif isinstance(event, ErrorInfo):
+            self._error(event)
+        else:
+            number = getattr(event, "context_no", None)
+            context = (
+                self._contexts.get(number)
+                if number is not None
+                else self._by_id(getattr(event, "context_id", ""))
+            )
+            if context is not None:
+                try:
+                    context.take(event, now)
+                except ProtocolError as error:
+                    self._violated(Violation(error, context.context_no))
+
+    def _by_id(self, context_id: str) -> Context | None:
+        return next((c for c in self._contexts.values() if c.context_id == context_id), None)
+
+    def _error(self, event: ErrorInfo) -> None:
+        error = error_from_wire(
+            event.code, event.message, remedy=event.remedy, context_id=event.context_id
+        )
+        context = self._by_id(event.context_id or "")
+        if event.ends == "connection":
+            self._lose(error)
+        elif context is not None:
+            self._contexts.pop(context.context_no, None)
+            context.fail(error)
+        else:
+            log.warning("the speech server answered: %s", error)
+
+    def _violated(self, event: Violation) -> None:
+        context = None if event.context_no is None else self._contexts.get(event.context_no)
+        if context is None:
+            self._lose(event.error)
+            return
+        if self.protocol.state(context.context_no) in STOPPABLE:
+            self.protocol.send_cancel(context.context_no)
+            self.wake()
+        self._contexts.pop(context.context_no, None)
+        context.fail(event.error)
+
+    def _lose(self, error: SpeechError) -> None:
+        """The connection is over; every open context says so."""
+        if self.error is not None:
+            return
+        self.error = error
+        self._room.set()
+        if not self._ready.done():
+            self._ready.set_exception(error)
+        contexts, self._contexts = self._contexts, {}
+        for context in contexts.values():
+            # One exception each: each is raised, with its own traceback, by its own reader.
+            context.fail(
+                type(error)(error.message, remedy=error.remedy, context_id=context.context_id)
+            )
+
+
+def _closed(socket: ClientConnection) -> SpeechError:
+    """Why the server closed, as an error with its remedy."""
+    code, reason = socket.close_code, socket.close_reason or ""
+    said = f" ({code} {reason})".rstrip() if code not in (None, 1005, 1006) else ""
+    if code == 1013:
+        return ServerBusy(f"The server takes no connection now{said}.", remedy="Try again later.")
+    if code == 1002:
+        return ProtocolError(f"The server refused the protocol{said}.")
+    if code == 1012:
+        return ConnectionLost(f"The server is stopping{said}.", remedy="Connect again.")
+    return ConnectionLost(
+        f"The connection to the server is lost{said}.", remedy="Check the server and connect again."
+    )
+
+
+def _refused(url: str, status: int) -> SpeechError:
+    if status in (429, 503):
+        return ServerBusy(f"{url} answered HTTP {status}.", remedy="Try again later.")
+    return ProtocolError(
+        f"{url} answered HTTP {status}, not as a speech server.",
+        remedy="Check host, port and path; the path is /v1/speech.",
+    )
+
+
+# websockets 15 and later would take a proxy from the environment.
+_DIRECT: dict[str, Any] = (
+    {"proxy": None} if "proxy" in inspect.signature(connect).parameters else {}
+)

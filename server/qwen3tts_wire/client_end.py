@@ -1,0 +1,246 @@
+"""The client's end of ``qwen3tts.speech.v1`` without I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .codec import Fault, decode, encode
+from .endpoint import ClientEvent, ContextRecord, Data, Outbox, Violation
+from .errors import BadRequest, LimitExceeded, ProtocolError
+from .fields import kinds
+from .formats import AudioFormat, AudioFrame
+from .messages import (
+    CLIENT_MESSAGES,
+    SERVER_MESSAGES,
+    AudioCredit,
+    ContextCancel,
+    ContextOpen,
+    ErrorInfo,
+    Limits,
+    Ping,
+    PlayoutReport,
+    Pong,
+    ServerDraining,
+    SessionCreated,
+    TextAppend,
+    TextEnd,
+    TextFlush,
+)
+from .states import AUDIO, CLIENT, FAILURE, OVER, ContextState, move
+
+
+class ClientProtocol:
+    """The client's end of one connection."""
+
+    def __init__(self) -> None:
+        self.session: SessionCreated | None = None
+        """What the server said first."""
+        self.strays = 0
+        """Messages dropped because their context was over: none, when the server keeps its word."""
+        self._contexts: dict[int, ContextRecord] = {}
+        self._numbers: dict[str, int] = {}
+        self._last_no = 0
+        self._events: list[ClientEvent] = []
+        self.outbox = Outbox()
+        """What ``data_to_send`` will return."""
+
+    # --- sending ---
+
+    def data_to_send(self) -> list[Data]:
+        """WebSocket messages to write, in order; each is returned once."""
+        return self.outbox.take()
+
+    def send_open(
+        self,
+        context_id: str | None = None,
+        *,
+        format: AudioFormat | None = None,  # noqa: A002 - the field's name on the wire
+        **options: Any,
+    ) -> ContextOpen:
+        """Open a context; its number is chosen here. Options are the fields of ``context.open``."""
+        unknown = options.keys() - kinds(ContextOpen).keys()
+        if unknown:
+            raise BadRequest(
+                f"context.open has no field {', '.join(sorted(unknown))}.",
+                remedy=f"Its fields are: {', '.join(kinds(ContextOpen))}.",
+            )
+        self._last_no += 1
+        message = ContextOpen(
+            context_id=context_id or f"c{self._last_no}",
+            context_no=self._last_no,
+            format=(format or AudioFormat()).checked(),
+            **options,
+        )
+        text = encode(message)
+        checked = decode(text, CLIENT_MESSAGES, strict=True)
+        if isinstance(checked, Fault):
+            raise checked.error
+        if message.context_id in self._numbers:
+            raise BadRequest("A context of this id is open.", context_id=message.context_id)
+        context = ContextRecord(message)
+        context.state = move(CLIENT, context.state, message.type)
+        self._contexts[message.context_no] = context
+        self._numbers[message.context_id] = message.context_no
+        self.outbox.put(text)
+        return message
+
+    def send_append(self, context_no: int, text: str) -> str:
+        """Send text, in pieces where it is long; returns what was sent, halves joined."""
+        context = self._move(context_no, TextAppend.type)
+        joined = context.joiner.push(text)
+        limits = self.session.limits if self.session is not None else Limits()
+        if context.chars + len(joined) > limits.max_text_chars:
+            raise LimitExceeded(
+                f"A context holds at most {limits.max_text_chars} characters of text.",
+                remedy="End it and go on in another one.",
+                context_id=context.opened.context_id,
+            )
+        context.chars += len(joined)
+        step = limits.max_append_chars
+        for start in range(0, len(joined), step):
+            piece = joined[start : start + step]
+            self.outbox.put(encode(TextAppend(context.opened.context_id, piece)))
+        return joined
+
+    def send_flush(self, context_no: int) -> None:
+        """Have all text so far spoken."""
+        context = self._move(context_no, TextFlush.type)
+        self.outbox.put(encode(TextFlush(context.opened.context_id)))
+
+    def send_end(self, context_no: int) -> str:
+        """Say that no more text follows; returns what this adds for a half that stayed alone."""
+        context = self._move(context_no, TextEnd.type)
+        rest = context.joiner.finish()
+        if rest:
+            context.chars += 1
+            self.outbox.put(encode(TextAppend(context.opened.context_id, rest)))
+        self.outbox.put(encode(TextEnd(context.opened.context_id)))
+        return rest
+
+    def send_report(self, context_no: int, played: int, state: str = "playing") -> None:
+        """Tell the position at the listener's ear, in samples."""
+        context = self._move(context_no, PlayoutReport.type)
+        self.outbox.put(encode(PlayoutReport(context.opened.context_id, played, state)))
+
+    def send_credit(self, context_no: int, window_ms: float) -> None:
+        """Allow so much more audio."""
+        context = self._move(context_no, AudioCredit.type)
+        self.outbox.put(encode(AudioCredit(context.opened.context_id, window_ms)))
+
+    def send_cancel(self, context_no: int, played: int | None = None) -> None:
+        """Stop a context; its audio is dropped from now on."""
+        context = self._move(context_no, ContextCancel.type)
+        self.outbox.put(encode(ContextCancel(context.opened.context_id, played)))
+
+    def send_ping(self, client_time_ms: float) -> None:
+        """Ask for the server's clock."""
+        self.outbox.put(encode(Ping(client_time_ms)))
+
+    def state(self, context_no: int) -> ContextState:
+        """Where a context is; NEW when it is not known."""
+        context = self._contexts.get(context_no)
+        return ContextState.NEW if context is None else context.state
+
+    def forget(self, context_no: int) -> None:
+        """Drop what is remembered of a context; anything of it that still comes is dropped."""
+        context = self._contexts.pop(context_no, None)
+        if context is not None:
+            self._numbers.pop(context.opened.context_id, None)
+
+    def _move(self, context_no: int, message: str) -> ContextRecord:
+        context = self._contexts.get(context_no)
+        if context is None:
+            raise ProtocolError(f"{message}: there is no such context.")
+        context.state = move(CLIENT, context.state, message)
+        return context
+
+    # --- receiving ---
+
+    def receive_data(self, data: Data) -> None:
+        """Take one WebSocket message. Call ``events_received`` and ``data_to_send`` next."""
+        if isinstance(data, bytes):
+            try:
+                frame = AudioFrame.from_bytes(data)
+            except ProtocolError as error:
+                self._events.append(Violation(error))
+                return
+            self._audio(frame)
+            return
+        message = decode(data, SERVER_MESSAGES, strict=False)
+        if message is None:
+            return
+        if isinstance(message, Fault):
+            self._events.append(
+                Violation(
+                    ProtocolError(f"The server sent what it may not: {message.error.message}"),
+                    self._numbers.get(message.context_id or ""),
+                )
+            )
+        elif isinstance(message, SessionCreated):
+            self._session(message)
+        elif isinstance(message, ErrorInfo):
+            self._error(message)
+        elif isinstance(message, (Pong, ServerDraining)):
+            self._events.append(message)
+        else:
+            self._about_context(message)
+
+    def events_received(self) -> list[ClientEvent]:
+        """What the messages received meant, in order; each is returned once."""
+        events, self._events = self._events, []
+        return events
+
+    def _session(self, message: SessionCreated) -> None:
+        if self.session is not None:
+            self._events.append(Violation(ProtocolError("session.created came twice.")))
+            return
+        self.session = message
+        self._events.append(message)
+
+    def _error(self, message: ErrorInfo) -> None:
+        number = self._numbers.get(message.context_id or "")
+        if message.ends == "context" and number is not None:
+            self._advance(number, FAILURE, message)
+        else:
+            self._events.append(message)
+
+    def _about_context(self, message: Any) -> None:
+        number = self._numbers.get(message.context_id)
+        if number is None:
+            self.strays += 1
+            return
+        self._advance(number, message.type, message)
+
+    def _audio(self, frame: AudioFrame) -> None:
+        context = self._contexts.get(frame.context_no)
+        if context is None:
+            if frame.context_no > self._last_no:
+                error = ProtocolError(f"Audio of context {frame.context_no}, never opened.")
+                self._events.append(Violation(error))
+            else:
+                self.strays += 1
+            return
+        width = context.opened.format.bytes_per_sample
+        if frame.offset != context.offset or len(frame.data) % width:
+            error = ProtocolError(
+                f"Audio at sample {frame.offset} ({len(frame.data)} bytes), "
+                f"where sample {context.offset} follows."
+            )
+            self._events.append(Violation(error, frame.context_no))
+            return
+        context.offset += len(frame.data) // width
+        self._advance(frame.context_no, AUDIO, frame)
+
+    def _advance(self, number: int, name: str, event: ClientEvent) -> None:
+        context = self._contexts[number]
+        before = context.state
+        try:
+            context.state = move(CLIENT, before, name)
+        except ProtocolError as error:
+            self._events.append(Violation(error, number))
+            return
+        if context.state in OVER:
+            self.forget(number)
+        if before is ContextState.CANCELLING and context.state is before:
+            return  # crossed our cancel
+        self._events.append(event)

@@ -1,0 +1,109 @@
+"""What both ends of the protocol have in common: their events and what they know of a context."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import ProtocolError, SpeechError
+from .formats import AudioFrame
+from .messages import (
+    AlignmentInfo,
+    AudioCredit,
+    ContextCancel,
+    ContextCancelled,
+    ContextDone,
+    ContextOpen,
+    ContextStarted,
+    ErrorInfo,
+    Ping,
+    PlayoutReport,
+    Pong,
+    ServerDraining,
+    SessionCreated,
+    TextAppend,
+    TextEnd,
+    TextFlush,
+    VoiceLoad,
+)
+from .states import ContextState
+from .surrogates import SurrogateJoiner
+
+Data = str | bytes
+
+
+class Outbox:
+    """WebSocket messages that wait to be written."""
+
+    def __init__(self) -> None:
+        self._data: list[Data] = []
+        self.size = 0
+        """Bytes and characters that wait."""
+
+    def put(self, data: Data) -> None:
+        """One more message."""
+        self._data.append(data)
+        self.size += len(data)
+
+    def take(self) -> list[Data]:
+        """All that wait, in order."""
+        data, self._data, self.size = self._data, [], 0
+        return data
+
+
+@dataclass(frozen=True)
+class ContextBroken:
+    """Server side: a context was ended by the protocol itself; free what it holds."""
+
+    context_id: str
+    error: SpeechError
+
+
+@dataclass(frozen=True)
+class Violation:
+    """Client side: the server broke the protocol; the context, or all of it, is over."""
+
+    error: ProtocolError
+    context_no: int | None = None
+
+
+ServerEvent = (
+    ContextOpen
+    | TextAppend
+    | TextFlush
+    | TextEnd
+    | PlayoutReport
+    | ContextCancel
+    | AudioCredit
+    | VoiceLoad
+    | Ping
+    | ContextBroken
+)
+ClientEvent = (
+    SessionCreated
+    | Pong
+    | ContextStarted
+    | AlignmentInfo
+    | AudioFrame
+    | ContextDone
+    | ContextCancelled
+    | ErrorInfo
+    | ServerDraining
+    | Violation
+)
+
+
+class ContextRecord:
+    """What both ends remember of one context."""
+
+    def __init__(self, opened: ContextOpen) -> None:
+        self.opened = opened
+        self.state = ContextState.NEW
+        self.joiner = SurrogateJoiner()
+        self.chars = 0
+        self.offset = 0
+        """Position after the last audio, in samples."""
+
+    @property
+    def no(self) -> int:
+        """Its number in binary headers."""
+        return self.opened.context_no

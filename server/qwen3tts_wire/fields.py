@@ -1,0 +1,269 @@
+"""The kinds of field that a message may have: what is allowed, checked, described.
+
+A field is declared once, as ``Annotated[str, Text(1, 128)]`` on a message's dataclass; the reader,
+the writer, the errors and ``docs/protocol.md`` (through its test) all follow from that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from .errors import BadRequest, LimitExceeded
+
+JSON = dict[str, Any]
+
+
+class Kind(Protocol):
+    """One kind of field."""
+
+    def check(self, value: object, where: str) -> Any:
+        """The value as Python holds it; BadRequest or LimitExceeded says what ``where`` must be."""
+
+    def describe(self) -> str:
+        """The kind and its bounds, as the documentation prints them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A string of ``low`` to ``high`` code points."""
+
+    low: int
+    high: int
+    printable: bool = False
+    """Refuse control characters, line breaks and lone surrogates: for names, not for speech."""
+
+    def check(self, value: object, where: str) -> str:
+        """The string itself."""
+        if not isinstance(value, str):
+            raise BadRequest(f"{where} must be a string, not {_json_type(value)}.")
+        if len(value) > self.high:
+            raise LimitExceeded(
+                f"{where} has {len(value)} characters; at most {self.high} are allowed.",
+                remedy="Send it in smaller pieces." if not self.printable else "",
+            )
+        if len(value) < self.low:
+            raise BadRequest(f"{where} must have at least {self.low} character(s).")
+        if self.printable and not value.isprintable():
+            raise BadRequest(f"{where} must not hold control characters.")
+        return value
+
+    def describe(self) -> str:
+        """As the documentation prints it."""
+        return f"string, {self.low} to {self.high} characters"
+
+
+@dataclasses.dataclass(frozen=True)
+class Whole:
+    """A whole number from ``low`` to ``high``, both included."""
+
+    low: int
+    high: int
+
+    def check(self, value: object, where: str) -> int:
+        """The number itself; ``true`` and ``1.0`` are not whole numbers here."""
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise BadRequest(f"{where} must be a whole number, not {_json_type(value)}.")
+        if not self.low <= value <= self.high:
+            raise BadRequest(f"{where} must be from {self.low} to {self.high}.")
+        return value
+
+    def describe(self) -> str:
+        """As the documentation prints it."""
+        return f"integer, {self.low} to {self.high}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Real:
+    """A finite number from ``low`` to ``high``, both included."""
+
+    low: float
+    high: float
+
+    def check(self, value: object, where: str) -> float:
+        """The number as a float."""
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise BadRequest(f"{where} must be a number, not {_json_type(value)}.")
+        if not self.low <= value <= self.high or not math.isfinite(value):
+            raise BadRequest(f"{where} must be from {self.low:g} to {self.high:g}.")
+        return float(value)
+
+    def describe(self) -> str:
+        """As the documentation prints it."""
+        return f"number, {self.low:g} to {self.high:g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+    """``true`` or ``false``."""
+
+    def check(self, value: object, where: str) -> bool:
+        """The value itself."""
+        if not isinstance(value, bool):
+            raise BadRequest(f"{where} must be true or false, not {_json_type(value)}.")
+        return value
+
+    def describe(self) -> str:
+        """As the documentation prints it."""
+        return "boolean"
+
+
+@dataclasses.dataclass(frozen=True)
+class OneOf:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    def check(self, value: object, where: str) -> str:
+        """The word itself."""
+        if not isinstance(value, str) or value not in self.words:
+            raise BadRequest(f"{where} must be one of {', '.join(self.words)}.")
+        return value
+
+    def describe(self) -> str:
+        """As the documentation prints it."""
+        return " or ".join(f"`{word}`" for word in self.words)
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers:
+    """An object of names and finite numbers, such as the timing marks."""
+
+    def check(self, value: object, where: str) -> dict[str, float]:
+        """The numbers as floats."""
+        if not isinstance(value, dict) or len(value) > 64:
+            raise BadRequest(f"{where} must be an object of at most 64 numbers.")
+        number = Real(-1e15, 1e15)
+        return {str(name): number.check(item, f"{where}.{name}") for name, item in value.items()}
+
+    def describe(self) -> str:
+        """As the documentation prints it."""
+        return "object of numbers"
+
+
+@dataclasses.dataclass(frozen=True)
+class Many:
+    """A list of at most ``high`` items of one kind."""
+
+    item: Kind
+    high: int
+
+    def check(self, value: object, where: str) -> tuple[Any, ...]:
+        """The items as a tuple."""
+        if not isinstance(value, list):
+            raise BadRequest(f"{where} must be a list, not {_json_type(value)}.")
+        if len(value) > self.high:
+            raise LimitExceeded(f"{where} has {len(value)} items; at most {self.high} are allowed.")
+        return tuple(self.item.check(each, f"{where}[{i}]") for i, each in enumerate(value))
+
+    def describe(self) -> str:
+        """As the documentation prints it."""
+        return f"list of at most {self.high}: {self.item.describe()}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """An object with the fields of a dataclass."""
+
+    of: type
+    strict: bool = True
+    """Refuse unknown fields by name (what a server reads) or ignore them (what a client reads)."""
+
+    def check(self, value: object, where: str) -> Any:
+        """The dataclass."""
+        if not isinstance(value, dict):
+            raise BadRequest(f"{where} must be an object, not {_json_type(value)}.")
+        return read(self.of, value, where=where, strict=self.strict)
+
+    def describe(self) -> str:
+        """As the documentation prints it."""
+        return f"object `{self.of.__name__}`"
+
+
+@dataclasses.dataclass(frozen=True)
+class OrNull:
+    """Another kind, or ``null``."""
+
+    kind: Kind
+
+    def check(self, value: object, where: str) -> Any:
+        """The other kind's value, or None."""
+        return None if value is None else self.kind.check(value, where)
+
+    def describe(self) -> str:
+        """As the documentation prints it."""
+        return f"{self.kind.describe()}, or null"
+
+
+def kinds(of: type) -> Mapping[str, tuple[Kind, bool]]:
+    """Field name → its kind and whether it must be given."""
+    return _kinds(of)
+
+
+@functools.cache
+def _kinds(of: type) -> Mapping[str, tuple[Kind, bool]]:
+    hints = typing.get_type_hints(of, include_extras=True)
+    return {
+        field.name: (
+            _kind(hints[field.name]),
+            field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING,
+        )
+        for field in dataclasses.fields(of)
+    }
+
+
+def _kind(hint: Any) -> Kind:
+    if typing.get_origin(hint) is typing.Annotated:
+        kind: Kind = typing.get_args(hint)[1]
+        return kind
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        (inner,) = (each for each in typing.get_args(hint) if each is not type(None))
+        return OrNull(_kind(inner))
+    raise TypeError(f"a message's field is declared without its kind: {hint}")
+
+
+def read(of: type, fields: Mapping[str, object], *, where: str, strict: bool) -> Any:
+    """Build the dataclass ``of`` from an object read; errors name the field."""
+    known = kinds(of)
+    if strict:
+        for name in fields:
+            if name not in known:
+                raise BadRequest(
+                    f"{where} has no field {_shown(name)}.",
+                    remedy=f"Its fields are: {', '.join(known)}.",
+                )
+    values = {}
+    for name, (kind, required) in known.items():
+        if name in fields:
+            values[name] = kind.check(fields[name], f"{where}.{name}")
+        elif required:
+            raise BadRequest(f"{where} needs the field {name}.")
+    return of(**values)
+
+
+def write(value: Any) -> Any:
+    """A dataclass, tuple or dictionary as JSON holds it; fields that are None are left out."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            name: write(item)
+            for name in kinds(type(value))
+            if (item := getattr(value, name)) is not None
+        }
+    if isinstance(value, (tuple, list)):
+        return [write(each) for each in value]
+    return value
+
+
+def _shown(name: str) -> str:
+    """A name from outside, short and harmless enough for a message."""
+    return ascii(name if len(name) <= 40 else name[:40] + "...")
+
+
+def _json_type(value: object) -> str:
+    names = {str: "a string", bool: "a boolean", dict: "an object", list: "a list"}
+    return "null" if value is None else names.get(type(value), "a number")

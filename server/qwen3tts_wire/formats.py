@@ -1,0 +1,84 @@
+"""The forms in which the samples of a context travel, and the header before them."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Annotated
+
+from .errors import BadRequest, ProtocolError
+from .fields import Text, Whole
+
+
+@dataclass(frozen=True)
+class AudioFormat:
+    """How samples are written. Only the pairs in ``FORMATS`` are served."""
+
+    encoding: Annotated[str, Text(1, 64, printable=True)] = "pcm_s16le"
+    """``pcm_s16le``: two bytes a sample, little-endian; ``mulaw``, ``alaw``: one (ITU-T G.711)."""
+    sample_rate: Annotated[int, Whole(8000, 48000)] = 24000
+    """Hertz."""
+
+    @property
+    def bytes_per_sample(self) -> int:
+        """2 for linear PCM, 1 for G.711."""
+        return 2 if self.encoding == "pcm_s16le" else 1
+
+    def samples(self, milliseconds: float) -> int:
+        """Whole samples in so many milliseconds."""
+        return round(milliseconds * self.sample_rate / 1000)
+
+    def checked(self) -> AudioFormat:
+        """The format itself if it is served; else BadRequest."""
+        if self not in FORMATS:
+            raise BadRequest(
+                f"The format {self.encoding} at {self.sample_rate} Hz is not served.",
+                remedy="Served are: "
+                + ", ".join(f"{each.encoding} {each.sample_rate}" for each in FORMATS)
+                + ".",
+            )
+        return self
+
+
+FORMATS = (
+    AudioFormat("pcm_s16le", 24000),
+    AudioFormat("pcm_s16le", 16000),
+    AudioFormat("pcm_s16le", 8000),
+    AudioFormat("mulaw", 8000),
+    AudioFormat("alaw", 8000),
+)
+DEFAULT_FORMAT = FORMATS[0]
+
+HEADER = struct.Struct("<BBHIQ")
+"""Header version, flags, reserved (0), context_no, offset: 16 bytes, little-endian."""
+HEADER_VERSION = 1
+CLAUSE_START = 0x01
+"""Flag: the first sample of this frame is the first of a clause."""
+
+
+@dataclass(frozen=True)
+class AudioFrame:
+    """One binary message: samples of one context that follow each other."""
+
+    context_no: int
+    offset: int
+    """Position of the first sample in the context, in samples of its rate."""
+    data: bytes
+    flags: int = 0
+
+    def to_bytes(self) -> bytes:
+        """Header and samples."""
+        header = HEADER.pack(HEADER_VERSION, self.flags, 0, self.context_no, self.offset)
+        return header + self.data
+
+    @classmethod
+    def from_bytes(cls, message: bytes) -> AudioFrame:
+        """Read a binary message; ProtocolError when it is none."""
+        if len(message) < HEADER.size:
+            raise ProtocolError(
+                f"A binary message of {len(message)} bytes is shorter than its header."
+            )
+        version, flags, _, context_no, offset = HEADER.unpack_from(message)
+        if version != HEADER_VERSION:
+            raise ProtocolError(f"A binary message has header version {version}, not 1.")
+        return cls(context_no, offset, message[HEADER.size :], flags)

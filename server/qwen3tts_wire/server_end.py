@@ -1,0 +1,270 @@
+"""The server's end of ``qwen3tts.speech.v1`` without I/O."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from .codec import Fault, decode, encode
+from .endpoint import ContextBroken, ContextRecord, Data, Outbox, ServerEvent
+from .errors import BadRequest, LimitExceeded, ProtocolError, SpeechError
+from .formats import AudioFrame
+from .messages import (
+    CLIENT_MESSAGES,
+    AlignmentInfo,
+    ContextCancel,
+    ContextCancelled,
+    ContextDone,
+    ContextOpen,
+    ContextStarted,
+    ErrorInfo,
+    Limits,
+    Ping,
+    Pong,
+    ServerDraining,
+    SessionCreated,
+    TextAppend,
+    TextEnd,
+    TextFlush,
+    VoiceLoad,
+    WordInfo,
+)
+from .states import AUDIO, FAILURE, OVER, SERVER, ContextState, move
+
+
+class ServerProtocol:
+    """The server's end of one connection."""
+
+    KEPT_OVER = 256
+    """Failed contexts remembered, so that what crossed the error is not an error again."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._contexts: OrderedDict[str, ContextRecord] = OrderedDict()
+        self._highest_no = 0
+        self._events: list[ServerEvent] = []
+        self.outbox = Outbox()
+        """What ``data_to_send`` will return."""
+
+    # --- receiving ---
+
+    def receive_data(self, data: Data) -> None:
+        """Take one WebSocket message. Call ``events_received`` and ``data_to_send`` next."""
+        if isinstance(data, bytes):
+            self._answer(BadRequest("Binary messages are not expected from a client."))
+            return
+        if len(data) > self.limits.max_message_bytes:
+            self._answer(LimitExceeded(f"The message has {len(data)} characters."))
+            return
+        message = decode(data, CLIENT_MESSAGES, strict=True)
+        if isinstance(message, Fault):
+            self._fault(message)
+        elif isinstance(message, ContextOpen):
+            self._open(message)
+        elif isinstance(message, (Ping, VoiceLoad)):
+            self._events.append(message)
+        else:
+            self._about_context(message)
+
+    def events_received(self) -> list[ServerEvent]:
+        """What the messages received meant, in order; each is returned once."""
+        events, self._events = self._events, []
+        return events
+
+    def state(self, context_id: str) -> ContextState:
+        """Where a context is; NEW when it is not known."""
+        context = self._contexts.get(context_id)
+        return ContextState.NEW if context is None else context.state
+
+    def _open(self, message: ContextOpen) -> None:
+        known = self._contexts.get(message.context_id)
+        if known is not None and known.state not in OVER:
+            self._answer(
+                BadRequest(
+                    "context.open names a context that is open; the open one goes on.",
+                    context_id=message.context_id,
+                )
+            )
+            return
+        if message.context_no <= self._highest_no:
+            error: SpeechError = BadRequest(
+                f"context.open.context_no must be greater than {self._highest_no}, the last one.",
+                context_id=message.context_id,
+            )
+            self._answer(error, ends="context")
+            return
+        live = sum(each.state in _LIVE for each in self._contexts.values())
+        if live >= self.limits.max_contexts:
+            error = LimitExceeded(
+                f"{live} contexts are open on this connection, which is the most.",
+                remedy="Finish or cancel one, or use another connection.",
+                context_id=message.context_id,
+            )
+            self._answer(error, ends="context")
+            return
+        self._highest_no = message.context_no
+        context = ContextRecord(message)
+        context.state = move(SERVER, context.state, message.type)
+        self._contexts.pop(message.context_id, None)
+        self._contexts[message.context_id] = context
+        self._events.append(message)
+
+    def _about_context(self, message: Any) -> None:
+        context = self._contexts.get(message.context_id)
+        if context is None:
+            self._answer(
+                BadRequest(
+                    f"{message.type} names a context that is not known.",
+                    remedy="Open it first; a context that is over is forgotten.",
+                    context_id=message.context_id,
+                )
+            )
+            return
+        try:
+            context.state = move(SERVER, context.state, message.type)
+        except ProtocolError as error:
+            self._answer(BadRequest(error.message, context_id=message.context_id))
+            return
+        if context.state is ContextState.FAILED:
+            return
+        if isinstance(message, TextAppend):
+            if len(message.text) > self.limits.max_append_chars:
+                too_long = LimitExceeded(
+                    f"text.append.text has {len(message.text)} characters; "
+                    f"at most {self.limits.max_append_chars} are allowed.",
+                    remedy="Send it in smaller pieces.",
+                )
+                self._break(context, too_long)
+                return
+            message = replace(message, text=context.joiner.push(message.text))
+            if not self._counted(context, message.text):
+                return
+        elif isinstance(message, TextEnd) and (rest := context.joiner.finish()):
+            self._events.append(TextAppend(message.context_id, rest))
+        self._events.append(message)
+
+    def _counted(self, context: ContextRecord, text: str) -> bool:
+        context.chars += len(text)
+        if context.chars > self.limits.max_text_chars:
+            error = LimitExceeded(
+                f"A context holds at most {self.limits.max_text_chars} characters of text.",
+                remedy="End it and go on in another one.",
+                context_id=context.opened.context_id,
+            )
+            self._break(context, error)
+            return False
+        return True
+
+    def _fault(self, fault: Fault) -> None:
+        context = self._contexts.get(fault.context_id or "")
+        if fault.type == "context.open" and fault.context_id is not None and context is None:
+            self._answer(fault.error, ends="context", request_id=fault.request_id)
+        elif (
+            fault.type in _CARRIES_TEXT
+            and context is not None
+            and context.state in (ContextState.OPEN, ContextState.ENDING)
+        ):
+            # Going on would leave a hole in what is said.
+            self._break(context, fault.error)
+        else:
+            self._answer(fault.error, request_id=fault.request_id)
+
+    def _break(self, context: ContextRecord, error: SpeechError) -> None:
+        self.send_failure(context.opened.context_id, error)
+        self._events.append(ContextBroken(context.opened.context_id, error))
+
+    def _answer(
+        self, error: SpeechError, *, ends: str = "none", request_id: str | None = None
+    ) -> None:
+        self.outbox.put(encode(error_info(error, ends=ends, request_id=request_id)))
+
+    # --- sending ---
+
+    def data_to_send(self) -> list[Data]:
+        """WebSocket messages to write, in order; each is returned once."""
+        return self.outbox.take()
+
+    def send_session_created(self, message: SessionCreated) -> None:
+        """Say who serves; the first message of a connection."""
+        self.outbox.put(encode(message))
+
+    def send_pong(self, ping: Ping, received_ms: float, sent_ms: float) -> None:
+        """Answer a ping; both times of the server's monotonic clock."""
+        self.outbox.put(encode(Pong(ping.client_time_ms, received_ms, sent_ms)))
+
+    def send_started(self, message: ContextStarted) -> None:
+        """Accept a context."""
+        self._move(message.context_id, message.type)
+        self.outbox.put(encode(message))
+
+    def send_alignment(self, context_id: str, words: Sequence[WordInfo]) -> None:
+        """Words of audio that follows."""
+        self._move(context_id, AlignmentInfo.type)
+        self.outbox.put(encode(AlignmentInfo(context_id, tuple(words))))
+
+    def send_audio(self, context_id: str, data: bytes, *, flags: int = 0) -> AudioFrame:
+        """Samples that follow on those before; the offset is counted here."""
+        context = self._move(context_id, AUDIO)
+        frame = AudioFrame(context.no, context.offset, data, flags)
+        context.offset += len(data) // context.opened.format.bytes_per_sample
+        self.outbox.put(frame.to_bytes())
+        return frame
+
+    def send_done(self, message: ContextDone) -> None:
+        """All audio of a context is sent."""
+        self._move(message.context_id, message.type)
+        self.outbox.put(encode(message))
+
+    def send_cancelled(self, message: ContextCancelled) -> None:
+        """Answer a cancel. Audio of the context that was not taken by ``data_to_send`` is gone."""
+        self._move(message.context_id, message.type)
+        self.outbox.put(encode(message))
+
+    def send_failure(self, context_id: str, error: SpeechError) -> None:
+        """End a context by an error."""
+        self._move(context_id, FAILURE)
+        error.context_id = context_id
+        self._answer(error, ends="context")
+        over = [key for key, each in self._contexts.items() if each.state in OVER]
+        for key in over[: -self.KEPT_OVER]:
+            del self._contexts[key]
+
+    def send_error(self, error: SpeechError, *, request_id: str | None = None) -> None:
+        """Report an error that ends nothing."""
+        self._answer(error, request_id=request_id)
+
+    def send_draining(self, leave_within_ms: float) -> None:
+        """Ask the client to leave."""
+        self.outbox.put(encode(ServerDraining(leave_within_ms)))
+
+    def forget(self, context_id: str) -> None:
+        """Drop what is remembered of a context that is done or over."""
+        self._contexts.pop(context_id, None)
+
+    def _move(self, context_id: str, message: str) -> ContextRecord:
+        context = self._contexts.get(context_id)
+        if context is None:
+            raise ProtocolError(f"{message}: there is no such context.", context_id=context_id)
+        context.state = move(SERVER, context.state, message)
+        return context
+
+
+_LIVE = frozenset({ContextState.OPEN, ContextState.ENDING, ContextState.CANCELLING})
+_CARRIES_TEXT = frozenset({TextAppend.type, TextFlush.type, TextEnd.type, ContextCancel.type})
+
+
+def error_info(
+    error: SpeechError, *, ends: str = "none", request_id: str | None = None
+) -> ErrorInfo:
+    """The message that carries an error to the client."""
+    return ErrorInfo(
+        code=error.code,
+        message=error.message[:4096],
+        remedy=error.remedy[:4096],
+        context_id=error.context_id,
+        request_id=request_id,
+        retryable=error.retryable,
+        ends=ends,
+    )

@@ -1,0 +1,129 @@
+"""The life of a context, as two tables: how the server sees it, and how the client does.
+
+A context is a machine with one input alphabet: the messages about it, in either direction. The two
+ends see the same messages in different orders, because they cross on the way; therefore two tables.
+
+- The server decides. What it has not read has not happened: an end that is on its way while the
+  engine fails arrives in FAILED, where everything from the client is ignored.
+- The client decides for itself alone. From the moment it cancels, audio on its way is dropped
+  (CANCELLING), until the server's answer ends the context.
+- ``context.cancel`` is legal after ``context.done``, because a client still plays then. A context
+  that is done is kept until it is cancelled or the server has to forget it.
+
+Whatever pair is missing is illegal: a client that does it is told so, and nothing changes.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from .errors import ProtocolError
+
+
+class ContextState(Enum):
+    """Where a context is in its life."""
+
+    NEW = auto()
+    """Not yet opened."""
+    OPEN = auto()
+    """Text may come, audio may go."""
+    ENDING = auto()
+    """All text is there; audio may go."""
+    DONE = auto()
+    """All audio was sent; it may still be playing."""
+    CANCELLING = auto()
+    """``context.cancel`` is under way; no audio counts any more."""
+    CANCELLED = auto()
+    """Over, by ``context.cancelled``."""
+    FAILED = auto()
+    """Over, by ``error``."""
+
+
+NEW, OPEN, ENDING, DONE, CANCELLING, CANCELLED, FAILED = ContextState
+
+AUDIO = "audio"
+"""The binary message, in the tables."""
+FAILURE = "error"
+"""An error that ends the context."""
+
+Table = dict[tuple[ContextState, str], ContextState]
+
+SERVER: Table = {
+    (NEW, "context.open"): OPEN,
+    (NEW, FAILURE): FAILED,
+    (OPEN, "text.append"): OPEN,
+    (OPEN, "text.flush"): OPEN,
+    (OPEN, "text.end"): ENDING,
+    (OPEN, "playout.report"): OPEN,
+    (OPEN, "audio.credit"): OPEN,
+    (OPEN, "context.cancel"): CANCELLING,
+    (OPEN, "context.started"): OPEN,
+    (OPEN, AUDIO): OPEN,
+    (OPEN, "alignment"): OPEN,
+    (OPEN, FAILURE): FAILED,
+    (ENDING, "playout.report"): ENDING,
+    (ENDING, "audio.credit"): ENDING,
+    (ENDING, "context.cancel"): CANCELLING,
+    (ENDING, "context.started"): ENDING,
+    (ENDING, AUDIO): ENDING,
+    (ENDING, "alignment"): ENDING,
+    (ENDING, "context.done"): DONE,
+    (ENDING, FAILURE): FAILED,
+    (DONE, "playout.report"): DONE,
+    (DONE, "audio.credit"): DONE,
+    (DONE, "context.cancel"): CANCELLING,
+    (CANCELLING, "context.cancelled"): CANCELLED,
+    (CANCELLED, AUDIO): CANCELLED,
+    # The client had not read the error when it sent these.
+    (FAILED, "text.append"): FAILED,
+    (FAILED, "text.flush"): FAILED,
+    (FAILED, "text.end"): FAILED,
+    (FAILED, "playout.report"): FAILED,
+    (FAILED, "audio.credit"): FAILED,
+    (FAILED, "context.cancel"): FAILED,
+}
+
+CLIENT: Table = {
+    (NEW, "context.open"): OPEN,
+    (OPEN, "text.append"): OPEN,
+    (OPEN, "text.flush"): OPEN,
+    (OPEN, "text.end"): ENDING,
+    (OPEN, "playout.report"): OPEN,
+    (OPEN, "audio.credit"): OPEN,
+    (OPEN, "context.cancel"): CANCELLING,
+    (OPEN, "context.started"): OPEN,
+    (OPEN, AUDIO): OPEN,
+    (OPEN, "alignment"): OPEN,
+    (OPEN, FAILURE): FAILED,
+    (ENDING, "playout.report"): ENDING,
+    (ENDING, "audio.credit"): ENDING,
+    (ENDING, "context.cancel"): CANCELLING,
+    (ENDING, "context.started"): ENDING,
+    (ENDING, AUDIO): ENDING,
+    (ENDING, "alignment"): ENDING,
+    (ENDING, "context.done"): DONE,
+    (ENDING, FAILURE): FAILED,
+    (DONE, "playout.report"): DONE,
+    (DONE, "audio.credit"): DONE,
+    (DONE, "context.cancel"): CANCELLING,
+    # The server had not read the cancel when it sent these; they are dropped.
+    (CANCELLING, "context.started"): CANCELLING,
+    (CANCELLING, AUDIO): CANCELLING,
+    (CANCELLING, "alignment"): CANCELLING,
+    (CANCELLING, "context.done"): CANCELLING,
+    (CANCELLING, "context.cancelled"): CANCELLED,
+    (CANCELLING, FAILURE): FAILED,
+}
+
+OVER = frozenset({CANCELLED, FAILED})
+"""States after which nothing of the context comes."""
+
+
+def move(table: Table, state: ContextState, message: str) -> ContextState:
+    """The state after ``message``; ProtocolError for a pair that the table does not have."""
+    try:
+        return table[state, message]
+    except KeyError:
+        raise ProtocolError(
+            f"{message} is not allowed while the context is {state.name}."
+        ) from None

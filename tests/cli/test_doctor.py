@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from qwen3tts_cli import checks, doctor
+from qwen3tts_cli.checks import Check, Level
+from qwen3tts_cli.main import run
+
+
+def test_an_old_python_is_named_with_its_remedy() -> None:
+    assert checks.python((3, 10, 4)) == Check(
+        "Python", Level.FAIL, "3.10.4", "Use Python 3.11 or later."
+    )
+    assert checks.python((3, 13, 0)).level is Level.OK
+
+
+def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:
+    found = {each.name: each for each in checks.packages(lambda name: name != "httpx")}
+    assert found["base packages"].level is Level.OK
+    assert found["extra phone"].level is Level.WARN
+    assert found["extra phone"].found == "missing: httpx"
+    assert found["extra phone"].remedy == "Install it with: pip install 'mr_qwen3tts[phone]'"
+
+
+def test_a_missing_base_package_is_a_failure() -> None:
+    assert next(checks.packages(lambda _: False)).level is Level.FAIL
+
+
+def test_a_checkpoint_is_looked_into(tmp_path: Path) -> None:
+    assert checks.checkpoint(None).level is Level.OK
+    assert "is no folder" in checks.checkpoint(tmp_path / "none").found
+    assert "has no config.json" in checks.checkpoint(tmp_path).found
+    (tmp_path / "config.json").write_text("{}", "utf-8")
+    assert "has no *.safetensors" in checks.checkpoint(tmp_path).found
+    (tmp_path / "model.safetensors").write_bytes(bytes(10))
+    assert checks.checkpoint(tmp_path).level is Level.OK
+
+
+def test_no_gpu_is_no_problem() -> None:
+    found = checks.gpu(lambda _: None)
+    assert found.level is Level.OK
+    assert "none found" in found.found
+
+
+def test_a_driver_that_fails_is_told(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'driver mismatch' >&2\nexit 9\n", "utf-8")
+    program.chmod(0o755)
+    found = checks.gpu(lambda _: str(program))
+    assert found.level is Level.WARN
+    assert "driver mismatch" in found.found
+
+
+def test_a_gpu_is_named(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'NVIDIA T4, 15360 MiB'\n", "utf-8")
+    program.chmod(0o755)
+    assert checks.gpu(lambda _: str(program)).found.startswith("NVIDIA T4, 15360 MiB, ")
+
+
+def test_a_library_that_cannot_be_loaded_ends_only_its_own_process() -> None:
+    assert "kaputt" in checks._python_fails("raise SystemExit('kaputt')")
+    assert checks._python_fails("import os; os.abort()") == "ended with -6"
+    assert checks._python_fails("pass") == ""
+
+
+@pytest.mark.network
+def test_a_port_that_is_taken_is_told() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        found = checks.sip_port("127.0.0.1", port)
+    assert found.level is Level.WARN
+    assert found.found == "UDP: Address already in use"
+    assert "--port" in found.remedy
+
+
+@pytest.mark.network
+def test_ports_and_the_loopback_work_here() -> None:
+    assert checks.sip_port("127.0.0.1", 0).level is Level.OK
+    assert checks.rtp_ports("127.0.0.1").level is Level.OK
+    assert checks.loopback().level is Level.OK
+
+
+@pytest.mark.network
+def test_an_address_of_another_machine_is_told() -> None:
+    assert checks.rtp_ports("192.0.2.77").level is Level.FAIL
+    assert checks.sip_port("192.0.2.77", 5060).level is Level.WARN
+
+
+@pytest.mark.network
+def test_a_server_that_does_not_answer_is_a_failure() -> None:
+    found = doctor.speech_server("ws://127.0.0.1:9/v1/speech")
+    assert found.level is Level.FAIL
+    assert "mr-qwen3tts serve" in found.remedy
+
+
+@pytest.mark.parametrize(("level", "code"), [(Level.OK, 0), (Level.WARN, 0), (Level.FAIL, 1)])
+def test_only_a_failure_fails(
+    level: Level, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check = Check("thing", level, "as found [bold]", "Do this." if level is not Level.OK else "")
+    monkeypatch.setattr(doctor, "all_checks", lambda *_: iter([check]))
+    assert run(["doctor"]) == code
+    shown = capsys.readouterr().out
+    assert f"{level:<5}thing: as found [bold]\n" in shown
+    assert ("→ Do this." in shown) == (level is not Level.OK)
+
+
+def test_the_report_comes_as_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check = Check("Python", Level.OK, sys.version.split()[0])
+    monkeypatch.setattr(doctor, "all_checks", lambda *_: iter([check]))
+    assert run(["doctor", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [
+        {"name": "Python", "level": "ok", "found": check.found, "remedy": ""}
+    ]
+
+
+@pytest.mark.network
+def test_every_line_that_is_not_ok_has_a_remedy() -> None:
+    for each in doctor.all_checks("127.0.0.1", 0, None, None):
+        assert each.found
+        assert bool(each.remedy) == (each.level is not Level.OK), each

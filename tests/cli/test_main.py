@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import builtins
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from qwen3tts_cli import exits, output
+from qwen3tts_cli.exits import ExitCode, MissingExtra, exit_code, first_error, needs
+from qwen3tts_cli.main import run
+from qwen3tts_phone.errors import (
+    BadSip,
+    CalleeUnreachable,
+    CallRefused,
+    NoCommonCodec,
+    PortBusy,
+    RegistrationFailed,
+)
+from qwen3tts_wire.errors import (
+    BadText,
+    ConnectionLost,
+    EngineFailed,
+    EngineUnavailable,
+    ServerBusy,
+    SpeechError,
+    UnknownVoice,
+)
+
+SUBCOMMANDS = ("serve", "say", "call", "answer", "latency", "voices", "doctor")
+
+
+@pytest.fixture(autouse=True)
+def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    handlers = logging.getLogger().handlers[:]
+    yield
+    logging.getLogger().handlers[:] = handlers
+
+
+def test_the_command_starts_quickly_enough_to_load_nothing_heavy() -> None:
+    code = (
+        "import sys, qwen3tts_cli.main\n"
+        "heavy = {'numpy', 'websockets', 'fastapi', 'uvicorn', 'httpx', 'asyncio.subprocess_'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_help_comes_from_the_module_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "qwen3tts_cli.main", "--help"],
+        env={"PYTHONPATH": ":".join(sys.path), "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for name in SUBCOMMANDS:
+        assert name in done.stdout
+    assert "Exit codes" in done.stdout
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_every_subcommand_has_help_with_examples(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([name, "--help"]) == 0
+    assert f"mr-qwen3tts {name}" in capsys.readouterr().out
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("mr-qwen3tts ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["sing"],
+        ["--log-level", "loud", "voices"],
+        ["say"],
+        ["say", "Hello."],
+        ["say", "Hello.", "--file", "f.txt", "--play"],
+        ["say", "Hello.", "--play", "--rate", "44100"],
+        ["call", "sip:bob@127.0.0.1"],
+        ["call", "sip:bob@127.0.0.1", "--say", "Hello.", "--stdin"],
+        ["call", "sip:bob@127.0.0.1", "--say", " "],
+        ["call", "sip:bob@127.0.0.1", "--say", "Hello.", "--dtmf", "12x"],
+        ["call", "sip:bob@127.0.0.1", "--llm", "nonsense"],
+        ["answer"],
+        ["latency", "-", "--slowest", "--id", "1"],
+    ],
+)
+def test_a_wrong_command_line_ends_with_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == ExitCode.USAGE
+    assert "rror" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (SpeechError("x"), 1),
+        (EngineFailed("x"), 1),
+        (BadText("x"), 2),
+        (UnknownVoice("x"), 2),
+        (BadSip("x"), 2),
+        (ConnectionLost("x"), 3),
+        (ServerBusy("x"), 3),
+        (EngineUnavailable("x"), 3),
+        (CalleeUnreachable("x"), 3),
+        (PortBusy("x"), 3),
+        (MissingExtra("x"), 3),
+        (CallRefused(486, "Busy Here"), 4),
+        (RegistrationFailed("x"), 4),
+        (NoCommonCodec("x"), 4),
+    ],
+)
+def test_each_kind_of_error_has_its_exit_code(error: SpeechError, code: int) -> None:
+    assert exit_code(error) == code
+
+
+def test_an_error_is_told_with_cause_and_remedy_and_without_a_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["say", "Hello.", "-o", "f.wav", "--server", "http://127.0.0.1:1"]) == 2
+    assert capsys.readouterr().err == (
+        "Error: 'http://127.0.0.1:1' is not the address of a speech server.\n"
+        "Remedy: It looks like ws://127.0.0.1:8765/v1/speech.\n"
+    )
+
+
+def test_a_missing_file_is_told_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["latency", "/nonexistent/calls.jsonl"]) == 1
+    assert capsys.readouterr().err == "Error: /nonexistent/calls.jsonl: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing", "extra"),
+    [
+        (["voices"], "uvicorn", "server,embedded"),
+        (["serve"], "uvicorn", "server,embedded"),
+        (["call", "sip:bob@127.0.0.1", "--llm", "http://127.0.0.1/v1"], "httpx", "phone"),
+    ],
+)
+def test_a_missing_package_is_told_with_the_extra_to_install(
+    arguments: list[str],
+    missing: str,
+    extra: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *more: Any, **options: Any) -> Any:
+        if name.partition(".")[0] == missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name, *more, **options)
+
+    for module in [*sys.modules]:
+        if module.startswith(("qwen3tts_server", "qwen3tts_phone.bridge")):
+            monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert run(arguments) == ExitCode.UNAVAILABLE
+    assert f"pip install 'mr_qwen3tts[{extra}]'" in capsys.readouterr().err
+
+
+def test_a_missing_module_of_our_own_is_a_bug_and_stays_one() -> None:
+    with pytest.raises(ModuleNotFoundError), needs("phone"):
+        raise ModuleNotFoundError("No module named 'qwen3tts_x'", name="qwen3tts_x")
+
+
+def test_ctrl_c_ends_with_130() -> None:
+    async def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        exits.run(interrupted())
+
+
+def test_sigterm_ends_in_order_with_143() -> None:
+    code = (
+        "import asyncio, os, signal\n"
+        "from qwen3tts_cli.exits import run\n"
+        "async def main():\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        await asyncio.Event().wait()\n"
+        "    finally:\n"
+        "        print('hung up')\n"
+        "run(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (143, "hung up\n", "")
+
+
+def test_the_error_with_a_cause_to_tell_comes_out_of_a_group() -> None:
+    known = ConnectionLost("gone")
+    group = BaseExceptionGroup("", [ValueError(), BaseExceptionGroup("", [known])])
+    assert first_error(group) is known
+
+    async def failing() -> None:
+        raise group
+
+    with pytest.raises(ConnectionLost):
+        exits.run(failing())
+
+
+def test_text_from_the_other_end_cannot_steer_the_terminal() -> None:
+    assert output.printable("a\x1b[2Jb\x07\n") == "a\ufffd[2Jb\ufffd\n"

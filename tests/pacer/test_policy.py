@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qwen3tts_pacer.policy import KEYS_KEPT, FillingPolicy, FillingSettings
+
+PTIME = 0.02
+Arrivals = list[tuple[float, int]]
+
+
+def codec_frames(gaps: list[float], start: float = 0.0) -> Arrivals:
+    """A codec frame of four at the start, and one after each gap."""
+    arrivals = [(start, 4)]
+    for gap in gaps:
+        arrivals.append((arrivals[-1][0] + gap, 4))
+    return arrivals
+
+
+def hear(policy: FillingPolicy, context: int, arrivals: Arrivals, key: str = "voice") -> float:
+    """One utterance; the wait that the policy asks for after its first arrival, seconds."""
+    policy.begin(context, key)
+    starts = []
+    frames = 0
+    for at, count in arrivals:
+        policy.arrived(context, frames, count, at)
+        frames += count
+        starts.append(max(at, policy.start_at(context)))
+    policy.end(context)
+    began = next(
+        (
+            start
+            for start, (following, _) in zip(starts, arrivals[1:], strict=False)
+            if start < following
+        ),
+        starts[-1],
+    )
+    return began - arrivals[0][0]
+
+
+def test_a_steady_server_is_not_waited_for() -> None:
+    policy = FillingPolicy()
+    for context in range(20):
+        assert hear(policy, context, codec_frames([0.04] * 30)) == 0.0
+    for context in range(20, 40):
+        assert hear(policy, context, codec_frames([0.08] * 30)) == pytest.approx(0.0)
+
+
+def test_a_stall_is_waited_for_once_it_has_been_seen() -> None:
+    policy = FillingPolicy()
+    stalled = codec_frames([0.15, *[0.04] * 30])
+    assert hear(policy, 0, stalled) == 0.0
+    assert hear(policy, 1, stalled) == pytest.approx(0.09)  # a need of 70 ms and the margin
+
+
+def test_the_wait_shrinks_when_the_stalls_are_gone() -> None:
+    policy = FillingPolicy()
+    for context in range(5):
+        hear(policy, context, codec_frames([0.15, *[0.04] * 30]))
+    waits = [hear(policy, context, codec_frames([0.04] * 30)) for context in range(5, 300)]
+    assert waits[0] > 0.04
+    assert waits[-1] == 0.0
+
+
+def test_the_wait_is_bounded() -> None:
+    policy = FillingPolicy(FillingSettings(ceiling_s=0.1))
+    for context in range(10):
+        hear(policy, context, codec_frames([0.17, *[0.04] * 30]))
+    assert hear(policy, 10, codec_frames([0.17, *[0.04] * 30])) == pytest.approx(0.1)
+
+
+def test_rare_pauses_that_no_wait_bridges_are_no_reason_to_wait() -> None:
+    policy = FillingPolicy()
+    for context in range(20):
+        paused = context % 4 == 0
+        hear(policy, context, codec_frames([1.5 if paused else 0.04, *[0.04] * 30]))
+    assert hear(policy, 20, codec_frames([0.04] * 30)) == 0.0
+
+
+def test_a_server_that_always_stalls_for_long_gets_all_the_wait_there_is() -> None:
+    policy = FillingPolicy()
+    for context in range(5):
+        hear(policy, context, codec_frames([0.7, *[0.04] * 30]))
+    assert hear(policy, 5, codec_frames([0.7, *[0.04] * 30])) == pytest.approx(0.2)
+
+
+def test_a_burst_that_outlasts_every_known_hole_is_played_at_once() -> None:
+    policy = FillingPolicy()
+    for context in range(5):
+        hear(policy, context, codec_frames([0.15, *[0.04] * 30]))
+    policy.begin(9, "voice")
+    policy.arrived(9, 0, 40, 50.0)
+    assert policy.start_at(9) <= 50.0
+
+
+def test_voices_and_servers_are_learnt_apart() -> None:
+    policy = FillingPolicy()
+    for context in range(0, 10, 2):
+        hear(policy, context, codec_frames([0.15, *[0.04] * 30]), "slow")
+        hear(policy, context + 1, codec_frames([0.04] * 30), "quick")
+    assert hear(policy, 20, codec_frames([0.04] * 30), "quick") == 0.0
+    assert hear(policy, 21, codec_frames([0.04] * 30), "slow") > 0.04
+
+
+def test_what_was_learnt_warms_the_next_call() -> None:
+    first = FillingPolicy()
+    stalled = codec_frames([0.15, *[0.04] * 30])
+    for context in range(8):
+        hear(first, context, stalled)
+    learnt = json.loads(json.dumps(first.export()))
+    second = FillingPolicy(learnt=learnt)
+    assert hear(second, 0, stalled) == hear(first, 99, stalled)
+    assert hear(FillingPolicy(), 0, stalled) == 0.0
+
+
+def test_only_the_last_used_voices_are_kept() -> None:
+    policy = FillingPolicy()
+    for context in range(100):
+        hear(policy, context, codec_frames([0.04]), f"voice {context}")
+    assert list(policy.export()) == [f"voice {n}" for n in range(100 - KEYS_KEPT, 100)]
+
+
+@pytest.mark.parametrize(
+    "learnt",
+    [
+        {"voice": None},
+        {"voice": {"seen": "many", "need": {}, "rise": {}}},
+        {"voice": {"seen": 1, "need": {"100": 1.0}, "rise": {}}},
+        {"voice": {"seen": 1, "need": {"-1": 1.0}, "rise": {}}},
+        {"voice": {"seen": 1, "need": {"0": float("nan")}, "rise": {}}},
+        {"voice": {"seen": 1, "need": {"0": 1.0}}},
+        {"voice": {"seen": 1, "need": [1, 2], "rise": {}}},
+    ],
+)
+def test_a_damaged_state_is_named(learnt: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="learnt state of 'voice'"):
+        FillingPolicy(learnt=learnt)
+
+
+def test_a_pinned_wait_is_kept_whatever_arrives() -> None:
+    policy = FillingPolicy(FillingSettings(pinned_s=0.06))
+    for context in range(5):
+        assert hear(policy, context, codec_frames([0.3, *[0.04] * 30])) == pytest.approx(0.06)
+    assert hear(policy, 9, [(7.0, 400), (9.0, 4)]) == pytest.approx(0.06)
+
+
+def starve(policy: FillingPolicy, rate: float, spells: int) -> float:
+    """The queue that is wanted after so many dry spells, seconds."""
+    policy.begin(1, "voice")
+    for n in range(50):
+        policy.arrived(1, n * 4, 4, n * 0.08 * rate)
+    for _ in range(spells):
+        policy.starved(1)
+    now = 49 * 0.08 * rate
+    low, high = 0.0, 60.0
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        low, high = (middle, high) if policy.resume_at(1, middle, now) > now else (low, middle)
+    return high
+
+
+def test_after_a_hiccup_speech_goes_on_with_the_next_codec_frame() -> None:
+    assert starve(FillingPolicy(), 0.6, 1) <= 0.08
+
+
+def test_a_server_slower_than_speech_gets_few_long_holes() -> None:
+    waits = [starve(FillingPolicy(), 1.3, spells) for spells in (1, 2, 3, 9)]
+    assert waits[0] > 0.5
+    assert waits == sorted(waits)
+    assert waits[-1] <= FillingSettings().rebuffer_most_s + 1e-3
+
+
+def test_never_more_is_wanted_than_the_server_runs_ahead() -> None:
+    assert starve(FillingPolicy(FillingSettings(lead_s=0.3)), 1.3, 5) <= 0.3 + 1e-3
+
+
+def test_a_start_does_not_wait_for_more_than_the_server_runs_ahead() -> None:
+    policy = FillingPolicy(FillingSettings(lead_s=0.1))
+    for context in range(5):
+        hear(policy, context, codec_frames([0.18, *[0.04] * 30]))
+    policy.begin(9, "voice")
+    policy.arrived(9, 0, 6, 5.0)
+    assert policy.start_at(9) <= 5.0
+
+
+def test_what_a_stopped_server_sent_is_played_in_the_end() -> None:
+    policy = FillingPolicy()
+    policy.begin(1, "voice")
+    policy.arrived(1, 0, 4, 0.0)
+    policy.starved(1)
+    policy.arrived(1, 4, 1, 1.0)
+    assert 1.0 < policy.resume_at(1, 0.02, 1.0) <= 1.2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ceiling_s": -0.1},
+        {"ceiling_s": float("nan")},
+        {"quantile": 0.0},
+        {"forgetting": 1.1},
+        {"pinned_s": 61.0},
+        {"lead_s": -1.0},
+        {"rebuffer_growth": 0.5},
+    ],
+)
+def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        FillingSettings(**wrong)
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.floats(0.0, 0.5), st.integers(1, 8)), min_size=1, max_size=12),
+        max_size=12,
+    ),
+    st.integers(),
+)
+def test_the_wait_is_within_its_bounds_whatever_arrives(
+    utterances: list[list[tuple[float, int]]], seed: int
+) -> None:
+    policy = FillingPolicy()
+    now = random.Random(seed).uniform(0.0, 1e6)
+    for context, gaps in enumerate(utterances):
+        policy.begin(context, "voice")
+        first: float | None = None
+        frames = 0
+        for gap, count in gaps:
+            now += gap
+            policy.arrived(context, frames, count, now)
+            frames += count
+            first = now if first is None else first
+            assert policy.start_at(context) <= first + policy.settings.ceiling_s + 1e-9
+        policy.end(context)
+    for state in policy.export().values():
+        assert state["seen"] == len(utterances)
