@@ -96,7 +96,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     An error inside a task group comes out as itself.
 
     Raises:
-        SystemExit: with 143 after SIGTERM; ``KeyboardInterrupt`` after Ctrl-C.
+        SystemExit: with 143 after SIGTERM, with 130 after Ctrl-C.
     """
     terminated = False
 
@@ -118,6 +118,8 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
     try:
         return asyncio.run(watched())
+    except KeyboardInterrupt:
+        raise SystemExit(ExitCode.INTERRUPTED) from None
     except asyncio.CancelledError:
         if terminated:
             raise SystemExit(ExitCode.TERMINATED) from None

@@ -13,7 +13,6 @@ import typer
 from qwen3tts_cli.exits import CutShort, needs
 from qwen3tts_cli.output import note, printable, results
 from qwen3tts_cli.words import Words
-from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
     from qwen3tts_phone.phone import Call, PhoneSettings
@@ -70,11 +69,11 @@ class Telephone:
 
 def checked_digits(digits: str | None) -> str:
     """The keys to press; raises ``typer.BadParameter`` for one that no phone has."""
-    wanted = (digits or "").upper()
+    wanted = digits or ""
     for position, key in enumerate(wanted, start=1):
-        if key not in DTMF_KEYS:
+        if key.upper() not in DTMF_KEYS:
             raise typer.BadParameter(f"--dtmf: {key!r} (at {position}) is no key of a phone.")
-    return wanted
+    return wanted.upper()
 
 
 async def talk(call: Call, words: Words, *, digits: str, max_seconds: float | None) -> None:

@@ -227,9 +227,9 @@ class ChatClient:
                 f"the language model at {shown} does not accept the key ({status}){because}",
                 remedy="Set its key in the environment variable that the call names.",
             )
-        if status == 404:
+        if status in (404, 405, 501):
             return ModelRefused(
-                f"the language model at {shown} knows no such path or model (404){because}",
+                f"the language model at {shown} knows no such path or model ({status}){because}",
                 remedy=f"Check the address, which usually ends in /v1, and the model's name"
                 f" ({self.settings.model}).",
             )

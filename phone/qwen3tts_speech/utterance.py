@@ -268,7 +268,8 @@ class Utterance:
         if self._context is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CANCEL_TIMEOUT_S):
-                    await self._context.cancel(self.position)
+                    cancelled = await self._context.cancel(self.position)
+                    self.record.server_marks(cancelled.marks or {})
 
     async def _play_out(self, client: SpeechClient, context: Context) -> None:
         """After a failure: what had arrived is still played to its end."""

@@ -36,7 +36,7 @@ def test_a_table_and_the_waterfall_of_a_typical_utterance(
     assert "10 utterances, 10 played, 0 interrupted." in shown.out
     assert "100.00 % without a gap" in shown.out
     assert "Utterance a/5:" in shown.out or "Utterance b/5:" in shown.out
-    assert shown.err == ""
+    assert shown.err.strip() == ""
 
 
 @pytest.mark.parametrize(

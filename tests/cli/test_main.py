@@ -183,34 +183,27 @@ def test_a_missing_module_of_our_own_is_a_bug_and_stays_one() -> None:
         raise ModuleNotFoundError("No module named 'qwen3tts_x'", name="qwen3tts_x")
 
 
-def test_ctrl_c_ends_with_130() -> None:
-    async def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        exits.run(interrupted())
-
-
-def test_sigterm_ends_in_order_with_143() -> None:
-    code = (
-        "import asyncio, os, signal\n"
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_ctrl_c_and_sigterm_end_in_order(name: str, code: int) -> None:
+    script = (
+        "import asyncio, os, signal, sys\n"
         "from qwen3tts_cli.exits import run\n"
         "async def main():\n"
         "    try:\n"
-        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        os.kill(os.getpid(), getattr(signal, sys.argv[1]))\n"
         "        await asyncio.Event().wait()\n"
         "    finally:\n"
         "        print('hung up')\n"
         "run(main())\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", script, name],
         env={"PYTHONPATH": ":".join(sys.path)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (143, "hung up\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "hung up\n", "")
 
 
 def test_the_error_with_a_cause_to_tell_comes_out_of_a_group() -> None:

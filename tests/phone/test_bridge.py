@@ -19,6 +19,7 @@ from qwen3tts_phone.bridge import (
     ModelRefused,
     ModelUnavailable,
     api_key_from,
+    reply_to,
 )
 from qwen3tts_phone.sse import SseEvent, SseParser
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ProtocolError, SpeechError
@@ -278,3 +279,26 @@ def test_no_stream_breaks_the_bridge_but_with_a_typed_error(datas: list[bytes]) 
             assert delta
     with suppress(ModelUnavailable):
         stream.cut_off()
+
+
+@pytest.mark.network
+async def test_a_server_that_vanishes_in_mid_sentence_is_told_after_what_it_said() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = chunk("Half a ")
+        writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+            b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (len(body), body)
+        )
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        words = reply_to(ChatSettings(f"http://127.0.0.1:{port}/v1"), prompt="Hello?")
+        assert await anext(words) == "Half a "
+        with pytest.raises(ModelUnavailable, match="broke off in mid-sentence, after 7"):
+            await anext(words)
+    with pytest.raises(ModelUnavailable, match="cannot be reached"):
+        await anext(reply_to(ChatSettings(f"http://127.0.0.1:{port}/v1"), prompt="Hello?"))

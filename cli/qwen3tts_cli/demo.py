@@ -1,0 +1,213 @@
+"""``make demo``: a whole phone call on this machine, from nothing to a recording.
+
+A server with the embedded voice, an agent that answers on 127.0.0.1, and a caller who phones it over
+SIP and RTP. The agent's words come one token every 20 ms, as a language model would write them; the
+caller interrupts once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+import wave
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from qwen3tts_cli.exits import exit_code, needs, run
+from qwen3tts_cli.latency import show_report
+from qwen3tts_cli.output import complain_of, note, results
+from qwen3tts_cli.speech import speech_server
+from qwen3tts_pacer.clock import LoopClock
+from qwen3tts_speech.line import Spoken
+from qwen3tts_wire.errors import SpeechError
+
+with needs("all"):
+    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.errors import PortBusy
+    from qwen3tts_phone.listen import OnsetGate
+    from qwen3tts_phone.phone import Phone, PhoneSettings
+    from qwen3tts_phone.words import scripted, tokens
+
+GREETING = (
+    "Good morning, this is the Riverside Clinic. You are speaking with an automated assistant. "
+    "We are open from 8:30 to 17:00, Monday to Friday. If you would like to book an appointment, "
+    "please tell me your name, your date of birth, and the day that suits you best. "
+    "If this is an emergency, hang up and dial 112."
+)
+QUESTION = "Sorry, one question. Are you open on Saturday?"
+ANSWER = "On Saturday we are closed, but Dr. Lee is in on Friday until 5 p.m. Goodbye!"
+INTERRUPT_AFTER_S = 4.0
+"""When the caller begins to speak, after the agent's first sound."""
+TOKEN_MS = 20.0
+SIP_PORT = 5060
+CALL_WITHIN_S = 60.0
+"""The call takes about 15 s; one that has not ended by then never will."""
+
+Note = Callable[[str], None]
+
+
+class Agent:
+    """Answers one call, says its lines, and stops when the caller speaks."""
+
+    def __init__(self, phone: Phone, tell: Note) -> None:
+        self._phone = phone
+        self._tell = tell
+        self._quiet = asyncio.Event()
+        self.said: list[Spoken] = []
+
+    async def run(self) -> None:
+        """Take one call from its beginning to its end."""
+        call = await anext(self._phone.incoming())
+        self._tell(f"agent:  answers {call.remote_uri}")
+        await call.answer()
+        listening = asyncio.create_task(self._listen(call))
+        try:
+            await self._say(call, GREETING)
+            await self._quiet.wait()
+            await self._say(call, ANSWER)
+            await call.hangup()
+        finally:
+            listening.cancel()
+
+    async def _say(self, call: Call, text: str) -> None:
+        count = len(tokens(text))
+        self._tell(f"agent:  the model writes {count} tokens, one every {TOKEN_MS:.0f} ms")
+        spoken = await call.say(_as_a_model_writes(text))
+        self.said.append(spoken)
+        self._tell(f"caller heard: {spoken.heard.strip()}")
+        if spoken.interrupted:
+            self._tell(f"never heard:  {spoken.remaining.strip()}")
+
+    async def _listen(self, call: Call) -> None:
+        """Barge-in: the caller's voice silences the agent, with the next frame."""
+        gate = OnsetGate()
+        async for frame in call.audio():
+            was_open = gate.open
+            if gate.push(frame.samples):
+                self._tell("agent:  hears the caller and falls silent")
+                call.interrupt()
+            elif was_open and not gate.open:
+                self._quiet.set()
+
+
+async def caller(phone: Phone, uri: str, tell: Note) -> None:
+    """Phone the agent, listen, interrupt it with a question, and listen to the answer."""
+    tell(f"caller: dials {uri}")
+    call = await phone.dial(uri)
+    await call.answered()
+    gate = OnsetGate()
+    async for frame in call.audio():
+        if gate.push(frame.samples):
+            tell("caller: hears the first sound")
+            break
+    await asyncio.sleep(INTERRUPT_AFTER_S)
+    tell(f"caller: interrupts with: {QUESTION}")
+    await call.say(QUESTION)
+    cause = await call.ended()
+    tell(f"caller: the call has ended, {cause}")
+
+
+def _as_a_model_writes(text: str) -> AsyncIterator[str]:
+    return scripted(text, LoopClock(), ms_per_token=TOKEN_MS)
+
+
+async def demo(folder: Path) -> None:
+    """Make the call and tell what happened."""
+    began = time.monotonic()
+
+    def tell(message: str) -> None:
+        results().print(Text(f"{time.monotonic() - began:7.3f} s  {message}"))
+
+    folder.mkdir(parents=True, exist_ok=True)
+    recording, log = folder / "call.wav", folder / "latency.jsonl"
+    log.unlink(missing_ok=True)
+    async with speech_server(None) as url:
+        tell(f"speech server at {url}")
+        settings = PhoneSettings(
+            server_url=url, port=SIP_PORT, record_path=recording, latency_log=log
+        )
+        async with _phone(settings) as agent_phone, Phone(PhoneSettings(server_url=url)) as mine:
+            tell(f"agent waits at {agent_phone.uri}, media process runs {agent_phone.scheduling}")
+            agent = Agent(agent_phone, tell)
+            async with asyncio.timeout(CALL_WITHIN_S), asyncio.TaskGroup() as group:
+                group.create_task(agent.run())
+                group.create_task(caller(mine, agent_phone.uri, tell))
+    results().print()
+    _tell_recording(recording)
+    results().print()
+    show_report(log)
+    results().print()
+    _tell_next()
+
+
+def _phone(settings: PhoneSettings) -> Phone:
+    """On SIP's own port if it is free, else on any."""
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError:
+            note(f"SIP port {settings.port} is taken; another one is used.")
+            return Phone(replace(settings, port=0))
+    return Phone(settings)
+
+
+def _tell_recording(path: Path) -> None:
+    """What is in the recording, by its own samples."""
+    with wave.open(str(path), "rb") as file:
+        rate = file.getframerate()
+        both = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2").reshape(-1, 2)
+    table = Table(title=f"Recording {path} ({len(both) / rate:.1f} s)", title_justify="left")
+    for heading in ("track", "first sound (s)", "last sound (s)", "with sound (s)", "peak"):
+        table.add_column(heading, justify="left" if heading == "track" else "right")
+    for channel, name in enumerate(("left: caller", "right: agent")):
+        track = both[:, channel].astype(np.int32)
+        blocks = np.abs(track[: len(track) // 160 * 160]).reshape(-1, 160).max(axis=1) > 200
+        loud = np.flatnonzero(blocks)
+        first, last = (loud[0] * 0.02, (loud[-1] + 1) * 0.02) if len(loud) else (0.0, 0.0)
+        peak = int(np.abs(track).max(initial=0))
+        table.add_row(
+            name, f"{first:.2f}", f"{last:.2f}", f"{len(loud) * 0.02:.2f}", f"{peak / 32768:.2f}"
+        )
+    results().print(table)
+
+
+def _tell_next() -> None:
+    results().print(
+        Panel(
+            "Call it yourself, with any softphone (Linphone, MicroSIP, baresip, ...), no account:\n\n"
+            "  .venv/bin/mr-qwen3tts answer --host 0.0.0.0 --say 'Hello, who is calling?'\n\n"
+            f"then dial  sip:agent@ADDRESS:{SIP_PORT}  where ADDRESS is this machine's. Or let it "
+            "call you:\n\n"
+            "  .venv/bin/mr-qwen3tts call sip:you@YOUR-SOFTPHONE:5060 --stdin\n\n"
+            "and type: each line is spoken when you press Enter. "
+            "With a language model: --llm http://127.0.0.1:11434/v1 --model NAME",
+            title="Next",
+            title_align="left",
+        )
+    )
+
+
+def main() -> int:
+    """Run the demo; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m qwen3tts_cli.demo")
+    parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder to write into")
+    arguments = parser.parse_args()
+    try:
+        run(demo(arguments.out))
+    except (SpeechError, PortBusy) as error:
+        complain_of(error)
+        return int(exit_code(error))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
