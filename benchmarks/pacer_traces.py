@@ -169,7 +169,7 @@ def oracle(utterances: list[Utterance], rng: random.Random, wait_s: float | None
 
 def over(wait_s: float, oracle_s: float = 0.0) -> float:
     """Milliseconds above the oracle's wait."""
-    return round(1000 * (wait_s - oracle_s), 1)
+    return round(1000 * (wait_s - oracle_s), 1) + 0.0  # no minus zero
 
 
 def fair(utterance: Utterance) -> bool:

@@ -168,6 +168,16 @@ def sentences(rng: random.Random) -> Utterance:
     return chunks
 
 
+def text_pauses(rng: random.Random) -> Utterance:
+    """Real-time factor 0.5; the text itself pauses for 1 to 2.5 s every 1 to 2 s of speech."""
+    chunks = _utterance(rng, _every(rng, 0.040))
+    index = 0
+    while (index := index + rng.randint(12, 25)) < len(chunks):
+        pause = rng.uniform(1.0, 2.5)
+        chunks[index:] = [Chunk(chunk.at + pause, chunk.frames) for chunk in chunks[index:]]
+    return chunks
+
+
 TRACES: dict[str, Callable[[random.Random], Utterance]] = {
     each.__name__: each
     for each in (
@@ -186,6 +196,7 @@ TRACES: dict[str, Callable[[random.Random], Utterance]] = {
         stall_500_early,
         stall_500_mid,
         overload,
+        text_pauses,
     )
 }
 STEADY = ("steady", "steady_tight", "steady_paced", "hiccup_fast")

@@ -165,10 +165,11 @@ class PacerCore:
         return True
 
     def push(self, frames: Sequence[Frame], now: float) -> int:
-        """Queue frames that arrived at ``now``; returns how many were taken.
+        """Queue frames that arrived at ``now`` (a little in the past does no harm).
 
-        Frames of interrupted contexts are refused (and counted). Frames of one context begun later
-        end the turn of the ones before.
+        Returns how many were taken: those of interrupted contexts are refused, and counted. Frames
+        of a later context end the turn of the ones before. A batch of several contexts is taken up
+        to the first that breaks a rule.
         """
         if not frames:
             return 0
@@ -324,20 +325,23 @@ class PacerCore:
             return 0
         context = self._contexts.get(number)
         if context is None or context.finished:
-            raise ContextError(f"context {number} was not begun or is already finished")
-        if number < self._newest:
-            raise ContextError(f"frames of context {number} after those of {self._newest}")
-        if frames[0].start < context.received:
             raise ContextError(
-                f"context {number}: frame at {frames[0].start} after {context.received}"
+                f"context {number} was not begun, is already finished, or a later one has its turn"
             )
+        position = context.received
+        for frame in frames:
+            if frame.start < position or frame.context != number:
+                raise ContextError(
+                    f"context {number}: frame {frame.context}:{frame.start} after {position}"
+                )
+            position = frame.end
         if number != self._newest:
             self._turn(number)
         self.policy.arrived(number, context.frames, len(frames), now)
         self._queue.extend(frames)
         context.frames += len(frames)
         context.queued += len(frames)
-        context.received = frames[-1].end
+        context.received = position
         state = self._state
         if state is not State.PLAYING:
             self._move(Move.FRAMES)

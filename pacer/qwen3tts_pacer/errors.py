@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class PacerError(Exception):
-    """The caller broke a rule of the pacer; its state is as before the call."""
+    """The caller broke a rule of the pacer; what it asked for was not done."""
 
 
 class IllegalMove(PacerError):

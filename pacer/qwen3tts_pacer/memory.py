@@ -30,7 +30,7 @@ LEAST_SLOTS = 128
 LEAST_BYTES = 4096
 
 _PAGE = 4096
-_ENTRY = struct.Struct("@6Q")
+_WORD = struct.Struct("@Q")
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _TOTAL_ORDER = platform.machine().lower() in ("x86_64", "amd64", "i686")
 
@@ -47,9 +47,18 @@ class ParentWord(IntEnum):
     EPOCH_HEAD = 10
     THROUGH = 11
     """One more than the highest context that the epoch condemns."""
-    WANT_ROOM = 12
+    WANT = 12
+    """What the parent waits for: bits of `Want`."""
     IN_TAIL = 13
-    WANT_INBOUND = 14
+
+
+class Want(IntEnum):
+    """What the parent may wait for, to be told by the notice descriptor."""
+
+    ROOM = 1
+    """Room in the outbound ring."""
+    INBOUND = 2
+    """Frames in the inbound ring."""
 
 
 class MediaWord(IntEnum):
@@ -212,34 +221,49 @@ def fence() -> None:
 class ContextTable:
     """What was sent of each context: written by the media process, read by the parent.
 
-    An entry's first word is odd while the entry changes, so a reader never mixes two states.
+    An entry stands between two copies of a count, of which the writer changes the first one before
+    and the last one after it, so a reader never mixes two states.
     """
 
     def __init__(self, memory: CallMemory) -> None:
         self._map = memory.map
-        self._words = memory.words
+        self._count = 0
 
-    def store(self, entry: int, sent: ContextSent) -> None:
+    def store(
+        self,
+        entry: int,
+        context: int,
+        frames: int,
+        start: int,
+        end: int,
+        first_ns: int,
+        last_ns: int,
+    ) -> None:
         """Publish an entry (media process only)."""
-        offset = 2 * _PAGE + entry * 64
-        words = self._words
-        version = words[offset >> 3]
-        words[offset >> 3] = version + 1
-        fence()
-        _ENTRY.pack_into(self._map, offset + 8, *sent)
-        fence()
-        words[offset >> 3] = version + 2
+        self._count = count = self._count + 1
+        # One call, for it is made with every frame; the fields are stored in their order.
+        RECORD.pack_into(
+            self._map,
+            2 * _PAGE + entry * 64,
+            count,
+            context,
+            frames,
+            start,
+            end,
+            first_ns,
+            last_ns,
+            count,
+        )
 
     def load(self, entry: int) -> ContextSent:
         """Read an entry as it was at one moment."""
         offset = 2 * _PAGE + entry * 64
-        words = self._words
-        sent = ContextSent(0, 0, 0, 0, 0, 0)
+        sent: tuple[int, ...] = ()
         for _ in range(1000):  # bounded: the writer may have died in the middle
-            version = words[offset >> 3]
+            (last,) = _WORD.unpack_from(self._map, offset + 56)
             fence()
-            sent = ContextSent(*_ENTRY.unpack_from(self._map, offset + 8))
-            fence()
-            if version == words[offset >> 3] and version % 2 == 0:
+            first, *sent_now, _ = RECORD.unpack_from(self._map, offset)
+            sent = tuple(sent_now)
+            if first == last:
                 break
-        return sent
+        return ContextSent(*sent)

@@ -171,6 +171,17 @@ class AudioPacer:
         self._poke()
         return dropped
 
+    def hold(self) -> None:
+        """Stop sending and keep the queue; see `PacerCore.hold`."""
+        self._check()
+        self.core.hold(self._clock.now())
+
+    def resume(self) -> None:
+        """Go on after `hold`."""
+        self._check()
+        self.core.resume(self._clock.now())
+        self._poke()
+
     def position(self, context: int, queued_s: float = 0.0) -> int:
         """Samples of the context heard by now; ``queued_s`` as in `Timeline.position`."""
         return self.timeline.position(context, self._clock.now(), queued_s)

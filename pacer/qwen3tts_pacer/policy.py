@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 BIN_S = 0.01
 BINS = 100  # the last one holds whatever is a second or more
+PAUSE_S = 0.25  # a gap in the arrivals of this length, and three times what comes at once
 ENOUGH_S = 0.5  # of media, before a rate is taken from it
 KEYS_KEPT = 32  # voice and server pairs remembered by one policy
 
@@ -67,11 +68,11 @@ class FillingSettings:
     margin_s: float = 0.02
     """Added to what was learnt where any need was seen; a steady server waits for nothing."""
     rebuffer_s: float = 0.06
-    """Audio wanted in the queue after a dry spell when arrivals keep up with speech."""
+    """The least audio wanted in the queue after a dry spell."""
     play_on_s: float = 4.0
-    """When they do not: how long the speech after a dry spell should last."""
+    """How long the speech after a dry spell should last where arrivals are slower than speech."""
     rebuffer_growth: float = 1.5
-    """Each further dry spell of an utterance multiplies what is wanted."""
+    """Each further dry spell of such an utterance multiplies what is wanted."""
     rebuffer_most_s: float = 2.0
     """The most that is wanted."""
     lead_s: float | None = None
@@ -134,8 +135,8 @@ class _History:
         self.settle(settings)
 
     def settle(self, settings: FillingSettings) -> None:
-        # An utterance that no permitted wait would have saved (the text itself paused, say) is no
-        # reason to wait, unless most are so: then each hole is at least made shorter.
+        # An utterance that no permitted wait would have saved is no reason to wait, unless most
+        # are so: then at least the first hole comes later.
         useful = min(BINS, int(settings.ceiling_s / BIN_S + 1e-6) + 1)
         weights = self.need.weights
         if sum(weights[:useful]) < sum(weights[useful:]):
@@ -149,11 +150,28 @@ class _History:
 class _Arrivals:
     """What has been seen of one utterance."""
 
-    __slots__ = ("dry_spells", "first", "frames", "history", "least", "need", "refill", "rise")
+    __slots__ = (
+        "base",
+        "batch",
+        "began",
+        "dry_spells",
+        "frames",
+        "history",
+        "last",
+        "least",
+        "need",
+        "paused",
+        "refill",
+        "rise",
+    )
 
     def __init__(self, history: _History) -> None:
         self.history = history
-        self.first = 0.0
+        self.began = 0.0  # first arrival
+        self.base = 0.0  # the relative delay that the need counts from
+        self.last = 0.0  # arrival
+        self.batch = 0  # most frames that came together
+        self.paused = 0.0  # how long nothing came, in gaps too long to be a rate
         self.least = 0.0
         self.need = 0.0
         self.rise = 0.0
@@ -194,10 +212,21 @@ class FillingPolicy:
         seen = self._open[context]
         delay = now - first * self._ptime
         if seen.frames == 0:
-            seen.first = seen.least = delay
-        elif delay > seen.least:
-            seen.rise = max(seen.rise, delay - seen.least)
-            seen.need = max(seen.need, delay - seen.first)
+            seen.began = seen.base = seen.least = delay
+        else:
+            gap = now - seen.last
+            if gap > PAUSE_S and gap > 3 * seen.batch * self._ptime:
+                # Not jitter but a pause, of the text or the network, that no wait is meant to
+                # bridge: count anew.
+                seen.paused += gap
+                seen.base = max(seen.base, delay)
+                seen.least = delay
+            elif delay > seen.least:
+                seen.rise = max(seen.rise, delay - seen.least)
+                seen.need = max(seen.need, delay - seen.base)
+        seen.last = now
+        if count > seen.batch:
+            seen.batch = count
         seen.frames = first + count
         seen.least = min(seen.least, delay - (count - 1) * self._ptime)
         if seen.dry_spells and seen.refill is None:
@@ -208,12 +237,12 @@ class FillingPolicy:
         seen = self._open[context]
         settings = self.settings
         if settings.pinned_s is not None:
-            return seen.first + settings.pinned_s
+            return seen.began + settings.pinned_s
         need = min(seen.history.wait_need_s, settings.ceiling_s)
         rise = seen.history.wait_rise_s
         if settings.lead_s is not None:
             rise = min(rise, settings.lead_s)
-        return min(seen.first + need, seen.least + rise)
+        return min(seen.began + need, seen.least + rise)
 
     def starved(self, context: int) -> None:
         """See `Filling`."""
@@ -225,21 +254,24 @@ class FillingPolicy:
         """See `Filling`.
 
         A server slower than speech makes a few long holes rather than many short ones: arrivals at
-        1/r of real time let q seconds of queue last q / (1 - 1/r). The wait is bounded in time too,
-        so that a server that has stopped does not keep back what it sent.
+        1/r of real time let q seconds of queue last q / (1 - 1/r). Pauses (a stall, a text that is
+        still being thought of) are not slowness: speech goes on soon after them. The wait is
+        bounded in time too, so that a server that has stopped does not keep back what it sent.
         """
         seen = self._open[context]
         settings = self.settings
         wanted = settings.rebuffer_s
         media = seen.frames * self._ptime
-        slowness = (now - seen.first) / media
+        slowness = (seen.last - seen.began - seen.paused) / media
         if media >= ENOUGH_S and slowness > 1.0:
-            wanted = max(wanted, settings.play_on_s * (1.0 - 1.0 / slowness))
-        wanted *= settings.rebuffer_growth ** min(max(seen.dry_spells - 1, 0), 16)
+            growth = settings.rebuffer_growth ** min(max(seen.dry_spells - 1, 0), 16)
+            wanted = max(wanted, growth * settings.play_on_s * (1.0 - 1.0 / slowness))
+        if seen.rise <= settings.ceiling_s:
+            wanted = max(wanted, seen.rise)  # what came late so far may come as late again
         wanted = min(wanted, settings.rebuffer_most_s)
         if settings.lead_s is not None:
             wanted = min(wanted, settings.lead_s)
-        if queued_s >= wanted:
+        if queued_s >= wanted - 1e-9:
             return now
         if seen.refill is None:
             seen.refill = now

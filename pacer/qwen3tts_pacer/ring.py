@@ -22,28 +22,26 @@ CONTROL_RESERVE = 64
 """Outbound records that frames may not use, so that a finish always finds room."""
 
 _HALF = 0xFFFF
+# Plain integers: an enum's attribute costs 40 ns each time it is looked up.
+_OUT_HEAD = int(ParentWord.OUT_HEAD)
+_OUT_TAIL = int(MediaWord.OUT_TAIL)
+
+
+_FRAME = 1
 
 
 class RecordKind(IntEnum):
     """What an outbound record says."""
 
-    FRAME = 1
+    FRAME = _FRAME
     BEGIN = 2
     FINISH = 3
 
 
-class Record(NamedTuple):
-    """One outbound record as the media process reads it."""
-
-    kind: int
-    context: int
-    frame: Frame | None
-    written_ns: int
-    """CLOCK_MONOTONIC when the parent wrote it."""
-    entry: int
-    """The context's place in the table (begin records)."""
-    key: int
-    """64 bits that stand for the voice and server (begin records)."""
+Record = tuple[int, int, Frame | None, int, int, int]
+"""One outbound record as the media process reads it: kind, context, the frame or None, when it was
+written (CLOCK_MONOTONIC, nanoseconds), and for a begin the context's place in the table and 64 bits
+that stand for its voice and server. A plain tuple: one is made for each frame of each call."""
 
 
 class InboundFrame(NamedTuple):
@@ -106,7 +104,7 @@ class _Writer:
         """Write a record without bytes; it may use the reserve."""
         tail = self._words[self._tail_word]
         head = self._head
-        if head - tail >= self._slots:
+        if head - tail >= self._slots - 1:  # the last one's end must be kept for `_store`
             return False
         return self._store(tail, head, (w0, w1, w2, w3, w4, w5), b"")
 
@@ -163,7 +161,9 @@ class Outbound(_Writer):
         now = time.monotonic_ns()
         for frame in frames:
             payload, tail, head = frame.payload, frame.tail or b"", frame.head or b""
-            kind = RecordKind.FRAME | len(payload) << 8 | len(tail) << 24 | len(head) << 40
+            if not payload or max(len(payload), len(tail), len(head)) > _HALF:
+                raise ValueError(f"a frame of {len(payload)} bytes: 1 to {_HALF} can be queued")
+            kind = _FRAME | len(payload) << 8 | len(tail) << 24 | len(head) << 40
             if not self.put(
                 kind, frame.context, frame.start, frame.end, now, 0, payload + tail + head
             ):
@@ -216,33 +216,34 @@ class OutboundReader:
     def read(self, limit: int) -> list[Record]:
         """Take up to ``limit`` records; [] when nothing waits."""
         tail = self.tail
-        count = self._words[ParentWord.OUT_HEAD] - tail
+        count = self._words[_OUT_HEAD] - tail
         if count == 0:
             return []
         fence()
-        records = []
-        buffer = self._map
+        records: list[Record] = []
+        buffer, slots, first_record, arena = self._map, self._slots, self._records, self._arena
+        unpack = RECORD.unpack_from
         for index in range(tail, tail + min(count, limit)):
-            kind, context, start, end, written, entry, at, size = RECORD.unpack_from(
-                buffer, self._records + index % self._slots * 64
+            kind, context, start, end, written, entry, at, size = unpack(
+                buffer, first_record + index % slots * 64
             )
-            frame = None
             if size:
-                first = self._arena + at
-                blob = buffer[first : first + size]
-                tail_at = kind >> 8 & _HALF
+                at += arena
+                tail_at = at + (kind >> 8 & _HALF)
                 head_at = tail_at + (kind >> 24 & _HALF)
                 frame = Frame(
-                    blob[:tail_at],
-                    blob[tail_at:head_at] or None,
-                    blob[head_at:] or None,
+                    buffer[at:tail_at],
+                    buffer[tail_at:head_at] or None,
+                    buffer[head_at : at + size] or None,
                     context,
                     start,
                     end,
                 )
-            records.append(Record(kind & 0xFF, context, frame, written, entry, start))
+                records.append((_FRAME, context, frame, written, 0, 0))
+            else:
+                records.append((kind & 0xFF, context, None, written, entry, start))
         self.tail = tail = tail + len(records)
-        self._words[MediaWord.OUT_TAIL] = tail
+        self._words[_OUT_TAIL] = tail
         return records
 
 
@@ -250,7 +251,7 @@ class InboundWriter(_Writer):
     """The media process's end of the inbound ring."""
 
     def __init__(self, memory: CallMemory) -> None:
-        super().__init__(memory, memory.in_area(), MediaWord.IN_HEAD, ParentWord.IN_TAIL, 0)
+        super().__init__(memory, memory.in_area(), MediaWord.IN_HEAD, ParentWord.IN_TAIL, 1)
 
     def write(self, frame: InboundFrame) -> bool:
         """Queue one received frame; False = the parent does not read and the ring is full."""

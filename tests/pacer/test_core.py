@@ -490,8 +490,12 @@ def test_callers_errors_are_named() -> None:
     with pytest.raises(ContextError, match="numbers must rise"):
         pacer.begin(1, 0.0)
     pacer.push(frames(1, 1, 1), 0.0)
-    with pytest.raises(ContextError, match="frame at 0 after 960"):
+    with pytest.raises(ContextError, match="frame 1:0 after 960"):
         pacer.push(frames(1, 0, 1), 0.0)
+    mixed = [*frames(1, 2, 1), *frames(7, 3, 1), *frames(1, 4, 1)]
+    with pytest.raises(ContextError, match="frame 7:1440 after 1440"):
+        pacer.push(mixed, 0.0)
+    assert pacer.queued == 1
     pacer.finish(1, 0.0)
     with pytest.raises(ContextError, match="already finished"):
         pacer.push(frames(1, 2, 1), 0.0)

@@ -298,6 +298,24 @@ async def test_with_a_lead_an_utterance_wholly_sent_can_still_be_interrupted(
         assert await waiting is Outcome.INTERRUPTED
 
 
+@pytest.mark.parametrize("continuous", [True, False])
+async def test_hold_keeps_the_queue(
+    clock: FakeClock, sink: RecordingSink, continuous: bool
+) -> None:
+    async with make(sink, continuous=continuous) as pacer:
+        pacer.begin(1)
+        pacer.push(frames(1, 0, 4))
+        pacer.finish(1)
+        await clock.advance(0.03)
+        pacer.hold()
+        await clock.advance(5.0)
+        assert len(sink.speech) == 2
+        pacer.resume()
+        await clock.advance(0.5)
+    assert len(sink.speech) == 4
+    assert [slot.marker for _, slot in sink.slots[1:4]] == [False, True, False]
+
+
 async def test_closing_ends_every_wait(clock: FakeClock, sink: RecordingSink) -> None:
     pacer = make(sink, start=9.0)
     async with pacer:

@@ -1,0 +1,189 @@
+"""What breaks in mid-call: a clear error, the other calls undisturbed, nothing lost silently."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+import pytest
+
+from qwen3tts_engine.embedded.engine import EmbeddedEngine
+from qwen3tts_phone.errors import CalleeUnreachable, CallError, CallRefused, PortBusy, WrongState
+from qwen3tts_phone.phone import Phone
+from qwen3tts_server.run import running_server
+from qwen3tts_wire.errors import ConnectionLost, UnknownVoice
+from tests.audio import aligned, compare, reference_8k
+from tests.e2e.parties import Ear, connected, phone, server_process
+from tests.peers.recording_engine import RecordingEngine
+
+pytestmark = pytest.mark.network
+
+LONG = "One two three four five six seven eight nine ten. " * 60
+SHORT = "This call goes on as if nothing had happened, to its very last word."
+
+
+async def test_a_server_that_vanishes_ends_its_sentence_with_an_error_and_no_other_call() -> None:
+    engine = RecordingEngine()
+    async with (
+        running_server(engine, host="127.0.0.1", port=0) as steady,
+        server_process() as doomed,
+        phone(doomed.url) as victim,
+        phone(steady.url) as other,
+        phone(steady.url) as caller,
+        connected(victim, caller) as (ours, theirs),
+        connected(other, caller) as (others, their_other),
+    ):
+        ear, other_ear = Ear(theirs), Ear(their_other)
+        utterance = ours.speak(LONG)
+        await ear.sound()
+        undisturbed = others.speak(SHORT)
+        await doomed.kill()
+        with pytest.raises(ConnectionLost) as lost:
+            await utterance.spoken()
+        assert lost.value.remedy
+        outcome = utterance.outcome()
+        assert outcome.heard, "what had arrived was played"
+        assert outcome.heard + outcome.remaining == LONG
+        assert (await undisturbed.spoken()).heard == SHORT
+        with pytest.raises(ConnectionLost, match="No speech server answers"):
+            await ours.say("Nobody hears this.")
+
+        # A server that comes back is found by the next words, on the same call.
+        async with server_process(doomed.port):
+            spoken = await ours.say("Here I am again.")
+        assert spoken.heard == "Here I am again."
+        await ours.hangup()
+        await others.hangup()
+        heard = await other_ear.heard()
+        await ear.heard()
+    reference = reference_8k(engine.pcm())
+    assert compare(reference, aligned(reference, heard)).missing == 0
+
+
+async def test_a_stalled_agent_process_is_not_heard() -> None:
+    engine = RecordingEngine()
+    async with (
+        running_server(engine, host="127.0.0.1", port=0) as server,
+        phone(server.url) as agent,
+        phone(server.url) as caller,
+        connected(agent, caller) as (ours, theirs),
+    ):
+        ear = Ear(theirs)
+        utterance = ours.speak(SHORT)
+        await ear.sound(0.2)
+        time.sleep(1.0)  # noqa: ASYNC251 - the whole Python process hangs: that is the test
+        assert (await utterance.spoken()).heard == SHORT
+        await ours.hangup()
+        heard = await ear.heard()
+    reference = reference_8k(engine.pcm())
+    assert compare(reference, aligned(reference, heard)).missing == 0
+
+
+async def test_a_media_process_that_dies_ends_its_calls_with_the_cause() -> None:
+    async with (
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        phone(server.url) as agent,
+        phone(server.url) as caller,
+        connected(agent, caller) as (ours, theirs),
+    ):
+        ear = Ear(theirs)
+        utterance = ours.speak(LONG)
+        await ear.sound()
+        os.kill(agent._media.pid, signal.SIGKILL)
+        with pytest.raises(CallError, match="media process"):
+            await utterance.spoken()
+        async with asyncio.timeout(10):
+            assert "other side" in await theirs.ended()
+            await ours.ended()
+        with pytest.raises(WrongState):
+            ours.speak("More.")
+        with pytest.raises(CallError, match="media process"):
+            await agent.dial(caller.uri)
+
+
+async def test_an_unknown_voice_is_an_error_of_the_words_and_not_of_the_call() -> None:
+    async with (
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        phone(server.url, voice="nobody") as agent,
+        phone(server.url) as caller,
+        connected(agent, caller) as (ours, _),
+    ):
+        with pytest.raises(UnknownVoice, match="nobody"):
+            await ours.say("Hello.")
+        assert not ours.speaking
+
+
+async def test_the_far_end_hangs_up_in_the_middle_of_a_sentence() -> None:
+    async with (
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        phone(server.url) as agent,
+        phone(server.url) as caller,
+        connected(agent, caller) as (ours, theirs),
+    ):
+        ear = Ear(theirs)
+        utterance = ours.speak(LONG)
+        await ear.sound(1.0)
+        await theirs.hangup()
+        spoken = await utterance.spoken()
+        assert spoken.interrupted
+        assert spoken.heard
+        assert spoken.heard + spoken.remaining == LONG
+        assert await ours.ended() == "the other side hung up"
+        assert not agent.calls
+
+
+async def test_a_refused_call_and_an_unreachable_one_say_why() -> None:
+    async with (
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        phone(server.url) as agent,
+        phone(server.url) as caller,
+    ):
+        call = await caller.dial(agent.uri)
+        async with asyncio.timeout(10):
+            incoming = await anext(agent.incoming())
+        incoming.ringing()
+        await incoming.reject(486)
+        with pytest.raises(CallRefused) as refused:
+            await call.answered()
+        assert refused.value.status == 486
+        assert refused.value.remedy
+        await call.ended()
+        nobody = await caller.dial("sip:bob@127.0.0.1:9")
+        with pytest.raises(CalleeUnreachable) as unreachable:
+            await nobody.answered()
+        assert unreachable.value.remedy
+        assert not caller.calls
+
+
+async def test_a_busy_port_is_named_before_anything_rings() -> None:
+    async with (
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        phone(server.url) as first,
+    ):
+        second = phone(server.url, port=first.port)
+        with pytest.raises(PortBusy, match=str(first.port)):
+            await second.__aenter__()
+
+
+async def test_without_a_speech_server_no_phone_starts() -> None:
+    with pytest.raises(ConnectionLost, match="No speech server answers"):
+        async with phone("ws://127.0.0.1:9/v1/speech") as nothing:
+            assert isinstance(nothing, Phone)
+
+
+async def test_no_common_codec_is_refused_with_488_on_both_sides() -> None:
+    async with (
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        phone(server.url, codecs=("PCMA",)) as agent,
+        phone(server.url, codecs=("PCMU",)) as caller,
+    ):
+        call = await caller.dial(agent.uri)
+        async with asyncio.timeout(10):
+            incoming = await anext(agent.incoming())
+        with pytest.raises(CallError, match="codec"):
+            await incoming.answer()
+        with pytest.raises(CallRefused) as refused:
+            await call.answered()
+        assert refused.value.status == 488
