@@ -19,6 +19,7 @@ from qwen3tts_speech.latency import LatencyLog, Mark, UtteranceRecord
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.sink import FrameSink
 from qwen3tts_speech.utterance import Spoken, Utterance, VoiceOptions
+from qwen3tts_wire.errors import BadText
 
 __all__ = ["Speaker", "Spoken", "Utterance", "VoiceOptions"]
 
@@ -75,7 +76,19 @@ class Speaker:
         """Begin to say ``words``: a string, or deltas as a model writes them.
 
         It queues behind what is being said, and its text is already on its way to the server.
+
+        Raises:
+            BadText: a string with nothing in it, or something that is no text. (An iterator that
+                gives nothing is no error: a model may have nothing to say.)
         """
+        if isinstance(words, str):
+            if not words.strip():
+                raise BadText("The text is empty.", remedy="Give some words to say.")
+        elif not isinstance(words, AsyncIterable):
+            raise BadText(
+                f"A {type(words).__name__} is no text.",
+                remedy="Give a string, or an asynchronous iterator of strings.",
+            )
         self._number += 1
         record = UtteranceRecord(call_id=self._call_id, context=str(self._number))
         record.mark(Mark.TEXT_IN, self.clock.now())

@@ -13,7 +13,7 @@ from qwen3tts_pacer.frame import Frame
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_speech.sink import Played
 from qwen3tts_wire.client import Audio, Context, Done, SpeechClient, Started
-from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.errors import BadText, SpeechError
 
 if TYPE_CHECKING:
     from qwen3tts_speech.line import Speaker
@@ -181,6 +181,11 @@ class Utterance:
     async def _sampled(self) -> AsyncIterator[str]:
         """The deltas, with the time of the first; whatever is empty is skipped."""
         async for delta in self._words:
+            if not isinstance(delta, str):
+                raise BadText(
+                    f"The source of the words gave a {type(delta).__name__}.",
+                    remedy="Each of its deltas must be a string.",
+                )
             if delta:
                 self.record.mark(Mark.FIRST_DELTA, self._speaker.clock.now())
                 yield delta

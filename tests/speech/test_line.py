@@ -216,6 +216,28 @@ async def test_no_words_open_no_context() -> None:
     assert not line.client.contexts
 
 
+@pytest.mark.parametrize("nothing", ["", "  \n"])
+async def test_an_empty_string_is_refused_at_once(nothing: str) -> None:
+    with pytest.raises(BadText, match="empty"):
+        Line().speaker.say(nothing)
+
+
+@pytest.mark.parametrize("thing", [None, 7, ["a", "b"], b"bytes"])
+async def test_what_is_no_text_is_refused_by_its_type(thing: Any) -> None:
+    with pytest.raises(BadText, match=type(thing).__name__):
+        Line().speaker.say(thing)
+
+
+async def test_a_delta_that_is_no_text_ends_the_words_after_what_was_good() -> None:
+    line = Line()
+    utterance = line.speaker.say(writes("Good", cast(Any, 5), "bad"))
+    context = await line.context()
+    assert context.text == "Good"
+    context.done()
+    with pytest.raises(BadText, match="int"):
+        await utterance.spoken()
+
+
 async def test_a_full_sink_holds_the_line_up_and_loses_nothing() -> None:
     line = Line(capacity=3)
     utterance = line.speaker.say("A long one.")

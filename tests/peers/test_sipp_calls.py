@@ -1,0 +1,72 @@
+"""Whole calls with a real SIPp: speech and hold, and fifty callers at once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from qwen3tts_engine.embedded.engine import EmbeddedEngine
+from qwen3tts_phone.call import Call
+from qwen3tts_phone.call_events import CallAnswered, CallEnded, CallHeld, CallResumed
+from qwen3tts_phone.phone import Phone, PhoneSettings
+from qwen3tts_server.run import running_server
+from qwen3tts_speech.line import Spoken
+from tests.peers.sipp_runner import sipp
+
+pytestmark = [pytest.mark.network, pytest.mark.usefixtures("need_sipp")]
+
+CALLS = 50
+
+
+async def test_fifty_callers_at_once_hear_each_their_own_sentence(tmp_path: Path) -> None:
+    async def attend(call: Call, number: int) -> tuple[Spoken, int, int]:
+        await call.answer()
+        spoken = await call.say(f"You are caller number {number}, and this is your own sentence.")
+        stats = call.stats()
+        await call.hangup()
+        return spoken, stats.starvations, stats.skipped_slots
+
+    async with (
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        Phone(PhoneSettings(server_url=server.url)) as phone,
+        sipp("uac_is_hung_up_on", tmp_path, call=phone.port, calls=CALLS, rate=25) as peer,
+    ):
+        attending: list[asyncio.Task[tuple[Spoken, int, int]]] = []
+        async for call in phone.incoming():
+            attending.append(asyncio.create_task(attend(call, len(attending))))
+            if len(attending) == CALLS:
+                break
+        outcomes = await asyncio.gather(*attending)
+        await peer.succeeded()
+        assert not phone.calls
+    for number, (spoken, _, _) in enumerate(outcomes):
+        assert spoken.heard == f"You are caller number {number}, and this is your own sentence."
+    assert sum(starvations for _, starvations, _ in outcomes) == 0
+
+
+async def test_while_we_are_held_speech_waits_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
+    async with (
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        Phone(PhoneSettings(server_url=server.url)) as phone,
+        sipp("uac_holds", tmp_path, call=phone.port) as peer,
+    ):
+        async with asyncio.timeout(10):
+            call = await anext(phone.incoming())
+        await call.answer()
+        utterance = call.speak("A long sentence, which goes on and on and on.")
+        positions: list[int] = []
+        kinds = []
+        async for event in call.events:
+            kinds.append(type(event))
+            if isinstance(event, CallHeld | CallResumed):
+                positions.append(utterance.position)
+        await peer.succeeded()
+        spoken = await utterance.spoken()
+    assert kinds == [CallAnswered, CallHeld, CallResumed, CallEnded]
+    held, resumed = positions
+    assert held > 0, "it had begun"
+    assert resumed - held <= 480, "not more than the frame that was out already"
+    assert spoken.position > resumed, "and it went on"
+    assert spoken.interrupted, "the caller hung up in mid-sentence"
