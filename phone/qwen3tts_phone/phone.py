@@ -10,6 +10,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -18,6 +20,8 @@ from types import TracebackType
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.call import Call
+from qwen3tts_phone.errors import CallError
+from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.process import MediaProcess
 from qwen3tts_phone.media.types import LegSpec, MediaSettings
 from qwen3tts_phone.record import recording_path
@@ -27,6 +31,8 @@ from qwen3tts_phone.sip.settings import Account, SipSettings
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_speech.latency import LatencyLog
 from qwen3tts_speech.link import SpeechLink
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["Account", "Call", "Phone", "PhoneSettings"]
 
@@ -80,6 +86,7 @@ class Phone:
         self.calls: set[Call] = set()
         """Calls that are not over."""
         self._recordings = 0
+        self._replacing = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._media: MediaProcess
         self._sip: SipEndpoint
@@ -92,7 +99,7 @@ class Phone:
             if settings.latency_log is not None:
                 self.latency_log = stack.enter_context(LatencyLog(settings.latency_log))
             self._media = await MediaProcess.start(settings.media)
-            stack.push_async_callback(self._media.close)
+            stack.push_async_callback(self._close_media)
             account = settings.account
             self._sip = SipEndpoint(
                 SipSettings(
@@ -145,7 +152,7 @@ class Phone:
             PortBusy: no RTP port is free.
         """
         session_host = self._sip.address_for(uri)
-        leg = await self._media.open(self._leg_spec())
+        leg = await self._open_leg()
         try:
             session = self._session(session_host, leg.local_port)
             sip = await self._sip.place(
@@ -157,12 +164,34 @@ class Phone:
         return self._keep(Call(self, sip, leg, session))
 
     async def incoming(self) -> AsyncIterator[Call]:
-        """Calls as they come in; ``await call.answer()`` or ``await call.reject()`` each."""
+        """Calls as they come in; ``await call.answer()`` or ``await call.reject()`` each.
+
+        A call that cannot be given a port is refused with 503, and the next one is waited for.
+        """
         async for sip in self._sip.incoming:
-            yield await self._receive(sip)
+            try:
+                call = await self._receive(sip)
+            except CallError as error:
+                logger.error("a call was refused: %s", error)
+                with contextlib.suppress(CallError):
+                    await sip.reject(503)
+            else:
+                yield call
+
+    async def _open_leg(self) -> MediaLeg:
+        """Ports for one more call; a media process that has died is replaced."""
+        async with self._replacing:
+            if self._media.lost.is_set():
+                logger.error("the media process is replaced: %s", self._media.cause)
+                await self._media.close()
+                self._media = await MediaProcess.start(self.settings.media)
+            return await self._media.open(self._leg_spec())
+
+    async def _close_media(self) -> None:
+        await self._media.close()
 
     async def _receive(self, sip: SipCall) -> Call:
-        leg = await self._media.open(self._leg_spec())
+        leg = await self._open_leg()
         session = self._session(self._sip.address_for(sip.remote_uri), leg.local_port)
         return self._keep(Call(self, sip, leg, session))
 

@@ -99,8 +99,9 @@ async def test_a_media_process_that_dies_ends_its_calls_with_the_cause() -> None
             await ours.ended()
         with pytest.raises(WrongState):
             ours.speak("More.")
-        with pytest.raises(CallError, match="media process"):
-            await agent.dial(caller.uri)
+        # The phone itself goes on, with another media process.
+        async with connected(caller, agent) as (_, again):
+            assert (await again.say("Back again.")).heard == "Back again."
 
 
 async def test_an_unknown_voice_is_an_error_of_the_words_and_not_of_the_call() -> None:

@@ -161,7 +161,8 @@ class MediaProcess:
             for leg in list(self._legs.values()):
                 with contextlib.suppress(MediaLost, MediaRefused):
                     await leg.close()
-            self._control.shutdown(socket.SHUT_RDWR)
+            if self._ended is None:
+                self._control.shutdown(socket.SHUT_RDWR)  # the process ends when it sees this
         if self._ended is None:
             self._ended = self._loop.create_task(self._end())
         await asyncio.shield(self._ended)
