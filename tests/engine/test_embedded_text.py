@@ -83,7 +83,7 @@ def test_a_long_text_is_cut_after_a_sentence_then_a_clause_then_a_word() -> None
 
 
 def test_a_cut_leaves_no_mark_without_its_letter() -> None:
-    for text in ("क्षि" * 150, "e\u0301" * 300, "ก้" * 200):
+    for text in ("क्षि" * 150, "e\u0301" * 300, "ก้" * 200, "xe\u0301" + "e\u0301" * 300):
         for piece in pieces(text, final=False):
             assert not joins_previous(piece.text[0])
 

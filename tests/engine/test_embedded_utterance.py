@@ -148,6 +148,20 @@ def test_sound_without_a_word_is_not_given_out() -> None:
     assert heard.words == []
 
 
+def test_sound_before_the_first_word_is_given_out_with_it() -> None:
+    sound = scene((2 * BLOCK + 500, False), (3000, True))
+    heard = said("one", sound, [(0, 2 * BLOCK + 500)])
+    assert len(heard.samples) == round(len(sound) * 24000 / RATE)
+    ((start, _),) = loud_stretches(heard.samples)
+    assert heard.words[0].start == pytest.approx(start, abs=12)
+
+
+def test_a_word_whose_place_is_a_space_is_the_next_one_at_the_start_only() -> None:
+    heard = said(" one two", voiced(6000), [(0, 0), (4, 2000), (5, 4000)])
+    assert [word.text for word in heard.words] == ["one", "two"]
+    assert heard.words[1].start == round(4000 * 24000 / RATE)
+
+
 def test_the_pieces_of_a_text_follow_each_other() -> None:
     text = "one. two."
     heard = Heard()

@@ -117,7 +117,12 @@ def test_sound_comes_in_60_ms_and_words_with_the_sound_they_begin_in(library: Li
 
 def test_saying_no_ends_the_speaking_at_once(library: Library) -> None:
     calls = []
-    assert not library.speak(LONG, "gmw/en-US", 175, True, lambda *sound: bool(calls.append(sound)))
+
+    def on_sound(pcm: bytes, words: list[tuple[int, int]]) -> bool:
+        calls.append(len(pcm))
+        return False
+
+    assert not library.speak(LONG, "gmw/en-US", 175, True, on_sound)
     assert len(calls) == 1
 
 
