@@ -40,8 +40,8 @@ ABBREVIATIONS = _words(
 """Never end a sentence."""
 
 BEFORE_NUMBERS = _words(
-    "mind no nos nr nrs p pp pg vol vols fig figs art sec ch chap par eq ver ext tel tél tlf fax "
-    "pág pag págs núm num cap abs bd kap ziff abb tab bl blz str n nº n° č s ok ca circa c est "
+    "apt mind no nos nr nrs p pp pg vol vols fig figs art sec ch chap par eq ver ext tel tél tlf "
+    "fax pág pag págs núm num cap abs bd kap ziff abb tab bl blz str n nº n° č s ok ca circa c est "
     "pos kl § д кв г № стр рис тел"
 )
 """Do not end a sentence before a number; words of their own elsewhere."""
@@ -124,7 +124,7 @@ ELIDED = _words("c d j l m n qu s t i he she it we you they that there what who 
 ORDINAL_LANGUAGES = _words("de da nb nn no fi is et lv cs sk pl hu hr sr bs sl tr eu lb fo")
 """Write ordinal numbers with a dot: *der 2. Weltkrieg*."""
 
-BEFORE_ORDINALS = _words("der des dem den im vom zum zur beim dne")
+BEFORE_ORDINALS = _words("der die des dem den im vom zum zur beim dne")
 """Words of those languages that stand before ordinals and are rare before numbers elsewhere."""
 
 MONTHS = _words(

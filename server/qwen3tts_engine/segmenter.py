@@ -37,9 +37,9 @@ class _Rank(IntEnum):
 
     NO_SPACE = 0
     WITHIN = 1
-    """Within a number, or after the dot of an abbreviation."""
+    """After a number, which may go on or have a unit, or after the dot of an abbreviation."""
     CLINGING = 2
-    """After a word or number that belongs to the next."""
+    """After a word that belongs to the next."""
     PLAIN = 3
     BEFORE_PAUSE = 4
     """Before a word at which a voice may breathe."""
@@ -72,21 +72,22 @@ class Segment:
 class SegmenterSettings:
     """How long the pieces are, in letters.
 
-    A Han character counts 3, a kana 2, for what they take to say. Where there are several values,
-    they hold for the first, second, … segment since the start or the last flush (when nothing is
-    being played yet, or a pause in the input has emptied the buffers), the last for all later.
+    A Han character counts 3, a kana 2, for the time they take to say. Where there are several
+    values, they hold for the first, second, … segment since the start or the last flush (when
+    nothing is being played yet, or a pause in the input has emptied the buffers), the last for all
+    later ones.
     """
 
     sentence_min: tuple[int, ...] = (2, 12, 24)
-    """Shorter sentences join the next one. The first: *Yes.* is an answer, and its sound covers
-    the wait for the next; later, pieces of two seconds keep an engine's intonation whole."""
+    """Shorter sentences join the next one. The first is free: *Yes.* is an answer, and to say it
+    gives the next piece time. Later, pieces of a few words only break up the intonation."""
     clause_min: tuple[int, ...] = (11, 32, 80)
-    """From here a comma or another clause mark may end a piece. *Good morning,* is 13 and lasts
-    0.9 s, in which a model writes the next 30 letters at 10 tokens a second; once sound is ahead,
-    whole sentences sound better than clauses."""
+    """From here a comma or another clause mark may end a piece. *Good morning,* and *No problem,*
+    are worth a first piece, *Well,* is not: its sound would be over before the next is there. Once
+    sound is ahead of the listener, whole sentences sound better than clauses."""
     whole_max: tuple[int, ...] = (60, 120, 240)
-    """From here the best white space ends a piece. The first sound then waits for at most 60
-    letters (15 tokens); 240 letters are 16 s of speech."""
+    """From here the best white space ends a piece, so that the first sound waits for some 15
+    tokens at most, and a context cancelled has little in work that nobody will hear."""
     hard_max: int = 300
     """No piece is much heavier: text without any white space is cut between two graphemes. In
     scripts that need no spaces this happens at twice ``whole_max``."""
@@ -99,7 +100,9 @@ class SegmenterSettings:
             if not values or any(value < 1 for value in values):
                 raise ValueError(f"{name}={values} needs one or more numbers from 1")
         if self.hard_max < max(*self.whole_max, 16):
-            raise ValueError(f"hard_max={self.hard_max} is below 16 or below {self.whole_max=}")
+            raise ValueError(
+                f"hard_max={self.hard_max} must be at least 16 and whole_max={self.whole_max}"
+            )
 
 
 class Segmenter:
@@ -241,11 +244,8 @@ class Segmenter:
         before, after = text[place - 1], text[place + 1]
         if before in _PAUSES:
             return _Rank.WITHIN if before == "." else _Rank.AFTER_MARK
-        if before.isdigit() or before == ")":
-            # Of two numbers, nobody knows whether they are one; a unit is better not parted.
-            if after.isdigit() or after in "(+":
-                return _Rank.WITHIN
-            return _Rank.CLINGING
+        if before.isdigit() or (before == ")" and (after.isdigit() or after in "(+")):
+            return _Rank.WITHIN  # within a number, or between it and its unit
         if _word_before(text, place) in CLINGING:
             return _Rank.CLINGING
         return _Rank.BEFORE_PAUSE if _word_after(text, place) in PAUSE_BEFORE else _Rank.PLAIN
@@ -266,7 +266,7 @@ class Segmenter:
                 continue
             if before in _JOINTS or not before.isascii():
                 mark = mark or place
-            elif not (before.isdigit() and after.isdigit()):
+            elif before != " " and not (before.isdigit() and after.isdigit()):
                 word = word or place
         return mark or word or last
 
@@ -308,8 +308,6 @@ def _spoken(
     first, last = 0, len(chars)
     while first < last and (chars[first] in " \n" or _is_stray(chars, first, last)):
         first += 1
-    while last > first and chars[last - 1] in " \n":
-        last -= 1
     if not any(char.isalnum() for char in chars[first:last]):
         return "", ()
     text: list[str] = []
@@ -336,6 +334,8 @@ def _word_before(text: Sequence[str], place: int) -> str:
     begin = place
     while begin > 0 and place - begin < 16 and text[begin - 1].isalpha():
         begin -= 1
+    if begin and text[begin - 1] not in " \n":
+        return ""  # the end of something longer
     return "".join(text[begin:place]).lower()
 
 

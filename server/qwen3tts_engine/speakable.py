@@ -12,7 +12,7 @@ until they are decided, and the work per character is constant.
 ```` ``` ```` blocks                  dropped, or spoken with ``speak_code``; ```code``` is spoken
 ``| a | b |``                         ``a, b``; the row of dashes is dropped
 ``<b>``, ``<br>``, ``&amp;``          dropped, a line break, ``&``; ``<https://…>`` is spoken
-emoji, symbols, controls              dropped; they part words as a space does
+emoji, ``:-)``, symbols, controls     dropped; they part words as a space does
 half a surrogate pair                 dropped; two halves that meet are the character they encode
 ===================================  ==============================================================
 """
@@ -29,6 +29,7 @@ from enum import Enum, auto
 from qwen3tts_engine.html_tag import Tag, TagSoFar, tag_of
 from qwen3tts_engine.segment_chars import WHITE_SPACE
 from qwen3tts_engine.spoken import REPEATS_MAX, Sink, Spoken
+from qwen3tts_engine.whole_characters import WholeCharacters
 
 LINK_MAX = 2048
 """Characters after which ``](`` was no link."""
@@ -39,6 +40,7 @@ _RUNS = frozenset("`*_~")
 _LINE_RUNS = frozenset("`*_~-+#=>")
 _LINE_MARKS = {">": REPEATS_MAX, "#": 6, "-": 1, "*": 1, "+": 1}
 """Marks that begin a line, and how often they may stand."""
+_MOUTHS = frozenset(")(DPp|/")
 _BULLETS = frozenset("•◦▪‣⁃∙●○")
 _ESCAPABLE = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
@@ -51,6 +53,8 @@ class _Mode(Enum):
     """Within a run of one markup character."""
     BANG = auto()
     """After ``!``, which may begin an image."""
+    FACE = auto()
+    """After a space and ``:`` or ``;``, which may look at you: ``:-)``."""
     BRACKET = auto()
     """After ``[``."""
     NOTE = auto()
@@ -74,14 +78,22 @@ class _Mode(Enum):
     """At the beginning of a table's row, which may be its rule."""
 
 
+_HELD_FROM = {
+    "!": _Mode.BANG,
+    "[": _Mode.BRACKET,
+    "<": _Mode.TAG,
+    "&": _Mode.ENTITY,
+    "\\": _Mode.ESCAPE,
+}
+
+
 class Speakable:
     """Feeds ``sink`` with what is to be said; white space is collapsed, ``\\n`` is a firm break."""
 
     def __init__(self, sink: Sink, *, speak_code: bool = False) -> None:
         self._spoken = Spoken(sink)
         self._speak_code = speak_code
-        self._at = 0
-        self._high = -1
+        self._whole = WholeCharacters(self._step)
         self._mode = _Mode.TEXT
         self._held: list[Held] = []
         # The line.
@@ -103,6 +115,7 @@ class Speakable:
             _Mode.TEXT: self._in_text,
             _Mode.RUN: self._in_run,
             _Mode.BANG: self._in_bang,
+            _Mode.FACE: self._in_face,
             _Mode.BRACKET: self._in_bracket,
             _Mode.NOTE: self._in_note,
             _Mode.NOTE_END: self._in_note_end,
@@ -120,26 +133,20 @@ class Speakable:
     @property
     def position(self) -> int:
         """Code points read so far."""
-        return self._at
+        return self._whole.position
 
     def feed(self, char: str) -> None:
         """Read one code point of the original text."""
-        at = self._at
-        self._at = at + 1
-        if "\ud800" <= char <= "\udfff":
-            self._surrogate(char, at)
-            return
-        if self._high >= 0:
-            self._lone_half()
-        self._step(char, at, at + 1)
+        self._whole.feed(char)
 
     def flush(self) -> None:
         """Decide what is held as if the line went on later; the state of the text goes on."""
-        if self._high >= 0:
-            self._lone_half()
+        self._whole.flush()
         mode = self._mode
         if mode is _Mode.RUN:
             self._end_run("")
+        elif mode is _Mode.FACE:
+            self._in_face(" ", self.position, self.position)
         elif mode in (_Mode.BANG, _Mode.ENTITY, _Mode.TAG, _Mode.ESCAPE):
             self._release()
         elif mode in (_Mode.BRACKET, _Mode.NOTE):
@@ -153,25 +160,6 @@ class Speakable:
         elif mode in (_Mode.BRACKET_END, _Mode.FENCE_OPEN):
             self._held = []
         self._spoken.pause()
-
-    # Surrogates
-
-    def _surrogate(self, char: str, at: int) -> None:
-        if char <= "\udbff":
-            if self._high >= 0:
-                self._lone_half()
-            self._high = at
-            self._high_char = char
-        elif self._high >= 0:
-            code = 0x10000 + ((ord(self._high_char) - 0xD800) << 10) + ord(char) - 0xDC00
-            start, self._high = self._high, -1
-            self._step(chr(code), start, at + 1)
-        else:
-            self._step("\ufffd", at, at + 1)
-
-    def _lone_half(self) -> None:
-        at, self._high = self._high, -1
-        self._step("\ufffd", at, at + 1)
 
     # Reading
 
@@ -196,24 +184,15 @@ class Speakable:
             self._table = True
         elif self._spoken.fresh and char in _BULLETS:
             self._spoken.stand_alone()
-        elif char == "!":
-            self._mode = _Mode.BANG
-            self._held.append((char, at, end))
-        elif char == "[":
-            self._mode = _Mode.BRACKET
+        elif char in ":;" and self._spoken.spaced:
+            self._mode = _Mode.FACE
             self._held.append((char, at, end))
         elif char == "]" and self._brackets:
             self._brackets -= 1
             self._mode = _Mode.BRACKET_END
             self._held.append((char, at, end))
-        elif char == "<":
-            self._mode = _Mode.TAG
-            self._held.append((char, at, end))
-        elif char == "&":
-            self._mode = _Mode.ENTITY
-            self._held.append((char, at, end))
-        elif char == "\\":
-            self._mode = _Mode.ESCAPE
+        elif char in _HELD_FROM:
+            self._mode = _HELD_FROM[char]
             self._held.append((char, at, end))
         elif char == "|" and self._table:
             self._spoken.cell(at)
@@ -285,10 +264,22 @@ class Speakable:
         for index in range(count):
             self._spoken.say(char, self._run_at + index, self._run_at + index + 1)
 
-    # Brackets: images, links, notes, tasks
+    # Faces; brackets: images, links, notes, tasks
 
     def _in_bang(self, char: str, _at: int, _end: int) -> bool:
         if char == "[":
+            self._drop()
+        else:
+            self._release()
+        return False
+
+    def _in_face(self, char: str, at: int, end: int) -> bool:
+        last = self._held[-1][0]
+        if (last in ":;" and char == "-") or (last not in _MOUTHS and char in _MOUTHS):
+            self._held.append((char, at, end))
+            return True
+        if last in _MOUTHS and (char in WHITE_SPACE or char in ".,!?"):
+            self._spoken.gap(self._held[0][1])
             self._drop()
         else:
             self._release()
@@ -344,7 +335,7 @@ class Speakable:
             if not self._link_depth:
                 self._drop()
         elif char == "\n" or len(self._held) > LINK_MAX:
-            self._release()
+            self._release_link()
         elif self._link_titled:
             pass
         elif char in WHITE_SPACE:
@@ -353,8 +344,12 @@ class Speakable:
             # Only a title may follow the address.
             self._link_titled = char in "\"'"
             if not self._link_titled:
-                self._release()
+                self._release_link()
         return True
+
+    def _release_link(self) -> None:
+        self._spoken.gap(self._held[0][1])
+        self._release()
 
     def _in_address(self, char: str, _at: int, _end: int) -> bool:
         self._link_depth += (char == "(") - (char == ")")
