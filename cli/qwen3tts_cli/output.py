@@ -47,9 +47,10 @@ def complain_of(error: SpeechError) -> None:
 
 
 def sentence(text: str) -> str:
-    """Printable, with a capital at the front."""
+    """Printable, with a capital at the front; a name of a file or an address stays as it is."""
     text = printable(text)
-    return text[:1].upper() + text[1:]
+    first = text.split(" ", 1)[0]
+    return text[:1].upper() + text[1:] if first.isalpha() else text
 
 
 def printable(text: str) -> str:

@@ -16,13 +16,15 @@ class SpeechLink:
 
     The connection is opened by the first utterance, or ahead of it by :meth:`warm`. When the server
     has gone, the utterances under way end with :class:`~qwen3tts_wire.errors.ConnectionLost`; the
-    next one connects anew, so a restarted server is found without any restart here.
+    next one connects anew, so a restarted server is found without any restart here. A server that
+    is about to stop (draining) finishes what it has; the next utterance connects anew, too.
     """
 
     def __init__(self, url: str, *, connect: Connect = SpeechClient.connect) -> None:
         self.url = url
         self._connect = connect
         self._client: SpeechClient | None = None
+        self._leaving: list[SpeechClient] = []
         self._connecting = asyncio.Lock()
         self._closed = False
 
@@ -35,6 +37,10 @@ class SpeechLink:
         async with self._connecting:
             if self._closed:
                 raise ConnectionLost("the link to the speech server is closed.")
+            self._leaving = [client for client in self._leaving if not client.closed]
+            if self._client is not None and self._client.draining.is_set():
+                self._leaving.append(self._client)
+                self._client = None
             if self._client is None or self._client.closed:
                 self._client = await self._connect(self.url)
             return self._client
@@ -47,6 +53,7 @@ class SpeechLink:
         """Close the connection; no further utterance can start."""
         self._closed = True
         async with self._connecting:
-            if self._client is not None:
-                await self._client.close()
-                self._client = None
+            clients = [*self._leaving, *([self._client] if self._client is not None else [])]
+            self._leaving, self._client = [], None
+            for client in clients:
+                await client.close()

@@ -59,6 +59,8 @@ class Connection:
         self._room.set()
         self._clauses: dict[int, _Clause] = {}
         self._close: Close | None = None
+        self._gone = False
+        """Nothing can be written any more; what still comes in is not looked at."""
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -96,6 +98,8 @@ class Connection:
             message = await self._socket.receive()
             if message["type"] != "websocket.receive":
                 return
+            if self._gone:
+                continue
             data = message.get("text")
             if data is None:
                 data = message.get("bytes") or b""
@@ -110,6 +114,7 @@ class Connection:
             self._wake.clear()
             while data := self._session.data_to_send(self._clock()):
                 if not await self._put(data):
+                    self._gone = True
                     self._room.set()
                     return
                 self._room.set()

@@ -99,6 +99,10 @@ class Session:
         self._done: dict[int, Utterance] = {}
         self._numbers: dict[str, int] = {}
         self._turn: deque[int] = deque()
+        self._touched: dict[int, Utterance] = {}
+        """Contexts to which something happened since the last commands."""
+        self._waiting: dict[int, Utterance] = {}
+        """Contexts whose text may have to be flushed."""
         self._commands: list[Command] = []
         self._draining_until: float | None = None
         self._closed = False
@@ -142,6 +146,7 @@ class Session:
         number = self._numbers[event.context_id]
         utterance = self._live.get(number) or self._done[number]
         _HANDLERS[type(event)](self, utterance, event, now)
+        self._touched[number] = utterance
 
     def _open(self, event: ContextOpen, now: float) -> None:
         try:
@@ -210,6 +215,7 @@ class Session:
         """Let go of a context, whatever it was doing."""
         if utterance.speaking:
             self._commands.append(StopSynthesis(utterance.no))
+        self._touched[utterance.no] = utterance
         self._live.pop(utterance.no, None)
         self._done.pop(utterance.no, None)
         self._numbers.pop(utterance.context_id, None)
@@ -226,18 +232,21 @@ class Session:
         """The engine gave some sound."""
         if utterance := self._live.get(context_no):
             utterance.produced(chunk, now)
+            self._touched[context_no] = utterance
         return self._take_commands(now)
 
     def generated(self, context_no: int, now: float) -> list[Command]:
         """The engine gave the last sound of a clause."""
         if utterance := self._live.get(context_no):
             utterance.generated_clause(now)
+            self._touched[context_no] = utterance
         return self._take_commands(now)
 
     def failed(self, context_no: int, error: SpeechError, now: float) -> list[Command]:
         """The engine broke; only this context ends."""
         if utterance := self._live.get(context_no):
             utterance.failed(error)
+            self._touched[context_no] = utterance
         return self._take_commands(now)
 
     # --- time ---
@@ -246,16 +255,17 @@ class Session:
         """When ``tick`` is due; None: not before something happens."""
         if self._closed:
             return None
-        deadlines = [each.flush_deadline(now) for each in self._live.values()]
+        deadlines = [each.flush_deadline(now) for each in self._waiting.values()]
         deadlines.append(self._draining_until)
         return min((each for each in deadlines if each is not None), default=None)
 
     def tick(self, now: float) -> list[Command]:
         """Time has passed: pauses become flushes, a drain ends."""
-        for utterance in list(self._live.values()):
+        for utterance in self._waiting.values():
             due = utterance.flush_deadline(now)
             if due is not None and due <= now:
                 utterance.flush(now)
+                self._touched[utterance.no] = utterance
         if self._draining_until is not None and now >= self._draining_until:
             for utterance in list(self._live.values()):
                 self._stop(utterance)
@@ -266,9 +276,10 @@ class Session:
     # --- the end ---
 
     def drain(self, within_s: float, now: float) -> list[Command]:
-        """The server is to stop: finish what is open, take nothing new."""
-        if self._draining_until is None:
-            self._draining_until = now + within_s
+        """The server is to stop: finish what is open, take nothing new. May be hastened."""
+        until = now + within_s
+        if self._draining_until is None or until < self._draining_until:
+            self._draining_until = until
             self._protocol.send_draining(within_s * 1000)
         return self._take_commands(now)
 
@@ -291,7 +302,14 @@ class Session:
         )
 
     def _take_commands(self, now: float) -> list[Command]:
-        for utterance in self._live.values():
+        for utterance in self._touched.values():
+            if utterance.no not in self._live:
+                self._waiting.pop(utterance.no, None)
+                continue
+            if utterance.waiting:
+                self._waiting[utterance.no] = utterance
+            else:
+                self._waiting.pop(utterance.no, None)
             if utterance.paused and utterance.drained:
                 utterance.paused = False
                 if utterance.speaking:
@@ -303,6 +321,7 @@ class Session:
             request = utterance.next_request()
             if request is not None:
                 self._commands.append(StartSynthesis(utterance.no, request))
+        self._touched.clear()
         if self._draining_until is not None and not self._live and not self._closed:
             self._closed = True
             self._commands.append(Close(1012, "the server is stopping; connect again"))
@@ -322,6 +341,7 @@ class Session:
             self._turn.append(number)
             item = utterance.take(now)
             if item is not None:
+                self._touched[number] = utterance
                 self._send(utterance, item, now)
                 return
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, fields
 
-from qwen3tts_wire.messages import Limits
+from qwen3tts_wire.messages import MIN_WINDOW_MS, Limits
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class ServerSettings:
         for each in fields(most):
             if not 1 <= getattr(self.limits, each.name) <= getattr(most, each.name):
                 raise ValueError(f"limits.{each.name} must be from 1 to {getattr(most, each.name)}")
+        if self.limits.max_window_ms < MIN_WINDOW_MS:
+            raise ValueError(f"limits.max_window_ms must be at least {MIN_WINDOW_MS}")
         for name in ("max_connections", "ping_interval_s", "ping_timeout_s", "ahead_ms"):
             if getattr(self, name) == 0:
                 raise ValueError(f"{name} must be more than 0")

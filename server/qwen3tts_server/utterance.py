@@ -88,6 +88,8 @@ class Utterance:
         self._queue: deque[Item] = deque()
         self._queued = 0
         self._credit = opened.format.samples(min(opened.window_ms, settings.limits.max_window_ms))
+        self._frame = opened.format.samples(settings.frame_ms)
+        self._ahead = opened.format.samples(settings.ahead_ms)
         self._played = 0
         self._played_at: float | None = None
         self._moving = False
@@ -231,7 +233,7 @@ class Utterance:
         if not isinstance(item, Sound):
             return self._queue.popleft()
         width = self.opened.format.bytes_per_sample
-        most = min(self.opened.format.samples(self._settings.frame_ms), self._credit)
+        most = min(self._frame, self._credit)
         if most <= 0:
             return None
         self._queue.popleft()
@@ -253,12 +255,12 @@ class Utterance:
     @property
     def full(self) -> bool:
         """Enough waits here; the engine may pause."""
-        return self._queued >= self.opened.format.samples(self._settings.ahead_ms)
+        return self._queued >= self._ahead
 
     @property
     def drained(self) -> bool:
         """Little waits here; the engine may go on."""
-        return 2 * self._queued <= self.opened.format.samples(self._settings.ahead_ms)
+        return 2 * self._queued <= self._ahead
 
     def release(self) -> None:
         """Keep only what a cancel after the end needs."""
@@ -295,12 +297,17 @@ class Utterance:
 
     # --- pauses in the text ---
 
+    @property
+    def waiting(self) -> bool:
+        """Whether text may lie here that only a flush, more text or its end would bring out."""
+        return self._waiting_text and not self.over
+
     def flush_deadline(self, now: float) -> float | None:
         """When a pause in the text will have to be a flush; None while nothing waits for it."""
         pause_ms = self.opened.pause_flush_ms
         if pause_ms is None:
             pause_ms = self._settings.pause_flush_ms
-        if not self._waiting_text or pause_ms == 0 or self.speaking or self._segments or self.over:
+        if not self.waiting or pause_ms == 0 or self.speaking or self._segments:
             return None
         due = self._last_append + pause_ms / 1000
         lead_ms = self.opened.lead_ms

@@ -51,6 +51,9 @@ OUT_HIGH_BYTES = 64 << 10
 """With so much waiting to be written, ``append`` waits."""
 
 
+PEER_PING_S = 5.0
+PEER_TIMEOUT_S = 10.0
+"""A server that does not answer a WebSocket ping for so long is gone."""
 DONE_KEPT = 64
 """Contexts that are done and whose cancel still goes to the server."""
 
@@ -124,11 +127,17 @@ class SpeechClient:
                     compression=None,
                     max_size=MAX_MESSAGE_BYTES,
                     open_timeout=None,
-                    ping_interval=10,
-                    ping_timeout=10,
+                    ping_interval=PEER_PING_S,
+                    ping_timeout=PEER_TIMEOUT_S,
                     close_timeout=2,
                     **_DIRECT,
                 )
+                if socket.subprotocol != PROTOCOL:
+                    await socket.close(1002, f"{PROTOCOL} was not accepted")
+                    raise ProtocolError(
+                        f"What answers at {url} does not speak {PROTOCOL}.",
+                        remedy="Check host, port and path; the path is /v1/speech.",
+                    )
                 client = cls(socket, url, clock=clock, ping_interval=ping_interval)
                 try:
                     await client._begin()
@@ -337,7 +346,8 @@ class SpeechClient:
         context = self._by_id(event.context_id or "")
         if event.ends == "connection":
             self._lose(error)
-        elif context is not None:
+        elif context is not None and (event.ends == "context" or context.cancelling):
+            # A cancel is answered by an error when the server has forgotten the context.
             self._contexts.pop(context.context_no, None)
             context.fail(error)
         else:

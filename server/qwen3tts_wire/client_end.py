@@ -11,6 +11,7 @@ from .fields import kinds
 from .formats import AudioFormat, AudioFrame
 from .messages import (
     CLIENT_MESSAGES,
+    DEFAULT_WINDOW_MS,
     SERVER_MESSAGES,
     AudioCredit,
     ContextCancel,
@@ -64,6 +65,10 @@ class ClientProtocol:
                 f"context.open has no field {', '.join(sorted(unknown))}.",
                 remedy=f"Its fields are: {', '.join(kinds(ContextOpen))}.",
             )
+        if self.session is not None:
+            # Credit beyond the server's bound would not count there, and be waited for here.
+            most = self.session.limits.max_window_ms
+            options["window_ms"] = min(options.get("window_ms", DEFAULT_WINDOW_MS), most)
         self._last_no += 1
         message = ContextOpen(
             context_id=context_id or f"c{self._last_no}",

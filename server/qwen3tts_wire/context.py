@@ -12,12 +12,12 @@ from .events import Alignment, Audio, Cancelled, Done, Event, Started
 from .formats import CLAUSE_START, AudioFormat, AudioFrame
 from .heard import Heard, heard
 from .messages import (
+    MAX_TEXT_CHARS,
     AlignmentInfo,
     ContextCancelled,
     ContextDone,
     ContextOpen,
     ContextStarted,
-    ErrorInfo,
 )
 from .protocol import ContextState
 
@@ -78,6 +78,11 @@ class Context:
         if len(self._text) > 1:
             self._text = ["".join(self._text)]
         return self._text[0] if self._text else ""
+
+    @property
+    def cancelling(self) -> bool:
+        """Whether a cancel waits for its answer."""
+        return self._cancelled is not None and not self._cancelled.done()
 
     def heard(self, position: int) -> Heard:
         """The text cut where the listener was after ``position`` samples, from what came so far."""
@@ -193,6 +198,8 @@ class Context:
                 for each in message.words
             )
             self.words.extend(words)
+            if len(self.words) > MAX_TEXT_CHARS:
+                raise ProtocolError("The server sent more words than there can be text.")
             self._put(Alignment(words))
         elif isinstance(message, ContextStarted):
             self._put(
@@ -213,8 +220,6 @@ class Context:
             self._client.keep_done(self)
         elif isinstance(message, ContextCancelled):
             self._answered(message)
-        elif isinstance(message, ErrorInfo):
-            self._client.forget(self)
 
     def fail(self, error: SpeechError) -> None:
         """The context is broken; what came before is still given out."""

@@ -55,7 +55,8 @@ class Text:
 
     def describe(self) -> str:
         """As the documentation prints it."""
-        return f"string, {self.low} to {self.high} characters"
+        kind = "printable string" if self.printable else "string"
+        return f"{kind}, {self.low} to {self.high} characters"
 
 
 @dataclasses.dataclass(frozen=True)

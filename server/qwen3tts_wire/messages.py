@@ -18,7 +18,9 @@ PROTOCOL = "qwen3tts.speech.v1"
 MAX_APPEND_CHARS = 16_384
 MAX_TEXT_CHARS = 100_000
 MAX_MESSAGE_BYTES = 262_144
+MIN_WINDOW_MS = 20
 MAX_WINDOW_MS = 60_000
+DEFAULT_WINDOW_MS = 10_000.0
 MAX_CONTEXT_NO = 2**32 - 1
 MAX_SAMPLES = 2**53
 
@@ -70,7 +72,7 @@ class ContextOpen:
     """How text becomes speech; ``context.started`` says which mode is really used."""
     format: Annotated[AudioFormat, Record(AudioFormat)] = DEFAULT_FORMAT
     """The form of the samples."""
-    speed: Annotated[float, Real(0.5, 2)] = 1.0
+    speed: Annotated[float, Real(0.5, 2.5)] = 1.0
     """Factor on the rate of speech."""
     sampling: Annotated[Sampling, Record(Sampling)] | None = None
     """Sampling of the model's tokens."""
@@ -80,8 +82,8 @@ class ContextOpen:
     """Codec frames in the first chunk of audio."""
     lead_ms: Annotated[float, Real(0, 10_000)] | None = None
     """Audio that the client wants to hold ahead of its playout."""
-    window_ms: Annotated[float, Real(20, MAX_WINDOW_MS)] = 10_000.0
-    """Audio that may be sent before the first ``audio.credit``."""
+    window_ms: Annotated[float, Real(MIN_WINDOW_MS, MAX_WINDOW_MS)] = DEFAULT_WINDOW_MS
+    """Audio that may be sent before the first ``audio.credit``; at most the server's limit."""
     pause_flush_ms: Annotated[float, Real(0, 10_000)] | None = None
     """A pause in the text of this length is a flush; 0 never is; null is the server's setting."""
 

@@ -83,7 +83,7 @@ class ServerProtocol:
         if known is not None and known.state not in OVER:
             self._answer(
                 BadRequest(
-                    "context.open names a context that is open; the open one goes on.",
+                    "context.open names a context that is still known; that one goes on.",
                     context_id=message.context_id,
                 )
             )
@@ -221,6 +221,7 @@ class ServerProtocol:
         """Answer a cancel. Audio of the context that was not taken by ``data_to_send`` is gone."""
         self._move(message.context_id, message.type)
         self.outbox.put(encode(message))
+        self.forget(message.context_id)
 
     def send_failure(self, context_id: str, error: SpeechError) -> None:
         """End a context by an error."""

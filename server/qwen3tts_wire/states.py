@@ -73,7 +73,6 @@ SERVER: Table = {
     (DONE, "audio.credit"): DONE,
     (DONE, "context.cancel"): CANCELLING,
     (CANCELLING, "context.cancelled"): CANCELLED,
-    (CANCELLED, AUDIO): CANCELLED,
     # The client had not read the error when it sent these.
     (FAILED, "text.append"): FAILED,
     (FAILED, "text.flush"): FAILED,

@@ -55,7 +55,7 @@ def test_a_stall_is_waited_for_once_it_has_been_seen() -> None:
     policy = FillingPolicy()
     stalled = codec_frames([0.15, *[0.04] * 30])
     assert hear(policy, 0, stalled) == 0.0
-    assert hear(policy, 1, stalled) == pytest.approx(0.09)  # a need of 70 ms and the margin
+    assert hear(policy, 1, stalled) == pytest.approx(0.10)  # a need of 70 ms and the margin
 
 
 def test_the_wait_shrinks_when_the_stalls_are_gone() -> None:

@@ -591,6 +591,16 @@ def test_what_is_not_finished_in_time_ends_with_an_error() -> None:
     assert line.session.next_deadline(line.now) is None
 
 
+def test_a_drain_can_be_hastened_but_not_put_off() -> None:
+    line = Driver()
+    line.say(line.open(), "Hello. ", end=True)
+    line.act(line.session.drain(30.0, line.now))
+    line.act(line.session.drain(1.0, line.now))
+    line.act(line.session.drain(60.0, line.now))
+    line.pass_time(1.0)
+    assert line.closed is not None
+
+
 def test_a_context_that_is_done_does_not_hold_up_a_drain() -> None:
     line = Driver()
     no = line.open()

@@ -94,6 +94,7 @@ class FakeClient:
         self.contexts: list[FakeContext] = []
         self.options: list[dict[str, Any]] = []
         self.closed = False
+        self.draining = asyncio.Event()
         self.clock_offset_s = 0.0
         self.rtt_s = 0.001
         self.session = _Session()

@@ -286,7 +286,12 @@ async def test_a_link_connects_once_and_again_when_the_server_was_gone() -> None
     clients[0].closed = True
     await link.warm()
     assert len(clients) == 2
+    clients[1].draining.set()
+    await link.warm()
+    assert len(clients) == 3
+    assert not clients[1].closed, "what it has is finished"
     await link.close()
     assert clients[1].closed
+    assert clients[2].closed
     with pytest.raises(ConnectionLost, match="closed"):
         await link.client()

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_wire.errors import BadRequest, ProtocolError
 from qwen3tts_wire.formats import FORMATS, HEADER, AudioFormat, AudioFrame
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 2**32 - 1),
     st.integers(0, 2**64 - 1),
@@ -25,6 +26,7 @@ def test_the_header_is_the_sixteen_bytes_of_the_contract() -> None:
     assert message.hex() == "01010000" + "04030201" + "1817161514131211" + "aabb"
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_any_bytes_are_a_frame_or_a_protocol_error(data: bytes) -> None:
     try:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_wire.alignment import Word
@@ -66,6 +66,7 @@ def test_without_words_nothing_was_heard() -> None:
     assert heard("Hello.", [], 1000).text_remaining == "Hello."
 
 
+@settings(deadline=None)
 @given(
     st.text(max_size=60),
     st.lists(st.tuples(*[st.integers(0, 100)] * 4), max_size=8),

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_wire import messages as m
@@ -176,6 +176,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(sorted(CLIENT_MESSAGES)),
     st.dictionaries(
@@ -190,6 +191,7 @@ def test_any_fields_give_a_message_or_a_fault(name: str, fields: dict[str, Any])
     assert isinstance(got, (Fault, CLIENT_MESSAGES[name]))
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(categories=None)), st.booleans())
 def test_any_text_gives_a_message_or_a_fault(text: str, strict: bool) -> None:
     got = decode(text, CLIENT_MESSAGES, strict=strict)

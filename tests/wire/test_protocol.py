@@ -3,10 +3,12 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from qwen3tts_wire.codec import encode
 from qwen3tts_wire.errors import BadRequest, EngineFailed, LimitExceeded, ProtocolError
 from qwen3tts_wire.formats import AudioFormat, AudioFrame
 from qwen3tts_wire.messages import (
@@ -23,9 +25,10 @@ from qwen3tts_wire.messages import (
     TextEnd,
     WordInfo,
 )
-from qwen3tts_wire.protocol import ContextBroken, ContextState
+from qwen3tts_wire.protocol import ClientProtocol, ContextBroken, ContextState
 from qwen3tts_wire.states import AUDIO, CLIENT, SERVER
 from tests.wire.pair import (
+    GREETING,
     ConnectionPair,
     cancelled,
     done,
@@ -323,6 +326,17 @@ def test_a_bad_open_ends_the_context_that_it_would_have_opened() -> None:
     error = says(pair, text)
     assert (error.context_id, error.ends) == ("a", "context")
     assert pair.open(context_id="a") == 1
+
+
+def test_the_window_is_at_most_what_the_server_allows() -> None:
+    pair = ConnectionPair()
+    greeting = replace(GREETING, limits=Limits(max_window_ms=100))
+    client = ClientProtocol()
+    client.receive_data(encode(greeting))
+    assert client.send_open().window_ms == 100
+    assert client.send_open(window_ms=5000.0).window_ms == 100
+    assert client.send_open(window_ms=50.0).window_ms == 50
+    assert pair.client.send_open().window_ms == 10_000
 
 
 # --- text ---

@@ -49,7 +49,7 @@ def subject(data: Data) -> tuple[str, str]:
     return fields.get("context_id", ""), kind
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(st.lists(ACTIONS, min_size=30, max_size=80))
 def test_no_frame_of_a_context_comes_after_its_cancelled_in_any_order_of_events(
     actions: list[tuple[str, int]],
@@ -168,7 +168,7 @@ def messages(kinds: Any) -> st.SearchStrategy[str]:
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(st.binary(max_size=40) | st.text() | messages(CLIENT_MESSAGES), max_size=12))
 def test_garbage_gives_the_server_an_error_to_answer_or_nothing(junk: list[str | bytes]) -> None:
     server = ServerProtocol()
@@ -181,7 +181,7 @@ def test_garbage_gives_the_server_an_error_to_answer_or_nothing(junk: list[str |
             assert json.loads(answer)["type"] == "error"
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(st.binary(max_size=40) | st.text() | messages(CLIENT_MESSAGES), max_size=12))
 def test_garbage_does_not_touch_the_other_contexts(junk: list[str | bytes]) -> None:
     pair = ConnectionPair()
@@ -195,7 +195,7 @@ def test_garbage_does_not_touch_the_other_contexts(junk: list[str | bytes]) -> N
     assert [type(each).__name__ for each in pair.up()] == ["TextAppend"]
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(st.binary(max_size=40) | st.text() | messages(SERVER_MESSAGES), max_size=12))
 def test_garbage_gives_the_client_events_or_violations(junk: list[str | bytes]) -> None:
     client = ClientProtocol()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_wire.surrogates import SurrogateJoiner, clean
@@ -36,6 +36,7 @@ def test_halves_are_joined_across_pieces_and_what_stays_alone_is_replaced(
     assert joined(*pieces) == text
 
 
+@settings(deadline=None)
 @given(st.text(st.characters()), st.data())
 def test_any_cut_between_utf16_units_gives_the_text_back(text: str, data: st.DataObject) -> None:
     units = text.encode("utf-16-le", "surrogatepass")
@@ -47,6 +48,7 @@ def test_any_cut_between_utf16_units_gives_the_text_back(text: str, data: st.Dat
     assert joined(*pieces) == clean(text)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(st.characters(categories=None))))
 def test_whatever_comes_the_result_has_a_utf8_form(pieces: list[str]) -> None:
     joined(*pieces).encode("utf-8")

@@ -1,0 +1,158 @@
+"""One connection with a WebSocket that a test holds shut or breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, cast
+
+import pytest
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from qwen3tts_server.connection import Connection
+from qwen3tts_server.settings import ServerSettings
+from tests.engine.fake_engine import FakeEngine
+from tests.fakes import settle
+
+
+class FakeSocket:
+    """Gives what ``say`` was told, keeps what is sent; ``shut`` lets nothing through."""
+
+    def __init__(self) -> None:
+        self.incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.sent: list[str | bytes] = []
+        self.closed: tuple[int, str] | None = None
+        self.open = asyncio.Event()
+        self.open.set()
+        self.broken = False
+
+    def say(self, *messages: dict[str, Any] | str | bytes) -> None:
+        for message in messages:
+            data = json.dumps(message) if isinstance(message, dict) else message
+            key = "bytes" if isinstance(data, bytes) else "text"
+            self.incoming.put_nowait({"type": "websocket.receive", key: data})
+
+    def leave(self) -> None:
+        self.incoming.put_nowait({"type": "websocket.disconnect", "code": 1006})
+
+    async def receive(self) -> dict[str, Any]:
+        return await self.incoming.get()
+
+    async def send_text(self, data: str) -> None:
+        await self._send(data)
+
+    async def send_bytes(self, data: bytes) -> None:
+        await self._send(data)
+
+    async def _send(self, data: str | bytes) -> None:
+        await self.open.wait()
+        if self.broken:
+            raise WebSocketDisconnect(1006)
+        self.sent.append(data)
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        self.closed = (code, reason)
+        self.leave()
+
+    def types(self) -> list[str]:
+        return [json.loads(each)["type"] for each in self.sent if isinstance(each, str)]
+
+
+class Served:
+    """A connection under way."""
+
+    def __init__(self, engine: FakeEngine | None = None, **settings: Any) -> None:
+        self.socket = FakeSocket()
+        self.engine = engine or FakeEngine()
+        self.engine.started = True
+        self.connection = Connection(
+            cast(WebSocket, self.socket), self.engine, ServerSettings(**settings)
+        )
+        self.task = asyncio.create_task(self.connection.run())
+
+    async def __aenter__(self) -> Served:
+        await settle()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.socket.open.set()
+        self.socket.leave()
+        async with asyncio.timeout(5):
+            await self.task
+
+
+OPEN = {"type": "context.open", "context_id": "a", "context_no": 1}
+HELLO = {"type": "text.append", "context_id": "a", "text": "Hello there."}
+END = {"type": "text.end", "context_id": "a"}
+
+
+async def test_a_client_that_takes_no_answers_is_not_read_until_it_does() -> None:
+    async with Served(backlog_bytes=1000) as served:
+        served.socket.open.clear()
+        served.socket.say(*["{"] * 500)
+        await settle(50)
+        left = served.socket.incoming.qsize()
+        assert 480 < left < 500
+        await settle(50)
+        assert served.socket.incoming.qsize() == left
+        served.socket.open.set()
+        while served.socket.types().count("error") < 500:
+            await settle()
+
+
+async def test_the_engine_waits_for_a_client_that_takes_no_audio() -> None:
+    async with Served(ahead_ms=200) as served:
+        served.socket.say(OPEN)
+        await settle()
+        served.socket.open.clear()
+        served.socket.say({**HELLO, "text": "A long sentence that goes on and on and on. "}, END)
+        await settle(200)
+        assert served.engine.active == 1
+        served.socket.open.set()
+        while "context.done" not in served.socket.types():
+            await settle()
+        assert served.engine.finished == 1
+
+
+async def test_a_client_that_leaves_frees_everything_though_nothing_could_be_written() -> None:
+    served = Served(backlog_bytes=100)
+    await settle()
+    served.socket.say({**OPEN, "voice": "stall"}, HELLO, END)
+    await settle()
+    served.socket.open.clear()
+    served.socket.say(*["{"] * 50)
+    await settle()
+    served.socket.broken = True
+    served.socket.open.set()
+    served.socket.leave()
+    async with asyncio.timeout(5):
+        await served.task
+    assert served.engine.active == 0
+
+
+async def test_a_fault_of_our_own_closes_with_1011_and_leaves_a_trace(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = Served()
+    await settle()
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a fault of our own")
+
+    monkeypatch.setattr(served.connection._session, "receive", broken)
+    served.socket.say("{}")
+    async with asyncio.timeout(5):
+        await served.task
+    assert served.socket.closed == (1011, "the server broke")
+    assert "a fault of our own" in caplog.text
+
+
+async def test_a_cancelled_server_task_ends_the_connection_and_its_speech() -> None:
+    served = Served()
+    served.socket.say({**OPEN, "voice": "stall"}, HELLO, END)
+    while not served.engine.active:
+        await settle()
+    served.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await served.task
+    assert served.engine.active == 0

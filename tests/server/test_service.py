@@ -1,0 +1,90 @@
+"""The door of the server: who is let in, and how it closes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from starlette.websockets import WebSocket
+
+from qwen3tts_server.app import create_app
+from qwen3tts_server.service import Service
+from qwen3tts_server.settings import ServerSettings
+from qwen3tts_wire.messages import PROTOCOL
+from tests.engine.fake_engine import FakeEngine
+from tests.fakes import settle
+from tests.server.test_connection import FakeSocket
+
+
+class Visitor(FakeSocket):
+    """A WebSocket before it is accepted."""
+
+    def __init__(self, *subprotocols: str) -> None:
+        super().__init__()
+        self.scope: dict[str, Any] = {"subprotocols": list(subprotocols)}
+        self.accepted: str | None = ""
+
+    async def accept(self, subprotocol: str | None = None) -> None:
+        self.accepted = subprotocol
+
+
+async def visit(service: Service, *subprotocols: str) -> Visitor:
+    """Come, and be turned away."""
+    visitor = Visitor(*subprotocols)
+    await service.speak(cast(WebSocket, visitor))
+    return visitor
+
+
+async def test_without_the_subprotocol_the_close_says_which_one_is_required() -> None:
+    service = Service(FakeEngine(), ServerSettings())
+    await service.start()
+    for offered in ((), ("chat",)):
+        visitor = await visit(service, *offered)
+        assert visitor.accepted is None
+        assert visitor.closed == (1002, f"the subprotocol {PROTOCOL} is required")
+
+
+async def test_a_server_that_is_not_ready_or_stopping_says_try_again() -> None:
+    service = Service(FakeEngine(), ServerSettings())
+    assert (await visit(service, PROTOCOL)).closed == (
+        1013,
+        "the server is stopping or not ready; try again later",
+    )
+    await service.start()
+    service.draining = True
+    assert (await visit(service, PROTOCOL)).closed is not None
+
+
+async def test_a_drain_waits_for_the_last_connection() -> None:
+    service = Service(FakeEngine(), ServerSettings())
+    await service.start()
+    visitor = Visitor("other", PROTOCOL)
+    serving = asyncio.create_task(service.speak(cast(WebSocket, visitor)))
+    await settle()
+    assert visitor.accepted == PROTOCOL
+    assert service.connections == 1
+    await service.drain(1.0)
+    assert visitor.closed == (1012, "the server is stopping; connect again")
+    assert visitor.types() == ["session.created", "server.draining"]
+    await serving
+    assert service.connections == 0
+    await service.close()
+
+
+async def test_the_application_starts_and_frees_its_engine() -> None:
+    engine = FakeEngine()
+    app = create_app(engine)
+    async with app.router.lifespan_context(app):
+        assert engine.started
+    assert not engine.started
+
+
+async def test_starting_twice_is_starting_once() -> None:
+    engine = FakeEngine()
+    service = Service(engine, ServerSettings())
+    await service.start()
+    engine.started = False
+    await service.start()
+    assert not engine.started
+    await service.close()
+    await service.close()
