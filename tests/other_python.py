@@ -39,6 +39,8 @@ def main() -> None:
                 "-q",
                 "-m",
                 "not network and not gpu",
+                "--ignore=tests/peers",
+                "--ignore=tests/e2e",
                 "-p",
                 "no:cacheprovider",
             ],

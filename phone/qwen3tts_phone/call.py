@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import TYPE_CHECKING
@@ -142,10 +143,10 @@ class Call:
         else:
             try:
                 answer, agreed = self._session.answer(self._sip.offer)
+                await self._agree(agreed)
             except (BadSdp, NoCommonCodec):
                 await self._sip.reject(488)
                 raise
-            await self._agree(agreed)
             await self._sip.answer(answer)
         await self.answered()
 
@@ -306,17 +307,20 @@ class Call:
             return
         try:
             answer, agreed = self._session.answer(offer)
+            await self._agree(agreed)
         except (BadSdp, NoCommonCodec) as error:
             logger.warning("call %s: a change by the far end was refused: %s", self.id, error)
             respond(None)
-            return
-        await self._agree(agreed)
-        respond(answer)
+        else:
+            respond(answer)
 
     async def _agree(self, agreed: Negotiated) -> None:
-        """Media flows as both ends have agreed."""
+        """Media flows as both ends have agreed.
+
+        Raises BadSdp for a media address that cannot be sent to; nothing has changed then.
+        """
         remote = RemoteMedia(
-            host=agreed.host,
+            host=_ipv4(agreed.host),
             port=agreed.port,
             payload_type=agreed.payload_type,
             payload_name=agreed.payload_name,
@@ -428,6 +432,17 @@ class Call:
         self._tell(CallEnded(self._now(), self._cause))
         self._events.put_nowait(None)
         self._phone.forget(self)
+
+
+def _ipv4(host: str) -> str:
+    """The address, if media can be sent there: the media process speaks IPv4."""
+    try:
+        return str(ipaddress.IPv4Address(host))
+    except ValueError:
+        raise BadSdp(
+            f"The far end's media address {host[:64]!r} is no IPv4 address.",
+            remedy="Let it describe its media with an IPv4 address.",
+        ) from None
 
 
 def _cause(ended: Ended) -> str:
