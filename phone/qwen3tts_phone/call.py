@@ -214,13 +214,11 @@ class Call:
 
     async def hold(self) -> None:
         """Put the far end on hold; raises CallError when it refuses."""
-        answer = await self._sip.reinvite(self._session.hold())
-        await self._agree(self._session.accept(answer))
+        await self._agree(await self._sip.hold(self._session))
 
     async def resume(self) -> None:
         """Take the far end back; raises CallError when it refuses."""
-        answer = await self._sip.reinvite(self._session.resume())
-        await self._agree(self._session.accept(answer))
+        await self._agree(await self._sip.resume(self._session))
 
     async def hangup(self) -> None:
         """End it, whatever its state: BYE, CANCEL or a refusal. Harmless when it is over.

@@ -192,7 +192,7 @@ class Phone:
 
     async def _receive(self, sip: SipCall) -> Call:
         leg = await self._open_leg()
-        session = self._session(self._sip.address_for(sip.remote_uri), leg.local_port)
+        session = self._session(sip.local_host, leg.local_port)
         return self._keep(Call(self, sip, leg, session))
 
     def _leg_spec(self) -> LegSpec:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 SCENARIOS = Path(__file__).parent / "sipp"
-MISSING = "" if shutil.which("sipp") else "SIPp is not installed (Debian package sip-tester)"
-"""Why SIPp cannot be run; empty when it can."""
 
 
 @dataclass

@@ -70,3 +70,19 @@ async def test_while_we_are_held_speech_waits_and_nothing_of_it_is_lost(tmp_path
     assert resumed - held <= 480, "not more than the frame that was out already"
     assert spoken.position > resumed, "and it went on"
     assert spoken.interrupted, "the caller hung up in mid-sentence"
+
+
+async def test_a_caller_without_an_offer_gets_ours_and_hears_us(tmp_path: Path) -> None:
+    """RFC 3261 section 13.2.1: the offer is in the 200, the answer in the ACK."""
+    async with (
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        Phone(PhoneSettings(server_url=server.url)) as phone,
+        sipp("uac_answers_in_the_ack", tmp_path, call=phone.port) as peer,
+    ):
+        async with asyncio.timeout(10):
+            call = await anext(phone.incoming())
+        await call.answer()
+        spoken = await call.say("Good morning.")
+        await call.hangup()
+        await peer.succeeded()
+    assert spoken.heard == "Good morning."

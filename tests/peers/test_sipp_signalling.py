@@ -21,9 +21,9 @@ from qwen3tts_phone.sip import (
     SipEndpoint,
     SipSettings,
 )
-from tests.peers.sipp_runner import MISSING, sipp
+from tests.peers.sipp_runner import sipp
 
-pytestmark = [pytest.mark.network, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
+pytestmark = [pytest.mark.network, pytest.mark.usefixtures("need_sipp")]
 
 both_transports = pytest.mark.parametrize("transport", ["udp", "tcp"])
 RTP_PORT = 40000
@@ -104,6 +104,22 @@ async def test_a_digest_challenge_is_answered(
         )
         await call.answered()
         await call.bye()
+        await peer.succeeded()
+
+
+@pytest.mark.parametrize("leaving", ["unregister", "close"])
+async def test_a_registrar_is_given_the_password_refreshed_and_left(
+    endpoint: SipEndpoint, tmp_path: Path, leaving: str
+) -> None:
+    async with sipp("uas_registers", tmp_path) as peer:
+        account = Account(uri(peer.port).replace("bob@", ""), "alice", "secret", expires=60)
+        async with asyncio.timeout(10):
+            registration = await endpoint.register(account)
+            assert registration.granted_s == 2
+            assert registration.state.name == "REGISTERED"
+            await registration.refreshed()
+            await (registration.unregister() if leaving == "unregister" else endpoint.close())
+        assert registration.state.name == "ENDED"
         await peer.succeeded()
 
 

@@ -27,6 +27,7 @@ from qwen3tts_phone.sip.message import (
     reply,
 )
 from qwen3tts_phone.sip.outgoing import OutgoingCall
+from qwen3tts_phone.sip.session_timer import MIN_SE_S, too_brief
 from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.transaction import Hop, Send, Transaction
 from qwen3tts_phone.sip.via import bracketed, loose, reply_hop, stamp_via
@@ -118,7 +119,7 @@ class Agent:
     def place(
         self,
         target: str,
-        sdp: str | None,
+        sdp: str,
         now: float,
         *,
         digest: Digest | None = None,
@@ -226,6 +227,10 @@ class Agent:
         user = self.settings.user
         return f"sip:{user}@{bracketed(host)}:{port}"
 
+    def local_host(self, hop: Hop) -> str:
+        """Our own host as seen from a hop."""
+        return self._local(hop)[0]
+
     def contact(self, hop: Hop) -> str:
         """Our Contact value for a hop, with its transport where it is not UDP."""
         suffix = "" if hop.transport == "udp" else f";transport={hop.transport}"
@@ -234,6 +239,7 @@ class Agent:
     def describe(self, message: Request | Response) -> None:
         """Say what we are and what we allow."""
         message.add("Allow", ALLOW)
+        message.add("Supported", "timer")
         name = "User-Agent" if isinstance(message, Request) else "Server"
         message.add(name, self.settings.user_agent)
 
@@ -319,10 +325,14 @@ class Agent:
             # Section 16.3: a request that has used up its hops and is for somebody else.
             if int(forwards) == 0 and not self._is_ours(request):
                 return self._plain(request, 483)
-        required = request.values("Require")
+        required = [name for name in request.values("Require") if name.lower() != "timer"]
         if required and request.method != "CANCEL":
             response = self._plain(request, 420)
             response.add("Unsupported", ", ".join(required))
+            return response
+        if request.method == "INVITE" and too_brief(request):
+            response = self._plain(request, 422)
+            response.add("Min-SE", str(MIN_SE_S))
             return response
         encoding = request.get("Content-Encoding")
         if encoding and encoding.strip().lower() != "identity":

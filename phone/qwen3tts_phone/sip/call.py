@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from qwen3tts_phone.errors import CallError, WrongState
+from qwen3tts_phone.errors import CalleeUnreachable, CallError, WrongState
 from qwen3tts_phone.sip.call_state import TABLE, By, CallEvent, CallState, Ended, Step
 from qwen3tts_phone.sip.dialog import Dialog
 from qwen3tts_phone.sip.exchange import Exchange, Listener
 from qwen3tts_phone.sip.message import Request, Response, reply
 from qwen3tts_phone.sip.modification import Modification
+from qwen3tts_phone.sip.session_timer import Due, SessionTimer
 from qwen3tts_phone.sip.transaction import Failure, Transaction
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ class Call:
         self.dialog: Dialog | None = None
         self.notify: Callable[[CallEvent], None] = lambda event: None
         self.modification = Modification(self)
+        self.timer = SessionTimer(agent.settings.session_expires_s)
+        self.local_sdp: str | None = None
+        """What we described last, for refreshes."""
         self._told_end = False
 
     # The state
@@ -54,6 +58,7 @@ class Call:
         """Tell the owner, once, that the call is over."""
         if not self._told_end:
             self._told_end = True
+            self.timer.stop()
             self.modification.abort()
             self.notify(Ended(by, status, reason, error))
 
@@ -122,11 +127,23 @@ class Call:
 
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is next needed."""
-        return self.modification.next_deadline()
+        own = (self.modification.next_deadline(), self.timer.next_deadline())
+        return min((at for at in own if at is not None), default=None)
 
     def tick(self, now: float) -> None:
         """Do what is due."""
         self.modification.tick(now)
+        due = self.timer.due(now)
+        if due is Due.EXPIRE:
+            self.lost(
+                now,
+                CalleeUnreachable(
+                    "The far end has not refreshed the session in time.",
+                    remedy="It is gone, or the network between is; call again.",
+                ),
+            )
+        elif due is Due.REFRESH and self.state is CallState.UP:
+            self.modification.refresh(now)
 
 
 class _Bye:

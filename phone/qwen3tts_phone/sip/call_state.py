@@ -132,7 +132,8 @@ class ReinviteReceived:
     """The far end wants to change the session (hold, resume, another address).
 
     ``offer`` is its description, or None when it asks for ours. ``respond(sdp)`` accepts;
-    ``respond(None)`` refuses with 488 and leaves the session as it was.
+    ``respond(None)`` refuses with 488 and leaves the session as it was. Where the change has
+    been withdrawn in the meantime, responding does nothing.
     """
 
     offer: str | None

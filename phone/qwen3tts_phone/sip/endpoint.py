@@ -7,6 +7,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import AsyncIterator, Coroutine
+from dataclasses import replace
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.errors import CalleeUnreachable, WrongState
@@ -19,13 +20,16 @@ from qwen3tts_phone.sip.registration import (
     RegistrationCore,
     address_of_record,
 )
+from qwen3tts_phone.sip.resolver import Resolver
 from qwen3tts_phone.sip.settings import Account, SipSettings
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_phone.sip.transaction import Hop
-from qwen3tts_phone.sip.transport import Resolver, TcpTransport, UdpTransport, bind_pair
+from qwen3tts_phone.sip.transport import TcpTransport, UdpTransport, bind_pair
 
 log = logging.getLogger(__name__)
 
+ELSEWHERE = "192.0.2.1"
+"""An address that only the default route leads to (RFC 5737); nothing is sent there."""
 CLOSE_WITHIN_S = 2.0
 """How long ``close`` waits for the far ends to hear that it is over."""
 
@@ -52,7 +56,7 @@ class SipEndpoint:
         self._incoming: asyncio.Queue[SipCall | None] = asyncio.Queue()
         self._udp: UdpTransport | None = None
         self._tcp: TcpTransport | None = None
-        self._resolver = Resolver()
+        self._resolver = Resolver(self._clock.now)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.Task[None] | None = None
         self._timer_at = 0.0
@@ -84,16 +88,20 @@ class SipEndpoint:
     async def place(
         self,
         target: str,
-        sdp_offer: str | None,
+        sdp_offer: str,
         account: Account | None = None,
         headers: dict[str, str] | None = None,
     ) -> SipCall:
         """Call someone; returns at once, follow the call's events or await ``answered()``.
 
+        With an account the target may be a bare number or name, known to its registrar.
         Raises BadSip for an address that cannot be used, CalleeUnreachable for a host that has
         no address.
         """
         self._check_open()
+        target = target.strip()
+        if account is not None and target and ":" not in target and "@" not in target:
+            target = address_of_record(replace(account, user=target))
         proxy = account.proxy if account else ""
         await self._find(self.agent.hop(proxy or target))
         digest = None
@@ -176,11 +184,17 @@ class SipEndpoint:
 
     async def _calls(self) -> AsyncIterator[SipCall]:
         while (call := await self._incoming.get()) is not None:
-            yield call
+            # Callers that gave up before anybody looked need no answer any more.
+            if call.ended is None:
+                yield call
         self._incoming.put_nowait(None)
 
     def _on_call(self, core: IncomingCall) -> None:
-        self._incoming.put_nowait(SipCall(self, core))
+        call = SipCall(self, core)
+        if self._incoming.qsize() >= self.settings.max_calls:
+            core.reject(503, self.now())
+        else:
+            self._incoming.put_nowait(call)
 
     async def _hang_up(self, call: Call) -> None:
         call.hang_up(self.now())
@@ -206,7 +220,7 @@ class SipEndpoint:
         self.flush()
 
     def _transmit(self, data: bytes, hop: Hop, address: str) -> None:
-        where = Hop(hop.transport, address, hop.port, hop.flow)
+        where = replace(hop, host=address)
         if hop.transport == "udp" and self._udp is not None:
             self._udp.send(data, where)
         elif hop.transport == "tcp" and self._tcp is not None:
@@ -232,7 +246,8 @@ class SipEndpoint:
     def _local(self, hop: Hop) -> tuple[str, int]:
         host = self.settings.advertised_host or self.settings.host
         if host in ("0.0.0.0", "::"):
-            host = self._address_towards(self._resolver.known(hop.host) or hop.host)
+            # A name that is not looked up yet gets the default route's; nothing may wait here.
+            host = self._address_towards(self._resolver.known(hop.host) or ELSEWHERE)
         return host, self.port
 
     def address_for(self, uri: str) -> str:

@@ -24,12 +24,16 @@ MAX_FIELD_CHARS = 4096
 _PLAIN_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,253}[A-Za-z0-9.])?")
 _STAND_IN = "x"
 _SIP_URI = re.compile(
-    r"(?P<head>sips?:(?:[^@\[\]<>\s]*@)?)(?P<host>[^:;?@\[\]<>\s]+)(?P<tail>.*)", re.I | re.S
-)
-_VIA = re.compile(
-    r"(?P<head>SIP\s*/\s*2\.0\s*/\s*[A-Za-z0-9-]+\s+)(?P<host>[^:;,\[\]\s]+)(?P<tail>.*)",
+    r"(?P<head>sips?:(?:[^@\[\]<>\s]*@)?)(?P<host>[^:;?@\[\]<>\s]+)(?P<tail>(?:[:;?].*)?)",
     re.I | re.S,
 )
+_VIA = re.compile(
+    r"(?P<head>SIP\s*/\s*2\.0\s*/\s*[A-Za-z0-9-]+\s+)(?P<host>[^:;,\[\]\s]+)(?P<tail>(?:[:;\s].*)?)",
+    re.I | re.S,
+)
+
+# RFC 3261 section 25.1 writes an IPv6 address here without brackets; sipmessage wants them.
+_RECEIVED_IPV6 = re.compile(r"(;\s*received\s*=\s*)[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,7 @@ def parse_via(text: str) -> Via:
     """One Via value; raises BadSip."""
     if len(text) > MAX_FIELD_CHARS:
         raise BadSip(f"A Via of {len(text)} characters is too long.")
+    text = _RECEIVED_IPV6.sub(rf"\1{_STAND_IN}", text)
     match = _VIA.fullmatch(text)
     try:
         if match and _PLAIN_HOST.fullmatch(match["host"]):

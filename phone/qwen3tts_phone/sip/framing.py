@@ -19,6 +19,8 @@ class StreamFramer:
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._searched = 0
+        self._total = 0
+        """Length of the message under way, once its headers are here."""
         self.pings = 0
         """Keep-alives (RFC 5626 section 3.5.1) seen and not yet answered with PONG."""
 
@@ -27,21 +29,22 @@ class StreamFramer:
         self._buffer += data
         messages: list[bytes] = []
         while True:
+            if self._total:
+                if len(self._buffer) < self._total:
+                    return messages
+                messages.append(bytes(self._buffer[: self._total]))
+                del self._buffer[: self._total]
+                self._searched = self._total = 0
             self._skip_blank_lines()
             end = self._buffer.find(b"\r\n\r\n", self._searched)
             if end < 0:
-                if len(self._buffer) > MAX_HEAD_BYTES:
+                # What has come of the blank line itself does not count.
+                if len(self._buffer) > MAX_HEAD_BYTES + 3:
                     raise BadSip(f"Headers on a stream are over the bound of {MAX_HEAD_BYTES}.")
                 # The blank line may be cut anywhere.
                 self._searched = max(0, len(self._buffer) - 3)
                 return messages
-            total = end + 4 + self._body_bytes(bytes(self._buffer[:end]))
-            if len(self._buffer) < total:
-                self._searched = end
-                return messages
-            messages.append(bytes(self._buffer[:total]))
-            del self._buffer[:total]
-            self._searched = 0
+            self._total = end + 4 + self._body_bytes(bytes(self._buffer[:end]))
 
     def _skip_blank_lines(self) -> None:
         # Section 7.5: blank lines before a start line are ignored.
@@ -49,6 +52,8 @@ class StreamFramer:
             if self._buffer[:4] == PING:
                 self.pings += 1
                 del self._buffer[:4]
+            elif PING.startswith(self._buffer):
+                return
             else:
                 del self._buffer[:2]
 

@@ -29,6 +29,7 @@ class IncomingCall(Call):
         self.call_id = request.call_id
         self.dialled_uri = request.uri
         self.remote_uri = request.from_.uri
+        self.local_host = agent.local_host(transaction.hop)
         dialog = Dialog.of_callee(request, new_tag(), agent.contact(transaction.hop))
         # What could not be reached later is refused now.
         agent.hop(dialog.next_hop)
@@ -46,7 +47,10 @@ class IncomingCall(Call):
     def answer(self, sdp: str, now: float) -> None:
         """Take the call."""
         self.step(Step.ANSWER)
-        self._answer = UnackedAnswer(self, self.transaction, self._response(200, sdp), now)
+        self.local_sdp = sdp
+        response = self._response(200, sdp)
+        self.timer.answer(self.request, response, now)
+        self._answer = UnackedAnswer(self, self.transaction, response, now)
 
     def reject(self, status: int, now: float, reason: str = "") -> None:
         """Refuse the call; ``status`` is 300 to 699."""

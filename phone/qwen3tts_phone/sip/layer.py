@@ -12,19 +12,12 @@ import heapq
 import itertools
 from collections import Counter, deque
 
+from qwen3tts_phone.sip.machines import Kind, State
 from qwen3tts_phone.sip.message import BRANCH_COOKIE, Request, Response
 from qwen3tts_phone.sip.settings import Timers
-from qwen3tts_phone.sip.transaction import (
-    ClientOwner,
-    Failure,
-    Hop,
-    Kind,
-    Send,
-    State,
-    Transaction,
-)
+from qwen3tts_phone.sip.transaction import ClientOwner, Hop, Send, Transaction
 
-MAX_SERVER_TRANSACTIONS = 20_000
+MAX_SERVER_TRANSACTIONS = 10_000
 """Bound on remembered requests; beyond it new ones are dropped (the peer repeats them)."""
 
 Key = tuple[str, ...]
@@ -133,13 +126,6 @@ class TransactionLayer:
             ) and transaction.state is not State.TERMINATED:
                 transaction.transport_error(now)
                 self._forget_if_done(transaction)
-
-    def abandon(self, transaction: Transaction, now: float) -> None:
-        """Give up waiting (RFC 3261 section 9.1: no final answer 64*T1 after the CANCEL)."""
-        if transaction.client_owner and transaction.state is not State.TERMINATED:
-            transaction.state = State.TERMINATED
-            self._forget_if_done(transaction)
-            transaction.client_owner.on_failure(Failure.TIMED_OUT, now)
 
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is next needed."""

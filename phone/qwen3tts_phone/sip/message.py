@@ -43,6 +43,8 @@ REASONS = {
     415: "Unsupported Media Type",
     416: "Unsupported URI Scheme",
     420: "Bad Extension",
+    422: "Session Interval Too Small",
+    423: "Interval Too Brief",
     480: "Temporarily Unavailable",
     481: "Call/Transaction Does Not Exist",
     482: "Loop Detected",

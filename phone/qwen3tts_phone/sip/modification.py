@@ -7,10 +7,11 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from qwen3tts_phone.errors import CalleeUnreachable, CallError, CallRefused, WrongState
+from qwen3tts_phone.errors import BadSdp, CalleeUnreachable, CallError, CallRefused, WrongState
 from qwen3tts_phone.sip.call_state import CallState, ReinviteConfirmed, ReinviteReceived
+from qwen3tts_phone.sip.machines import State
 from qwen3tts_phone.sip.message import Request, Response, checked_sdp, reply
-from qwen3tts_phone.sip.transaction import Failure, Hop, State, Transaction
+from qwen3tts_phone.sip.transaction import Failure, Hop, Transaction
 
 if TYPE_CHECKING:
     from qwen3tts_phone.sip.call import Call
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 RESPOND_WITHIN_S = 30.0
 """A re-INVITE that the owner has not answered by then is refused with 500."""
+ANSWERED_WITHIN_S = 60.0
+"""A re-INVITE of ours that has no final answer by then has failed."""
 MAX_GLARE = 5
 """Times a re-INVITE of ours is sent anew after 491."""
 
@@ -107,6 +110,7 @@ class Modification:
         self._call = call
         self._done: Done | None = None
         self._sdp = ""
+        self._refreshing = False
         self._queued: tuple[str, Done] | None = None
         self._exchange: Exchange | None = None
         self._glares = 0
@@ -122,13 +126,29 @@ class Modification:
         """Offer a changed session; ``done`` gets the answer or the error. Waits for theirs."""
         if self._call.state not in (CallState.UP, CallState.ANSWERED):
             raise WrongState("The session can be changed only while the call is up.")
-        if self._done is not None or self._queued is not None:
+        if self._queued is not None or (self._done is not None and not self._refreshing):
             raise WrongState("A change of the session is already under way.")
         if self._call.state is CallState.ANSWERED or self.phase is not Phase.IDLE:
             # Section 14.1: no new INVITE while another is in progress in either direction.
             self._queued = (sdp, done)
             return
+        self._begin(sdp, done, now)
+
+    def refresh(self, now: float) -> None:
+        """Send the session as it is once more (RFC 4028); a change under way does as well."""
+        if self._call.local_sdp is None or self.phase is not Phase.IDLE or self._done is not None:
+            self._call.timer.refresh_failed(now)
+            return
+
+        def done(result: str | CallError) -> None:
+            if isinstance(result, CallError):
+                self._call.timer.refresh_failed(self._call.agent.now())
+
+        self._begin(self._call.local_sdp, done, now, refreshing=True)
+
+    def _begin(self, sdp: str, done: Done, now: float, *, refreshing: bool = False) -> None:
         self._sdp, self._done, self._glares = sdp, done, 0
+        self._refreshing = refreshing
         self._send(now)
 
     def _send(self, now: float) -> None:
@@ -139,8 +159,10 @@ class Modification:
         self._retry_at = None
         request = dialog.request("INVITE")
         self._call.agent.describe(request)
+        self._call.timer.ask(request)
         request.set_body(self._sdp)
         self._exchange = self._call.send_inside(request, self, now)
+        self._exchange.limit(now + ANSWERED_WITHIN_S)
 
     def on_provisional(self, response: Response, now: float) -> None:
         """Nothing to do: the far end takes its time."""
@@ -159,9 +181,11 @@ class Modification:
             if self.phase is not Phase.SENT:
                 return
             self._move(Move.DONE)
+            self._call.timer.answered(response, now)
+            self._call.local_sdp = self._sdp
             sdp = response.sdp
             if sdp is None:
-                self._finish(CallRefused(response.status, "without SDP", what="change"))
+                self._finish(BadSdp("The far end took the change and described no media."))
             else:
                 self._finish(sdp)
             self._next(now)
@@ -224,7 +248,6 @@ class Modification:
         dialog.refresh(request)
         transaction.send_response(reply(request, 100), now)
         self._move(Move.RECEIVE)
-        self._retry_at = None
         self._answer = None
         self._incoming = transaction
         self._respond_by = now + RESPOND_WITHIN_S
@@ -232,7 +255,8 @@ class Modification:
 
         def respond(sdp: str | None) -> None:
             if self._incoming is not transaction:
-                raise WrongState("This change of the session has been answered or withdrawn.")
+                # Answered already, or withdrawn by their CANCEL or BYE in the meantime.
+                return
             if sdp is None:
                 self._refuse(488, agent.now())
             else:
@@ -252,6 +276,8 @@ class Modification:
             response.add("Contact", self._call.dialog.contact)
         self._call.agent.describe(response)
         response.set_body(sdp)
+        self._call.local_sdp = sdp
+        self._call.timer.answer(transaction.request, response, now)
         self._answer = UnackedAnswer(self._call, transaction, response, now)
 
     def _refuse(self, status: int, now: float) -> None:
@@ -310,7 +336,10 @@ class Modification:
     def tick(self, now: float) -> None:
         """Send again, or give up, what is due."""
         if self._retry_at is not None and now >= self._retry_at:
-            self._send(now)
+            # While theirs is being answered, ours goes out right after it.
+            self._retry_at = None
+            if self.phase in (Phase.IDLE, Phase.GLARE):
+                self._send(now)
         if self._respond_by is not None and now >= self._respond_by:
             self._refuse(500, now)
         if self._answer is not None and not self._answer.tick(now):
@@ -325,10 +354,9 @@ class Modification:
         if self.phase is not Phase.IDLE or self._call.state is not CallState.UP:
             return
         if self._queued is not None:
-            (self._sdp, self._done), self._queued = self._queued, None
-            self._glares = 0
-            self._send(now)
-        elif self._done is not None:
+            (sdp, done), self._queued = self._queued, None
+            self._begin(sdp, done, now)
+        elif self._done is not None and self._retry_at is None:
             # Theirs came between our 491 and the retry; ours is still wanted.
             self._send(now)
 

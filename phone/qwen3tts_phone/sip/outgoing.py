@@ -8,7 +8,7 @@ from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, CallRefu
 from qwen3tts_phone.sip.call import Call
 from qwen3tts_phone.sip.call_state import Answered, CallState, EarlyMedia, Ringing, Step
 from qwen3tts_phone.sip.dialog import Dialog
-from qwen3tts_phone.sip.exchange import Exchange
+from qwen3tts_phone.sip.exchange import Exchange, Unheard
 from qwen3tts_phone.sip.message import Request, Response
 from qwen3tts_phone.sip.transaction import Failure, Hop, cancel_for
 
@@ -32,6 +32,7 @@ class OutgoingCall(Call):
         self.call_id = request.call_id
         self.dialled_uri = request.uri
         self.remote_uri = request.uri
+        self.local_host = agent.local_host(hop)
         self.early: dict[str, Dialog] = {}
         """Early dialogs by the far end's tag (section 12.1)."""
         self._cseq = request.cseq
@@ -39,11 +40,12 @@ class OutgoingCall(Call):
         self._early_sdp: str | None = None
         self._rang = False
         self._cancel_sent = False
-        self._give_up_at: float | None = None
         self._ring_until: float | None = now + agent.settings.ring_timeout_s
         self._timed_out = False
         self._acks: dict[str, tuple[Request, Hop]] = {}
         self._request = request
+        self.local_sdp = request.sdp
+        self.timer.ask(request)
         self._exchange: Exchange | None = None
 
     def start(self, now: float) -> None:
@@ -145,7 +147,7 @@ class OutgoingCall(Call):
             bye = dialog.request("BYE")
             hop = self.agent.hop(dialog.next_hop, dialog.flow)
             self.agent.exchange(
-                bye, hop, _Unheard(), now, next_cseq=dialog.next_cseq, digest=self.digest
+                bye, hop, Unheard(), now, next_cseq=dialog.next_cseq, digest=self.digest
             )
             return
         self.dialog = dialog
@@ -157,7 +159,9 @@ class OutgoingCall(Call):
             self.send_bye(now)
             self.tell_end("timeout" if self._timed_out else "local")
             return
-        self.notify(Answered(response.sdp))
+        self.timer.answered(response, now)
+        # Some phones give their description with the 183 alone.
+        self.notify(Answered(response.sdp or self._early_sdp))
         self.modification.call_is_up(now)
 
     # Giving up
@@ -183,50 +187,31 @@ class OutgoingCall(Call):
         if self._cancel_sent or self._exchange is None:
             return
         self._cancel_sent = True
-        self._give_up_at = now + self.agent.settings.timers.timeout
-        self.agent.layer.send(cancel_for(self._sent), self._exchange.hop, _Unheard(), now)
+        # Section 9.1: no final answer 64*T1 after the CANCEL, and the INVITE is given up.
+        self._exchange.limit(now + self.agent.settings.timers.timeout)
+        self.agent.layer.send(cancel_for(self._sent), self._exchange.hop, Unheard(), now)
 
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is next needed."""
-        own = (super().next_deadline(), self._ring_until, self._give_up_at)
+        own = (super().next_deadline(), self._ring_until)
         return min((at for at in own if at is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Give up a call that rings for ever, and one whose CANCEL nobody honours."""
+        """Give up a call that rings for ever."""
         super().tick(now)
         if self._ring_until is not None and now >= self._ring_until:
             self._ring_until = None
             if self.can(Step.CANCEL):
                 self._timed_out = True
                 self.cancel(now)
-        if self._give_up_at is not None and now >= self._give_up_at:
-            self._give_up_at = None
-            if self._exchange is not None and self._exchange.transaction is not None:
-                self.agent.layer.abandon(self._exchange.transaction, now)
 
     @property
     def _sent(self) -> Request:
         return self._exchange.request if self._exchange is not None else self._request
 
     def _quiet(self) -> None:
-        self._ring_until = self._give_up_at = None
+        self._ring_until = None
 
     def _next_cseq(self) -> int:
         self._cseq += 1
         return self._cseq
-
-
-class _Unheard:
-    """A listener for answers that change nothing."""
-
-    def on_provisional(self, response: Response, now: float) -> None:
-        """Nothing."""
-
-    def on_response(self, response: Response, now: float) -> None:
-        """Nothing."""
-
-    def on_final(self, response: Response, now: float) -> None:
-        """Nothing."""
-
-    def on_failure(self, failure: Failure, now: float) -> None:
-        """Nothing."""

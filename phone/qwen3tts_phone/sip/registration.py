@@ -13,6 +13,7 @@ from qwen3tts_phone.sip.dialog import new_call_id, new_tag
 from qwen3tts_phone.sip.fields import parse_address, parse_uri
 from qwen3tts_phone.sip.message import Request, Response
 from qwen3tts_phone.sip.transaction import Failure, Hop
+from qwen3tts_phone.sip.via import loose
 
 if TYPE_CHECKING:
     from qwen3tts_phone.sip.agent import Agent
@@ -81,6 +82,8 @@ class RegistrationCore:
         """What the last attempt failed with; None after a success."""
         self.granted_s = 0
         """Seconds that the registrar granted last."""
+        self.grants = 0
+        """How often it was granted."""
         self.changed: Callable[[], None] = lambda: None
         self._agent = agent
         self._account = account
@@ -109,7 +112,8 @@ class RegistrationCore:
         self._move(E.STOP)
         self._due_at = None
         if self._exchange is not None:
-            self._exchange.may_retry = False
+            # Its refusal or silence is not that of the attempt to unregister.
+            self._exchange.abandon()
         self._send(0, now)
 
     def is_valid(self, now: float) -> bool:
@@ -135,8 +139,6 @@ class RegistrationCore:
 
     def on_final(self, response: Response, now: float) -> None:
         """The registrar's answer."""
-        if self._exchange is None or response.cseq != self._exchange.request.cseq:
-            return
         if response.status < 300:
             self._granted(response, now)
         elif response.status == 423 and self._raise(response, now):
@@ -174,9 +176,10 @@ class RegistrationCore:
             return
         granted = self._granted_seconds(response)
         self.granted_s = granted
+        self.grants += 1
         self._valid_until = now + granted
         share = self._agent.random.uniform(REFRESH_FROM, REFRESH_TO)
-        self._due_at = now + max(1.0, granted * share)
+        self._due_at = now + max(0.5, granted * share)
         self._move(E.GRANTED)
 
     def _granted_seconds(self, response: Response) -> int:
@@ -223,7 +226,7 @@ class RegistrationCore:
         request = Request("REGISTER", account.registrar)
         request.add("Max-Forwards", "70")
         if account.proxy:
-            request.add("Route", f"<{account.proxy};lr>")
+            request.add("Route", f"<{loose(account.proxy)}>")
         request.add("From", f"<{record}>;tag={self._tag}")
         request.add("To", f"<{record}>")
         request.add("Call-ID", self._call_id)
@@ -289,6 +292,13 @@ class Registration:
         await self._until(RegistrationState.REGISTERED, RegistrationState.ENDED)
         if self._core.state is RegistrationState.ENDED and self._core.error is not None:
             raise self._core.error
+
+    async def refreshed(self) -> None:
+        """Wait until the registrar has granted the binding once more, or it has ended."""
+        grants = self._core.grants
+        while self._core.grants == grants and self._core.state is not RegistrationState.ENDED:
+            self._moved.clear()
+            await self._moved.wait()
 
     async def unregister(self) -> None:
         """Remove our binding and wait for the answer; raises RegistrationFailed when refused."""

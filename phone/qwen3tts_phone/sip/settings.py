@@ -43,6 +43,8 @@ class SipSettings:
     """Calls at once; further ones are answered 486."""
     ring_timeout_s: float = 180.0
     """How long a call of ours may ring before it is cancelled."""
+    session_expires_s: int = 1800
+    """Interval of session timers (RFC 4028) that our calls ask for; 0 = none."""
     max_redials: int = 3
     """Most times one request is sent anew because of challenges."""
     timers: Timers = field(default_factory=Timers)
@@ -56,6 +58,8 @@ class SipSettings:
         for name in ("user", "display_name", "user_agent", "advertised_host"):
             if any(ord(char) < 32 or ord(char) == 127 for char in getattr(self, name)):
                 raise ValueError(f"{name} holds a control character")
+        if self.session_expires_s and self.session_expires_s < 90:
+            raise ValueError(f"session_expires_s={self.session_expires_s} is below 90 (RFC 4028)")
         if self.max_calls < 1:
             raise ValueError(f"max_calls={self.max_calls} must be at least 1")
 

@@ -35,6 +35,9 @@ __all__ = [
     "SipCall",
 ]
 
+MAX_UNREAD_EVENTS = 64
+"""Events that wait for a reader; beyond it changes of the session are refused."""
+
 
 class SipCall:
     """One call, in either direction. Made by :class:`SipEndpoint`.
@@ -85,6 +88,11 @@ class SipCall:
     def dialled_uri(self) -> str:
         """The address that was called, by them or by us."""
         return self._core.dialled_uri
+
+    @property
+    def local_host(self) -> str:
+        """Our own address as the far end of this call is told; good for the SDP as well."""
+        return self._core.local_host
 
     @property
     def events(self) -> AsyncIterator[CallEvent]:
@@ -190,6 +198,12 @@ class SipCall:
         return self._core
 
     def _notify(self, event: CallEvent) -> None:
+        if self._queue.qsize() >= MAX_UNREAD_EVENTS:
+            # Nobody reads; the far end must not fill the memory with changes and previews.
+            if isinstance(event, ReinviteReceived):
+                event.respond(None)
+            if not isinstance(event, Ended):
+                return
         if isinstance(event, Answered):
             if event.sdp is not None:
                 self.remote_sdp = event.sdp

@@ -1,11 +1,7 @@
-"""The four transaction machines of RFC 3261 section 17, with the Accepted states of RFC 6026.
+"""One request and its answers, made reliable over a network that loses, doubles and reorders.
 
-A transaction is one request and its answers, made reliable over a network that loses, doubles and
-reorders. Each machine is a table: (state, event) -> (next state, actions). What is not in a table
-is illegal and raises; what the RFC says to absorb stands there with no action. Timers belong to
-states: ``LIVE`` says which run in a state, so entering one starts them and leaving it stops them.
-
-Nothing is sent or awaited here: bytes to send go to ``outbox``, news go to ``owner``.
+The moves are in :mod:`machines`. Nothing is sent or awaited here: bytes to send go to ``outbox``,
+news go to the owner.
 """
 
 from __future__ import annotations
@@ -16,192 +12,21 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
+from qwen3tts_phone.sip.machines import (
+    LIVE,
+    RESENDS,
+    START,
+    TABLES,
+    TIMEOUTS,
+    Action,
+    Event,
+    Kind,
+    State,
+)
 from qwen3tts_phone.sip.message import Request, Response
 from qwen3tts_phone.sip.settings import Timers
 
-
-class Kind(Enum):
-    """Which of the four machines."""
-
-    INVITE_CLIENT = auto()
-    CLIENT = auto()
-    INVITE_SERVER = auto()
-    SERVER = auto()
-
-
-class State(Enum):
-    """States of RFC 3261 figures 5 to 8 and RFC 6026 section 7."""
-
-    CALLING = auto()
-    TRYING = auto()
-    PROCEEDING = auto()
-    COMPLETED = auto()
-    CONFIRMED = auto()
-    ACCEPTED = auto()
-    TERMINATED = auto()
-
-
-class Event(Enum):
-    """What may happen to a transaction."""
-
-    RECEIVE_1XX = auto()
-    RECEIVE_2XX = auto()
-    RECEIVE_FAILURE = auto()
-    RECEIVE_REQUEST = auto()
-    RECEIVE_ACK = auto()
-    SEND_1XX = auto()
-    SEND_2XX = auto()
-    SEND_FAILURE = auto()
-    TRANSPORT_ERROR = auto()
-    TIMER_A = auto()
-    TIMER_B = auto()
-    TIMER_D = auto()
-    TIMER_E = auto()
-    TIMER_F = auto()
-    TIMER_G = auto()
-    TIMER_H = auto()
-    TIMER_I = auto()
-    TIMER_J = auto()
-    TIMER_K = auto()
-    TIMER_L = auto()
-    TIMER_M = auto()
-
-
-class Action(Enum):
-    """What a move brings with it."""
-
-    SEND_REQUEST = auto()
-    SEND_RESPONSE = auto()
-    SEND_ACK = auto()
-    DELIVER = auto()
-    TIMED_OUT = auto()
-    UNREACHABLE = auto()
-
-
 S, E, A = State, Event, Action
-Move = tuple[State, tuple[Action, ...]]
-Table = dict[tuple[State, Event], Move]
-
-# RFC 3261 figure 5, RFC 6026 section 8.4.
-_INVITE_CLIENT: Table = {
-    (S.CALLING, E.RECEIVE_1XX): (S.PROCEEDING, (A.DELIVER,)),
-    (S.CALLING, E.RECEIVE_2XX): (S.ACCEPTED, (A.DELIVER,)),
-    (S.CALLING, E.RECEIVE_FAILURE): (S.COMPLETED, (A.SEND_ACK, A.DELIVER)),
-    (S.CALLING, E.TIMER_A): (S.CALLING, (A.SEND_REQUEST,)),
-    (S.CALLING, E.TIMER_B): (S.TERMINATED, (A.TIMED_OUT,)),
-    (S.CALLING, E.TRANSPORT_ERROR): (S.TERMINATED, (A.UNREACHABLE,)),
-    (S.PROCEEDING, E.RECEIVE_1XX): (S.PROCEEDING, (A.DELIVER,)),
-    (S.PROCEEDING, E.RECEIVE_2XX): (S.ACCEPTED, (A.DELIVER,)),
-    (S.PROCEEDING, E.RECEIVE_FAILURE): (S.COMPLETED, (A.SEND_ACK, A.DELIVER)),
-    (S.PROCEEDING, E.TRANSPORT_ERROR): (S.PROCEEDING, ()),
-    (S.COMPLETED, E.RECEIVE_1XX): (S.COMPLETED, ()),
-    (S.COMPLETED, E.RECEIVE_2XX): (S.COMPLETED, ()),
-    (S.COMPLETED, E.RECEIVE_FAILURE): (S.COMPLETED, (A.SEND_ACK,)),
-    (S.COMPLETED, E.TIMER_D): (S.TERMINATED, ()),
-    (S.COMPLETED, E.TRANSPORT_ERROR): (S.TERMINATED, ()),
-    (S.ACCEPTED, E.RECEIVE_1XX): (S.ACCEPTED, ()),
-    # Each 2xx, repeated or of another branch of a fork, is the dialog's to acknowledge.
-    (S.ACCEPTED, E.RECEIVE_2XX): (S.ACCEPTED, (A.DELIVER,)),
-    (S.ACCEPTED, E.RECEIVE_FAILURE): (S.ACCEPTED, ()),
-    (S.ACCEPTED, E.TIMER_M): (S.TERMINATED, ()),
-    (S.ACCEPTED, E.TRANSPORT_ERROR): (S.ACCEPTED, ()),
-}
-
-# RFC 3261 figure 6.
-_CLIENT: Table = {
-    (S.TRYING, E.RECEIVE_1XX): (S.PROCEEDING, (A.DELIVER,)),
-    (S.TRYING, E.RECEIVE_2XX): (S.COMPLETED, (A.DELIVER,)),
-    (S.TRYING, E.RECEIVE_FAILURE): (S.COMPLETED, (A.DELIVER,)),
-    (S.TRYING, E.TIMER_E): (S.TRYING, (A.SEND_REQUEST,)),
-    (S.TRYING, E.TIMER_F): (S.TERMINATED, (A.TIMED_OUT,)),
-    (S.TRYING, E.TRANSPORT_ERROR): (S.TERMINATED, (A.UNREACHABLE,)),
-    (S.PROCEEDING, E.RECEIVE_1XX): (S.PROCEEDING, (A.DELIVER,)),
-    (S.PROCEEDING, E.RECEIVE_2XX): (S.COMPLETED, (A.DELIVER,)),
-    (S.PROCEEDING, E.RECEIVE_FAILURE): (S.COMPLETED, (A.DELIVER,)),
-    (S.PROCEEDING, E.TIMER_E): (S.PROCEEDING, (A.SEND_REQUEST,)),
-    (S.PROCEEDING, E.TIMER_F): (S.TERMINATED, (A.TIMED_OUT,)),
-    (S.PROCEEDING, E.TRANSPORT_ERROR): (S.TERMINATED, (A.UNREACHABLE,)),
-    (S.COMPLETED, E.RECEIVE_1XX): (S.COMPLETED, ()),
-    (S.COMPLETED, E.RECEIVE_2XX): (S.COMPLETED, ()),
-    (S.COMPLETED, E.RECEIVE_FAILURE): (S.COMPLETED, ()),
-    (S.COMPLETED, E.TIMER_K): (S.TERMINATED, ()),
-    (S.COMPLETED, E.TRANSPORT_ERROR): (S.COMPLETED, ()),
-}
-
-# RFC 3261 figure 7, RFC 6026 section 7.1.
-_INVITE_SERVER: Table = {
-    (S.PROCEEDING, E.RECEIVE_REQUEST): (S.PROCEEDING, (A.SEND_RESPONSE,)),
-    (S.PROCEEDING, E.RECEIVE_ACK): (S.PROCEEDING, ()),
-    (S.PROCEEDING, E.SEND_1XX): (S.PROCEEDING, (A.SEND_RESPONSE,)),
-    (S.PROCEEDING, E.SEND_2XX): (S.ACCEPTED, (A.SEND_RESPONSE,)),
-    (S.PROCEEDING, E.SEND_FAILURE): (S.COMPLETED, (A.SEND_RESPONSE,)),
-    (S.PROCEEDING, E.TRANSPORT_ERROR): (S.PROCEEDING, ()),
-    # RFC 6026 absorbs a repeated INVITE here; the same 200 once more is what RFC 3261 gives it,
-    # does no harm, and spares a peer that lost the first one a wait.
-    (S.ACCEPTED, E.RECEIVE_REQUEST): (S.ACCEPTED, (A.SEND_RESPONSE,)),
-    # Only from peers that reuse the INVITE's branch.
-    (S.ACCEPTED, E.RECEIVE_ACK): (S.ACCEPTED, (A.DELIVER,)),
-    (S.ACCEPTED, E.SEND_2XX): (S.ACCEPTED, (A.SEND_RESPONSE,)),
-    (S.ACCEPTED, E.TIMER_L): (S.TERMINATED, ()),
-    (S.ACCEPTED, E.TRANSPORT_ERROR): (S.ACCEPTED, ()),
-    (S.COMPLETED, E.RECEIVE_REQUEST): (S.COMPLETED, (A.SEND_RESPONSE,)),
-    (S.COMPLETED, E.RECEIVE_ACK): (S.CONFIRMED, ()),
-    (S.COMPLETED, E.TIMER_G): (S.COMPLETED, (A.SEND_RESPONSE,)),
-    (S.COMPLETED, E.TIMER_H): (S.TERMINATED, (A.TIMED_OUT,)),
-    (S.COMPLETED, E.TRANSPORT_ERROR): (S.COMPLETED, ()),
-    (S.CONFIRMED, E.RECEIVE_REQUEST): (S.CONFIRMED, ()),
-    (S.CONFIRMED, E.RECEIVE_ACK): (S.CONFIRMED, ()),
-    (S.CONFIRMED, E.TIMER_I): (S.TERMINATED, ()),
-    (S.CONFIRMED, E.TRANSPORT_ERROR): (S.CONFIRMED, ()),
-}
-
-# RFC 3261 figure 8.
-_SERVER: Table = {
-    (S.TRYING, E.RECEIVE_REQUEST): (S.TRYING, ()),
-    (S.TRYING, E.SEND_1XX): (S.PROCEEDING, (A.SEND_RESPONSE,)),
-    (S.TRYING, E.SEND_2XX): (S.COMPLETED, (A.SEND_RESPONSE,)),
-    (S.TRYING, E.SEND_FAILURE): (S.COMPLETED, (A.SEND_RESPONSE,)),
-    (S.TRYING, E.TRANSPORT_ERROR): (S.TRYING, ()),
-    (S.PROCEEDING, E.RECEIVE_REQUEST): (S.PROCEEDING, (A.SEND_RESPONSE,)),
-    (S.PROCEEDING, E.SEND_1XX): (S.PROCEEDING, (A.SEND_RESPONSE,)),
-    (S.PROCEEDING, E.SEND_2XX): (S.COMPLETED, (A.SEND_RESPONSE,)),
-    (S.PROCEEDING, E.SEND_FAILURE): (S.COMPLETED, (A.SEND_RESPONSE,)),
-    (S.PROCEEDING, E.TRANSPORT_ERROR): (S.TERMINATED, ()),
-    (S.COMPLETED, E.RECEIVE_REQUEST): (S.COMPLETED, (A.SEND_RESPONSE,)),
-    (S.COMPLETED, E.TIMER_J): (S.TERMINATED, ()),
-    (S.COMPLETED, E.TRANSPORT_ERROR): (S.TERMINATED, ()),
-}
-
-TABLES: dict[Kind, Table] = {
-    Kind.INVITE_CLIENT: _INVITE_CLIENT,
-    Kind.CLIENT: _CLIENT,
-    Kind.INVITE_SERVER: _INVITE_SERVER,
-    Kind.SERVER: _SERVER,
-}
-
-START = {
-    Kind.INVITE_CLIENT: S.CALLING,
-    Kind.CLIENT: S.TRYING,
-    Kind.INVITE_SERVER: S.PROCEEDING,
-    Kind.SERVER: S.TRYING,
-}
-
-LIVE: dict[tuple[Kind, State], tuple[Event, ...]] = {
-    (Kind.INVITE_CLIENT, S.CALLING): (E.TIMER_A, E.TIMER_B),
-    (Kind.INVITE_CLIENT, S.COMPLETED): (E.TIMER_D,),
-    (Kind.INVITE_CLIENT, S.ACCEPTED): (E.TIMER_M,),
-    (Kind.CLIENT, S.TRYING): (E.TIMER_E, E.TIMER_F),
-    (Kind.CLIENT, S.PROCEEDING): (E.TIMER_E, E.TIMER_F),
-    (Kind.CLIENT, S.COMPLETED): (E.TIMER_K,),
-    (Kind.INVITE_SERVER, S.ACCEPTED): (E.TIMER_L,),
-    (Kind.INVITE_SERVER, S.COMPLETED): (E.TIMER_G, E.TIMER_H),
-    (Kind.INVITE_SERVER, S.CONFIRMED): (E.TIMER_I,),
-    (Kind.SERVER, S.COMPLETED): (E.TIMER_J,),
-}
-"""Timers that run in a state."""
-
-_RESENDS = {E.TIMER_A, E.TIMER_E, E.TIMER_G}
-_TIMEOUTS = {E.TIMER_B, E.TIMER_F, E.TIMER_H, E.TIMER_L, E.TIMER_M}
 
 
 class IllegalMove(RuntimeError):
@@ -223,6 +48,8 @@ class Hop:
     host: str
     port: int
     flow: int = 0
+    by_flow: bool = False
+    """Whether that connection is to be used whatever host and port say, as long as it is open."""
 
     @property
     def reliable(self) -> bool:
@@ -304,7 +131,7 @@ class Transaction:
             at = self._deadlines[event]
             if at > now:
                 return
-            if event in _RESENDS:
+            if event in RESENDS:
                 # RFC 3261: A doubles; E and G double up to T2, E stays at T2 once proceeding.
                 wait = self._waits[event] * 2
                 if event is not E.TIMER_A:
@@ -334,7 +161,16 @@ class Transaction:
             raise IllegalMove(f"{event.name} while {self.state.name} ({self.kind.name})")
         self.response = response
         self._wire = bytes(response)
+        if response.status >= 200:
+            # What is kept for repetitions need not hold the body as well.
+            self.request.body = b""
         self._move(event, now)
+
+    def limit(self, at: float) -> None:
+        """Give an INVITE up at that time if it has no final answer by then."""
+        if (self.state, E.GIVE_UP) in TABLES[self.kind]:
+            self._deadlines[E.GIVE_UP] = at
+            self._schedule(self)
 
     def transport_error(self, now: float) -> None:
         """The transport could not carry what was sent."""
@@ -377,11 +213,12 @@ class Transaction:
 
     def _enter(self, now: float) -> None:
         live = LIVE.get((self.kind, self.state), ())
-        self._deadlines = {e: at for e, at in self._deadlines.items() if e in live}
+        kept = (*live, E.GIVE_UP) if (self.state, E.GIVE_UP) in TABLES[self.kind] else live
+        self._deadlines = {e: at for e, at in self._deadlines.items() if e in kept}
         for event in live:
             if event in self._deadlines:
                 continue
-            if event in _RESENDS and self.hop.reliable:
+            if event in RESENDS and self.hop.reliable:
                 # Section 17: over a reliable transport nothing is sent twice. Timer G too: the
                 # transport has seen to it.
                 continue
@@ -389,9 +226,9 @@ class Transaction:
             self._deadlines[event] = now + self._waits[event]
 
     def _wait(self, event: Event) -> float:
-        if event in _RESENDS:
+        if event in RESENDS:
             return self._timers.t1
-        if event in _TIMEOUTS:
+        if event in TIMEOUTS:
             return self._timers.timeout
         if self.hop.reliable:
             return 0.0

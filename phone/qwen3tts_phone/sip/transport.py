@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import struct
 from collections.abc import Callable, Coroutine
 
 from qwen3tts_phone.errors import BadSip, PortBusy
-from qwen3tts_phone.sip.fields import is_ip
 from qwen3tts_phone.sip.framing import PONG, StreamFramer
 from qwen3tts_phone.sip.transaction import Hop
 
@@ -18,13 +18,19 @@ log = logging.getLogger(__name__)
 
 IP_RECVERR = 11
 """Linux: report ICMP errors on an unconnected socket, with the address they are about."""
+IPV6_RECVERR = 25
 MSG_ERRQUEUE = 0x2000
+UNREACHABLE = {
+    *(errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN),
+}
+"""ICMP errors that mean that nobody is there; a datagram that was too long is not among them."""
 MAX_BURST = 64
 """Most datagrams read before other tasks get a turn."""
 MAX_CONNECTIONS = 256
 MAX_UNSENT_BYTES = 1 << 20
 """Bytes that one connection may hold back before it is closed."""
 CONNECT_TIMEOUT_S = 5.0
+CLOSE_TIMEOUT_S = 0.5
 IDLE_LIMIT_S = 900.0
 """A connection that has been silent for so long is closed."""
 
@@ -64,12 +70,18 @@ def _bound(host: str, port: int, transport: str) -> socket.socket:
         sock.setblocking(False)
         if transport == "udp":
             with contextlib.suppress(OSError):
-                sock.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
+                if family == socket.AF_INET6:
+                    sock.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVERR, 1)
+                else:
+                    sock.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         else:
             # Connections of an earlier run in TIME_WAIT do not keep the port.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))
+        if transport == "tcp":
+            # At once: until somebody listens, another program could bind the port as well.
+            sock.listen(128)
     except OSError:
         sock.close()
         raise
@@ -132,7 +144,7 @@ class UdpTransport:
                 return
             for _level, _kind, value in ancillary:
                 code = struct.unpack_from("=I", value)[0] if len(value) >= 4 else 0
-                if code and address:
+                if code in UNREACHABLE and address:
                     self._loop.call_soon(self._failed, Hop("udp", address[0], address[1]))
 
 
@@ -157,7 +169,8 @@ class TcpTransport:
         self._server: asyncio.Server | None = None
         self._connections: dict[int, _Connection] = {}
         self._waiting: dict[tuple[str, int], list[tuple[bytes, Hop]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._accepted_tasks: set[asyncio.Task[None]] = set()
         self._next_flow = 1
 
     async def start(self) -> None:
@@ -176,6 +189,9 @@ class TcpTransport:
             if len(waiting) < 256:
                 waiting.append((data, hop))
             return
+        if len(self._waiting) >= MAX_CONNECTIONS:
+            asyncio.get_running_loop().call_soon(self._failed, hop)
+            return
         self._waiting[key] = [(data, hop)]
         self._run(self._connect(key))
 
@@ -183,22 +199,28 @@ class TcpTransport:
         """Close the listener and all connections."""
         if self._server is not None:
             self._server.close()
+        for task in list(self._connecting):
+            task.cancel()
         for connection in list(self._connections.values()):
             connection.writer.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        serving = [*self._connecting, *self._accepted_tasks]
+        if serving:
+            # What was written last goes out first; a peer that does not read is not waited for.
+            await asyncio.wait(serving, timeout=CLOSE_TIMEOUT_S)
+            for connection in list(self._connections.values()):
+                connection.writer.transport.abort()
+            await asyncio.gather(*serving, return_exceptions=True)
         self._connections.clear()
         self._sock.close()
 
     def _find(self, hop: Hop) -> _Connection | None:
+        """The connection for a hop, unless it is closing."""
         by_flow = self._connections.get(hop.flow)
-        if by_flow is not None and (by_flow.host, by_flow.port) == (hop.host, hop.port):
-            return by_flow
-        return next(
-            (c for c in self._connections.values() if (c.host, c.port) == (hop.host, hop.port)),
-            None,
-        )
+        there = (hop.host, hop.port)
+        fits = [c for c in self._connections.values() if (c.host, c.port) == there]
+        if by_flow is not None and (hop.by_flow or by_flow in fits):
+            fits.insert(0, by_flow)
+        return next((c for c in fits if not c.writer.transport.is_closing()), None)
 
     def _write(self, connection: _Connection, data: bytes) -> None:
         transport = connection.writer.transport
@@ -236,8 +258,8 @@ class TcpTransport:
             return
         task = asyncio.current_task()
         if task is not None:
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._accepted_tasks.add(task)
+            task.add_done_callback(self._accepted_tasks.discard)
         await self._serve(self._add(peer[0], peer[1], writer), reader)
 
     def _add(self, host: str, port: int, writer: asyncio.StreamWriter) -> _Connection:
@@ -270,38 +292,11 @@ class TcpTransport:
         finally:
             self._connections.pop(connection.flow, None)
             connection.writer.close()
-            self._failed(hop)
+            # What is under way by a newer connection to the same place has not failed.
+            if self._find(hop) is None and (hop.host, hop.port) not in self._waiting:
+                self._failed(hop)
 
     def _run(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-
-class Resolver:
-    """Host names to addresses without holding the loop up; remembers them for a while."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, str] = {}
-
-    def known(self, host: str) -> str | None:
-        """The address of a host, if no look-up is needed."""
-        return host if is_ip(host) else self._known.get(host)
-
-    def names_of(self, address: str) -> list[str]:
-        """The host names that led to an address."""
-        return [name for name, known in self._known.items() if known == address]
-
-    async def resolve(self, host: str, *, ipv6: bool = False) -> str:
-        """The address of a host; raises OSError."""
-        known = self.known(host)
-        if known is not None:
-            return known
-        family = socket.AF_INET6 if ipv6 else socket.AF_INET
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, None, family=family, type=socket.SOCK_DGRAM)
-        address = str(found[0][4][0])
-        if len(self._known) > 1000:
-            self._known.clear()
-        self._known[host] = address
-        return address
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from qwen3tts_phone.sip.fields import parse_uri, parse_via, uri_parameter
 from qwen3tts_phone.sip.message import Request
 from qwen3tts_phone.sip.transaction import Hop
@@ -42,7 +40,7 @@ def reply_hop(request: Request, source: Hop) -> Hop:
     rport = any(name.lower() == "rport" for name in via.parameters)
     if source.reliable:
         # The connection it came by; if that is gone, a new one to the port of Via.
-        return replace(source, port=via.port or 5060) if source.flow == 0 else source
+        return Hop(source.transport, source.host, via.port or 5060, source.flow, by_flow=True)
     return Hop(source.transport, source.host, source.port if rport else via.port or 5060)
 
 

@@ -1,0 +1,103 @@
+"""CANCEL, and the answers that cross it."""
+
+from __future__ import annotations
+
+from qwen3tts_phone.sip.call_state import (
+    CallState,
+)
+from qwen3tts_phone.sip.message import reply
+from tests.sip.wire import (
+    ANSWER,
+    OFFER,
+    Stranger,
+    ended,
+    lose,
+    pair,
+    request,
+)
+
+
+def test_cancel_waits_for_a_provisional_answer() -> None:
+    wire, caller, callee = pair()
+    callee.answers_with = None
+    call = caller.call(callee)
+    call.cancel(wire.now)
+    assert "CANCEL" not in wire.story()
+    wire.run(0.005)
+    assert "CANCEL" not in wire.story()
+    wire.run(5.0)
+    assert wire.story().index("CANCEL") > wire.story().index("100 INVITE")
+    assert (ended(caller).by, ended(caller).status) == ("local", 487)
+    assert (ended(callee).by, ended(callee).status) == ("remote", 487)
+    assert ended(caller).error is None
+
+
+def test_a_cancel_without_any_answer_ends_with_timer_b_and_was_never_sent() -> None:
+    wire, caller, callee = pair(loss=1.0)
+    call = caller.call(callee)
+    call.cancel(wire.now)
+    wire.run(33.0)
+    assert "CANCEL" not in wire.story()
+    assert (ended(caller).by, ended(caller).error) == ("local", None)
+
+
+def test_a_200_that_crosses_the_cancel_is_acknowledged_and_hung_up() -> None:
+    wire, caller, callee = pair()
+    callee.answers_with = None
+    call = caller.call(callee)
+    wire.run(0.5)
+    call.cancel(wire.now)
+    callee.calls[0].answer(ANSWER, wire.now)
+    wire.run(2.0)
+    story = wire.story()
+    assert story.count("ACK") == 1
+    assert story.index("ACK") < story.index("BYE")
+    assert caller.kinds() == ["Ended"]
+    assert ended(caller).by == "local"
+    assert not caller.agent.calls
+    assert not callee.agent.calls
+
+
+def test_the_487_is_acknowledged_though_the_call_is_given_up() -> None:
+    wire, caller, callee = pair()
+    callee.answers_with = None
+    call = caller.call(callee)
+    wire.run(0.5)
+    lose(wire, "ACK")
+    call.cancel(wire.now)
+    wire.run(5.0)
+    assert wire.story().count("487 INVITE") == 2
+    assert wire.story().count("ACK") == 2
+
+
+def test_a_callee_that_ignores_the_cancel_is_given_up() -> None:
+    wire, caller, _ = pair()
+    stranger = Stranger(wire)
+    stranger.respond = lambda r: [reply(r, 180 if r.method == "INVITE" else 200, to_tag="x")]
+    call = caller.call(stranger)
+    wire.run(0.5)
+    call.cancel(wire.now)
+    wire.run(33.0)
+    assert ended(caller).by == "local"
+    assert not caller.agent.calls
+    wire.run(60.0)
+    assert len(caller.agent.layer) == 0
+
+
+def test_a_cancel_for_nothing_is_481() -> None:
+    wire, _, callee = pair()
+    stranger = Stranger(wire)
+    stranger.send(request("CANCEL", callee), callee)
+    wire.run(1.0)
+    assert stranger.statuses() == [481]
+
+
+def test_a_cancel_after_the_answer_changes_nothing() -> None:
+    wire, _, callee = pair()
+    stranger = Stranger(wire)
+    stranger.send(request("INVITE", callee, sdp=OFFER), callee)
+    wire.run(0.2)
+    stranger.send(request("CANCEL", callee), callee)
+    wire.run(0.2)
+    assert stranger.statuses()[-1] == 200
+    assert callee.calls[0].state is CallState.ANSWERED

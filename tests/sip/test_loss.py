@@ -1,0 +1,112 @@
+"""Calls over a wire that loses, doubles and reorders: set up and ended, or a typed failure."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qwen3tts_phone.errors import CallError
+from qwen3tts_phone.sip.call_state import Answered, CallState, Ended, ReinviteReceived
+from tests.sip.wire import ANSWER, OFFER, Phone, Wire, pair
+
+
+def everything_is_over(wire: Wire, *phones: Phone) -> None:
+    for phone in phones:
+        assert not phone.agent.calls
+        assert len(phone.agent.layer) == 0
+        ends = [event for event in phone.events if isinstance(event, Ended)]
+        assert len(ends) <= 1
+        for event in ends:
+            assert event.error is None or isinstance(event.error, CallError)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    loss=st.sampled_from([0.0, 0.1, 0.3, 0.5]),
+    doubling=st.sampled_from([0.0, 0.3, 1.0]),
+    jitter_s=st.sampled_from([0.0, 0.3, 2.0]),
+    by_caller=st.booleans(),
+)
+def test_a_call_is_set_up_and_ended_or_fails_by_name(
+    seed: int, loss: float, doubling: float, jitter_s: float, by_caller: bool
+) -> None:
+    wire, caller, callee = pair(seed=seed, loss=loss, doubling=doubling, jitter_s=jitter_s)
+    call = caller.call(callee)
+    wire.run(40.0)
+    if call.state is CallState.UP:
+        assert caller.events[-1] == Answered(ANSWER)
+        (theirs,) = callee.calls
+        if by_caller or theirs.state is not CallState.UP:
+            call.hang_up(wire.now)
+        else:
+            theirs.hang_up(wire.now)
+    else:
+        call.hang_up(wire.now)
+    wire.run(150.0)
+    assert isinstance(caller.events[-1], Ended)
+    assert len(callee.calls) <= 1
+    everything_is_over(wire, caller)
+    if loss == 0.0:
+        everything_is_over(wire, callee)
+        assert Answered(ANSWER) in caller.events
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32), after_s=st.floats(0.0, 3.0))
+def test_a_cancelled_call_ends_at_both_sides_whenever_the_cancel_comes(
+    seed: int, after_s: float
+) -> None:
+    wire, caller, callee = pair(seed=seed, loss=0.3, jitter_s=0.2)
+    callee.answers_with = None
+    call = caller.call(callee)
+    wire.run(1.0)
+    if callee.calls:
+        callee.calls[0].ring(wire.now)
+    wire.run(after_s)
+    call.hang_up(wire.now)
+    if callee.calls and seed % 2 and callee.calls[0].state is CallState.RINGING:
+        callee.calls[0].answer(ANSWER, wire.now)
+    wire.run(150.0)
+    everything_is_over(wire, caller)
+    assert isinstance(caller.events[-1], Ended)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_changes_from_both_sides_over_a_bad_wire_end_in_an_answer_or_an_error(seed: int) -> None:
+    wire, caller, callee = pair(seed=seed, jitter_s=0.1)
+    call = caller.call(callee)
+    wire.run(5.0)
+    wire.loss, wire.doubling = 0.2, 0.2
+    got: list[str | CallError] = []
+    for phone in (caller, callee):
+        ours = next(iter(phone.agent.calls))
+
+        def notify(event: object, phone: Phone = phone) -> None:
+            phone.events.append(event)  # type: ignore[arg-type]
+            if isinstance(event, ReinviteReceived):
+                event.respond(ANSWER)
+
+        ours.notify = notify
+        ours.modification.start(OFFER, got.append, wire.now)
+    wire.run(100.0)
+    assert len(got) == 2
+    call.hang_up(wire.now)
+    wire.run(150.0)
+    everything_is_over(wire, caller)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_twenty_calls_at_once_over_a_bad_wire_do_not_disturb_each_other(seed: int) -> None:
+    wire, caller, callee = pair(seed=seed, loss=0.1, doubling=0.1, jitter_s=0.1)
+    calls = [caller.call(callee) for _ in range(20)]
+    wire.run(40.0)
+    assert all(call.state is CallState.UP for call in calls)
+    assert len(callee.calls) == 20
+    for call in calls:
+        call.hang_up(wire.now)
+    wire.run(100.0)
+    assert not caller.agent.calls
+    assert not callee.agent.calls

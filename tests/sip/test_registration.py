@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from qwen3tts_phone.errors import BadSip, RegistrationFailed
+from qwen3tts_phone.sip.message import Request, Response, reply
+from qwen3tts_phone.sip.registration import (
+    TABLE,
+    RegistrationCore,
+    RegistrationEvent,
+    RegistrationState,
+)
+from qwen3tts_phone.sip.settings import Account
+from tests.sip.wire import Phone, Stranger, Wire, pair
+
+CHALLENGE = 'Digest realm="test", nonce="n1", qop="auth"'
+
+
+class Registrar(Stranger):
+    """Answers REGISTER as a test tells it."""
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(wire, "10.0.0.5")
+        self.grants: int | None = None
+        """Seconds in the Contact of the answer; None = as asked, in Expires."""
+        self.least = 0
+        self.challenges = 0
+        self.status = 200
+        self.asked: list[int] = []
+        self.times: list[float] = []
+        self.respond = self._answer
+
+    def _answer(self, request: Request) -> list[Response]:
+        asked = int(request.need("Expires"))
+        self.asked.append(asked)
+        self.times.append(self.wire.now)
+        if self.challenges and request.get("Authorization") is None:
+            self.challenges -= 1
+            response = reply(request, 401, "Unauthorized", to_tag="x")
+            response.add("WWW-Authenticate", CHALLENGE)
+        elif asked and asked < self.least:
+            response = reply(request, 423, "Interval Too Brief", to_tag="x")
+            response.add("Min-Expires", str(self.least))
+        elif self.status != 200:
+            response = reply(request, self.status, "No", to_tag="x")
+            response.add("Retry-After", "7 (back soon);duration=9")
+        else:
+            response = reply(request, 200, to_tag="x")
+            if asked and self.grants is not None:
+                response.add("Contact", "<sip:agent@10.0.0.77:5060>;expires=9999")
+                response.add("Contact", f"{request.need('Contact')};expires={self.grants}")
+                response.add("Expires", "8888")
+            elif asked:
+                response.add("Expires", str(asked))
+        return [response]
+
+
+def registering(
+    wire: Wire, client: Phone, registrar: Registrar, expires: int = 300
+) -> RegistrationCore:
+    account = Account(registrar.uri, "alice", "secret", expires)
+    core = RegistrationCore(client.agent, account, client.agent.hop(account.registrar))
+    core.start(wire.now)
+    return core
+
+
+def state(core: RegistrationCore) -> RegistrationState:
+    return core.state
+
+
+def setup(expires: int = 300) -> tuple[Wire, Phone, Registrar, RegistrationCore]:
+    wire, client, _ = pair()
+    registrar = Registrar(wire)
+    return wire, client, registrar, registering(wire, client, registrar, expires)
+
+
+@pytest.mark.parametrize(
+    ("state", "event"),
+    [p for p in itertools.product(RegistrationState, RegistrationEvent) if p not in TABLE],
+    ids=lambda value: value.name,
+)
+def test_what_the_table_lacks_is_refused(
+    state: RegistrationState, event: RegistrationEvent
+) -> None:
+    _, _, _, core = setup()
+    core.state = state
+    with pytest.raises(RegistrationFailed, match=state.name):
+        core._move(event)
+
+
+def test_a_registration_is_granted_and_refreshed_at_80_to_90_percent() -> None:
+    wire, _client, registrar, core = setup(expires=100)
+    wire.run(1000.0)
+    assert state(core) is RegistrationState.REGISTERED
+    gaps = [b - a for a, b in itertools.pairwise(registrar.times)]
+    assert len(gaps) >= 10
+    assert all(80.0 <= gap <= 90.1 for gap in gaps)
+    assert len(set(gaps)) > 3
+    requests = wire.requests("REGISTER")
+    assert len({request.call_id for request in requests}) == 1
+    assert [request.cseq for request in requests] == list(range(1, len(requests) + 1))
+
+
+def test_the_granted_time_is_that_of_our_own_contact() -> None:
+    wire, _, registrar, core = setup(expires=3600)
+    registrar.grants = 50
+    wire.run(200.0)
+    assert core.granted_s == 50
+    gaps = [b - a for a, b in itertools.pairwise(registrar.times)]
+    assert all(40.0 <= gap <= 45.1 for gap in gaps)
+
+
+def test_423_raises_the_interval() -> None:
+    wire, _, registrar, core = setup(expires=60)
+    registrar.least = 600
+    wire.run(5.0)
+    assert registrar.asked == [60, 600]
+    assert state(core) is RegistrationState.REGISTERED
+    assert core.granted_s == 600
+
+
+def test_a_registrar_that_raises_for_ever_is_given_up() -> None:
+    wire, client, _ = pair()
+    registrar = Registrar(wire)
+
+    def more(request: Request) -> list[Response]:
+        response = reply(request, 423, to_tag="x")
+        response.add("Min-Expires", str(int(request.need("Expires")) + 1))
+        return [response]
+
+    registrar.respond = more
+    core = registering(wire, client, registrar)
+    wire.run(60.0)
+    assert state(core) is RegistrationState.ENDED
+    assert len(wire.requests("REGISTER")) == 4
+
+
+def test_a_challenge_is_answered_and_the_nonce_kept_for_the_refresh() -> None:
+    wire, _, registrar, core = setup(expires=100)
+    registrar.challenges = 1
+    wire.run(95.0)
+    assert state(core) is RegistrationState.REGISTERED
+    authorizations = [r.get("Authorization") for r in wire.requests("REGISTER")]
+    assert authorizations[0] is None
+    assert "nc=00000001" in (authorizations[1] or "")
+    assert "nc=00000002" in (authorizations[2] or "")
+
+
+@pytest.mark.parametrize("status", [403, 404, 503])
+def test_a_refusal_of_the_first_attempt_ends_it_with_the_status(status: int) -> None:
+    wire, client, registrar, core = setup()
+    registrar.status = status
+    wire.run(1.0)
+    assert state(core) is RegistrationState.ENDED
+    assert isinstance(core.error, RegistrationFailed)
+    assert core.error.status == status
+    assert not client.agent.timed
+
+
+def test_a_wrong_password_names_itself() -> None:
+    wire, _, registrar, core = setup()
+    registrar.respond = lambda r: [unauthorized(r)]
+    wire.run(1.0)
+    assert isinstance(core.error, RegistrationFailed)
+    assert "password" in core.error.remedy
+    assert len(wire.requests("REGISTER")) == 2
+
+
+def unauthorized(request: Request) -> Response:
+    response = reply(request, 401, "Unauthorized", to_tag="x")
+    response.add("WWW-Authenticate", CHALLENGE)
+    return response
+
+
+def test_a_registrar_that_does_not_answer_ends_the_first_attempt() -> None:
+    wire, client, _ = pair(loss=1.0)
+    registrar = Registrar(wire)
+    core = registering(wire, client, registrar)
+    wire.run(33.0)
+    assert state(core) is RegistrationState.ENDED
+    assert "does not answer" in str(core.error)
+
+
+def test_a_failed_refresh_is_tried_again_and_heals() -> None:
+    wire, _, registrar, core = setup(expires=100)
+    wire.run(10.0)
+    registrar.status = 503
+    wire.run(85.0)
+    assert state(core) is RegistrationState.RETRYING
+    assert isinstance(core.error, RegistrationFailed)
+    assert core.is_valid(wire.now)
+    registrar.status = 200
+    wire.run(20.0)
+    assert state(core) is RegistrationState.REGISTERED
+    assert core.error is None
+
+
+def test_retry_after_is_honoured() -> None:
+    wire, _, registrar, _ = setup(expires=100)
+    wire.run(10.0)
+    registrar.status = 503
+    wire.run(120.0)
+    gaps = [b - a for a, b in itertools.pairwise(registrar.times[1:])]
+    assert gaps[0] >= 7.0
+
+
+def test_unregistering_asks_for_zero_and_ends() -> None:
+    wire, client, registrar, core = setup()
+    wire.run(1.0)
+    core.stop(wire.now)
+    assert state(core) is RegistrationState.UNREGISTERING
+    wire.run(1.0)
+    assert registrar.asked[-1] == 0
+    assert state(core) is RegistrationState.ENDED
+    assert not core.is_valid(wire.now)
+    wire.run(1000.0)
+    assert len(registrar.asked) == 2
+    assert client.agent.next_deadline() is None
+
+
+def test_unregistering_while_a_refresh_is_under_way_is_not_undone_by_it() -> None:
+    wire, _, registrar, core = setup(expires=100)
+    wire.run(1.0)
+    wire.until(lambda: state(core) is RegistrationState.REFRESHING)
+    registrar.challenges = 1
+    core.stop(wire.now)
+    wire.run(5.0)
+    assert state(core) is RegistrationState.ENDED
+    assert registrar.asked[-1] == 0
+
+
+def test_unregistering_while_the_registrar_is_silent_waits_for_its_own_attempt() -> None:
+    wire, client, registrar, core = setup(expires=100)
+    wire.run(1.0)
+    registrar.respond = lambda request: []
+    wire.until(lambda: state(core) is RegistrationState.REFRESHING)
+    wire.run(20.0)
+    core.stop(wire.now)
+    wire.run(20.0)
+    assert state(core) is RegistrationState.UNREGISTERING
+    wire.run(20.0)
+    assert state(core) is RegistrationState.ENDED
+    assert isinstance(core.error, RegistrationFailed)
+    assert len(client.agent.layer) == 0
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"registrar": "nonsense"},
+        {"registrar": "tel:123"},
+        {"user": ""},
+        {"expires": 0},
+        {"proxy": "nonsense"},
+    ],
+)
+def test_an_account_is_checked_when_it_is_made(fields: dict[str, object]) -> None:
+    values: dict[str, object] = {
+        "registrar": "sip:10.0.0.5",
+        "user": "alice",
+        "password": "x",
+        **fields,
+    }
+    with pytest.raises(BadSip):
+        Account(**values)  # type: ignore[arg-type]
+
+
+def test_an_outbound_proxy_gets_the_register_by_a_route() -> None:
+    wire, client, _ = pair()
+    registrar = Registrar(wire)
+    account = Account("sip:example.org", "alice", "x", proxy=registrar.uri)
+    core = RegistrationCore(client.agent, account, client.agent.hop(account.proxy))
+    core.start(wire.now)
+    wire.run(1.0)
+    assert state(core) is RegistrationState.REGISTERED
+    (request,) = wire.requests("REGISTER")
+    assert request.uri == "sip:example.org"
+    assert request.headers.getlist("Route") == [f"<{registrar.uri};lr>"]

@@ -1,0 +1,291 @@
+"""Changing a session that is up: re-INVITE from either side."""
+
+from __future__ import annotations
+
+import pytest
+
+from qwen3tts_phone.errors import (
+    CalleeUnreachable,
+    CallError,
+    CallRefused,
+    WrongState,
+)
+from qwen3tts_phone.sip.call_state import (
+    CallState,
+    ReinviteConfirmed,
+    ReinviteReceived,
+)
+from qwen3tts_phone.sip.message import Request, Response, reply
+from tests.sip.wire import (
+    ANSWER,
+    OFFER,
+    Stranger,
+    accept_changes,
+    ended,
+    lose,
+    pair,
+    request,
+    stranger_up,
+)
+
+
+def test_the_caller_changes_the_session() -> None:
+    wire, caller, callee = pair()
+    call = caller.call(callee)
+    wire.run(1.0)
+    accept_changes(callee, "v=0 changed")
+    got: list[str | CallError] = []
+    call.modification.start("v=0 hold", got.append, wire.now)
+    wire.run(1.0)
+    assert got == ["v=0 changed"]
+    assert isinstance(callee.events[-2], ReinviteReceived)
+    assert callee.events[-2].offer == "v=0 hold"
+    assert wire.story()[-4:] == ["INVITE", "100 INVITE", "200 INVITE", "ACK"]
+
+
+def test_the_callee_changes_the_session() -> None:
+    wire, caller, callee = pair()
+    call = caller.call(callee)
+    wire.run(1.0)
+    got: list[str | CallError] = []
+
+    def notify(event: object) -> None:
+        if isinstance(event, ReinviteReceived):
+            event.respond("v=0 mine")
+
+    call.notify = notify
+    callee.calls[0].modification.start("v=0 theirs", got.append, wire.now)
+    wire.run(1.0)
+    assert got == ["v=0 mine"]
+    assert wire.story()[-1] == "ACK"
+    wire.run(40.0)
+    assert call.state is CallState.UP
+
+
+def test_two_changes_at_once_are_both_made_after_glare() -> None:
+    wire, caller, callee = pair()
+    call = caller.call(callee)
+    wire.run(1.0)
+    accept_changes(callee, "v=0 by callee")
+    got: list[str | CallError] = []
+
+    def notify(event: object) -> None:
+        if isinstance(event, ReinviteReceived):
+            event.respond("v=0 by caller")
+
+    call.notify = notify
+    start = wire.now
+    call.modification.start("v=0 one", got.append, wire.now)
+    callee.calls[0].modification.start("v=0 two", got.append, wire.now)
+    wire.run(10.0)
+    assert wire.story().count("491 INVITE") == 2
+    assert sorted(str(result) for result in got) == ["v=0 by callee", "v=0 by caller"]
+    assert call.state is CallState.UP
+    again = [c for c in wire.sent("INVITE") if c.at > start + 0.1]
+    by_caller = [c.at - start for c in again if c.source.host == caller.host]
+    by_callee = [c.at - start for c in again if c.source.host == callee.host]
+    assert 2.1 <= by_caller[0] <= 4.1
+    assert 0.0 <= by_callee[0] <= 2.1
+
+
+@pytest.mark.parametrize("status", [488, 403, 500])
+def test_a_refused_change_leaves_the_call_as_it_was(status: int) -> None:
+    wire, caller, callee = pair()
+    call = caller.call(callee)
+    wire.run(1.0)
+    got: list[str | CallError] = []
+    call.modification.start("v=0 hold", got.append, wire.now)
+    wire.run(0.1)
+    callee.calls[0].modification._refuse(status, wire.now)
+    wire.run(5.0)
+    assert isinstance(got[0], CallRefused)
+    assert got[0].status == status
+    assert call.state is CallState.UP
+
+
+@pytest.mark.parametrize("status", [408, 481])
+def test_408_and_481_to_a_change_end_the_dialog(status: int) -> None:
+    wire, caller, callee = pair()
+    call = caller.call(callee)
+    wire.run(1.0)
+    got: list[str | CallError] = []
+    call.modification.start("v=0 hold", got.append, wire.now)
+    wire.run(0.1)
+    callee.calls[0].modification._refuse(status, wire.now)
+    wire.run(5.0)
+    assert isinstance(got[0], CallRefused)
+    assert ended(caller).by == "error"
+    assert not caller.agent.calls
+
+
+def test_a_change_that_nobody_answers_ends_the_call() -> None:
+    wire, caller, callee = pair()
+    call = caller.call(callee)
+    wire.run(1.0)
+    wire.drop = lambda carried: True
+    got: list[str | CallError] = []
+    call.modification.start("v=0 hold", got.append, wire.now)
+    wire.run(70.0)
+    assert isinstance(got[0], CalleeUnreachable)
+    assert ended(caller).by == "error"
+    assert not caller.agent.calls
+
+
+def test_a_change_that_the_owner_never_answers_is_refused_with_500() -> None:
+    wire, caller, callee = pair()
+    call = caller.call(callee)
+    wire.run(1.0)
+    got: list[str | CallError] = []
+    call.modification.start("v=0 hold", got.append, wire.now)
+    wire.run(31.0)
+    assert isinstance(got[0], CallRefused)
+    assert got[0].status == 500
+    assert callee.calls[0].state is CallState.UP
+
+
+def test_a_change_asked_for_before_the_ack_waits_for_it() -> None:
+    wire, caller, callee = pair()
+    call = caller.call(callee)
+    lose(wire, "ACK")
+    wire.until(lambda: bool(callee.calls) and callee.calls[0].state is CallState.ANSWERED)
+    got: list[str | CallError] = []
+    callee.calls[0].modification.start("v=0 hold", got.append, wire.now)
+
+    def notify(event: object) -> None:
+        if isinstance(event, ReinviteReceived):
+            event.respond("v=0 fine")
+
+    call.notify = notify
+    wire.run(3.0)
+    assert got == ["v=0 fine"]
+
+
+def test_a_second_change_of_ours_at_once_is_wrong_state() -> None:
+    wire, caller, callee = pair()
+    call = caller.call(callee)
+    wire.run(1.0)
+    call.modification.start("v=0", lambda result: None, wire.now)
+    with pytest.raises(WrongState, match="already under way"):
+        call.modification.start("v=0", lambda result: None, wire.now)
+
+
+def test_hanging_up_during_a_change_of_theirs_answers_it_with_487() -> None:
+    wire, caller, callee = pair()
+    call = caller.call(callee)
+    wire.run(1.0)
+    got: list[str | CallError] = []
+    call.modification.start("v=0 hold", got.append, wire.now)
+    wire.run(0.1)
+    callee.calls[0].bye(wire.now)
+    wire.run(2.0)
+    assert "487 INVITE" in wire.story()
+    assert len(got) == 1
+    assert isinstance(got[0], CallError)
+
+
+def test_a_change_of_theirs_can_be_cancelled() -> None:
+    wire, _, callee = pair()
+    stranger = Stranger(wire)
+    tag = stranger_up(wire, stranger, callee)
+    again = request("INVITE", callee, branch="z9hG4bKre", cseq=2, to_tag=tag, sdp=OFFER)
+    stranger.send(again, callee)
+    wire.run(0.2)
+    cancel = request("CANCEL", callee, branch="z9hG4bKre", cseq=2, to_tag=tag)
+    stranger.send(cancel, callee)
+    wire.run(0.2)
+    assert stranger.statuses()[-2:] == [200, 487]
+    assert callee.calls[0].state is CallState.UP
+    respond = callee.events[-1]
+    assert isinstance(respond, ReinviteReceived)
+    respond.respond(ANSWER)
+    assert stranger.statuses()[-2:] == [200, 487]
+
+
+def test_a_change_that_leaves_the_offer_to_us_is_confirmed_with_their_answer() -> None:
+    wire, _, callee = pair()
+    stranger = Stranger(wire)
+    tag = stranger_up(wire, stranger, callee)
+    stranger.send(request("INVITE", callee, branch="z9hG4bKr", cseq=2, to_tag=tag), callee)
+    wire.run(0.2)
+    event = callee.events[-1]
+    assert isinstance(event, ReinviteReceived)
+    assert event.offer is None
+    event.respond(ANSWER)
+    wire.run(0.2)
+    assert stranger.got[-1].sdp == ANSWER
+    ack = request("ACK", callee, branch="z9hG4bKs", cseq=2, to_tag=tag, sdp=OFFER)
+    stranger.send(ack, callee)
+    wire.run(0.2)
+    assert callee.events[-1] == ReinviteConfirmed(OFFER)
+
+
+def test_a_change_of_theirs_that_is_never_acknowledged_ends_the_call() -> None:
+    wire, _, callee = pair()
+    stranger = Stranger(wire)
+    tag = stranger_up(wire, stranger, callee)
+    again = request("INVITE", callee, branch="z9hG4bKr", cseq=2, to_tag=tag, sdp=OFFER)
+    stranger.send(again, callee)
+    wire.run(0.2)
+    event = callee.events[-1]
+    assert isinstance(event, ReinviteReceived)
+    event.respond(ANSWER)
+    wire.run(33.0)
+    assert stranger.statuses().count(200) > 5
+    assert ended(callee).by == "error"
+    assert wire.requests("BYE")
+
+
+def test_a_second_change_of_theirs_before_our_answer_is_500_with_retry_after() -> None:
+    wire, _, callee = pair()
+    stranger = Stranger(wire)
+    tag = stranger_up(wire, stranger, callee)
+    for cseq in (2, 3):
+        again = request("INVITE", callee, branch=f"z9hG4bK{cseq}", cseq=cseq, to_tag=tag, sdp=OFFER)
+        stranger.send(again, callee)
+        wire.run(0.1)
+    assert stranger.statuses()[-1] == 500
+    assert 0 <= int(stranger.got[-1].need("Retry-After")) <= 10
+    assert callee.calls[0].state is CallState.UP
+
+
+def test_a_new_contact_in_a_change_moves_where_our_requests_go() -> None:
+    wire, _, callee = pair()
+    stranger = Stranger(wire)
+    tag = stranger_up(wire, stranger, callee)
+    again = request("INVITE", callee, branch="z9hG4bKr", cseq=2, to_tag=tag, sdp=OFFER)
+    again.replace("Contact", "<sip:moved@10.0.0.44:5062>")
+    stranger.send(again, callee)
+    wire.run(0.1)
+    event = callee.events[-1]
+    assert isinstance(event, ReinviteReceived)
+    event.respond(ANSWER)
+    ack = request("ACK", callee, branch="z9hG4bKs", cseq=2, to_tag=tag)
+    stranger.send(ack, callee)
+    wire.run(0.1)
+    callee.calls[0].bye(wire.now)
+    wire.run(0.1)
+    (bye,) = wire.sent("BYE")
+    assert (bye.to.host, bye.to.port) == ("10.0.0.44", 5062)
+
+
+def test_a_change_that_is_never_more_than_100_fails_after_a_minute() -> None:
+    wire, caller, _ = pair()
+    stranger = Stranger(wire)
+
+    def answer(request: Request) -> list[Response]:
+        if request.method != "INVITE":
+            return []
+        response = reply(request, 200 if request.to.tag is None else 100, to_tag="x")
+        response.add("Contact", "<sip:x@10.0.0.9:5060>")
+        return [response]
+
+    stranger.respond = answer
+    call = caller.call(stranger)
+    wire.run(1.0)
+    got: list[str | CallError] = []
+    call.modification.start(OFFER, got.append, wire.now)
+    wire.run(100.0)
+    assert isinstance(got[0], CalleeUnreachable)
+    assert ended(caller).by == "error"
+    wire.run(60.0)
+    assert len(caller.agent.layer) == 0

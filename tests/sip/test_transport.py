@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from qwen3tts_phone.errors import PortBusy
+from qwen3tts_phone.sdp import SdpSession
+from qwen3tts_phone.sip import SipEndpoint, SipSettings, transport
+from qwen3tts_phone.sip.resolver import KEPT_S, Resolver
+from qwen3tts_phone.sip.transaction import Hop
+from qwen3tts_phone.sip.transport import TcpTransport, UdpTransport, bind_pair
+from tests.fakes import FakeClock
+
+pytestmark = pytest.mark.network
+
+OPTIONS = (
+    b"OPTIONS sip:a SIP/2.0\r\nVia: SIP/2.0/TCP x;branch=z9hG4bK1\r\nFrom: <sip:x>;tag=1\r\n"
+    b"To: <sip:a>\r\nCall-ID: 1\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n"
+)
+
+
+def closed_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
+        gone.bind(("127.0.0.1", 0))
+        return int(gone.getsockname()[1])
+
+
+class Ends:
+    """What a transport told its owner."""
+
+    def __init__(self) -> None:
+        self.received: list[tuple[bytes, Hop]] = []
+        self.failed: list[Hop] = []
+        self._changed = asyncio.Event()
+
+    def on_receive(self, data: bytes, hop: Hop) -> None:
+        self.received.append((data, hop))
+        self._changed.set()
+
+    def on_failed(self, hop: Hop) -> None:
+        self.failed.append(hop)
+        self._changed.set()
+
+    async def until(self, received: int = 0, failed: int = 0) -> None:
+        """Wait until so much has been told."""
+        async with asyncio.timeout(5):
+            while len(self.received) < received or len(self.failed) < failed:
+                self._changed.clear()
+                await self._changed.wait()
+
+
+@pytest.fixture
+async def tcp() -> AsyncIterator[tuple[TcpTransport, Ends, int]]:
+    ends = Ends()
+    sock = bind_pair("127.0.0.1", 0, ("tcp",))["tcp"]
+    made = TcpTransport(sock, ends.on_receive, ends.on_failed)
+    await made.start()
+    yield made, ends, sock.getsockname()[1]
+    await made.close()
+
+
+@pytest.mark.parametrize("transports", [("udp",), ("tcp",), ("udp", "tcp")])
+def test_a_port_that_is_taken_is_busy(transports: tuple[str, ...]) -> None:
+    taken = bind_pair("127.0.0.1", 0, transports)
+    port = taken[transports[0]].getsockname()[1]
+    try:
+        with pytest.raises(PortBusy, match=f"127.0.0.1:{port}"):
+            bind_pair("127.0.0.1", port, transports)
+    finally:
+        for sock in taken.values():
+            sock.close()
+
+
+def test_a_port_whose_tcp_half_is_taken_is_busy_and_nothing_stays_bound() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(PortBusy):
+            bind_pair("127.0.0.1", port, ("udp", "tcp"))
+        bind_pair("127.0.0.1", port, ("udp",))["udp"].close()
+
+
+async def test_a_refused_datagram_is_told_with_its_address_and_the_next_one_arrives() -> None:
+    ends = Ends()
+    sock = bind_pair("127.0.0.1", 0, ("udp",))["udp"]
+    udp = UdpTransport(sock, ends.on_receive, ends.on_failed)
+    gone = closed_port()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
+        there.bind(("127.0.0.1", 0))
+        there.settimeout(5)
+        here = Hop("udp", "127.0.0.1", there.getsockname()[1])
+        for number in range(20):
+            udp.send(b"lost", Hop("udp", "127.0.0.1", gone))
+            udp.send(b"%d" % number, here)
+        assert [there.recv(100) for _ in range(20)] == [b"%d" % n for n in range(20)]
+        await ends.until(failed=1)
+        assert set(ends.failed) == {Hop("udp", "127.0.0.1", gone)}
+    udp.close()
+
+
+async def test_blank_datagrams_are_keep_alives() -> None:
+    ends = Ends()
+    sock = bind_pair("127.0.0.1", 0, ("udp",))["udp"]
+    udp = UdpTransport(sock, ends.on_receive, ends.on_failed)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
+        for data in (b"", b"\r\n\r\n", b"\0", b"x"):
+            there.sendto(data, sock.getsockname())
+        await ends.until(received=1)
+    assert [data for data, _ in ends.received] == [b"x"]
+    udp.close()
+
+
+async def test_a_connection_is_used_again(tcp: tuple[TcpTransport, Ends, int]) -> None:
+    made, ends, port = tcp
+    for _ in range(3):
+        made.send(OPTIONS, Hop("tcp", "127.0.0.1", port))
+    await ends.until(received=3)
+    made.send(OPTIONS, Hop("tcp", "127.0.0.1", port))
+    await ends.until(received=4)
+    assert len({hop.port for _, hop in ends.received}) == 1
+
+
+async def test_nobody_listening_on_tcp_is_told(tcp: tuple[TcpTransport, Ends, int]) -> None:
+    made, ends, _ = tcp
+    gone = Hop("tcp", "127.0.0.1", closed_port())
+    made.send(OPTIONS, gone)
+    await ends.until(failed=1)
+    assert ends.failed == [gone]
+
+
+async def test_an_answer_whose_connection_is_gone_goes_to_the_port_of_via(
+    tcp: tuple[TcpTransport, Ends, int],
+) -> None:
+    made, ends, port = tcp
+    made.send(OPTIONS, Hop("tcp", "127.0.0.1", port, flow=99, by_flow=True))
+    await ends.until(received=1)
+
+
+async def test_a_peer_that_does_not_read_is_closed(
+    tcp: tuple[TcpTransport, Ends, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, ends, port = tcp
+    monkeypatch.setattr(transport, "MAX_UNSENT_BYTES", 100_000)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(OPTIONS)
+    await ends.until(received=1)
+    (_, hop) = ends.received[0]
+    async with asyncio.timeout(10):
+        while made._connections:
+            made.send(b"x" * 60_000, hop)
+            await asyncio.sleep(0)
+    writer.close()
+    del reader
+
+
+async def test_too_many_connections_are_not_accepted(
+    tcp: tuple[TcpTransport, Ends, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, ends, port = tcp
+    monkeypatch.setattr(transport, "MAX_CONNECTIONS", 2)
+    pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+    assert await asyncio.wait_for(pairs[2][0].read(), 5) == b""
+    assert len(made._connections) == 2
+    assert not ends.failed
+    for _, writer in pairs:
+        writer.close()
+
+
+async def test_a_silent_connection_is_closed_in_the_end(
+    tcp: tuple[TcpTransport, Ends, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "IDLE_LIMIT_S", 0.05)
+    reader, writer = await asyncio.open_connection("127.0.0.1", tcp[2])
+    assert await asyncio.wait_for(reader.read(), 5) == b""
+    writer.close()
+
+
+async def test_a_name_is_looked_up_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    resolver = Resolver(clock.now)
+    answers = iter(["10.0.0.1", "10.0.0.2"])
+
+    async def look_up(*args: object, **kwargs: object) -> list[object]:
+        try:
+            return [(0, 0, 0, "", (next(answers), 0))]
+        except StopIteration:
+            raise socket.gaierror("no answer") from None
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", look_up)
+    assert resolver.known("pbx.example.org") is None
+    assert await resolver.resolve("pbx.example.org") == "10.0.0.1"
+    assert resolver.known("pbx.example.org") == "10.0.0.1"
+    assert resolver.names_of("10.0.0.1") == ["pbx.example.org"]
+    await clock.advance(KEPT_S + 1)
+    assert resolver.known("pbx.example.org") is None
+    assert await resolver.resolve("pbx.example.org") == "10.0.0.2"
+    await clock.advance(KEPT_S + 1)
+    assert await resolver.resolve("pbx.example.org") == "10.0.0.2"
+    with pytest.raises(OSError, match="cannot be looked up"):
+        await resolver.resolve("other.example.org")
+
+
+@pytest.mark.parametrize("suffix", ["", ";transport=tcp"])
+async def test_a_call_over_ipv6(suffix: str) -> None:
+    probe = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    try:
+        probe.bind(("::1", 0))
+    except OSError:
+        # Nothing to test on a machine without IPv6.
+        return
+    finally:
+        probe.close()
+    async with (
+        SipEndpoint(SipSettings(host="::1")) as one,
+        SipEndpoint(SipSettings(host="::1")) as two,
+    ):
+        call = await one.place(two.uri + suffix, SdpSession("::1", 40000).offer())
+        theirs = await asyncio.wait_for(anext(two.incoming), 5)
+        answer, agreed = SdpSession("::1", 50000).answer(theirs.offer or "")
+        assert agreed.host == "::1"
+        await theirs.answer(answer)
+        await asyncio.wait_for(call.answered(), 5)
+        await asyncio.wait_for(call.bye(), 5)
