@@ -7,7 +7,7 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from qwen3tts_pacer.frame import Frame
@@ -18,6 +18,7 @@ from qwen3tts_pacer.memory import (
     ContextTable,
     MediaWord,
     ParentWord,
+    Want,
 )
 from qwen3tts_pacer.ring import InboundFrame, InboundReader, Outbound
 from qwen3tts_phone.media.errors import LegClosed, MediaLost
@@ -84,7 +85,7 @@ class MediaLeg:
         self._over: OrderedDict[int, ContextSent] = OrderedDict()
         self._condemned: dict[int, dict[int, _Open]] = {}
         self._facts: OrderedDict[int, Dropped] = OrderedDict()
-        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None], int]] = []
         self._events: asyncio.Queue[MediaEvent | None] = asyncio.Queue()
         self._begun = -1
         self._cut = -1
@@ -105,13 +106,18 @@ class MediaLeg:
         self.remote = remote
 
     async def update(self, remote: RemoteMedia) -> None:
-        """Renegotiated: hold, resume, another address. What is queued is kept."""
+        """Renegotiated: hold, resume, another address. What is queued is kept.
+
+        The packet duration stays, for frames of it are queued (ptime is a wish: RFC 8866 6.4).
+        """
+        if self.remote is not None:
+            remote = replace(remote, ptime_ms=self.remote.ptime_ms)
         await self._process.request(
             {"type": "update", "leg": self.number, "remote": asdict(remote)}
         )
         self.remote = remote
 
-    def begin(self, context: int, now: float | None = None, *, key: str = "") -> None:
+    def begin(self, context: int, *, key: str = "") -> None:
         """An utterance follows; ``key`` names its voice and server for the filling policy."""
         self._check()
         if context <= self._begun:
@@ -150,13 +156,7 @@ class MediaLeg:
 
     async def room(self) -> None:
         """Return when a good part of the ring is free; `MediaLost` when it never will be."""
-        while not self._has_room():
-            self._words[ParentWord.WANT_ROOM] = 1
-            try:
-                await self._wait(self._has_room)
-            finally:
-                if self._end is None:
-                    self._words[ParentWord.WANT_ROOM] = 0
+        await self._wait(self._has_room, Want.ROOM)
 
     def finish(self, context: int) -> None:
         """No more frames of this context will come; what is queued plays."""
@@ -194,7 +194,7 @@ class MediaLeg:
         """What has been sent of a context, and when; None = nothing yet."""
         over = self._over.get(context)
         if over is not None:
-            return over
+            return over if over.frames else None
         state = self._state(context)
         if state is None or self._end is not None:
             return None
@@ -239,13 +239,7 @@ class MediaLeg:
 
     async def wait_inbound(self) -> None:
         """Return when `read_inbound` has something to give."""
-        while not self._has_inbound():
-            self._words[ParentWord.WANT_INBOUND] = 1
-            try:
-                await self._wait(self._has_inbound)
-            finally:
-                if self._end is None:
-                    self._words[ParentWord.WANT_INBOUND] = 0
+        await self._wait(self._has_inbound, Want.INBOUND)
 
     @property
     def events(self) -> AsyncIterator[MediaEvent]:
@@ -300,16 +294,20 @@ class MediaLeg:
 
     def noticed(self) -> None:
         """Something that somebody waits for may have happened. For `MediaProcess`."""
-        if self._waiting:
-            still = []
-            for ready, waiter in self._waiting:
-                if waiter.done():
-                    continue
-                if ready():
-                    waiter.set_result(None)
-                else:
-                    still.append((ready, waiter))
-            self._waiting = still
+        if not self._waiting:
+            return
+        still = []
+        want = 0
+        for ready, waiter, wanted in self._waiting:
+            if waiter.done():
+                continue
+            if ready():
+                waiter.set_result(None)
+            else:
+                still.append((ready, waiter, wanted))
+                want |= wanted
+        self._waiting = still
+        self._words[ParentWord.WANT] = want
 
     def gone(self, cause: MediaLost) -> None:
         """The media process has ended. For `MediaProcess`."""
@@ -326,8 +324,7 @@ class MediaLeg:
             raise self._end
 
     def _check(self) -> None:
-        if self._end is not None:
-            raise self._end
+        self.check()
         if self.remote is None:
             raise ValueError("the leg is not started")
 
@@ -337,13 +334,13 @@ class MediaLeg:
     def _has_inbound(self) -> bool:
         return self._in.waiting() > 0
 
-    async def _wait(self, ready: Callable[[], bool]) -> None:
-        if self._end is not None:
-            raise self._end
+    async def _wait(self, ready: Callable[[], bool], want: int = 0) -> None:
+        self.check()
         if ready():
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((ready, waiter))
+        self._waiting.append((ready, waiter, want))
+        self._words[ParentWord.WANT] |= want
         await waiter
 
     async def _iterate(self) -> AsyncIterator[MediaEvent]:
@@ -394,7 +391,7 @@ class MediaLeg:
         self._last_stats = _stats(self._memory)
         self._end = end
         self._events.put_nowait(None)
-        for _, waiter in self._waiting:
+        for _, waiter, _ in self._waiting:
             if not waiter.done():
                 waiter.set_exception(end)
         self._waiting.clear()

@@ -5,21 +5,17 @@ packet duration, so calls spread over the 20 ms; the wheel holds, for each of th
 calls whose slot it is. The loop sleeps until the next such tick (an absolute time: lateness never
 adds up), serves the calls, and looks at the sockets in the time that is left.
 
-`select` on the epoll descriptor wakes within 25 us of its time, like a timerfd and without the cost
-of setting one (p50 25 and 23 us, p99 52 and 60 us); `clock_nanosleep` through ctypes takes 51 us.
+`select` on the epoll descriptor with the time that is left wakes as exactly as a timerfd, and costs
+a system call less; epoll's own timeout is in whole milliseconds.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import gc
 import json
 import os
 import select
-import signal
 import socket
-import sys
 import time
 import traceback
 from collections import deque
@@ -37,14 +33,18 @@ UNSENT_MOST = 10_000
 TICK_NS = 1_000_000
 WHEEL = 256
 """Ticks ahead that the wheel knows; more than the longest packet."""
+GROUP_FILL = 8
+"""Calls that a group takes before another one is begun."""
+LATE_NOTED_NS = 100_000
+"""Lateness below this is not written down."""
+LATE_NS = 5_000_000
+"""Half of the shortest packet: below this no slot is ever skipped."""
 LOOK_AT_LEAST_NS = 20_000_000
 """However late the slots are, the sockets are looked at so often."""
 SPARE_NS = 50_000
 """Before the next slots nothing else is begun."""
 DATAGRAMS_AT_ONCE = 8
 """Taken from one socket before the others have their turn."""
-_PR_SET_PDEATHSIG = 1
-_PR_SET_TIMERSLACK = 29
 
 
 class _Leg(NamedTuple):
@@ -145,22 +145,18 @@ class MediaLoop:
         bucket = wheel[tick % WHEEL]
         wheel[tick % WHEEL] = []
         self._tick = tick + 1
+        if late_ns > LATE_NS:
+            bucket = self._skip(bucket, tick, late_ns)
         for stream in bucket:
-            ptime_ms = stream.ptime_ms
-            # Later than half a slot is too late: its packet would come right before the next.
-            missed = (late_ns // TICK_NS * 2 + ptime_ms) // (2 * ptime_ms)
-            if missed:
-                # Bounded by the wheel; a longer stall is skipped in several rounds.
-                missed = min(missed, WHEEL // ptime_ms - 1)
-                stream.skip(missed)
-                wheel[(tick + missed * ptime_ms) % WHEEL].append(stream)
-                continue
             try:
                 stream.slot()
             except Exception:
                 self._fail(stream.leg)
                 continue
-            wheel[(tick + ptime_ms) % WHEEL].append(stream)
+            wheel[(tick + stream.ptime_ms) % WHEEL].append(stream)
+        if late_ns > LATE_NOTED_NS:
+            for stream in bucket:
+                stream.was_late(late_ns)
         now = time.monotonic()
         for stream in bucket:
             if stream.leg in self._streams:
@@ -171,6 +167,22 @@ class MediaLoop:
         self._give_notice(bucket)
         if self._unsent:
             self._send_rest()
+
+    def _skip(self, bucket: list[Stream], tick: int, late_ns: int) -> list[Stream]:
+        """Let slots pass that are late by half a packet or more; the calls that are not."""
+        rest = []
+        for stream in bucket:
+            ptime_ms = stream.ptime_ms
+            # Later than half a slot is too late: its packet would come right before the next.
+            missed = (late_ns // TICK_NS * 2 + ptime_ms) // (2 * ptime_ms)
+            if missed:
+                # Bounded by the wheel; a longer stall is skipped in several rounds.
+                missed = min(missed, WHEEL // ptime_ms - 1)
+                stream.skip(missed)
+                self._wheel[(tick + missed * ptime_ms) % WHEEL].append(stream)
+            else:
+                rest.append(stream)
+        return rest
 
     def _look(self, deadline_ns: int) -> None:
         """Take what has come, until the next slots are near."""
@@ -265,12 +277,19 @@ class MediaLoop:
 
     def _open(self, number: int, spec: dict[str, Any], fds: list[int]) -> None:
         memory_fd, rtp_fd, rtcp_fd = fds
-        leg = _Leg(
-            LegSpec(**{**spec, "port_range": tuple(spec["port_range"])}),
-            CallMemory.attach(memory_fd),
-            socket.socket(fileno=rtp_fd),
-            socket.socket(fileno=rtcp_fd),
-        )
+        with contextlib.ExitStack() as stack:
+            rtp = stack.enter_context(socket.socket(fileno=rtp_fd))
+            rtcp = stack.enter_context(socket.socket(fileno=rtcp_fd))
+            try:
+                memory = CallMemory.attach(memory_fd)
+            except BaseException:
+                os.close(memory_fd)
+                raise
+            stack.callback(memory.close)
+            leg = _Leg(
+                LegSpec(**{**spec, "port_range": tuple(spec["port_range"])}), memory, rtp, rtcp
+            )
+            stack.pop_all()
         self._legs[number] = leg
         for sock, take in ((leg.rtp, leg.discard_rtp), (leg.rtcp, leg.discard_rtcp)):
             self._handlers[sock.fileno()] = (take, number)
@@ -281,7 +300,10 @@ class MediaLoop:
         if number in self._streams:
             raise ValueError("the leg was started before; use update")
         leg = self._legs[number]
-        group = self._groups.index(min(self._groups))
+        # Waking up is most of what a lone call costs (benchmarks/pacing.py --calls 1 10), so a
+        # group that is awake anyway takes a few calls more before another one is begun.
+        room = [index for index, calls in enumerate(self._groups) if 0 < calls < GROUP_FILL]
+        group = room[0] if room else self._groups.index(min(self._groups))
         now_tick = (time.monotonic_ns() - self._origin_ns) // TICK_NS
         if not self._running:
             self._tick = now_tick
@@ -345,50 +367,3 @@ def _discard(sock: socket.socket) -> bool:
     except OSError:
         pass
     return True
-
-
-def schedule(wish: str, priority: int) -> str:
-    """Ask for the exact scheduler: which one was granted (fifo, nice, plain)."""
-    if wish in ("auto", "fifo"):
-        try:
-            # RESET_ON_FORK: no thread or child may inherit the real-time class.
-            policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
-            os.sched_setscheduler(0, policy, os.sched_param(priority))
-            return "fifo"
-        except OSError:
-            pass
-    if wish in ("auto", "fifo", "nice"):
-        try:
-            os.setpriority(os.PRIO_PROCESS, 0, -15)
-            return "nice"
-        except OSError:
-            pass
-    return "plain"
-
-
-def main(argv: list[str]) -> int:
-    """Entry point of the process: control and notice descriptors, settings as JSON."""
-    control_fd, notice = int(argv[1]), int(argv[2])
-    settings = json.loads(argv[3])
-    libc = ctypes.CDLL(None, use_errno=True)
-    if settings["parent"]:
-        # The signal comes when the parent's main thread ends; it may have ended before the call.
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != settings["parent"]:
-            return 0
-    # Ctrl-C goes to the whole group; the parent ends its calls and then this process.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    control = socket.socket(fileno=control_fd)
-    granted = schedule(settings["scheduling"], settings["priority"])
-    libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
-    loop = MediaLoop(control, notice, settings["groups"], settings["receive_every_s"])
-    loop.tell({"type": "ready", "rt": granted, "numpy": "numpy" in sys.modules})
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        loop.run()
-    except BaseException:
-        loop.tell({"type": "fatal", "cause": traceback.format_exc()})
-        raise
-    return 0

@@ -59,8 +59,10 @@ class Receiver:
         self.dtmf_in = 0
         self.handed = 0
         """Frames put into the ring."""
+        self.waiting = False
+        """Whether `due` is to be called at every slot."""
         self.latched = False
-        """Set when another source was latched; the caller clears it."""
+        """Set when a source was latched, or the old one again; the caller clears it."""
         self._receiving = True
         self._audio_types: frozenset[int] = frozenset()
         self._event_type: int | None = None
@@ -84,13 +86,16 @@ class Receiver:
         if kind != self._event_type and kind not in self._audio_types:
             self.unknown_payload += 1
             return
+        reopened = self.lock.open
         verdict = self.lock.offer(address, packet.ssrc, packet.sequence, at)
-        if verdict is not Verdict.ACCEPTED:
-            if verdict is not Verdict.LOCKED:
-                return
+        if verdict is Verdict.ACCEPTED:
+            self.latched = self.latched or reopened
+        elif verdict is Verdict.LOCKED:
             self._restart()
             self.latched = True
             self._tell(MediaStarted(address, packet.ssrc, at))
+        else:
+            return
         reception = self.reception
         before = reception.received
         extended = reception.accept(packet.sequence)
@@ -105,6 +110,7 @@ class Receiver:
             self._known(self.keys.receive(packet.payload, packet.timestamp, at))
             # Its place in the sequence is no hole of the audio.
             self._hand(self.jitter.skip(extended, at))
+            self.waiting = True
             return
         jitter_s = reception.arrived(packet.timestamp, at)
         if not self._receiving:
@@ -120,6 +126,8 @@ class Receiver:
                 jitter_s,
             )
         )
+        if self.jitter.pending:
+            self.waiting = True
 
     def due(self, now: float) -> None:
         """Give up holes and keys whose time is over."""
@@ -127,6 +135,7 @@ class Receiver:
             self._hand(self.jitter.due(now))
         if self.keys.pressed:
             self._known(self.keys.due(now))
+        self.waiting = bool(self.jitter.pending) or self.keys.pressed
 
     @property
     def lost(self) -> int:

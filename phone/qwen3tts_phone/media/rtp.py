@@ -94,7 +94,7 @@ def build(packet: RtpPacket, padding: int = 0) -> bytes:
     if not 0 <= padding <= 255:
         raise RtpError(f"{padding} bytes of padding; at most 255 fit")
     first = FIRST_BYTE | len(packet.csrcs)
-    parts = [struct.pack(f"!{len(packet.csrcs)}I", *packet.csrcs)]
+    parts = [struct.pack("!I", csrc % TIMESTAMP_MODULO) for csrc in packet.csrcs]
     if packet.extension is not None:
         profile, body = packet.extension
         if len(body) % 4 or len(body) > 4 * 0xFFFF:

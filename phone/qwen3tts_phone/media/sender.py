@@ -7,8 +7,8 @@ import socket
 import time
 
 from qwen3tts_pacer import PacerCore, State
-from qwen3tts_pacer.frame import Frame, Kind
-from qwen3tts_pacer.memory import CallMemory, ContextSent, ContextTable, MediaWord, ParentWord
+from qwen3tts_pacer.frame import Frame
+from qwen3tts_pacer.memory import CallMemory, ContextTable, MediaWord, ParentWord
 from qwen3tts_pacer.policy import FillingPolicy, FillingSettings
 from qwen3tts_pacer.ring import OutboundReader, RecordKind
 from qwen3tts_phone.media.dtmf import DtmfSender
@@ -21,7 +21,7 @@ TAKE_MOST = 8
 CORE_FRAMES = 100
 """Frames that wait in the core; the rest wait in the ring."""
 
-# Plain integers: an enum's attribute costs 40 ns each time it is looked up.
+# Plain integers, for an enum's attribute costs as much as the access itself.
 _EPOCH = int(ParentWord.EPOCH)
 _OUT_HEAD = int(ParentWord.OUT_HEAD)
 _SENT = int(MediaWord.SENT)
@@ -34,10 +34,9 @@ _FIRST = FIRST_BYTE
 class _Live:
     """A context that is being sent."""
 
-    __slots__ = ("context", "entry", "first_ns", "frames")
+    __slots__ = ("entry", "first_ns", "frames")
 
-    def __init__(self, context: int, entry: int) -> None:
-        self.context = context
+    def __init__(self, entry: int) -> None:
         self.entry = entry
         self.frames = 0
         self.first_ns = 0
@@ -63,7 +62,6 @@ class Sender:
         self._words = memory.words
         self._reader = OutboundReader(memory)
         self._table = ContextTable(memory)
-        self._spec = spec
         self.ptime_ms = remote.ptime_ms
         self._ptime_s = remote.ptime_ms / 1000
         self.ticks = CLOCK_HZ * remote.ptime_ms // 1000
@@ -74,8 +72,14 @@ class Sender:
         self._core = PacerCore(self._ptime_s, self.policy, silence=self._silence)
         self._core.start(origin_s, origin_s)
         self._quiet = True  # the core has nothing to say
+        self._broken = True  # the last slot was not speech
+        self._last: Frame | None = None  # the last frame sent
+        self._fresh: Frame | None = None  # the same, until it is published
+        self._prepared: Frame | None = None  # the next one, taken out of the core already
+        self._sent_ns = 0
         self._live: dict[int, _Live] = {}
         self._next = 0  # the next slot's number
+        self._continuous = spec.continuous
         self._gap = not spec.continuous  # the next packet follows a break
         self._started = False
         self._dtmf: DtmfSender | None = None
@@ -83,11 +87,14 @@ class Sender:
         self.sequence = random.getrandbits(16)
         self._timestamp = random.getrandbits(32)  # of slot 0
         self.sent = 0
+        self.speech_sent = 0
         self.octets = 0
         self.skipped = 0
         self.errors = 0
         self.last_error = 0
         self.dtmf_sent = 0
+        self.news = False
+        """Set when one of the following has something; the caller clears it."""
         self.dtmf_done = False
         """Set when the last key of a row is out; the caller clears it."""
         self.flushed: list[tuple[int, float]] = []
@@ -138,53 +145,54 @@ class Sender:
     def skip(self, slots: int) -> None:
         """Slots have passed: nothing is sent for them, time moves on."""
         self._next += slots
-        if self._started and self._sending:
-            self.skipped += slots
-            self._gap = True
+        if self._started:
+            self._gap = self._broken = True
+            if self._sending:
+                self.skipped += slots
 
     def slot(self) -> None:
-        """Send what belongs into the slot whose time has come."""
+        """Send what belongs into the slot whose time has come; `prepare` must follow.
+
+        All calls of a group are sent before any is prepared, so that the work of one does not
+        delay the packets of the others.
+        """
         number = self._next
         self._next = number + 1
-        words = self._words
-        reader = self._reader
-        if words[_EPOCH] != reader.epoch:
+        if self._words[_EPOCH] != self._reader.epoch:
             self._flush(self._origin + number * self._ptime_s)
         address = self.address
         if not self._sending or address is None:
             self._gap = self._started or self._gap
+            self._broken = True
             return
         if self._dtmf is not None:
             self._send_key(number, self._dtmf, address)
             return
-        frame: Frame | None = None
-        if words[_OUT_HEAD] != reader.tail:
-            self._take(self._origin + number * self._ptime_s)
-        if self._quiet:
-            payload = self._silence
-            if not self._spec.continuous:
-                self._gap = True
-                return
-        else:
-            # The same expression as the core's own, so the floats are equal.
-            slot = self._core.due(self._origin + number * self._ptime_s)
-            if slot is None:
-                payload = self._silence
+        frame = self._prepared
+        if frame is None:
+            frame = self._next_frame(self._origin + number * self._ptime_s)
+        if frame is not None:
+            last = self._last
+            if last is not None and last.context == frame.context and self._broken:
+                payload = frame.head or frame.payload
             else:
-                payload = slot.payload
-                frame = slot.frame
-                if frame is None and slot.kind is Kind.SILENCE:
-                    self._quiet = self._core.state is State.IDLE
-                    payload = self._silence
-                    if not self._spec.continuous:
-                        self._gap = True
-                        return
+                payload = frame.payload
+            self._broken = False
+            self._last = self._fresh = frame
+            self._prepared = None
+        elif not self._broken:  # the slot after speech
+            payload = (self._last.tail if self._last is not None else None) or self._silence
+            self._broken = True
+        elif self._continuous:
+            payload = self._silence
+        else:
+            self._gap = True
+            return
         second = self._payload_type
         if self._gap:
             second |= MARKER
             self._gap = False
-        sequence = self.sequence
-        self.sequence = sequence + 1 & 0xFFFF
+        self.sequence = sequence = self.sequence + 1 & 0xFFFF
         timestamp = self._timestamp + number * self.ticks & 0xFFFF_FFFF
         try:
             self._sendto(
@@ -192,27 +200,54 @@ class Sender:
             )
         except OSError as error:
             self._failed(error)
-        now_ns = time.monotonic_ns()
+        self._sent_ns = time.monotonic_ns()
         self._started = True
-        self.sent = sent = self.sent + 1
+        self.sent += 1
         self.octets += len(payload)
-        words[_SENT] = sent
-        words[_LAST_SEQUENCE] = sequence
-        words[_LAST_SENT_NS] = now_ns
-        if frame is not None:
-            words[_SPEECH_SENT] += 1
-            live = self._live[frame.context]
-            live.frames += 1
-            if live.first_ns == 0:
-                live.first_ns = now_ns
-            self._table.store(
-                live.entry,
-                ContextSent(
-                    frame.context, live.frames, frame.start, frame.end, live.first_ns, now_ns
-                ),
-            )
-            if self._core.drained:
-                self._drained(now_ns)
+
+    def prepare(self) -> None:
+        """After `slot`: publish what was sent, and fetch the next frame if that is sure."""
+        words = self._words
+        words[_SENT] = self.sent
+        words[_LAST_SEQUENCE] = self.sequence
+        words[_LAST_SENT_NS] = now_ns = self._sent_ns
+        frame = self._fresh
+        if frame is None:
+            return
+        self._fresh = None
+        self.speech_sent += 1
+        words[_SPEECH_SENT] = self.speech_sent
+        live = self._live[frame.context]
+        live.frames += 1
+        if live.first_ns == 0:
+            live.first_ns = now_ns
+        self._table.store(
+            live.entry, frame.context, live.frames, frame.start, frame.end, live.first_ns, now_ns
+        )
+        core = self._core
+        if core.drained:
+            self._drained(now_ns)
+        at = self._origin + self._next * self._ptime_s
+        if words[_OUT_HEAD] != self._reader.tail:
+            self._take(min(at, now_ns / 1e9))
+        # In mid-utterance with frames at hand nothing that may still come changes what is next.
+        if len(self._live) == 1 and frame.context in self._live and core.queued:
+            slot = core.due(at)
+            if slot is not None:
+                self._prepared = slot.frame
+
+    def _next_frame(self, at: float) -> Frame | None:
+        """The frame to play now, if there is one and the policy agrees."""
+        if self._words[_OUT_HEAD] != self._reader.tail:
+            self._take(at)
+        if self._quiet:
+            return None
+        # The time is the same expression as the core's own, so the floats are equal.
+        slot = self._core.due(at)
+        if slot is not None and slot.frame is not None:
+            return slot.frame
+        self._quiet = self._broken and self._core.state is State.IDLE
+        return None
 
     def _take(self, now: float) -> None:
         """Move records from the ring into the core, as of when they were written."""
@@ -230,8 +265,8 @@ class Sender:
                 batch.append(frame)
                 batch_ns = written_ns
             elif kind == RecordKind.BEGIN:
-                self._live[context] = _Live(context, entry)
-                self._table.store(entry, ContextSent(context, 0, 0, 0, 0, 0))
+                self._live[context] = _Live(entry)
+                self._table.store(entry, context, 0, 0, 0, 0, 0)
                 core.begin(context, min(now, written_ns / 1e9), f"{key:x}")
             else:
                 core.finish(context, min(now, written_ns / 1e9))
@@ -245,10 +280,12 @@ class Sender:
         if not reader.flushed():
             return
         self._core.interrupt(now, through=reader.through if reader.through >= 0 else None)
+        self._core.drained.clear()
+        self._prepared = None
         self._live.clear()
-        self._quiet = False  # the fade is still to come
         self._words[int(MediaWord.APPLIED_EPOCH)] = reader.epoch
         self.flushed.append((reader.epoch, now))
+        self.news = True
 
     def _drained(self, now_ns: int) -> None:
         drained = self._core.drained
@@ -256,6 +293,7 @@ class Sender:
             context = drained.popleft()
             self._live.pop(context, None)
             self.played.append((context, now_ns / 1e9))
+            self.news = True
 
     def _send_key(self, number: int, dtmf: DtmfSender, address: Address) -> None:
         timestamp = self._timestamp + number * self.ticks & 0xFFFF_FFFF
@@ -263,8 +301,7 @@ class Sender:
         if event is not None and self._event_type is not None:
             second = self._event_type | (MARKER if event.marker else 0)
             self.dtmf_sent += event.marker
-            sequence = self.sequence
-            self.sequence = sequence + 1 & 0xFFFF
+            self.sequence = sequence = self.sequence + 1 & 0xFFFF
             try:
                 self._sendto(
                     HEADER.pack(_FIRST, second, sequence, event.timestamp, self.ssrc)
@@ -275,14 +312,12 @@ class Sender:
                 self._failed(error)
             self.sent += 1
             self.octets += len(event.payload)
-            self._words[_SENT] = self.sent
-            self._words[_LAST_SEQUENCE] = sequence
-            self._words[_LAST_SENT_NS] = time.monotonic_ns()
-        self._gap = True
+            self._sent_ns = time.monotonic_ns()
+        self._gap = self._broken = True
         self._started = True
         if dtmf.done:
             self._dtmf = None
-            self.dtmf_done = True
+            self.dtmf_done = self.news = True
 
     def _failed(self, error: OSError) -> None:
         """A packet that could not be sent is lost like one on the way; the call goes on."""

@@ -44,20 +44,21 @@ class SourceLock:
         self.rejected = 0
         """Packets of strangers so far."""
         self.last_rejected: Address = ("", 0)
-        self._open = True
+        self.open = True
+        """Whether another source may be taken at once: none was yet, or after an `update`."""
         self._candidate: tuple[Address, int, int] | None = None
 
     def update(self, announced: Address | None) -> None:
         """The session was renegotiated: the next valid source may be another one."""
         self.announced = announced
-        self._open = True
+        self.open = True
         self._candidate = None
 
     def offer(self, address: Address, ssrc: int, sequence: int, now: float) -> Verdict:
         """Judge a valid RTP packet by where it came from."""
         if address == self.address and ssrc == self.ssrc:
             # After an update the old source is the best candidate for the new one.
-            self._open = False
+            self.open = False
             self.heard_at = now
             return Verdict.ACCEPTED
         if not self._may_change(address, now):
@@ -71,7 +72,7 @@ class SourceLock:
         self.address = address
         self.ssrc = ssrc
         self.heard_at = now
-        self._open = False
+        self.open = False
         self._candidate = None
         return Verdict.LOCKED
 
@@ -81,7 +82,7 @@ class SourceLock:
         self.last_rejected = address
 
     def _may_change(self, address: Address, now: float) -> bool:
-        if self._open:
+        if self.open:
             return True
         pause = now - self.heard_at
         if address == self.address:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from qwen3tts_pacer.memory import CallMemory, MediaWord, ParentWord
+from qwen3tts_pacer.memory import CallMemory, MediaWord, ParentWord, Want
 from qwen3tts_phone.media import rtp
 from qwen3tts_phone.media.receiver import ANCILLARY, DATAGRAM_MOST, STAMP, Receiver
 from qwen3tts_phone.media.reporter import Reporter
@@ -60,12 +60,12 @@ class Stream:
         self._remote = remote
         self._rtp, self._rtcp = sockets
         self._recvmsg = self._rtp.recvmsg
-        self._sender = Sender(self._rtp, memory, spec, remote, origin_s, learnt)
+        self.sender = Sender(self._rtp, memory, spec, remote, origin_s, learnt)
         self._receiver = Receiver(memory, spec, remote, self._event)
-        self._reporter = Reporter(self._sender, self._receiver, spec.rtcp_interval_s, now)
-        self.slot = self._sender.slot
+        self._reporter = Reporter(self.sender, self._receiver, spec.rtcp_interval_s, now)
+        self.slot = self.sender.slot
         """Sends what the slot holds whose time has come."""
-        self.skip = self._sender.skip
+        self.skip = self.sender.skip
         """Lets slots pass that the machine was too late for."""
         self._care_at = now + CARE_EVERY_S
         self._wall_offset_ns = time.time_ns() - time.monotonic_ns()
@@ -77,11 +77,13 @@ class Stream:
 
     def update(self, remote: RemoteMedia) -> None:
         """Renegotiated (hold, resume, another address or payload type)."""
-        if remote.ptime_ms != self.ptime_ms:
-            raise ValueError(f"ptime_ms={remote.ptime_ms}: it stays {self.ptime_ms} in a call")
-        self._remote = remote
-        self._sender.update(remote)
+        before, self._remote = self._remote, remote
+        self.sender.update(remote)
         self._receiver.update(remote)
+        heard = self._receiver.lock.address
+        same = (before.host, before.port) == (remote.host, remote.port)
+        if heard is not None and same and self._spec.symmetric:
+            self.sender.aim(heard)  # behind the same NAT as before
         self._heard_at = time.monotonic()
         self._timed_out = False
 
@@ -89,32 +91,42 @@ class Stream:
         """Send keys; the reply goes out when the last is done."""
         if self._remote.telephone_event_pt is None:
             raise ValueError("the far end did not offer telephone-event (RFC 4733)")
-        if self._sender.pressing:
+        if self.sender.pressing:
             raise ValueError("keys are being sent already; wait for them")
-        self._sender.press(keys, duration_ms, gap_ms)
+        self.sender.press(keys, duration_ms, gap_ms)
         self._dtmf_reply = reply
 
     def after_slot(self, now: float) -> None:
-        """What a slot brought about, told to the parent; and, now and then, the care."""
-        sender, receiver = self._sender, self._receiver
-        words = self._words
-        if sender.flushed:
-            for epoch, at in sender.flushed:
-                self._tell({"type": "flushed", "leg": self.leg, "epoch": epoch, "at": at})
-            sender.flushed.clear()
-        if sender.played:
-            for context, at in sender.played:
-                self._event(ContextPlayed(context, at))
-            sender.played.clear()
-        if sender.dtmf_done:
-            sender.dtmf_done = False
-            self._tell({"type": "reply", "to": self._dtmf_reply, "leg": self.leg})
-        if receiver.jitter.pending or receiver.keys.pressed:
+        """Prepare the next slot, tell the parent what this one brought about, and take care."""
+        sender, receiver = self.sender, self._receiver
+        sender.prepare()
+        if sender.news:
+            sender.news = False
+            self._tell_news()
+        if receiver.waiting:
             receiver.due(now)
-        if words[_WANT_ROOM] or (words[_WANT_INBOUND] and words[_IN_HEAD] != words[_IN_TAIL]):
+        want = self._words[_WANT]
+        if want and (want & _ROOM or self._words[_IN_HEAD] != self._words[_IN_TAIL]):
             self.wants_notice = True
         if now >= self._care_at:
             self._care(now)
+
+    def _tell_news(self) -> None:
+        sender = self.sender
+        for epoch, at in sender.flushed:
+            self._tell({"type": "flushed", "leg": self.leg, "epoch": epoch, "at": at})
+        sender.flushed.clear()
+        for context, at in sender.played:
+            self._event(ContextPlayed(context, at))
+        sender.played.clear()
+        if sender.dtmf_done:
+            sender.dtmf_done = False
+            self._tell({"type": "reply", "to": self._dtmf_reply, "leg": self.leg})
+
+    def was_late(self, late_ns: int) -> None:
+        """A slot of this call was served so much after its time."""
+        if late_ns > self._words[MediaWord.LATENESS_MAX_NS]:
+            self._words[MediaWord.LATENESS_MAX_NS] = late_ns
 
     def readable(self) -> bool:
         """Take one datagram of the RTP port; False = none waits."""
@@ -139,8 +151,8 @@ class Stream:
             if receiver.latched:
                 receiver.latched = False
                 if self._spec.symmetric:
-                    self._sender.aim(address)
-            if self._words[_WANT_INBOUND]:
+                    self.sender.aim(address)
+            if self._words[_WANT] & _INBOUND:
                 self.wants_notice = True
         return True
 
@@ -157,14 +169,24 @@ class Stream:
 
     def end(self, now: float) -> dict[str, Any]:
         """Say goodbye and publish the last counters; what the filling policy has learnt."""
+        if self.sender.pressing:
+            self._tell(
+                {
+                    "type": "reply",
+                    "to": self._dtmf_reply,
+                    "leg": self.leg,
+                    "error": "the leg was closed before all keys were out",
+                    "refused": True,
+                }
+            )
         if self._spec.rtcp_interval_s:
             self._send_report(self._reporter.report(now, bye=True))
         self.publish()
-        return self._sender.policy.export()
+        return self.sender.policy.export()
 
     def publish(self) -> None:
         """Store the counters that are not stored as they change."""
-        sender, receiver, reporter = self._sender, self._receiver, self._reporter
+        sender, receiver, reporter = self.sender, self._receiver, self._reporter
         words = self._words
         words[MediaWord.SKIPPED] = sender.skipped
         words[MediaWord.STARVED] = sender.starvations
@@ -229,7 +251,7 @@ class Stream:
             self._event(RemoteBye(at))
 
     def _send_report(self, data: bytes) -> None:
-        sender, remote = self._sender, self._remote
+        sender, remote = self.sender, self._remote
         if sender.address is None:
             return
         host, port = sender.address
@@ -250,7 +272,8 @@ class Stream:
         self._tell({"type": "event", "leg": self.leg, "name": type(event).__name__, **fields})
 
 
-_WANT_ROOM = int(ParentWord.WANT_ROOM)
-_WANT_INBOUND = int(ParentWord.WANT_INBOUND)
+_WANT = int(ParentWord.WANT)
+_ROOM = int(Want.ROOM)
+_INBOUND = int(Want.INBOUND)
 _IN_TAIL = int(ParentWord.IN_TAIL)
 _IN_HEAD = int(MediaWord.IN_HEAD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ SILENCE = {"PCMU": b"\xff", "PCMA": b"\xd5"}
 """The idle code word of each payload that can be sent (ITU-T G.711)."""
 CLOCK_HZ = 8000
 """RTP clock of PCMU, PCMA and telephone-event here (RFC 3551 table 4); one byte a tick."""
-PTIMES_MS = (10, 20, 30, 40, 60)
+PTIMES_MS = tuple(range(10, 130, 10))
 """Packet durations that can be sent, milliseconds."""
 
 
@@ -73,11 +74,15 @@ class RemoteMedia:
         if self.payload_name not in SILENCE:
             raise ValueError(f"payload_name={self.payload_name!r}: PCMU or PCMA")
         if self.ptime_ms not in PTIMES_MS:
-            raise ValueError(f"ptime_ms={self.ptime_ms} is none of {PTIMES_MS}")
+            raise ValueError(f"ptime_ms={self.ptime_ms} is no multiple of 10 up to 120")
         for name in ("payload_type", "telephone_event_pt"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 127:
                 raise ValueError(f"{name}={value} is not between 0 and 127")
+        try:
+            socket.inet_pton(socket.AF_INET, self.host)
+        except OSError:  # a name would be looked up in the middle of a slot
+            raise ValueError(f"host={self.host!r} is no numeric IPv4 address") from None
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port={self.port} is not between 0 and 65535")
 
@@ -241,7 +246,7 @@ class LegStats:
     round_trip_ms: float | None
     """None until a report came that tells it (RFC 3550 section 6.4.1)."""
     lateness_max_ms: float
-    """The latest that a slot was served after its time."""
+    """The latest that a slot was served after its time; 0 = never more than 0.1 ms."""
 
 
 @dataclass(frozen=True)

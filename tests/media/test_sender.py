@@ -1,0 +1,268 @@
+"""The outgoing half slot by slot, on a wire that only writes down what was sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from qwen3tts_pacer import Frame
+from qwen3tts_pacer.memory import CallMemory, ContextTable
+from qwen3tts_pacer.ring import Outbound
+from qwen3tts_phone.media import dtmf, rtp
+from qwen3tts_phone.media.rtp import RtpPacket
+from qwen3tts_phone.media.sender import Sender
+from qwen3tts_phone.media.types import LegSpec, RemoteMedia
+
+SILENCE = b"\xff" * 160
+REMOTE = RemoteMedia("192.0.2.1", 4000, telephone_event_pt=101)
+HELD = RemoteMedia("192.0.2.1", 4000, telephone_event_pt=101, send=False)
+
+
+class Wire:
+    """Stands for the socket."""
+
+    def __init__(self) -> None:
+        self.packets: list[RtpPacket] = []
+        self.error: OSError | None = None
+
+    def sendto(self, data: bytes, address: tuple[str, int]) -> int:
+        if self.error is not None:
+            raise self.error
+        self.packets.append(rtp.parse(data))
+        return len(data)
+
+
+def frame(context: int, number: int, *, position: int = 0) -> Frame:
+    """Frame ``number`` of all, at place ``position`` of its context."""
+    body = b"\x01" + number.to_bytes(4, "big") + bytes(155)
+    start = position * 480
+    return Frame(body, b"\x02" + body[1:], b"\x03" + body[1:], context, start, start + 480)
+
+
+def number_of(packet: RtpPacket) -> int | None:
+    """The number of the frame in a packet; None for silence, a fade or an event."""
+    if packet.payload_type == 0 and packet.payload[0] in (1, 3):
+        return int.from_bytes(packet.payload[1:5], "big")
+    return None
+
+
+class Call:
+    """A sender, the ring that feeds it, and the wire."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.memory = CallMemory.create(128, 65536, 128, 4096)
+        self.out = Outbound(self.memory)
+        self.wire = Wire()
+        self.table = ContextTable(self.memory)
+        self.sender = Sender(
+            self.wire,  # type: ignore[arg-type]
+            self.memory,
+            LegSpec(pinned_s=0.0, **spec),
+            REMOTE,
+            time.monotonic(),
+        )
+
+    def slots(self, count: int) -> list[RtpPacket]:
+        """Let slots pass; what was sent in them."""
+        before = len(self.wire.packets)
+        for _ in range(count):
+            self.sender.slot()
+            self.sender.prepare()
+        return self.wire.packets[before:]
+
+
+@pytest.fixture
+def call() -> Iterator[Call]:
+    call = Call()
+    yield call
+    call.memory.close()
+
+
+def kinds(packets: list[RtpPacket]) -> list[int]:
+    """First bytes: 1 frame, 2 its fade, 3 the frame faded in, 255 silence."""
+    return [packet.payload[0] for packet in packets]
+
+
+def test_an_interrupt_is_heard_in_the_next_slot_as_the_fade_of_what_was_sent_last(
+    call: Call,
+) -> None:
+    call.out.begin(1, 0)
+    call.out.write([frame(1, n, position=n) for n in range(20)])
+    assert number_of(call.slots(5)[-1]) == 4
+    call.out.interrupt()
+    fade, *rest = call.slots(4)
+    assert fade.payload == b"\x02" + (4).to_bytes(4, "big") + bytes(155)
+    assert {packet.payload for packet in rest} == {SILENCE}
+    sent = call.table.load(0)
+    assert (sent.frames, sent.end) == (5, 5 * 480)
+    assert [epoch for epoch, _ in call.sender.flushed] == [1]
+
+
+def test_an_interrupt_in_silence_makes_no_sound(call: Call) -> None:
+    call.out.interrupt()
+    assert {packet.payload for packet in call.slots(3)} == {SILENCE}
+
+
+def test_skipped_slots_lose_no_frame_and_are_marked(call: Call) -> None:
+    call.out.begin(1, 0)
+    call.out.write([frame(1, n, position=n) for n in range(20)])
+    call.slots(3)
+    call.sender.skip(4)
+    packets = call.slots(3)
+    assert [number_of(packet) for packet in packets] == [3, 4, 5]
+    assert kinds(packets) == [3, 1, 1]  # it fades in after the hole
+    assert [packet.marker for packet in packets] == [True, False, False]
+    assert packets[0].timestamp == (call.wire.packets[2].timestamp + 5 * 160) % 2**32
+    assert call.sender.skipped == 4
+
+
+def test_a_slot_skipped_before_anything_was_sent_is_no_break(call: Call) -> None:
+    call.sender.skip(3)
+    assert not call.slots(1)[0].marker
+
+
+def test_a_packet_that_cannot_be_sent_is_lost_like_one_on_the_way(call: Call) -> None:
+    call.slots(1)
+    call.wire.error = OSError(101, "Network is unreachable")
+    call.slots(2)
+    call.wire.error = None
+    (packet,) = call.slots(1)
+    assert packet.sequence == (call.wire.packets[0].sequence + 3) % 65536
+    assert (call.sender.errors, call.sender.last_error) == (2, 101)
+
+
+def test_another_payload_type_keeps_stream_and_clock(call: Call) -> None:
+    (before,) = call.slots(1)
+    call.sender.update(RemoteMedia("192.0.2.1", 4000, 8, "PCMA"))
+    (after,) = call.slots(1)
+    assert (after.payload_type, after.payload) == (8, b"\xd5" * 160)
+    assert after.ssrc == before.ssrc
+    assert (after.timestamp - before.timestamp) % 2**32 == 160
+
+
+def test_an_utterance_of_no_frames_is_played_at_once(call: Call) -> None:
+    call.out.begin(1, 0)
+    call.out.finish(1)
+    call.slots(1)
+    assert [context for context, _ in call.sender.played] == [1]
+
+
+class Anything(RuleBasedStateMachine):
+    """Whatever happens, in any order, the rules of the wire hold and no frame is lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.call = Call()
+        self.slot = 0
+        self.context = -1
+        self.finished = True
+        self.position = 0
+        self.written = 0
+        self.condemned = 0
+        self.lost: set[int] = set()
+        self.heard: list[int] = []
+        self.held = False
+        self.checked = 0
+        self.sent_at: list[int] = []
+
+    @precondition(lambda self: self.finished)
+    @rule()
+    def begin(self) -> None:
+        self.context += 1
+        self.call.out.begin(self.context, self.context % 64)
+        self.finished, self.position = False, 0
+
+    @precondition(lambda self: not self.finished)
+    @rule(count=st.integers(1, 30))
+    def write(self, count: int) -> None:
+        frames = [
+            frame(self.context, self.written + n, position=self.position + n) for n in range(count)
+        ]
+        accepted = self.call.out.write(frames)
+        self.written += accepted
+        self.position += accepted
+
+    @precondition(lambda self: not self.finished and self.call.out.queued() < 100)
+    @rule()
+    def finish(self) -> None:
+        self.call.out.finish(self.context)
+        self.finished = True
+
+    @rule()
+    def interrupt(self) -> None:
+        self.call.out.interrupt()
+        self.condemned = self.written
+        self.finished = True
+
+    @rule(count=st.integers(1, 15))
+    def slots(self, count: int) -> None:
+        for _ in range(count):
+            for packet in self.call.slots(1):
+                self.sent_at.append(self.slot)
+                number = number_of(packet)
+                if number is not None:
+                    assert number >= self.condemned, "a frame that was interrupted"
+                    self.heard.append(number)
+            self.slot += 1
+
+    @rule(count=st.integers(1, 5))
+    def stall(self, count: int) -> None:
+        self.call.sender.skip(count)
+        self.slot += count
+
+    @rule()
+    def hold_or_resume(self) -> None:
+        self.held = not self.held
+        self.call.sender.update(HELD if self.held else REMOTE)
+
+    @precondition(lambda self: not self.call.sender.pressing)
+    @rule(keys=st.text(dtmf.KEYS, min_size=1, max_size=2))
+    def press(self, keys: str) -> None:
+        self.call.sender.press(keys, 60, 60)
+
+    @invariant()
+    def packets_follow_the_rules(self) -> None:
+        packets = self.call.wire.packets
+        last_audio = None
+        for index in range(max(0, self.checked - 1), len(packets)):
+            packet = packets[index]
+            if index:
+                assert packet.sequence == (packets[index - 1].sequence + 1) % 65536
+                assert packet.ssrc == packets[0].ssrc
+            if packet.payload_type != 0:
+                continue
+            expected = packets[0].timestamp + (self.sent_at[index] - self.sent_at[0]) * 160
+            if packets[0].payload_type == 0:
+                assert packet.timestamp == expected % 2**32
+            if index and packets[index - 1].payload_type == 0:
+                contiguous = self.sent_at[index] == self.sent_at[index - 1] + 1
+                assert packet.marker != contiguous
+            last_audio = index
+        if last_audio is not None:
+            self.checked = len(packets)
+
+    @invariant()
+    def frames_are_heard_in_order_each_once(self) -> None:
+        assert self.heard == sorted(set(self.heard))
+
+    def teardown(self) -> None:
+        if self.held:
+            self.hold_or_resume()
+        if not self.finished:
+            self.slots(100)
+            self.call.out.finish(self.context)
+        self.slots(400)
+        for number in range(self.condemned, self.written):
+            assert number in self.heard, "a frame that was never sent"
+        assert not self.call.out.queued()
+        self.call.memory.close()
+
+
+TestAnything = Anything.TestCase
+TestAnything.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
