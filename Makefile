@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := server pacer codecs phone cli tests benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install test check format lint types coverage wheel bench peers clean
+.PHONY: help demo install test check format lint types coverage fuzz wheel bench peers clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ types: $(VENV)/.ready-dev  ## mypy, strict, tests included
 coverage: $(VENV)/.ready-dev peers  ## tests with branch coverage by package
 	$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
 	$(BIN)/coverage report
+
+fuzz: $(VENV)/.ready-dev  ## search for bytes that break what parses bytes from outside
+	$(PIP) install --constraint constraints.txt --group fuzz
+	$(BIN)/python tests/fuzz/run_atheris.py $(FUZZ_ARGS)
 
 wheel: $(VENV)/.ready-dev  ## build the wheel and import it in a fresh environment
 	$(BIN)/python tests/wheel_check.py

@@ -20,6 +20,8 @@ class Frame(NamedTuple):
     """Samples of the context's rate before this frame."""
     end: int
     """Samples of the context's rate with this frame; the padding of a last one left out."""
+    silent: bool = False
+    """Nothing in it can be heard; only used to tell when the first sound went out."""
 
 
 class Kind(Enum):

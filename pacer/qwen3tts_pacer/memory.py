@@ -30,6 +30,7 @@ LEAST_SLOTS = 128
 LEAST_BYTES = 4096
 
 _PAGE = 4096
+_SELDOM = 3 * _PAGE // 8
 _WORD = struct.Struct("@Q")
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _TOTAL_ORDER = platform.machine().lower() in ("x86_64", "amd64", "i686")
@@ -124,6 +125,14 @@ class ContextSent(NamedTuple):
     first_ns: int
     """When its first frame went out; 0 = none yet (CLOCK_MONOTONIC, nanoseconds)."""
     last_ns: int
+    audible_ns: int = 0
+    """When its first frame with sound in it went out; 0 = none yet."""
+    starvations: int = 0
+    """Times that it ran dry in the middle."""
+    starved_slots: int = 0
+    """Slots of silence because of that."""
+    longest_slots: int = 0
+    """Of these, the most in a row."""
 
 
 class CallMemory:
@@ -153,7 +162,7 @@ class CallMemory:
             raise ValueError(f"a ring needs at least {LEAST_SLOTS} slots")
         if min(out_bytes, in_bytes) < LEAST_BYTES or (out_bytes | in_bytes) % 8:
             raise ValueError(f"an arena needs at least {LEAST_BYTES} bytes, in whole words")
-        size = 3 * _PAGE + (out_slots + in_slots) * RECORD.size + out_bytes + in_bytes
+        size = 4 * _PAGE + (out_slots + in_slots) * RECORD.size + out_bytes + in_bytes
         fd = os.memfd_create("call", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(fd, size)
@@ -176,7 +185,7 @@ class CallMemory:
         """Where the outbound ring lies."""
         words = self.words
         slots, arena = words[ParentWord.OUT_SLOTS], words[ParentWord.OUT_BYTES]
-        start = 3 * _PAGE
+        start = 4 * _PAGE
         return Area(start, slots, start + slots * RECORD.size, arena)
 
     def in_area(self) -> Area:
@@ -222,11 +231,13 @@ class ContextTable:
     """What was sent of each context: written by the media process, read by the parent.
 
     An entry stands between two copies of a count, of which the writer changes the first one before
-    and the last one after it, so a reader never mixes two states.
+    and the last one after it, so a reader never mixes two states. What changes seldom stands in
+    words of its own, on the next page, so that a frame's publication stays one call.
     """
 
     def __init__(self, memory: CallMemory) -> None:
         self._map = memory.map
+        self._words = memory.words
         self._count = 0
 
     def store(
@@ -255,6 +266,17 @@ class ContextTable:
             count,
         )
 
+    def store_seldom(
+        self, entry: int, audible_ns: int, starvations: int, starved: int, longest: int
+    ) -> None:
+        """Publish when the first sound went out, and the dry spells (media process only)."""
+        at = _SELDOM + entry * 4
+        words = self._words
+        words[at] = audible_ns
+        words[at + 1] = starvations
+        words[at + 2] = starved
+        words[at + 3] = longest
+
     def load(self, entry: int) -> ContextSent:
         """Read an entry as it was at one moment."""
         offset = 2 * _PAGE + entry * 64
@@ -266,4 +288,5 @@ class ContextTable:
             sent = tuple(sent_now)
             if first == last:
                 break
-        return ContextSent(*sent)
+        at = _SELDOM + entry * 4
+        return ContextSent(*sent, *self._words[at : at + 4])

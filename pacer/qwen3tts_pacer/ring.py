@@ -21,6 +21,7 @@ from qwen3tts_pacer.memory import RECORD, Area, CallMemory, MediaWord, ParentWor
 CONTROL_RESERVE = 64
 """Outbound records that frames may not use, so that a finish always finds room."""
 
+_WORD_MASK = (1 << 64) - 1
 _HALF = 0xFFFF
 # Plain integers, for an enum's attribute costs as much as the access itself.
 _OUT_HEAD = int(ParentWord.OUT_HEAD)
@@ -165,7 +166,13 @@ class Outbound(_Writer):
                 raise ValueError(f"a frame of {len(payload)} bytes: 1 to {_HALF} can be queued")
             kind = _FRAME | len(payload) << 8 | len(tail) << 24 | len(head) << 40
             if not self.put(
-                kind, frame.context, frame.start, frame.end, now, 0, payload + tail + head
+                kind,
+                frame.context,
+                frame.start,
+                frame.end,
+                now,
+                frame.silent,
+                payload + tail + head,
             ):
                 break
             count += 1
@@ -238,6 +245,7 @@ class OutboundReader:
                     context,
                     start,
                     end,
+                    entry != 0,
                 )
                 records.append((_FRAME, context, frame, written, 0, 0))
             else:
@@ -257,8 +265,10 @@ class InboundWriter(_Writer):
         """Queue one received frame; False = the parent does not read and the ring is full."""
         flags = frame.concealed | frame.marker << 1
         at_ns = int(frame.at * 1e9)
+        # A sender may set its timestamps back to before its first: two's complement.
+        timestamp = frame.timestamp & _WORD_MASK
         return self.put(
-            flags, frame.payload_type, frame.timestamp, frame.sequence, at_ns, 0, frame.payload
+            flags, frame.payload_type, timestamp, frame.sequence, at_ns, 0, frame.payload
         )
 
 
@@ -289,7 +299,7 @@ class InboundReader:
                 InboundFrame(
                     self._map[first : first + size],
                     payload_type,
-                    timestamp,
+                    timestamp - (timestamp >> 63 << 64),
                     at_ns / 1e9,
                     sequence,
                     bool(flags & 2),

@@ -136,7 +136,11 @@ class RtpSink:
             position=sent.end,
             dropped=dropped,
             first_at=_seconds(sent.first_ns),
+            first_audible_at=_seconds(sent.audible_ns),
             last_at=_seconds(sent.last_ns),
+            starvations=sent.starvations,
+            starved_s=sent.starved_slots * self._ptime_s,
+            longest_gap_s=sent.longest_slots * self._ptime_s,
         )
 
 

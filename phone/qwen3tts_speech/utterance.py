@@ -238,7 +238,7 @@ class Utterance:
         frames = []
         for payload, tail, head, samples, silent in encoded:
             end = position + samples
-            frames.append(Frame(payload, tail, head, self.number, position, end))
+            frames.append(Frame(payload, tail, head, self.number, position, end, silent))
             if not silent:
                 record.first_audible_sample(position)
             position = end

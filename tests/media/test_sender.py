@@ -109,6 +109,38 @@ def test_an_interrupt_in_silence_makes_no_sound(call: Call) -> None:
     assert {packet.payload for packet in call.slots(3)} == {SILENCE}
 
 
+def test_the_first_sound_of_an_utterance_is_dated_by_its_first_frame_that_is_not_silent(
+    call: Call,
+) -> None:
+    call.out.begin(1, 0)
+    call.out.write([frame(1, n, position=n)._replace(silent=n < 2) for n in range(4)])
+    call.slots(2)
+    assert call.table.load(0).audible_ns == 0
+    call.slots(1)
+    third = call.table.load(0)
+    assert third.audible_ns == third.last_ns > third.first_ns
+    call.slots(1)
+    assert call.table.load(0).audible_ns == third.audible_ns
+
+
+def test_dry_spells_are_counted_for_the_utterance_that_they_are_in(call: Call) -> None:
+    call.out.begin(1, 0)
+    call.out.write([frame(1, n, position=n) for n in range(5)])
+    call.slots(9)
+    call.out.write([frame(1, n, position=n) for n in range(5, 15)])
+    call.out.finish(1)
+    call.out.begin(2, 1)
+    call.out.write([frame(2, n, position=n - 100) for n in range(100, 105)])
+    call.out.finish(2)
+    call.slots(30)
+    numbers = [number_of(packet) for packet in call.wire.packets]
+    assert 104 in numbers
+    dry = numbers.index(5) - numbers.index(4) - 1
+    first, second = call.table.load(0), call.table.load(1)
+    assert (first.starvations, first.starved_slots, first.longest_slots) == (1, dry, dry)
+    assert (second.starvations, second.starved_slots) == (0, 0)
+
+
 def test_skipped_slots_lose_no_frame_and_are_marked(call: Call) -> None:
     call.out.begin(1, 0)
     call.out.write([frame(1, n, position=n) for n in range(20)])

@@ -144,12 +144,24 @@ def test_a_reader_that_does_not_come_makes_the_writer_say_so(memory: CallMemory)
     assert writer.write(received(1))
 
 
+def test_a_timestamp_before_the_streams_first_one_comes_out_as_it_went_in(
+    memory: CallMemory,
+) -> None:
+    writer, reader = InboundWriter(memory), InboundReader(memory)
+    back = received(1)._replace(timestamp=-0x1000_0000)
+    assert writer.write(back)
+    assert reader.read() == [back]
+
+
 def test_an_entry_is_read_as_it_was_stored(memory: CallMemory) -> None:
     table = ContextTable(memory)
     table.store(3, 12, 5, 960, 1440, 111, 222)
     table.store(4, 13, 0, 0, 0, 0, 0)
     assert table.load(3) == ContextSent(12, 5, 960, 1440, 111, 222)
     assert table.load(0) == ContextSent(0, 0, 0, 0, 0, 0)
+    table.store_seldom(3, 333, 2, 7, 4)
+    assert table.load(3) == ContextSent(12, 5, 960, 1440, 111, 222, 333, 2, 7, 4)
+    assert table.load(4) == ContextSent(13, 0, 0, 0, 0, 0)
 
 
 def test_a_writer_that_died_in_the_middle_of_an_entry_does_not_stop_the_reader(

@@ -34,12 +34,16 @@ _FIRST = FIRST_BYTE
 class _Live:
     """A context that is being sent."""
 
-    __slots__ = ("entry", "first_ns", "frames")
+    __slots__ = ("audible_ns", "entry", "first_ns", "frames", "longest", "starvations", "starved")
 
     def __init__(self, entry: int) -> None:
         self.entry = entry
         self.frames = 0
         self.first_ns = 0
+        self.audible_ns = 0
+        self.starvations = 0
+        self.starved = 0
+        self.longest = 0
 
 
 class Sender:
@@ -71,6 +75,7 @@ class Sender:
         self._silence = SILENCE[remote.payload_name] * self.ticks
         self._core = PacerCore(self._ptime_s, self.policy, silence=self._silence)
         self._core.start(origin_s, origin_s)
+        self._starved_slots = 0
         self._quiet = True  # the core has nothing to say
         self._broken = True  # the last slot was not speech
         self._last: Frame | None = None  # the last frame sent
@@ -225,6 +230,8 @@ class Sender:
             live.entry, frame.context, live.frames, frame.start, frame.end, live.first_ns, now_ns
         )
         core = self._core
+        if live.audible_ns == 0 and not frame.silent or core.starved_slots != self._starved_slots:
+            self._seldom(live, frame, now_ns)
         if core.drained:
             self._drained(now_ns)
         at = self._origin + self._next * self._ptime_s
@@ -235,6 +242,21 @@ class Sender:
             slot = core.due(at)
             if slot is not None:
                 self._prepared = slot.frame
+
+    def _seldom(self, live: _Live, frame: Frame, now_ns: int) -> None:
+        """The first sound of a context, or the end of a dry spell."""
+        core = self._core
+        if live.audible_ns == 0 and not frame.silent:
+            live.audible_ns = now_ns
+        dry = core.starved_slots - self._starved_slots
+        if dry:
+            self._starved_slots = core.starved_slots
+            live.starvations += 1
+            live.starved += dry
+            live.longest = max(live.longest, dry)
+        self._table.store_seldom(
+            live.entry, live.audible_ns, live.starvations, live.starved, live.longest
+        )
 
     def _next_frame(self, at: float) -> Frame | None:
         """The frame to play now, if there is one and the policy agrees."""
@@ -267,6 +289,7 @@ class Sender:
             elif kind == RecordKind.BEGIN:
                 self._live[context] = _Live(entry)
                 self._table.store(entry, context, 0, 0, 0, 0, 0)
+                self._table.store_seldom(entry, 0, 0, 0, 0)
                 core.begin(context, min(now, written_ns / 1e9), f"{key:x}")
             else:
                 core.finish(context, min(now, written_ns / 1e9))

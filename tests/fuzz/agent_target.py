@@ -1,0 +1,240 @@
+"""Fuzz target: the SIP user agent as a whole, with a stranger at the other end and a clock."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import deque
+
+from qwen3tts_phone.errors import WrongState
+from qwen3tts_phone.sip.agent import Agent
+from qwen3tts_phone.sip.auth import Digest
+from qwen3tts_phone.sip.call_state import CallEvent, CallState, Ended, ReinviteReceived
+from qwen3tts_phone.sip.incoming import IncomingCall
+from qwen3tts_phone.sip.message import Request, Response, parse_message
+from qwen3tts_phone.sip.outgoing import OutgoingCall
+from qwen3tts_phone.sip.registration import RegistrationCore, RegistrationState
+from qwen3tts_phone.sip.settings import Account, SipSettings
+from qwen3tts_phone.sip.transaction import Hop
+from tests.fuzz.sip_examples import (
+    CHALLENGE,
+    COMPACT,
+    HELD,
+    OFFER,
+    SIP_WORDS,
+    request,
+    response,
+)
+from tests.fuzz.target import SEPARATOR, Target, steps, story
+
+MOST_CALLS = 4
+MOST_SENDS = 8
+"""Messages that one event may bring about, timers aside."""
+OVERHEAD = 4096
+"""What a message of ours may add to what it takes over from theirs, in bytes."""
+PAUSES_S = {"1": 0.05, "2": 0.6, "3": 5.0, "4": 40.0, "5": 1000.0}
+THEIR_HOST = "192.0.2.9"
+
+
+class World:
+    """The agent, what it was told, and all that it says."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.incoming: list[IncomingCall] = []
+        self.outgoing: list[OutgoingCall] = []
+        self.events: list[CallEvent] = []
+        self.asked: deque[ReinviteReceived] = deque(maxlen=4)
+        self.words = dict.fromkeys((b"%T", b"%B", b"%F", b"%I", b"%N", b"%M"), b"x")
+        """What a stranger knows who reads our messages: the To tag of our last response; branch,
+        From tag, Call-ID, CSeq number and method of our last request."""
+        self.registration: RegistrationCore | None = None
+        self.said: set[bytes] = set()
+        """All messages of ours; what is sent again is not looked at again."""
+        self.longest = 0
+        self.ticks_left = 20_000
+        self.agent = Agent(
+            SipSettings(host="192.0.2.1", port=5060, max_calls=MOST_CALLS, display_name="Us"),
+            now=lambda: self.now,
+            local=lambda hop: ("192.0.2.1", 5060),
+            on_call=self._on_call,
+            rng=random.Random(0),
+        )
+
+    def _on_call(self, call: IncomingCall) -> None:
+        call.notify = self._on_event
+        self.incoming.append(call)
+
+    def _on_event(self, event: CallEvent) -> None:
+        self.events.append(event)
+        if isinstance(event, ReinviteReceived):
+            self.asked.append(event)
+
+    def step(self, kind: str, rest: bytes) -> None:
+        agent = self.agent
+        if kind in "ut":
+            for word, value in self.words.items():
+                rest = rest.replace(word, value)
+            self.longest = max(self.longest, len(rest))
+            transport = "tcp" if kind == "t" else "udp"
+            agent.receive(rest, Hop(transport, THEIR_HOST, 5060, 7 if kind == "t" else 0), self.now)
+        elif kind == "f":
+            agent.transport_failed(Hop("udp", THEIR_HOST, 5060), self.now)
+        elif kind in PAUSES_S:
+            self.pass_time(PAUSES_S[kind])
+            return
+        elif kind == "p":
+            if len(self.outgoing) < MOST_CALLS:
+                self.place()
+        elif kind == "g":
+            self.register()
+        elif kind == "s":
+            if self.registration is not None:
+                self.registration.stop(self.now)
+        elif kind in "yn":
+            while self.asked:
+                with contextlib.suppress(WrongState):
+                    self.asked.popleft().respond(HELD if kind == "y" else None)
+                self.sent(MOST_SENDS)
+        else:
+            self.act(kind)
+            return
+        self.sent(MOST_SENDS)
+
+    def place(self) -> None:
+        call = self.agent.place(
+            f"sip:them@{THEIR_HOST}", OFFER, self.now, digest=Digest("us", "secret")
+        )
+        call.notify = self._on_event
+        self.outgoing.append(call)
+
+    def register(self) -> None:
+        if self.registration is None:
+            account = Account(f"sip:{THEIR_HOST}", "us", "secret")
+            self.registration = RegistrationCore(self.agent, account, Hop("udp", THEIR_HOST, 5060))
+            self.registration.start(self.now)
+
+    def act(self, kind: str) -> None:
+        """Do something with every call; what does not fit is WrongState and nothing else."""
+        for call in (*self.incoming, *self.outgoing):
+            with contextlib.suppress(WrongState):
+                if kind == "h":
+                    call.hang_up(self.now)
+                elif kind == "c":
+                    call.modification.start(OFFER, lambda result: None, self.now)
+                elif isinstance(call, IncomingCall):
+                    self.act_incoming(call, kind)
+            self.sent(MOST_SENDS)
+
+    def act_incoming(self, call: IncomingCall, kind: str) -> None:
+        if kind == "r":
+            call.ring(self.now)
+        elif kind == "a":
+            call.answer(OFFER, self.now)
+        elif kind == "j":
+            call.reject(486, self.now)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, with a tick at each deadline."""
+        end = self.now + seconds
+        agent = self.agent
+        while (deadline := agent.next_deadline()) is not None and deadline <= end:
+            self.now = max(self.now, deadline)
+            agent.tick(self.now)
+            self.sent(MOST_SENDS * (1 + len(agent.layer) + len(agent.calls)))
+            self.ticks_left -= 1
+            assert self.ticks_left > 0, "the agent never sleeps"
+        self.now = end
+
+    def sent(self, most: int) -> None:
+        """Take what the agent says: not too much, and each of it a good message."""
+        outbox = self.agent.outbox
+        assert len(outbox) <= most, f"{len(outbox)} messages at once"
+        while outbox:
+            send = outbox.popleft()
+            assert 0 < send.hop.port < 65536
+            assert len(send.data) <= self.longest + OVERHEAD
+            if send.data in self.said:
+                continue
+            self.said.add(send.data)
+            message = parse_message(send.data)
+            if isinstance(message, Response):
+                self.words[b"%T"] = (message.to.tag or "").encode()
+            elif message.method != "ACK":
+                self._read(message)
+
+    def _read(self, message: Request) -> None:
+        self.words[b"%B"] = message.branch.encode()
+        self.words[b"%F"] = (message.from_.tag or "").encode()
+        self.words[b"%I"] = message.call_id.encode()
+        self.words[b"%N"] = str(message.cseq).encode()
+        self.words[b"%M"] = message.method.encode()
+
+    def kept(self) -> int:
+        """Everything in the agent's tables."""
+        holders = (*vars(self.agent).values(), *vars(self.agent.layer).values())
+        return sum(len(each) for each in holders if isinstance(each, dict | set | list | deque))
+
+
+def run_sip_agent(data: bytes) -> None:
+    world = World()
+    script = steps(data)
+    for kind, rest in script:
+        world.step(kind, rest)
+        assert len(world.agent.calls) <= 2 * MOST_CALLS
+        assert world.kept() <= 200 * (len(script) + 1)
+    world.act("h")
+    world.step("s", b"")
+    # The longest that anything lasts is an answer that waits for its ACK, then the BYE's.
+    world.pass_time(400.0)
+    assert world.agent.next_deadline() is None
+    assert world.kept() == 0
+    for call in (*world.incoming, *world.outgoing):
+        assert call.state is CallState.ENDED
+    if world.registration is not None:
+        assert world.registration.state is RegistrationState.ENDED
+    ended = sum(isinstance(event, Ended) for event in world.events)
+    assert ended == len(world.incoming) + len(world.outgoing)
+
+
+def _ok(*extra: str, body: str = OFFER) -> bytes:
+    return b"u" + response(200, *extra, body=body)
+
+
+INVITE = b"u" + request("INVITE", "Supported: timer", "Session-Expires: 90", body=OFFER)
+GRANTED = "Contact: <sip:agent@192.0.2.1:5060>;expires=60"
+ACK = b"u" + request("ACK", tag="%T", branch="a")
+REINVITE = b"u" + request("INVITE", tag="%T", cseq=2, body=HELD)
+SEEDS = (
+    story(INVITE, "r", "a", ACK, "3", REINVITE, "y", b"u" + request("ACK", tag="%T", cseq=2), "h"),
+    story(INVITE, "r", b"u" + request("CANCEL", branch="INVITE1"), "1", "4"),
+    story(INVITE, INVITE, "a", "4", "4", b"u" + request("BYE", tag="%T", cseq=2)),
+    story(INVITE, "a", ACK, "c", b"u" + response(491), "3", _ok(), "5", "5"),
+    story("p", b"u" + response(180), _ok("Session-Expires: 90;refresher=uac"), "c", _ok(), "5"),
+    story(INVITE, "a", ACK, "c", "5", "n"),
+    story("p", _ok("Session-Expires: 90;refresher=uac"), "5"),
+    story("p", b"u" + response(401, CHALLENGE), b"u" + response(486), "4"),
+    story(
+        "p", b"u" + response(183, body=OFFER), "h", "3", b"u" + response(487, method="INVITE"), "4"
+    ),
+    story("p", b"u" + response(422, "Min-SE: 3600"), _ok(), _ok(), "h", _ok(body="")),
+    story("g", _ok(GRANTED, body=""), "5", _ok("Expires: 5", body=""), "3", "s", _ok(body="")),
+    story("g", b"u" + response(401, CHALLENGE), b"u" + response(423, "Min-Expires: 900"), "4"),
+    story("g", _ok(body=""), "5", b"u" + response(503, "Retry-After: 9 (x);duration=1"), "4", "f"),
+    story(b"t" + COMPACT, b"t" + request("OPTIONS"), b"u" + request("REFER"), "f", "j"),
+)
+TARGETS = {
+    "sip_agent": Target(
+        run_sip_agent,
+        "Whatever comes, in whatever order, the agent raises nothing, sends few and good messages,"
+        " and has forgotten everything a while after the last hang-up.",
+        SEEDS,
+        (
+            *SIP_WORDS,
+            *(b";tag=%T", b";branch=%B", b";tag=%F", b": %I", b": %N %M"),
+            *(SEPARATOR + step for step in (b"u", b"t", b"r", b"a", b"h", b"c", b"y", b"p", b"3")),
+        ),
+        most_bytes=6000,
+        stepwise=True,
+    ),
+}

@@ -1,0 +1,17 @@
+"""The table of fuzz targets: each takes any bytes; whatever it raises is a defect.
+
+Garbage gives the typed error or a value, never anything else, in bounded time and size. The tests
+here replay examples through all of them; ``run_atheris.py`` searches for more.
+"""
+
+from __future__ import annotations
+
+from tests.fuzz import agent_target, media_targets, sip_targets, speech_targets
+from tests.fuzz.target import Target
+
+TARGETS: dict[str, Target] = {
+    **media_targets.TARGETS,
+    **sip_targets.TARGETS,
+    **agent_target.TARGETS,
+    **speech_targets.TARGETS,
+}

@@ -1,0 +1,253 @@
+"""Fuzz targets: RTP, RTCP, keys, a leg's incoming half, G.711 and the frames of a call."""
+
+from __future__ import annotations
+
+import functools
+import struct
+
+import numpy as np
+
+from qwen3tts_codecs.frames import FrameEncoder
+from qwen3tts_codecs.framing import Framer
+from qwen3tts_codecs.g711 import decode_alaw, decode_ulaw, encode_alaw, encode_ulaw
+from qwen3tts_codecs.payload import PCMA, PCMU
+from qwen3tts_codecs.pcm import Int16Reader, from_bytes
+from qwen3tts_pacer.memory import CallMemory
+from qwen3tts_pacer.ring import InboundReader
+from qwen3tts_phone.media import dtmf, rtcp, rtp
+from qwen3tts_phone.media.dtmf import DtmfReceiver, EventPacket, KeyDown, KeyUp
+from qwen3tts_phone.media.jitter import CONCEAL_MOST, PENDING_MOST
+from qwen3tts_phone.media.receiver import Receiver
+from qwen3tts_phone.media.rtcp import (
+    Bye,
+    Description,
+    ReceiverReport,
+    ReportBlock,
+    RtcpError,
+    SenderReport,
+)
+from qwen3tts_phone.media.rtp import RtpError, RtpPacket
+from qwen3tts_phone.media.types import LegSpec, MediaEvent, RemoteMedia
+from tests.fuzz.target import Target, cuts, steps, story
+
+RECORD = struct.Struct("!BI4s")
+"""A step of the keys: hundredths of a second that pass, timestamp, payload."""
+
+
+def run_rtp(data: bytes) -> None:
+    rtp.is_rtcp(data)
+    try:
+        packet = rtp.parse(data)
+    except RtpError:
+        return
+    assert len(packet.payload) <= len(data) - rtp.HEADER_BYTES
+    assert rtp.parse(memoryview(data)) == packet
+    assert rtp.parse(rtp.build(packet)) == packet
+    assert rtp.parse(rtp.build(packet, padding=4)) == packet
+
+
+def run_rtcp(data: bytes) -> None:
+    try:
+        packets = rtcp.parse(data)
+    except RtcpError:
+        return
+    assert len(packets) <= rtcp.MOST_PACKETS
+    for packet in packets:
+        if isinstance(packet, SenderReport | ReceiverReport):
+            assert rtcp.parse(rtcp.build([packet])) == [packet]
+            for block in packet.blocks:
+                trip = rtcp.round_trip_s(block, 0x1234_5678)
+                assert trip is None or 0 <= trip <= 256
+        elif isinstance(packet, Description):
+            assert sum(len(name) for _, name in packet.names) <= len(data)
+        else:
+            assert len(packet.reason) <= 255
+
+
+def run_dtmf(data: bytes) -> None:
+    receiver = DtmfReceiver()
+    now = 0.0
+    down: str | None = None
+    for start in range(0, len(data) - RECORD.size + 1, RECORD.size):
+        wait, timestamp, payload = RECORD.unpack_from(data, start)
+        now += wait / 100
+        changes = receiver.due(now)
+        changes += receiver.receive(payload[: 3 if wait == 0xFF else 4], timestamp, now)
+        assert len(changes) <= 4
+        down = _pressed(changes, down)
+        assert receiver.pressed is (down is not None)
+    assert _pressed(receiver.due(now + 1.0), down) is None
+    assert not receiver.pressed
+
+
+def _pressed(changes: list[KeyDown | KeyUp], down: str | None) -> str | None:
+    """The key that is down after these changes: no key goes down before the last one is up."""
+    for change in changes:
+        assert change.digit in dtmf.KEYS
+        if isinstance(change, KeyDown):
+            assert down is None
+            down = change.digit
+        else:
+            assert down == change.digit
+            assert 0 <= change.duration < rtp.TIMESTAMP_MODULO
+            down = None
+    return down
+
+
+THEM = ("192.0.2.1", 4000)
+STRANGER = ("192.0.2.9", 4000)
+
+
+def run_incoming(data: bytes) -> None:
+    memory = CallMemory.create(128, 4096, 256, 1 << 17)
+    try:
+        _listen(memory, data)
+    finally:
+        memory.close()
+
+
+def _listen(memory: CallMemory, data: bytes) -> None:
+    told: list[MediaEvent] = []
+    remote = RemoteMedia(*THEM, telephone_event_pt=101, also_receive=(8,))
+    receiver = Receiver(memory, LegSpec(), remote, told.append)
+    reader = InboundReader(memory)
+    now = 1000.0
+    datagrams = 0
+    frames = 0
+    for kind, rest in steps(data):
+        if kind in "us":
+            datagrams += 1
+            receiver.datagram(rest, THEM if kind == "u" else STRANGER, now)
+        elif kind == "n":
+            receiver.update(remote)
+        elif rest:
+            now += rest[0] / 100
+        receiver.due(now)
+        assert len(receiver.jitter.pending) <= PENDING_MOST + 1
+        assert len(told) <= 4 * datagrams + 1
+        read = reader.read()
+        frames += len(read)
+        assert all(len(frame.payload) <= len(data) for frame in read)
+    receiver.due(now + 1.0)
+    assert not receiver.waiting
+    frames += len(reader.read())
+    assert frames <= datagrams * (1 + CONCEAL_MOST)
+    assert receiver.overrun == 0
+    assert 0 <= receiver.reception.report().fraction_lost <= 255
+
+
+def run_g711(data: bytes) -> None:
+    for decode, encode in ((decode_ulaw, encode_ulaw), (decode_alaw, encode_alaw)):
+        samples = decode(data)
+        assert samples.shape == (len(data),)
+        assert np.array_equal(decode(encode(samples)), samples)
+    length = 1 + data[0] % 7 if data else 1
+    reader, framer = Int16Reader(), Framer(1 + len(data) % 11)
+    read = [reader.push(piece) for piece in cuts(data, length)]
+    assert reader.flush() == len(data) % 2
+    whole = from_bytes(data[: len(data) // 2 * 2])
+    assert np.array_equal(np.concatenate([*read, whole[:0]]), whole)
+    frames = [frame for part in read for frame in framer.push(part)]
+    assert all(len(frame) == framer.frame_samples for frame in frames)
+    last = framer.flush()
+    real = [] if last is None else [last.samples[: last.real]]
+    assert np.array_equal(np.concatenate([*frames, *real, whole[:0]]), whole)
+    encode_ulaw(whole)
+    encode_alaw(whole)
+
+
+@functools.cache
+def _encoders(from_hz: int, name: str) -> tuple[FrameEncoder, FrameEncoder]:
+    payload = PCMU if name == "PCMU" else PCMA
+    return FrameEncoder(from_hz, payload), FrameEncoder(from_hz, payload)
+
+
+def run_frames(data: bytes) -> None:
+    if not data:
+        return
+    from_hz = (8000, 16000, 24000, 48000)[data[0] % 4]
+    one, other = _encoders(from_hz, "PCMU" if data[0] & 4 else "PCMA")
+    pcm = data[1:]
+    whole = [*one.push(pcm), *one.flush()]
+    parts = [frame for piece in cuts(pcm, 1 + 9 * (data[0] // 8)) for frame in other.push(piece)]
+    assert [*parts, *other.flush()] == whole
+    assert sum(frame.samples for frame in whole) == len(pcm) // 2
+    for frame in whole:
+        assert len(frame.payload) == len(frame.tail) == len(frame.head) == 160
+
+
+def _packet(number: int, *, kind: int = 0, payload: bytes = b"\x55" * 160) -> bytes:
+    return rtp.build(RtpPacket(kind, number, 160 * number, 0xABCD, payload, number == 1))
+
+
+def _key(timestamp: int, event: int, duration: int, *, end: bool = False, wait: int = 2) -> bytes:
+    return RECORD.pack(wait, timestamp, dtmf.build(EventPacket(event, end, 10, duration)))
+
+
+BLOCK = ReportBlock(0xABCD, 3, -2, 70000, 12, 0x1234_0000, 65536)
+REPORTS: tuple[list[rtcp.Packet], ...] = (
+    [SenderReport(1, 2**63, 160, 1, 160, (BLOCK,)), Description(((1, "them@example.org"),))],
+    [ReceiverReport(1, (BLOCK, BLOCK)), Description(((1, "x"),)), Bye((1,), "over")],
+)
+EVENT = dtmf.build(EventPacket(5, False, 10, 320))
+
+TARGETS = {
+    "rtp": Target(
+        run_rtp,
+        "A datagram is an RtpError, or a packet that is written and read again as itself.",
+        (
+            _packet(1),
+            rtp.build(RtpPacket(8, 65535, 2**32 - 1, 7, b"\xd5" * 20, True), padding=12),
+            rtp.build(RtpPacket(96, 1, 2, 3, b"x", csrcs=(4, 5), extension=(0xBEDE, b"\x10abc"))),
+        ),
+        most_bytes=512,
+    ),
+    "rtcp": Target(
+        run_rtcp,
+        "A datagram is an RtcpError, or at most 32 packets no larger than it.",
+        tuple(rtcp.build(reports) for reports in REPORTS),
+        (b"\x80\xc8\x00\x06", b"\x81\xc9\x00\x07", b"\x81\xca", b"\x81\xcb\x00\x01"),
+        most_bytes=1504,
+    ),
+    "dtmf": Target(
+        run_dtmf,
+        "Whatever packets come, keys go down and up in turn, and a key left alone comes up.",
+        (
+            b"".join(_key(1000, 5, 160 * n) for n in range(1, 5))
+            + 3 * _key(1000, 5, 800, end=True),
+            _key(2**32 - 100, 11, 160) + _key(200, 1, 160, end=True) + _key(2**32 - 100, 11, 320),
+            _key(0, 3, 65535) + _key(65535, 3, 160) + _key(65535, 3, 320, end=True),
+            _key(1, 200, 160) + _key(1, 2, 160, wait=255),
+        ),
+        most_bytes=RECORD.size * 64,
+    ),
+    "incoming": Target(
+        run_incoming,
+        "Whatever datagrams a leg hears, it hands on what they can hold and waits for none.",
+        (
+            story(*(b"u" + _packet(n) for n in (1, 2, 4, 3, 5)), b"w\x05"),
+            story(b"s" + _packet(7), b"s" + _packet(8), b"u" + _packet(1), b"s" + _packet(9)),
+            story(*(b"u" + _packet(n, kind=101, payload=EVENT) for n in (1, 2)), b"w\x20", b"n"),
+            story(b"u" + _packet(65535), b"u" + _packet(0), b"u" + _packet(30000), b"u" + b"\x80"),
+        ),
+        (b"\xff\xffu\x80\x00\x00", b"\xff\xffs\x80\x08", b"\xff\xffw\x10", b"\x80\xe5\x00"),
+        stepwise=True,
+    ),
+    "g711": Target(
+        run_g711,
+        "Any bytes are code words that survive the way there and back, and samples however cut.",
+        (bytes(range(256)), b"\x00\x80\xff\x7f\x00", b""),
+        most_bytes=1024,
+    ),
+    "frames": Target(
+        run_frames,
+        "Samples give the same frames, which hold all of them, however their bytes were cut.",
+        (
+            b"\x16" + bytes(1920),
+            b"\x21" + b"\x00\x80\xff\x7f" * 300,
+            b"\xff" + b"abc" * 99,
+            b"\x03",
+        ),
+        most_bytes=2500,
+    ),
+}
