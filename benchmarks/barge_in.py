@@ -1,13 +1,13 @@
 """From the interruption to silence on the wire, and whether the text heard is right to the word.
 
-The whole line speaks a long text: server, embedded engine, client, ring, media process. At a random
-moment it is interrupted. A process of its own receives the RTP packets with the kernel's time stamps
-and says which was the last one that held anything but silence. From how many samples of speech had
-left by then, and from the word times of the engine asked directly, follows which words were heard; it
+The whole line speaks a long text: server, embedded engine, client, ring, media process. At a
+random moment it is interrupted. A process of its own receives the RTP packets with the kernel's
+time stamps and says which was the last one that held anything but silence. From how much speech had left
+by then, and from the word times of the engine asked directly, follows which words were heard; that
 is compared with what the line says.
 
-The limit beside ours is a frame: a packet that has left cannot be called back, and the next one is at
-most one ptime away.
+The limit beside ours is a frame: a packet that has left cannot be called back, and the next one is
+at most one ptime away.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ import sys
 import time
 
 from common import Bench
+
 from qwen3tts_codecs.g711 import decode_ulaw
 from qwen3tts_codecs.payload import PCMU
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
+from qwen3tts_engine.segmenter import Segmenter
 from qwen3tts_phone.media.process import MediaProcess
 from qwen3tts_phone.media.types import ContextPlayed, LegSpec, RemoteMedia
 from qwen3tts_phone.rtp_sink import RtpSink
@@ -46,11 +48,15 @@ SETTLE_S = 0.3
 """Silence that is listened to after each interruption."""
 
 
+SO_TIMESTAMPNS = 35
+"""Not in the socket module; Linux, asm-generic/socket.h."""
+
+
 def receive() -> None:
     """The receiver's process: one line of JSON a packet that holds sound, until stdin closes."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.bind(("127.0.0.1", 0))
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_TIMESTAMPNS_NEW, 1)
+    sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
     print(sock.getsockname()[1], flush=True)
     while True:
@@ -64,11 +70,6 @@ def receive() -> None:
         print(json.dumps([seconds * 10**9 + nanoseconds, last]), flush=True)
 
 
-SO_TIMESTAMPNS_NEW = 64
-if not hasattr(socket, "SO_TIMESTAMPNS_NEW"):
-    socket.SO_TIMESTAMPNS_NEW = SO_TIMESTAMPNS_NEW  # type: ignore[attr-defined]
-
-
 class Wire:
     """Packets as the receiver saw them."""
 
@@ -79,7 +80,7 @@ class Wire:
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
         self.packets: list[tuple[int, int]] = []
-        """Kernel time (ns of the real-time clock), index of the last sample with sound (-1: none)."""
+        """Kernel time (ns, real-time clock), index of the last sample with sound (-1: none)."""
         self._reader = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
@@ -90,6 +91,7 @@ class Wire:
             self.packets.append((stamp, last))
 
     async def close(self) -> None:
+        """End the receiver."""
         self._process.terminate()
         self._process.wait()
         await self._reader
@@ -108,8 +110,6 @@ async def word_middles() -> list[int]:
     base = 0
     try:
         # The same clauses as on the line: the server's own segmenter decides them.
-        from qwen3tts_engine.segmenter import Segmenter
-
         segmenter = Segmenter()
         segments = [*segmenter.push(TEXT), *segmenter.end()]
         for segment in segments:

@@ -17,7 +17,8 @@ FRAME = 160
 def reference_8k(pcm_24k: Samples) -> Samples:
     """24 to 8 kHz, offline, by a long linear-phase filter that is none of ours."""
     down = resample_poly(pcm_24k.astype(np.float64), 1, 3, window=("kaiser", 8.0))
-    return np.clip(np.rint(down), -32768, 32767).astype(np.int16)
+    clipped: Samples = np.clip(np.rint(down), -32768, 32767).astype(np.int16)
+    return clipped
 
 
 def lag_of(reference: Samples, recorded: Samples) -> int:

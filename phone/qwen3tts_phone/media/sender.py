@@ -230,7 +230,7 @@ class Sender:
             live.entry, frame.context, live.frames, frame.start, frame.end, live.first_ns, now_ns
         )
         core = self._core
-        if live.audible_ns == 0 and not frame.silent or core.starved_slots != self._starved_slots:
+        if (live.audible_ns == 0 and not frame.silent) or core.starved_slots != self._starved_slots:
             self._seldom(live, frame, now_ns)
         if core.drained:
             self._drained(now_ns)
