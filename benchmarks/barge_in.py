@@ -2,9 +2,9 @@
 
 The whole line speaks a long text: server, embedded engine, client, ring, media process. At a
 random moment it is interrupted. A process of its own receives the RTP packets with the kernel's
-time stamps and says which was the last one that held anything but silence. From how much speech had left
-by then, and from the word times of the engine asked directly, follows which words were heard; that
-is compared with what the line says.
+time stamps and says which was the last one that held anything but silence. From how much speech had
+left by then, and from the word times of the engine asked directly, follows which words were heard;
+that is compared with what the line says.
 
 The limit beside ours is a frame: a packet that has left cannot be called back, and the next one is
 at most one ptime away.
