@@ -11,9 +11,10 @@ import typer
 
 from qwen3tts_cli import options
 from qwen3tts_cli.exits import first_error, needs, run
-from qwen3tts_cli.output import complain_of, note
+from qwen3tts_cli.output import about, complain_of, note
+from qwen3tts_cli.serve import is_loopback
 from qwen3tts_cli.speech import speech_server
-from qwen3tts_cli.talk import Telephone, checked_digits, talk
+from qwen3tts_cli.talk import Course, Telephone, checked_digits, local_address, talk
 from qwen3tts_cli.words import DEFAULT_PROMPT, Words, choose_words
 from qwen3tts_wire.errors import SpeechError
 
@@ -27,7 +28,8 @@ def add_to(app: typer.Typer) -> None:
     """Put the subcommand into ``app``."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts answer --port 5070 --say 'Hello, you have reached us.'"
-        "\n\n  mr-qwen3tts answer --stdin --once --record call.wav\n\n"
+        "\n\n  mr-qwen3tts answer --file opening-hours.txt --barge-in --record calls.wav"
+        "\n\n  mr-qwen3tts answer --stdin --record call.wav\n\n"
         "  mr-qwen3tts answer --host 192.0.2.7 --port 5060"
         " --llm http://127.0.0.1:11434/v1 --model llama3.2"
     )(answer)
@@ -52,6 +54,7 @@ def answer(
     dtmf: options.Dtmf = None,
     latency_log: options.LatencyLogFile = None,
     max_seconds: options.MaxSeconds = None,
+    barge_in: options.BargeIn = False,
     host: options.SipHost = "127.0.0.1",
     port: options.SipPort = 5060,
     user: options.SipUser = None,
@@ -74,7 +77,7 @@ def answer(
         prompt=prompt,
         key_env=key_env,
     )
-    digits = checked_digits(dtmf)
+    course = Course(checked_digits(dtmf), max_seconds, barge_in)
     telephone = Telephone(
         host=host,
         port=port,
@@ -86,14 +89,14 @@ def answer(
         voice=voice,
         language=language,
     )
-    run(attend(telephone, words, digits, max_seconds, once or words.once, server))
+    telephone.check()
+    run(attend(telephone, words, course, once or words.once, server))
 
 
 async def attend(
     telephone: Telephone,
     words: Words,
-    digits: str,
-    max_seconds: float | None,
+    course: Course,
     once: bool,
     server: str | None,
 ) -> None:
@@ -104,26 +107,36 @@ async def attend(
         url = await stack.enter_async_context(speech_server(server))
         settings = telephone.settings(url, max_calls=1 if once else 200)
         phone = await stack.enter_async_context(Phone(settings))
-        note(f"Waiting for calls at {phone.uri}.")
+        note(f"Waiting for calls at {shown_uri(phone.uri, telephone.host)}.")
+        if is_loopback(telephone.host):
+            note(f"Only this machine can call. For others: --host {local_address()}")
         group = await stack.enter_async_context(asyncio.TaskGroup())
         async for incoming in phone.incoming():
+            note(f"{incoming.remote_uri} calls.")
             if once:
-                await converse(incoming, words, digits, max_seconds)
+                await converse(incoming, words, course)
                 return
-            group.create_task(guarded(incoming, words, digits, max_seconds))
+            group.create_task(guarded(incoming, words, course))
 
 
-async def converse(call: Call, words: Words, digits: str, max_seconds: float | None) -> None:
+def shown_uri(uri: str, host: str) -> str:
+    """The address to dial; a phone on all of this machine's addresses is shown with one of them."""
+    if host not in ("0.0.0.0", "::"):
+        return uri
+    return f"{uri.partition('@')[0]}@{local_address()}:{uri.rpartition(':')[2]}"
+
+
+async def converse(call: Call, words: Words, course: Course) -> None:
     """Answer one call and see it through."""
-    note(f"{call.remote_uri} calls.")
     await call.answer()
-    await talk(call, words, digits=digits, max_seconds=max_seconds)
+    await talk(call, words, course)
 
 
-async def guarded(call: Call, words: Words, digits: str, max_seconds: float | None) -> None:
-    """The same; an error ends this call only."""
+async def guarded(call: Call, words: Words, course: Course) -> None:
+    """The same, one of several: remarks name the caller, and an error ends this call only."""
+    about.set(call.remote_uri)
     try:
-        await converse(call, words, digits, max_seconds)
+        await converse(call, words, course)
     except Exception as failure:
         error = first_error(failure)
         if isinstance(error, SpeechError):

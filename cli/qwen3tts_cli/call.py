@@ -10,7 +10,7 @@ from qwen3tts_cli import options
 from qwen3tts_cli.exits import needs, run
 from qwen3tts_cli.output import notes
 from qwen3tts_cli.speech import speech_server
-from qwen3tts_cli.talk import Telephone, checked_digits, talk
+from qwen3tts_cli.talk import Course, Telephone, checked_digits, local_address, talk
 from qwen3tts_cli.words import DEFAULT_PROMPT, Words, choose_words
 
 
@@ -40,7 +40,14 @@ def call(
     dtmf: options.Dtmf = None,
     latency_log: options.LatencyLogFile = None,
     max_seconds: options.MaxSeconds = None,
-    host: options.SipHost = "127.0.0.1",
+    barge_in: options.BargeIn = False,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            help="The local address that the call uses; without it the one that leads there.",
+            rich_help_panel="Telephone",
+        ),
+    ] = None,
     port: options.SipPort = 0,
     user: options.SipUser = None,
     password_env: options.PasswordEnv = "MR_QWEN3TTS_SIP_PASSWORD",
@@ -62,9 +69,9 @@ def call(
         prompt=prompt,
         key_env=key_env,
     )
-    digits = checked_digits(dtmf)
+    course = Course(checked_digits(dtmf), max_seconds, barge_in)
     telephone = Telephone(
-        host=host,
+        host=host or local_address(host_of(registrar or uri)),
         port=port,
         user=user,
         password_env=password_env,
@@ -74,15 +81,26 @@ def call(
         voice=voice,
         language=language,
     )
-    run(place(uri, telephone, words, digits, max_seconds, server))
+    telephone.check()
+    run(place(uri, telephone, words, course, server))
+
+
+def host_of(uri: str) -> str:
+    """The host in a SIP address; raises ``typer.BadParameter`` where it is none."""
+    with needs("phone"):
+        from qwen3tts_phone.errors import BadSip
+        from qwen3tts_phone.sip.fields import parse_uri
+    try:
+        return parse_uri(uri).host.strip("[]")
+    except BadSip as error:
+        raise typer.BadParameter(f"{error.message} Write it as sip:USER@HOST:PORT.") from None
 
 
 async def place(
     uri: str,
     telephone: Telephone,
     words: Words,
-    digits: str,
-    max_seconds: float | None,
+    course: Course,
     server: str | None,
 ) -> None:
     """Place one call and see it through."""
@@ -92,4 +110,4 @@ async def place(
         with notes().status("Calling …"):
             placed = await phone.dial(uri)
             await placed.answered()
-        await talk(placed, words, digits=digits, max_seconds=max_seconds)
+        await talk(placed, words, course)

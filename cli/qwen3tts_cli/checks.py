@@ -65,7 +65,7 @@ def packages(is_there: Callable[[str], bool] = _is_there) -> Iterator[Check]:
     """The base packages and each extra."""
     missing = [name for name in BASE if not is_there(name)]
     if missing:
-        remedy = "Install again: pip install --force-reinstall mr_qwen3tts"
+        remedy = f"Install them with: pip install {' '.join(missing)}"
         yield Check("base packages", Level.FAIL, f"missing: {', '.join(missing)}", remedy)
     else:
         yield Check("base packages", Level.OK, ", ".join(BASE))

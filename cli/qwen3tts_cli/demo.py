@@ -1,30 +1,31 @@
 """``make demo``: a whole phone call on this machine, from nothing to a recording.
 
-A server with the embedded voice, an agent that answers on 127.0.0.1, and a caller who phones it over
-SIP and RTP. The agent's words come one token every 20 ms, as a language model would write them; the
-caller interrupts once.
+A server with the embedded voice, an agent that answers on 127.0.0.1, and a caller who phones it
+over SIP and RTP. The agent's words come one token every 20 ms, as a language model would write
+them; the caller interrupts once.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import time
 import wave
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from qwen3tts_cli.barge_in import BargeIn
 from qwen3tts_cli.exits import exit_code, needs, run
 from qwen3tts_cli.latency import show_report
 from qwen3tts_cli.output import complain_of, note, results
 from qwen3tts_cli.speech import speech_server
+from qwen3tts_cli.talk import local_address
 from qwen3tts_pacer.clock import LoopClock
+from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.line import Spoken
 from qwen3tts_wire.errors import SpeechError
 
@@ -33,7 +34,7 @@ with needs("all"):
     from qwen3tts_phone.errors import PortBusy
     from qwen3tts_phone.listen import OnsetGate
     from qwen3tts_phone.phone import Phone, PhoneSettings
-    from qwen3tts_phone.words import scripted, tokens
+    from qwen3tts_phone.words import scripted
 
 GREETING = (
     "Good morning, this is the Riverside Clinic. You are speaking with an automated assistant. "
@@ -53,98 +54,114 @@ CALL_WITHIN_S = 60.0
 Note = Callable[[str], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Something that one of the two has said."""
+
+    who: str
+    spoken: Spoken
+
+
 class Agent:
     """Answers one call, says its lines, and stops when the caller speaks."""
 
-    def __init__(self, phone: Phone, tell: Note) -> None:
+    def __init__(self, phone: Phone, tell: Note, said: list[Said]) -> None:
         self._phone = phone
         self._tell = tell
-        self._quiet = asyncio.Event()
-        self.said: list[Spoken] = []
+        self._said = said
 
     async def run(self) -> None:
         """Take one call from its beginning to its end."""
         call = await anext(self._phone.incoming())
-        self._tell(f"agent:  answers {call.remote_uri}")
+        self._tell(f"agent   answers {call.remote_uri}")
         await call.answer()
-        listening = asyncio.create_task(self._listen(call))
+        barge_in = BargeIn(call)
+        listening = asyncio.create_task(barge_in.listen())
         try:
             await self._say(call, GREETING)
-            await self._quiet.wait()
+            await barge_in.quiet.wait()
             await self._say(call, ANSWER)
             await call.hangup()
         finally:
             listening.cancel()
 
     async def _say(self, call: Call, text: str) -> None:
-        count = len(tokens(text))
-        self._tell(f"agent:  the model writes {count} tokens, one every {TOKEN_MS:.0f} ms")
+        self._tell("agent   begins to speak while its text is still being written")
         spoken = await call.say(_as_a_model_writes(text))
-        self.said.append(spoken)
-        self._tell(f"caller heard: {spoken.heard.strip()}")
+        self._said.append(Said("agent", spoken))
         if spoken.interrupted:
-            self._tell(f"never heard:  {spoken.remaining.strip()}")
-
-    async def _listen(self, call: Call) -> None:
-        """Barge-in: the caller's voice silences the agent, with the next frame."""
-        gate = OnsetGate()
-        async for frame in call.audio():
-            was_open = gate.open
-            if gate.push(frame.samples):
-                self._tell("agent:  hears the caller and falls silent")
-                call.interrupt()
-            elif was_open and not gate.open:
-                self._quiet.set()
+            self._tell("agent   hears the caller and is silent with the next frame")
 
 
-async def caller(phone: Phone, uri: str, tell: Note) -> None:
+async def caller(phone: Phone, uri: str, tell: Note, said: list[Said]) -> None:
     """Phone the agent, listen, interrupt it with a question, and listen to the answer."""
-    tell(f"caller: dials {uri}")
+    tell(f"caller  dials {uri}")
     call = await phone.dial(uri)
     await call.answered()
     gate = OnsetGate()
     async for frame in call.audio():
         if gate.push(frame.samples):
-            tell("caller: hears the first sound")
+            tell("caller  hears the agent's voice")
             break
     await asyncio.sleep(INTERRUPT_AFTER_S)
-    tell(f"caller: interrupts with: {QUESTION}")
-    await call.say(QUESTION)
+    tell("caller  interrupts with a question")
+    said.append(Said("caller", await call.say(QUESTION)))
     cause = await call.ended()
-    tell(f"caller: the call has ended, {cause}")
+    tell(f"caller  the call has ended: {cause}")
 
 
 def _as_a_model_writes(text: str) -> AsyncIterator[str]:
     return scripted(text, LoopClock(), ms_per_token=TOKEN_MS)
 
 
-async def demo(folder: Path) -> None:
+async def demo(recording: Path, log: Path) -> None:
     """Make the call and tell what happened."""
-    began = time.monotonic()
+    clock = LoopClock()
+    began = clock.now()
 
     def tell(message: str) -> None:
-        results().print(Text(f"{time.monotonic() - began:7.3f} s  {message}"))
+        results().print(Text(f"{clock.now() - began:7.3f} s  {message}"))
 
-    folder.mkdir(parents=True, exist_ok=True)
-    recording, log = folder / "call.wav", folder / "latency.jsonl"
-    log.unlink(missing_ok=True)
+    said: list[Said] = []
     async with speech_server(None) as url:
-        tell(f"speech server at {url}")
+        tell(f"server  speaks at {url}")
         settings = PhoneSettings(
             server_url=url, port=SIP_PORT, record_path=recording, latency_log=log
         )
         async with _phone(settings) as agent_phone, Phone(PhoneSettings(server_url=url)) as mine:
-            tell(f"agent waits at {agent_phone.uri}, media process runs {agent_phone.scheduling}")
-            agent = Agent(agent_phone, tell)
+            tell(f"agent   waits at {agent_phone.uri}")
+            agent = Agent(agent_phone, tell, said)
             async with asyncio.timeout(CALL_WITHIN_S), asyncio.TaskGroup() as group:
                 group.create_task(agent.run())
-                group.create_task(caller(mine, agent_phone.uri, tell))
+                group.create_task(caller(mine, agent_phone.uri, tell, said))
+    results().print()
+    _tell_said(said, began)
     results().print()
     _tell_recording(recording)
     results().print()
     show_report(log)
     results().print()
     _tell_next()
+
+
+def _tell_said(said: list[Said], began: float) -> None:
+    """What each of the two heard of the other, and when it was on the wire."""
+    table = Table(
+        title=f"What was heard when (words came one token every {TOKEN_MS:.0f} ms)",
+        title_justify="left",
+    )
+    table.add_column("from (s)", justify="right", no_wrap=True)
+    table.add_column("to (s)", justify="right", no_wrap=True)
+    table.add_column("who")
+    table.add_column("heard, and [dim]never heard[/dim]")
+    for each in sorted(said, key=lambda each: each.spoken.record.marks[Mark.FIRST_FRAME_WIRE]):
+        marks = each.spoken.record.marks
+        first, last = marks[Mark.FIRST_FRAME_WIRE] - began, marks[Mark.LAST_FRAME] - began
+        text = Text(each.spoken.heard.strip())
+        if rest := each.spoken.remaining.strip():
+            text.append(f" [interrupted; never heard: {rest}]", style="dim")
+        table.add_row(f"{first:.2f}", f"{last:.2f}", each.who, text)
+    results().print(table)
 
 
 def _phone(settings: PhoneSettings) -> Phone:
@@ -165,7 +182,9 @@ def _tell_recording(path: Path) -> None:
     with wave.open(str(path), "rb") as file:
         rate = file.getframerate()
         both = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2").reshape(-1, 2)
-    table = Table(title=f"Recording {path} ({len(both) / rate:.1f} s)", title_justify="left")
+    table = Table(
+        title=f"The recording: {path} ({len(both) / rate:.1f} s, stereo)", title_justify="left"
+    )
     for heading in ("track", "first sound (s)", "last sound (s)", "with sound (s)", "peak"):
         table.add_column(heading, justify="left" if heading == "track" else "right")
     for channel, name in enumerate(("left: caller", "right: agent")):
@@ -181,18 +200,17 @@ def _tell_recording(path: Path) -> None:
 
 
 def _tell_next() -> None:
+    address = local_address()
+    # Plain lines, whatever the terminal's width: commands are there to be copied.
     results().print(
-        Panel(
-            "Call it yourself, with any softphone (Linphone, MicroSIP, baresip, ...), no account:\n\n"
-            "  .venv/bin/mr-qwen3tts answer --host 0.0.0.0 --say 'Hello, who is calling?'\n\n"
-            f"then dial  sip:agent@ADDRESS:{SIP_PORT}  where ADDRESS is this machine's. Or let it "
-            "call you:\n\n"
-            "  .venv/bin/mr-qwen3tts call sip:you@YOUR-SOFTPHONE:5060 --stdin\n\n"
-            "and type: each line is spoken when you press Enter. "
-            "With a language model: --llm http://127.0.0.1:11434/v1 --model NAME",
-            title="Next",
-            title_align="left",
-        )
+        "Call it yourself with a softphone (Linphone, MicroSIP, baresip, …); no account:\n\n"
+        f"  .venv/bin/mr-qwen3tts answer --host {address} --say 'Hello, who is calling?'\n\n"
+        f"then dial sip:agent@{address}:{SIP_PORT}\n\n"
+        "Or let it call your softphone, and type what it is to say:\n\n"
+        "  .venv/bin/mr-qwen3tts call sip:you@ADDRESS-OF-THE-PHONE --stdin\n\n"
+        "With --barge-in the caller interrupts it. With --llm http://127.0.0.1:11434/v1\n"
+        "--model NAME a language model speaks. The rest: .venv/bin/mr-qwen3tts --help",
+        markup=False,
     )
 
 
@@ -201,8 +219,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m qwen3tts_cli.demo")
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder to write into")
     arguments = parser.parse_args()
+    recording, log = arguments.out / "call.wav", arguments.out / "latency.jsonl"
     try:
-        run(demo(arguments.out))
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)
+        run(demo(recording, log))
     except (SpeechError, PortBusy) as error:
         complain_of(error)
         return int(exit_code(error))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qwen3tts_cli import options
 from qwen3tts_cli.exits import ExitCode, run
 from qwen3tts_cli.output import notes, printable, results
 from qwen3tts_wire.errors import SpeechError
@@ -37,7 +36,10 @@ def doctor(
         Path | None,
         typer.Option(envvar="MR_QWEN3TTS_CHECKPOINT", help="A model's folder to look into."),
     ] = None,
-    server: options.Server = None,
+    server: Annotated[
+        str | None,
+        typer.Option(metavar="URL", envvar="MR_QWEN3TTS_SERVER", help="A speech server to ask."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check [bold]this machine[/bold]: packages, audio, ports, GPU, checkpoint, network."""
@@ -78,9 +80,8 @@ def all_checks(
 
 def speech_server(url: str) -> Check:
     """Whether the server answers, and with what."""
-    from qwen3tts_wire.client import SpeechClient
-
     from qwen3tts_cli.checks import Check, Level
+    from qwen3tts_wire.client import SpeechClient
 
     async def ask() -> str:
         client = await SpeechClient.connect(url)

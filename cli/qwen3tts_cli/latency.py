@@ -69,7 +69,9 @@ def show_report(
             found = record
     _tell_damage(reader)
     if not report.utterances:
-        complain(f"{log} holds no utterance.", "Make one with: mr-qwen3tts call … --latency-log")
+        complain(
+            f"{log} holds no utterance.", "Make one with: mr-qwen3tts call … --latency-log FILE"
+        )
         return False
     if chosen is not None and found is None:
         complain(f"no utterance in {log} is called {chosen}.", "Take one of the log's call_id.")
@@ -114,8 +116,8 @@ def _print(report: Report, shown: UtteranceRecord | None) -> None:
     from qwen3tts_cli.waterfall import waterfall
 
     console = results()
-    console.print(_table("Time to the first sound and to silence (ms)", report.headlines()))
-    console.print(_table("Stages on the way to the first sound (ms)", report.stages()))
+    console.print(_table("To the first sound on the wire, and to silence (ms)", report.headlines()))
+    console.print(_table("The stages on the way to the first sound (ms)", report.stages()))
     for line in summary(report):
         console.print(line, markup=False)
     if shown is not None:
@@ -146,9 +148,10 @@ def _table(title: str, rows: Iterable[Row]) -> Table:
     from rich.table import Table
 
     shown = Table(title=title, title_justify="left")
-    shown.add_column("from → to", no_wrap=True)
+    shown.add_column("from → to", overflow="fold")
     for heading in ("n", "p50", "p95", "p99", "max"):
-        shown.add_column(heading, justify="right")
+        # In a narrow terminal the names are broken, never the numbers.
+        shown.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         times = (row.p50, row.p95, row.p99, row.largest)
         shown.add_row(row.name, str(row.count), *(f"{time:.1f}" for time in times))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from contextvars import ContextVar
 
 from rich.console import Console
 from rich.text import Text
@@ -26,14 +27,23 @@ def notes() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
+about: ContextVar[str] = ContextVar("about", default="")
+"""Whom the remarks of a task are about, where there are several at once."""
+
+
 def note(message: str) -> None:
     """One remark for the person at the terminal."""
-    notes().print(Text(printable(message), style="dim"))
+    notes().print(Text(printable(_about() + message), style="dim"))
+
+
+def _about() -> str:
+    return f"{about.get()}: " if about.get() else ""
 
 
 def complain(message: str, remedy: str = "") -> None:
     """An error in plain words: the cause, then what to do."""
-    text = Text("Error: ", style="bold red").append(Text(sentence(message), style="default"))
+    told = sentence(_about() + message)
+    text = Text("Error: ", style="bold red").append(Text(told, style="default"))
     if remedy:
         text.append("\nRemedy: ", style="bold green").append(
             Text(sentence(remedy), style="default")

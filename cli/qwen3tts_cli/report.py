@@ -114,13 +114,13 @@ class Row:
     largest: float
 
 
-FIRST_SOUND = "first delta → first audible frame on the wire"
+FIRST_SOUND = "first delta → first sound"
 HEADLINES = {
     FIRST_SOUND: (Mark.FIRST_DELTA, Mark.FIRST_AUDIBLE_WIRE),
-    "asked → first audible frame on the wire": (Mark.TEXT_IN, Mark.FIRST_AUDIBLE_WIRE),
-    "silence at the head of the sound": (Mark.FIRST_FRAME_WIRE, Mark.FIRST_AUDIBLE_WIRE),
+    "asked → first sound": (Mark.TEXT_IN, Mark.FIRST_AUDIBLE_WIRE),
+    "silence before the sound": (Mark.FIRST_FRAME_WIRE, Mark.FIRST_AUDIBLE_WIRE),
 }
-"""The times that matter most, by what they are called."""
+"""The times that matter most, by what they are called; both ends are frames on the wire."""
 
 
 class Report:
@@ -204,7 +204,7 @@ class Report:
         """Times to the first sound, and to silence after an interruption."""
         rows = [_row(name, each) for name, each in self._headlines.items() if each.count]
         if self._silence.count:
-            rows.append(_row("interrupted → silence on the wire", self._silence))
+            rows.append(_row("interrupted → silence", self._silence))
         return rows
 
     def stages(self) -> list[Row]:

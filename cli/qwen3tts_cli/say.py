@@ -126,7 +126,7 @@ async def say_words(
         if out is not None:
             sinks.append(_opened(out, how.rate_hz, stack))
         progress = stack.enter_context(_progress())
-        speech = Speech(client, how, sinks, progress, progress.add_task("", total=total_chars))
+        speech = Speech(client, how, sinks, progress, progress.add_task("0.0 s", total=total_chars))
         stack.callback(speech.tell, out)
         await speech.say(words)
         for each in sinks:
@@ -205,7 +205,7 @@ class Speech:
         self._task = task
         self._chars_before = 0
         self.samples = 0
-        """Samples received so far."""
+        """Samples received and written so far."""
 
     async def say(self, words: AsyncIterator[str]) -> None:
         """Say all words, a passage after the other."""
@@ -231,9 +231,9 @@ class Speech:
         async for event in context:
             match event:
                 case Audio(pcm=pcm):
-                    self.samples += len(pcm) // 2
                     for sink in self._sinks:
                         await sink.write(pcm)
+                    self.samples += len(pcm) // 2
                     self._progress.update(
                         self._task, description=f"{self.samples / self._how.rate_hz:.1f} s"
                     )

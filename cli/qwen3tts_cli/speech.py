@@ -23,7 +23,7 @@ async def speech_server(url: str | None) -> AsyncIterator[str]:
     with needs("server,embedded"):
         from qwen3tts_engine.embedded.engine import EmbeddedEngine
         from qwen3tts_server.run import running_server
-    note("No --server given: the embedded voice (eSpeak NG) speaks.")
+    note("The voice is the embedded one, eSpeak NG.")
     async with AsyncExitStack() as stack:
         with notes().status("Starting the embedded voice …"):
             running = await stack.enter_async_context(

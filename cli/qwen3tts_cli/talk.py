@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from qwen3tts_cli.barge_in import BargeIn
 from qwen3tts_cli.exits import CutShort, needs
 from qwen3tts_cli.output import note, printable, results
 from qwen3tts_cli.words import Words
 
 if TYPE_CHECKING:
     from qwen3tts_phone.phone import Call, PhoneSettings
-    from qwen3tts_speech.line import Spoken
+    from qwen3tts_speech.line import Spoken, Utterance
 
+ELSEWHERE = "192.0.2.1"
+"""Stands for any other machine (RFC 5737)."""
 DTMF_KEYS = frozenset("0123456789*#ABCD")
-SETTLE_S = 5.0
-"""How long a call that has ended may take to tell what was heard."""
+MAX_REST_CHARS = 200
+"""So much is shown of what was not heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +41,32 @@ class Telephone:
     voice: str | None
     language: str | None
 
+    def check(self) -> None:
+        """Refuse what cannot work; it is better known before a phone rings.
+
+        Raises:
+            typer.BadParameter: a registrar without a user, or a file where none can be.
+        """
+        if self.registrar is not None and self.user is None:
+            raise typer.BadParameter("--registrar needs --user.")
+        for option, path in (("--record", self.record), ("--latency-log", self.latency_log)):
+            if path is not None and not os.access(path if path.exists() else path.parent, os.W_OK):
+                raise typer.BadParameter(
+                    f"{option}: {path} cannot be written; check folder and rights."
+                )
+
     def settings(self, server_url: str, *, max_calls: int = 200) -> PhoneSettings:
         """The phone's settings; further calls than ``max_calls`` at once hear the busy tone.
 
         Raises:
             MissingExtra: the telephone's packages are not installed.
-            typer.BadParameter: a registrar without a user.
         """
         with needs("phone"):
             from qwen3tts_phone.phone import PhoneSettings
             from qwen3tts_phone.sip.settings import Account
         account = None
         if self.registrar is not None:
-            if self.user is None:
-                raise typer.BadParameter("--registrar needs --user.")
+            assert self.user is not None
             password = os.environ.get(self.password_env, "")
             account = Account(registrar=self.registrar, user=self.user, password=password)
         return PhoneSettings(
@@ -67,6 +83,18 @@ class Telephone:
         )
 
 
+def local_address(host: str = ELSEWHERE) -> str:
+    """The address of this machine from which packets to ``host`` leave; nothing is sent."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        # Dialling will say what is wrong with it.
+        return "127.0.0.1"
+
+
 def checked_digits(digits: str | None) -> str:
     """The keys to press; raises ``typer.BadParameter`` for one that no phone has."""
     wanted = digits or ""
@@ -76,43 +104,102 @@ def checked_digits(digits: str | None) -> str:
     return wanted.upper()
 
 
-async def talk(call: Call, words: Words, *, digits: str, max_seconds: float | None) -> None:
-    """The course of an answered call: keys, words, hanging up. Tells what was heard.
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How a call is gone about, besides its words."""
+
+    digits: str = ""
+    """Keys to press before anything is said."""
+    max_seconds: float | None = None
+    barge_in: bool = False
+    """Whether the caller's voice silences what is being said."""
+
+
+async def talk(call: Call, words: Words, course: Course) -> None:
+    """See an answered call through: keys, words, hanging up. Tells what was heard.
 
     Raises:
-        CutShort: the call ended, or the time was over, before everything was said.
+        CutShort: the call ended, or the time was over, before everything was said; or there was
+            nothing to say.
         SpeechError: the words, the server or the call failed; what had come was said.
     """
     watching = asyncio.create_task(_watch(call))
     ended = asyncio.create_task(_ended(call))
-    speaking = asyncio.create_task(_speak(call, words, digits))
+    speech = CallSpeech(call, words)
+    speaking = asyncio.create_task(speech.run(course))
     try:
         done, _ = await asyncio.wait(
-            {ended, speaking}, timeout=max_seconds, return_when=asyncio.FIRST_COMPLETED
+            {ended, speaking}, timeout=course.max_seconds, return_when=asyncio.FIRST_COMPLETED
         )
-        over_time = not done
-        if speaking not in done:
-            call.interrupt()
-        try:
-            async with asyncio.timeout(SETTLE_S if speaking not in done else None):
-                spoken = await speaking
-        except TimeoutError:
-            raise CutShort("the call ended, and what was heard of it is not known.") from None
-        _tell(spoken)
-        if spoken.interrupted:
-            why = "--max-seconds was over" if over_time else "the call ended"
-            raise CutShort(f"{why} before everything was said.")
+        if speaking in done:
+            speaking.result()
+        why = "the call ended" if done else "--max-seconds was over"
     finally:
         speaking.cancel()
+        # It also stops and settles what is being said, so that it is known what was heard.
         await call.hangup()
         await ended
         await watching
+        await asyncio.wait([speaking])
+        speech.tell()
+    if speech.cut_short:
+        raise CutShort(f"{why} before everything was said.")
+    if not speech.heard_samples:
+        raise CutShort("there was nothing to say.", remedy="Give some words to say.")
 
 
-async def _speak(call: Call, words: Words, digits: str) -> Spoken:
-    if digits:
-        await call.send_dtmf(digits)
-    return await call.say(words.open())
+class CallSpeech:
+    """What is said on one call; each interruption by the caller ends one utterance of it."""
+
+    def __init__(self, call: Call, words: Words) -> None:
+        self._call = call
+        self._words = words
+        self._utterance: Utterance | None = None
+        self._stopped_by_caller = False
+        self.cut_short = True
+        """Whether something was left to say, and the caller did not want it so."""
+        self.heard_samples = 0
+        """Of all utterances, at 24 kHz."""
+
+    async def run(self, course: Course) -> None:
+        """Press the keys, then say the words to their end, or until the caller interrupts.
+
+        What is typed after an interruption is said. Other words have no continuation: the caller
+        may finish what he has to say.
+        """
+        if course.digits:
+            await self._call.send_dtmf(course.digits)
+        barge_in = BargeIn(self._call)
+        listening = asyncio.create_task(barge_in.listen()) if course.barge_in else None
+        try:
+            while True:
+                await self._say()
+                self._stopped_by_caller = self._utterance in barge_in.stopped
+                if not self._stopped_by_caller:
+                    return
+                note("The caller interrupts.")
+                if not self._words.stdin:
+                    await barge_in.quiet.wait()
+                    return
+                self.tell()
+        finally:
+            if listening is not None:
+                listening.cancel()
+
+    async def _say(self) -> None:
+        self._stopped_by_caller = False
+        self._utterance = self._call.speak(self._words.open())
+        await self._utterance.spoken()
+
+    def tell(self) -> None:
+        """What was heard of the last utterance, and how promptly; once."""
+        if self._utterance is None:
+            return
+        spoken = self._utterance.outcome()
+        self.cut_short = spoken.interrupted and not self._stopped_by_caller
+        self.heard_samples += spoken.position
+        _tell(spoken)
+        self._utterance = None
 
 
 async def _ended(call: Call) -> None:
@@ -142,12 +229,17 @@ async def _watch(call: Call) -> None:
 
 def _tell(spoken: Spoken) -> None:
     """What was heard, and how promptly."""
+    heard, rest = spoken.heard.strip(), spoken.remaining.strip()
+    note(f"Heard: {heard}" if heard else "Nothing was heard.")
+    if rest:
+        note(f"Not heard: {_shortened(rest)}")
     record = spoken.record
-    note(f"Heard: {spoken.heard.strip()}")
-    if spoken.remaining.strip():
-        note(f"Not heard: {spoken.remaining.strip()}")
-    facts = []
     if (first := record.first_sound_ms) is not None:
-        facts.append(f"first sound {first:.0f} ms after the first word")
-    facts.append(f"{record.starvations} gaps" if record.starvations else "no gap")
-    note(", ".join(facts).capitalize() + ".")
+        gaps = "1 gap" if record.starvations == 1 else f"{record.starvations or 'no'} gaps"
+        note(f"First sound {first:.0f} ms after the first word, {gaps}.")
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= MAX_REST_CHARS:
+        return text
+    return f"{text[:MAX_REST_CHARS]}… ({len(text)} characters in all)"

@@ -170,7 +170,7 @@ class ChatClient:
         except (httpx.HTTPError, httpx.StreamError) as error:
             raise ModelUnavailable(
                 f"the language model at {shown} broke off {_after(chars)}:"
-                f" {str(error) or type(error).__name__}.",
+                f" {str(error).rstrip('.') or type(error).__name__}.",
                 remedy="Try again; its own log may say more.",
             ) from None
 

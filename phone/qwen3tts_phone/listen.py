@@ -60,6 +60,11 @@ class OnsetGate:
                 self.open = False
         return False
 
+    def close(self) -> None:
+        """Nothing comes any more: the next sound is a new beginning."""
+        self._loud_ms = 0.0
+        self.open = False
+
 
 def _dbfs(samples: NDArray[np.int16]) -> float:
     power = float(np.mean(samples.astype(np.float64) ** 2))

@@ -26,7 +26,13 @@ class RtpSink:
         self._tapped: dict[int, int] = {}
         self._over: dict[int, asyncio.Event] = {}
         self._epoch: int | None = None
-        self._cut: list[int] = []
+        """The last interruption."""
+        self._epochs: list[int] = []
+        """Those that took something, and of which the facts are not known yet."""
+        self._cut: set[int] = set()
+        """The contexts of all interruptions."""
+        self._stopped: dict[int, Played] = {}
+        """What is known of them."""
         self.last_at: float | None = None
         """When the last utterance that was played to its end went out, seconds."""
 
@@ -76,19 +82,26 @@ class RtpSink:
         if self._leg.over:
             return
         self._epoch = self._leg.interrupt()
-        self._cut = list(self._over)
+        if not self._cut.issuperset(self._over):
+            self._cut.update(self._over)
+            self._epochs.append(self._epoch)
 
     async def interrupted(self) -> Interruption:
-        """What the media process says it dropped, once it has."""
+        """What the media process says it dropped, once it has; by several interruptions, too."""
         if self._epoch is None or self._leg.over:
             return self._ended_by_the_call()
-        dropped = await self._leg.dropped(self._epoch)
-        self.follow()
-        played = {}
-        for each in dropped.contexts:
-            played[each.context] = self._played(each.context, each.frames)
-            self._forget(each.context)
-        return Interruption(at=dropped.at, silent_at=dropped.at, played=played)
+        at = (await self._leg.dropped((self._epochs or [self._epoch])[0])).at
+        while self._epochs:
+            epoch = self._epochs[0]
+            dropped = await self._leg.dropped(epoch)
+            if epoch not in self._epochs:
+                continue  # another utterance has waited for the same
+            self._epochs.remove(epoch)
+            self.follow()
+            for each in dropped.contexts:
+                self._stopped[each.context] = self._played(each.context, each.frames)
+                self._forget(each.context)
+        return Interruption(at=at, silent_at=at, played=dict(self._stopped))
 
     def context_played(self, context: int) -> None:
         """The media process says that a context's last frame is out."""
@@ -117,9 +130,8 @@ class RtpSink:
                 self._tap(waiting.popleft(), last - (new - 1 - index) * self._ptime_s)
 
     def _ended_by_the_call(self) -> Interruption:
-        return Interruption(
-            at=0.0, played={context: self._played(context) for context in self._cut}
-        )
+        ended = {context: self._played(context) for context in self._cut}
+        return Interruption(at=0.0, played=ended | self._stopped)
 
     def _forget(self, context: int) -> None:
         self._untapped.pop(context, None)

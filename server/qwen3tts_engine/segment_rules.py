@@ -37,6 +37,9 @@ TRIGGERS = (
 )
 """Characters at which something may end."""
 
+ITEM_DIGITS = 3
+"""Digits of a number that may count the items of a list."""
+_BEFORE_ITEM = TERMINALS | SCRIPT_TERMINALS | CLAUSE_MARKS | SCRIPT_CLAUSE_MARKS | frozenset("\n")
 _AFTER_CLOSER = frozenset(" \n") | CLAUSE_MARKS | TERMINALS
 _ACRONYM = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")
 
@@ -127,6 +130,7 @@ class Rules:
             return none
         if mark in SCRIPT_CLAUSE_MARKS:
             number = before.isdigit() and after.isdigit()
+            number = number or (mark == "、" and self._is_item(text, at))
             return none if number else Boundary(Strength.CLAUSE, end, end)
         if after != " ":
             apart = is_cjk(after) or is_cjk(before)
@@ -223,8 +227,8 @@ class Rules:
     ) -> Strength | None:
         begins = at - len(number)
         letter = text[first]
-        if len(number) <= 3 and (begins == 0 or text[begins - 1] == "\n"):
-            return Strength.NONE  # the number of an item
+        if self._is_item(text, at):
+            return Strength.NONE
         if letter.islower() or (letter.isdigit() and len(number) <= 2):
             return Strength.NONE
         if len(number) > 3 or letter.isdigit():
@@ -260,13 +264,31 @@ class Rules:
             return None
         return "".join(text[first:end]).lower().replace("’", "'")
 
+    def _is_item(self, text: Sequence[str], at: int) -> bool:
+        """Whether what ends before ``text[at]`` is the number of an item: *do this: 1. Open it*."""
+        begin = at
+        while begin > 0 and text[begin - 1].isdigit() and at - begin <= ITEM_DIGITS:
+            begin -= 1
+        if not 1 <= at - begin <= ITEM_DIGITS:
+            return False
+        last = begin - 2 if begin and text[begin - 1] == " " else begin - 1
+        if last < 0 or text[last] != ".":
+            return last < 0 or text[last] in _BEFORE_ITEM
+        token = self._token(text, last)
+        if not token or token.isdigit():
+            return False
+        # After a sentence it is one; after *fig.* or *Dec.* it is not.
+        return self._after_dot(text, last, token, begin, True) is Strength.SENTENCE
+
     @staticmethod
     def _token(text: Sequence[str], at: int) -> str:
-        """What stands before ``text[at]`` back to a space or an opening mark."""
+        """What stands before ``text[at]`` back to a space, an opening mark or one of a script's."""
         begin = at
         while begin > 0 and at - begin < TOKEN_MAX:
             char = text[begin - 1]
             if char in " \n" or (char in OPENERS and char not in "-'"):
+                break
+            if char in SCRIPT_TERMINALS or char in SCRIPT_CLAUSE_MARKS:
                 break
             begin -= 1
         return "".join(text[begin:at])

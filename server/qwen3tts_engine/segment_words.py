@@ -35,7 +35,9 @@ ABBREVIATIONS = _words(
     # Turkish
     "sn doç örn mah "
     # Russian, Ukrainian
-    "т.е т.к т.н ул просп стр см проф акад напр тел тов"
+    "т.е т.к т.н ул просп стр см проф акад напр тел тов "
+    # Hindi
+    "डॉ प्रो"
 )
 """Never end a sentence."""
 

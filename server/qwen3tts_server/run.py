@@ -146,6 +146,8 @@ class _Server(uvicorn.Server):
 
 def _config(app: object, settings: ServerSettings) -> uvicorn.Config:
     # The implementation on websockets' protocol without I/O is kept; the older one is deprecated.
+    # While debugging, uvicorn writes every message, that is, what people say, to its log.
+    level = max(logging.INFO, logging.getLogger("uvicorn.error").getEffectiveLevel())
     ws = "websockets-sansio" if "websockets-sansio" in WS_PROTOCOLS else "websockets"
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
@@ -156,6 +158,7 @@ def _config(app: object, settings: ServerSettings) -> uvicorn.Config:
         # Speech does not shrink, and deflate costs a copy and tens of microseconds a message.
         ws_per_message_deflate=False,
         log_config=None,
+        log_level=level,
         access_log=False,
         lifespan="off",
         timeout_graceful_shutdown=5,

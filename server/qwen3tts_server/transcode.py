@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from qwen3tts_codecs.g711 import encode_alaw, encode_ulaw
-from qwen3tts_codecs.pcm import from_bytes, to_bytes
+from qwen3tts_codecs.pcm import Pcm, from_bytes, to_bytes
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.formats import AudioFormat
@@ -52,9 +54,13 @@ class Transcoder:
         """A request's word in samples of the context; ``origin`` is the request's position."""
         return word.moved(origin).at_rate(self._engine_hz, self._form.sample_rate).moved(self._out)
 
-    def _encode(self, pcm: object) -> bytes:
-        self.samples += len(pcm)  # type: ignore[arg-type]
-        return _ENCODE[self._form.encoding](pcm)  # type: ignore[arg-type]
+    def _encode(self, pcm: Pcm) -> bytes:
+        self.samples += len(pcm)
+        return _ENCODE[self._form.encoding](pcm)
 
 
-_ENCODE = {"pcm_s16le": to_bytes, "mulaw": encode_ulaw, "alaw": encode_alaw}
+_ENCODE: dict[str, Callable[[Pcm], bytes]] = {
+    "pcm_s16le": to_bytes,
+    "mulaw": encode_ulaw,
+    "alaw": encode_alaw,
+}

@@ -11,6 +11,7 @@ from qwen3tts_engine.segmenter import Segment, Segmenter, SegmenterSettings
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.formats import CLAUSE_START
+from qwen3tts_wire.growing_text import GrowingText
 from qwen3tts_wire.heard import Heard, heard
 from qwen3tts_wire.messages import ContextOpen, PlayoutReport
 
@@ -75,8 +76,7 @@ class Utterance:
         self.over = False
         """Whether nothing more is made: all is said, or the engine failed."""
         self._settings = settings
-        self._text: list[str] = []
-        self._chars = 0
+        self._text = GrowingText()
         self._ended = False
         self._waiting_text = False
         self._last_append = now
@@ -110,14 +110,12 @@ class Utterance:
     @property
     def text(self) -> str:
         """All text so far."""
-        if len(self._text) > 1:
-            self._text = ["".join(self._text)]
-        return self._text[0] if self._text else ""
+        return str(self._text)
 
     @property
     def chars(self) -> int:
         """Code points of it."""
-        return self._chars
+        return len(self._text)
 
     @property
     def generated(self) -> int:
@@ -135,8 +133,7 @@ class Utterance:
         if not text:
             return
         self.mark("first_delta", now)
-        self._text.append(text)
-        self._chars += len(text)
+        self._text.add(text)
         self._last_append = now
         self._waiting_text = True
         self._take(self._segmenter.push(text), now)

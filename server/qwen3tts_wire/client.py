@@ -8,14 +8,14 @@ import inspect
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from .context import STOPPABLE, Context
 from .errors import (
@@ -113,11 +113,7 @@ class SpeechClient:
             ProtocolError: what answers does not speak this protocol.
             ServerBusy: the server takes no connection now.
         """
-        if urlsplit(url).scheme not in ("ws", "wss"):
-            raise BadRequest(
-                f"{url!r} is not the address of a speech server.",
-                remedy="It looks like ws://127.0.0.1:8765/v1/speech.",
-            )
+        _check_address(url)
         try:
             async with asyncio.timeout(open_timeout):
                 socket = await connect(
@@ -130,6 +126,7 @@ class SpeechClient:
                     ping_interval=PEER_PING_S,
                     ping_timeout=PEER_TIMEOUT_S,
                     close_timeout=2,
+                    logger=_frame_log(),
                     **_DIRECT,
                 )
                 if socket.subprotocol != PROTOCOL:
@@ -152,8 +149,6 @@ class SpeechClient:
                 f"{url} did not answer within {open_timeout:g} s.",
                 remedy="Check the address, and that the server is not overloaded.",
             ) from error
-        except InvalidURI as error:
-            raise BadRequest(f"{url!r} is not an address.") from error
         except InvalidStatus as error:
             raise _refused(url, error.response.status_code) from error
         except (InvalidHandshake, EOFError) as error:
@@ -169,9 +164,12 @@ class SpeechClient:
 
     async def _begin(self) -> None:
         self._tasks = [
-            asyncio.create_task(self._read(), name="speech client reader"),
-            asyncio.create_task(self._write(), name="speech client writer"),
-            asyncio.create_task(self._ping(), name="speech client ping"),
+            asyncio.create_task(self._guarded(work), name=f"speech client {name}")
+            for name, work in (
+                ("reader", self._read()),
+                ("writer", self._write()),
+                ("ping", self._ping()),
+            )
         ]
         await self._ready
 
@@ -274,6 +272,15 @@ class SpeechClient:
             self.forget(self._done.popleft())
 
     # --- tasks ---
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """A task that breaks ends every context with an error; none may wait for ever."""
+        try:
+            await work
+        except Exception:
+            log.exception("a speech client broke")
+            self._lose(ConnectionLost("The speech client broke.", remedy="The log has the reason."))
+            await self._socket.close(1011, "the client broke")
 
     async def _read(self) -> None:
         try:
@@ -378,6 +385,26 @@ class SpeechClient:
             context.fail(
                 type(error)(error.message, remedy=error.remedy, context_id=context.context_id)
             )
+
+
+def _check_address(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not close, a port that there is not
+        good = False
+    if not good:
+        raise BadRequest(
+            f"{url!r} is not the address of a speech server.",
+            remedy="It looks like ws://127.0.0.1:8765/v1/speech.",
+        )
+
+
+def _frame_log() -> logging.Logger:
+    """Where the library below writes; never what is said, which it would write while debugging."""
+    frames = log.getChild("frames")
+    frames.setLevel(max(logging.INFO, log.getEffectiveLevel()))
+    return frames
 
 
 def _closed(socket: ClientConnection) -> SpeechError:

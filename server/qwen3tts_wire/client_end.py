@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from .codec import Fault, decode, encode
-from .endpoint import ClientEvent, ContextRecord, Data, Outbox, Violation
+from .endpoint import ClientEvent, ContextRecord, Data, Endpoint, Violation
 from .errors import BadRequest, LimitExceeded, ProtocolError
-from .fields import kinds
+from .fields import kinds, read, write
 from .formats import AudioFormat, AudioFrame
 from .messages import (
-    CLIENT_MESSAGES,
-    DEFAULT_WINDOW_MS,
     SERVER_MESSAGES,
     AudioCredit,
     ContextCancel,
@@ -30,10 +29,11 @@ from .messages import (
 from .states import AUDIO, CLIENT, FAILURE, OVER, ContextState, move
 
 
-class ClientProtocol:
+class ClientProtocol(Endpoint[ClientEvent]):
     """The client's end of one connection."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.session: SessionCreated | None = None
         """What the server said first."""
         self.strays = 0
@@ -41,15 +41,8 @@ class ClientProtocol:
         self._contexts: dict[int, ContextRecord] = {}
         self._numbers: dict[str, int] = {}
         self._last_no = 0
-        self._events: list[ClientEvent] = []
-        self.outbox = Outbox()
-        """What ``data_to_send`` will return."""
 
     # --- sending ---
-
-    def data_to_send(self) -> list[Data]:
-        """WebSocket messages to write, in order; each is returned once."""
-        return self.outbox.take()
 
     def send_open(
         self,
@@ -59,38 +52,39 @@ class ClientProtocol:
         **options: Any,
     ) -> ContextOpen:
         """Open a context; its number is chosen here. Options are the fields of ``context.open``."""
-        unknown = options.keys() - kinds(ContextOpen).keys()
+        known = [name for name in kinds(ContextOpen) if name != "context_no"]
+        unknown = options.keys() - set(known)
         if unknown:
             raise BadRequest(
-                f"context.open has no field {', '.join(sorted(unknown))}.",
-                remedy=f"Its fields are: {', '.join(kinds(ContextOpen))}.",
+                f"context.open takes no option {', '.join(sorted(unknown))}.",
+                remedy=f"Its options are: {', '.join(known)}.",
             )
+        self._last_no += 1
+        wanted = ContextOpen(
+            context_id=context_id or f"c{self._last_no}",
+            context_no=self._last_no,
+            format=format or AudioFormat(),
+            **{name: value for name, value in options.items() if value is not None},
+        )
+        message: ContextOpen = read(ContextOpen, write(wanted), where="context.open", strict=True)
+        message.format.checked()
         if self.session is not None:
             # Credit beyond the server's bound would not count there, and be waited for here.
             most = self.session.limits.max_window_ms
-            options["window_ms"] = min(options.get("window_ms", DEFAULT_WINDOW_MS), most)
-        self._last_no += 1
-        message = ContextOpen(
-            context_id=context_id or f"c{self._last_no}",
-            context_no=self._last_no,
-            format=(format or AudioFormat()).checked(),
-            **options,
-        )
-        text = encode(message)
-        checked = decode(text, CLIENT_MESSAGES, strict=True)
-        if isinstance(checked, Fault):
-            raise checked.error
+            message = replace(message, window_ms=min(message.window_ms, most))
         if message.context_id in self._numbers:
             raise BadRequest("A context of this id is open.", context_id=message.context_id)
         context = ContextRecord(message)
         context.state = move(CLIENT, context.state, message.type)
         self._contexts[message.context_no] = context
         self._numbers[message.context_id] = message.context_no
-        self.outbox.put(text)
+        self.outbox.put(encode(message))
         return message
 
     def send_append(self, context_no: int, text: str) -> str:
         """Send text, in pieces where it is long; returns what was sent, halves joined."""
+        if not isinstance(text, str):
+            raise BadRequest(f"Text must be a str, not {type(text).__name__}.")
         context = self._move(context_no, TextAppend.type)
         joined = context.joiner.push(text)
         limits = self.session.limits if self.session is not None else Limits()
@@ -124,6 +118,7 @@ class ClientProtocol:
 
     def send_report(self, context_no: int, played: int, state: str = "playing") -> None:
         """Tell the position at the listener's ear, in samples."""
+        kinds(PlayoutReport)["state"][0].check(state, "playout.report.state")
         context = self._move(context_no, PlayoutReport.type)
         self.outbox.put(encode(PlayoutReport(context.opened.context_id, played, state)))
 
@@ -189,11 +184,6 @@ class ClientProtocol:
             self._events.append(message)
         else:
             self._about_context(message)
-
-    def events_received(self) -> list[ClientEvent]:
-        """What the messages received meant, in order; each is returned once."""
-        events, self._events = self._events, []
-        return events
 
     def _session(self, message: SessionCreated) -> None:
         if self.session is not None:

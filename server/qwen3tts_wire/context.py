@@ -7,11 +7,13 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from .alignment import Word
-from .errors import ProtocolError, SpeechError
+from .errors import BadRequest, ProtocolError, SpeechError
 from .events import Alignment, Audio, Cancelled, Done, Event, Started
 from .formats import CLAUSE_START, AudioFormat, AudioFrame
+from .growing_text import GrowingText
 from .heard import Heard, heard
 from .messages import (
+    MAX_SAMPLES,
     MAX_TEXT_CHARS,
     AlignmentInfo,
     ContextCancelled,
@@ -44,7 +46,7 @@ class Context:
         self._queued = 0
         self._taken = 0
         """Samples taken from the queue and not yet given back as credit."""
-        self._text: list[str] = []
+        self._text = GrowingText()
         self._reported = 0
         self._finished = False
         self._cancelled: asyncio.Future[Cancelled] | None = None
@@ -75,9 +77,7 @@ class Context:
     @property
     def text(self) -> str:
         """All text given so far, as positions in it count."""
-        if len(self._text) > 1:
-            self._text = ["".join(self._text)]
-        return self._text[0] if self._text else ""
+        return str(self._text)
 
     @property
     def cancelling(self) -> bool:
@@ -99,9 +99,7 @@ class Context:
             LimitExceeded: with this the context would hold too much text; nothing of it was sent.
         """
         self._check_open()
-        joined = self._client.protocol.send_append(self.context_no, text)
-        if joined:
-            self._text.append(joined)
+        self._text.add(self._client.protocol.send_append(self.context_no, text))
         await self._client.flush_out()
 
     async def flush(self) -> None:
@@ -113,18 +111,20 @@ class Context:
     async def end(self) -> None:
         """No more text follows."""
         self._check_open()
-        rest = self._client.protocol.send_end(self.context_no)
-        if rest:
-            self._text.append(rest)
+        self._text.add(self._client.protocol.send_end(self.context_no))
         await self._client.flush_out()
 
     # --- playout ---
 
     async def report(self, played: int, state: str = "playing") -> None:
-        """Tell the server what has been heard (samples); ``playing``, ``starved`` or ``held``."""
-        self._reported = played
+        """Tell the server what has been heard (samples); ``playing``, ``starved`` or ``held``.
+
+        Raises:
+            BadRequest: no number, or no such state.
+        """
+        self._reported = self._position(played)
         if self._client.protocol.state(self.context_no) in STOPPABLE:
-            self._client.protocol.send_report(self.context_no, played, state)
+            self._client.protocol.send_report(self.context_no, self._reported, state)
             await self._client.flush_out()
 
     def cancel(self, played: int | None = None) -> asyncio.Future[Cancelled]:
@@ -132,12 +132,15 @@ class Context:
 
         ``played`` is the position heard, in samples; without it the last report stands. The answer
         never fails: where the server does not give it, it is worked out here.
+
+        Raises:
+            BadRequest: ``played`` is no number; nothing is stopped.
         """
         if self._cancelled is not None:
             return self._cancelled
-        self._cancelled = asyncio.get_running_loop().create_future()
         if played is not None:
-            self._reported = played
+            self._reported = played = self._position(played)
+        self._cancelled = asyncio.get_running_loop().create_future()
         self._events.clear()
         self._queued = 0
         self._finished = True
@@ -148,6 +151,15 @@ class Context:
         else:
             self._settle_cancel()
         return self._cancelled
+
+    def _position(self, played: int) -> int:
+        try:
+            return max(0, min(int(played), MAX_SAMPLES))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BadRequest(
+                f"A position is a number of samples, not {type(played).__name__}.",
+                context_id=self.context_id,
+            ) from error
 
     # --- events ---
 

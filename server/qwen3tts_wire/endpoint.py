@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from .errors import ProtocolError, SpeechError
 from .formats import AudioFrame
@@ -90,6 +91,27 @@ ClientEvent = (
     | ServerDraining
     | Violation
 )
+
+
+Event = TypeVar("Event")
+
+
+class Endpoint(Generic[Event]):
+    """What both ends do alike."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self.outbox = Outbox()
+        """What ``data_to_send`` will return."""
+
+    def data_to_send(self) -> list[Data]:
+        """WebSocket messages to write, in order; each is returned once."""
+        return self.outbox.take()
+
+    def events_received(self) -> list[Event]:
+        """What the messages received meant, in order; each is returned once."""
+        events, self._events = self._events, []
+        return events
 
 
 class ContextRecord:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from .codec import Fault, decode, encode
-from .endpoint import ContextBroken, ContextRecord, Data, Outbox, ServerEvent
+from .endpoint import ContextBroken, ContextRecord, Data, Endpoint, ServerEvent
 from .errors import BadRequest, LimitExceeded, ProtocolError, SpeechError
 from .formats import AudioFrame
 from .messages import (
@@ -31,22 +31,22 @@ from .messages import (
     VoiceLoad,
     WordInfo,
 )
-from .states import AUDIO, FAILURE, OVER, SERVER, ContextState, move
+from .states import AUDIO, FAILURE, SERVER, ContextState, move
 
 
-class ServerProtocol:
+class ServerProtocol(Endpoint[ServerEvent]):
     """The server's end of one connection."""
 
-    KEPT_OVER = 256
+    KEPT_FAILED = 256
     """Failed contexts remembered, so that what crossed the error is not an error again."""
 
     def __init__(self, limits: Limits | None = None) -> None:
+        super().__init__()
         self.limits = limits or Limits()
-        self._contexts: OrderedDict[str, ContextRecord] = OrderedDict()
+        self._contexts: dict[str, ContextRecord] = {}
+        self._failed: OrderedDict[str, None] = OrderedDict()
+        """Ids of the contexts that an error ended or refused, the latest last."""
         self._highest_no = 0
-        self._events: list[ServerEvent] = []
-        self.outbox = Outbox()
-        """What ``data_to_send`` will return."""
 
     # --- receiving ---
 
@@ -68,19 +68,14 @@ class ServerProtocol:
         else:
             self._about_context(message)
 
-    def events_received(self) -> list[ServerEvent]:
-        """What the messages received meant, in order; each is returned once."""
-        events, self._events = self._events, []
-        return events
-
     def state(self, context_id: str) -> ContextState:
         """Where a context is; NEW when it is not known."""
-        context = self._contexts.get(context_id)
-        return ContextState.NEW if context is None else context.state
+        if (context := self._contexts.get(context_id)) is not None:
+            return context.state
+        return ContextState.FAILED if context_id in self._failed else ContextState.NEW
 
     def _open(self, message: ContextOpen) -> None:
-        known = self._contexts.get(message.context_id)
-        if known is not None and known.state not in OVER:
+        if message.context_id in self._contexts:
             self._answer(
                 BadRequest(
                     "context.open names a context that is still known; that one goes on.",
@@ -93,7 +88,7 @@ class ServerProtocol:
                 f"context.open.context_no must be greater than {self._highest_no}, the last one.",
                 context_id=message.context_id,
             )
-            self._answer(error, ends="context")
+            self._refuse(message.context_id, error)
             return
         live = sum(each.state in _LIVE for each in self._contexts.values())
         if live >= self.limits.max_contexts:
@@ -102,18 +97,18 @@ class ServerProtocol:
                 remedy="Finish or cancel one, or use another connection.",
                 context_id=message.context_id,
             )
-            self._answer(error, ends="context")
+            self._refuse(message.context_id, error)
             return
         self._highest_no = message.context_no
         context = ContextRecord(message)
         context.state = move(SERVER, context.state, message.type)
-        self._contexts.pop(message.context_id, None)
+        self._failed.pop(message.context_id, None)
         self._contexts[message.context_id] = context
         self._events.append(message)
 
     def _about_context(self, message: Any) -> None:
-        context = self._contexts.get(message.context_id)
-        if context is None:
+        before = self.state(message.context_id)
+        if before is ContextState.NEW:
             self._answer(
                 BadRequest(
                     f"{message.type} names a context that is not known.",
@@ -123,12 +118,14 @@ class ServerProtocol:
             )
             return
         try:
-            context.state = move(SERVER, context.state, message.type)
+            after = move(SERVER, before, message.type)
         except ProtocolError as error:
             self._answer(BadRequest(error.message, context_id=message.context_id))
             return
-        if context.state is ContextState.FAILED:
+        if after is ContextState.FAILED:
             return
+        context = self._contexts[message.context_id]
+        context.state = after
         if isinstance(message, TextAppend):
             if len(message.text) > self.limits.max_append_chars:
                 too_long = LimitExceeded(
@@ -160,7 +157,7 @@ class ServerProtocol:
     def _fault(self, fault: Fault) -> None:
         context = self._contexts.get(fault.context_id or "")
         if fault.type == "context.open" and fault.context_id is not None and context is None:
-            self._answer(fault.error, ends="context", request_id=fault.request_id)
+            self._refuse(fault.context_id, fault.error)
         elif (
             fault.type in _CARRIES_TEXT
             and context is not None
@@ -175,16 +172,20 @@ class ServerProtocol:
         self.send_failure(context.opened.context_id, error)
         self._events.append(ContextBroken(context.opened.context_id, error))
 
+    def _refuse(self, context_id: str, error: SpeechError) -> None:
+        """End a context by an error; what the client sent of it before it read that is ignored."""
+        self._answer(error, ends="context")
+        self._failed[context_id] = None
+        self._failed.move_to_end(context_id)
+        if len(self._failed) > self.KEPT_FAILED:
+            self._failed.popitem(last=False)
+
     def _answer(
         self, error: SpeechError, *, ends: str = "none", request_id: str | None = None
     ) -> None:
         self.outbox.put(encode(error_info(error, ends=ends, request_id=request_id)))
 
     # --- sending ---
-
-    def data_to_send(self) -> list[Data]:
-        """WebSocket messages to write, in order; each is returned once."""
-        return self.outbox.take()
 
     def send_session_created(self, message: SessionCreated) -> None:
         """Say who serves; the first message of a connection."""
@@ -227,10 +228,8 @@ class ServerProtocol:
         """End a context by an error."""
         self._move(context_id, FAILURE)
         error.context_id = context_id
-        self._answer(error, ends="context")
-        over = [key for key, each in self._contexts.items() if each.state in OVER]
-        for key in over[: -self.KEPT_OVER]:
-            del self._contexts[key]
+        self.forget(context_id)
+        self._refuse(context_id, error)
 
     def send_error(self, error: SpeechError, *, request_id: str | None = None) -> None:
         """Report an error that ends nothing."""

@@ -10,7 +10,7 @@ import pytest
 
 from qwen3tts_cli import answer, call
 from qwen3tts_cli.exits import CutShort
-from qwen3tts_cli.talk import Telephone
+from qwen3tts_cli.talk import Course, Telephone
 from qwen3tts_cli.words import Words
 from qwen3tts_phone.errors import CalleeUnreachable
 from qwen3tts_server.run import running_server
@@ -61,12 +61,12 @@ async def test_call_and_answer_speak_to_each_other_and_both_record_it(
     async with asyncio.timeout(30), running_server(FakeEngine()) as server:
         words = Words(text="Good morning")
         answering = asyncio.create_task(
-            answer.attend(telephone(tmp_path, "agent"), words, "", None, True, server.url)
+            answer.attend(telephone(tmp_path, "agent"), words, Course(), True, server.url)
         )
         uri = await addresses.get()
         longer = Words(text="Good morning, this is Bob", token_ms=5)
         with pytest.raises(CutShort):
-            await call.place(uri, telephone(tmp_path, "bob"), longer, "42", None, server.url)
+            await call.place(uri, telephone(tmp_path, "bob"), longer, Course("42"), server.url)
         await answering
     shown = capsys.readouterr()
     assert shown.out == "key 4\nkey 2\n"
@@ -86,7 +86,6 @@ async def test_a_phone_that_is_not_there_is_told(tmp_path: Path) -> None:
                 "sip:bob@127.0.0.1:9;transport=tcp",
                 telephone(tmp_path, "agent"),
                 Words(text="Good morning"),
-                "",
-                None,
+                Course(),
                 server.url,
             )

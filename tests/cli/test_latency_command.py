@@ -31,12 +31,27 @@ def test_a_table_and_the_waterfall_of_a_typical_utterance(
 ) -> None:
     assert run(["latency", str(log)]) == 0
     shown = capsys.readouterr()
-    assert "first delta → first audible frame on the wire │ 10 │ 100.0 │ 200.0 │ 200.0" in shown.out
+    assert "first delta → first sound │ 10 │ 100.0 │ 200.0 │ 200.0" in shown.out
     assert "first_delta → received" in shown.out
     assert "10 utterances, 10 played, 0 interrupted." in shown.out
     assert "100.00 % without a gap" in shown.out
     assert "Utterance a/5:" in shown.out or "Utterance b/5:" in shown.out
     assert shown.err.strip() == ""
+
+
+def test_a_narrow_terminal_breaks_names_but_no_number(
+    log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "64")
+    with LatencyLog(log) as writer:
+        record = UtteranceRecord("c", "1")
+        record.mark(Mark.FIRST_FRAME_WIRE, 10.0)
+        record.mark(Mark.FIRST_AUDIBLE_WIRE, 133.4567)
+        writer.append(record)
+    assert run(["latency", str(log)]) == 0
+    shown = capsys.readouterr().out
+    assert "123456.7" in shown
+    assert "…" not in shown
 
 
 @pytest.mark.parametrize(

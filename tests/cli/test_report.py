@@ -67,7 +67,7 @@ def test_the_headline_comes_first_and_stages_follow_the_line() -> None:
         ]
     )
     headline = report.headlines()[0]
-    assert headline.name == "first delta → first audible frame on the wire"
+    assert headline.name == "first delta → first sound"
     assert headline.count == 2
     assert headline.p50 == pytest.approx(200)
     assert headline.largest == pytest.approx(300)
@@ -93,7 +93,7 @@ def test_gaps_and_interruptions_are_counted() -> None:
     assert (report.starvations, report.longest_gap_ms) == (2, 60.0)
     assert report.gapless_pct == pytest.approx(200 / 3)
     silence = report.headlines()[-1]
-    assert silence.name == "interrupted → silence on the wire"
+    assert silence.name == "interrupted → silence"
     assert report.interrupted == 1
     assert silence.p50 == pytest.approx(12)
     assert report.ends == {"text_end": 3, "failed": 1}
@@ -125,6 +125,15 @@ def test_a_waterfall_shows_each_moment_after_the_one_before() -> None:
         "first_frame_wire          200.0      100.0  " + " " * 24 + "█" * 24,
         "first_audible_wire        200.0        0.0  " + " " * 47 + "▏",
     ]
+
+
+def test_what_follows_the_first_sound_has_times_only_and_leaves_the_axis_to_it() -> None:
+    record = utterance(1, 190, request_sent=90)
+    before = waterfall(record, width=92)
+    record.mark(Mark.LAST_FRAME, 60.0)
+    *lines, last = waterfall(record, width=92)
+    assert lines == before
+    assert last == "last_frame              10000.0     9800.0"
 
 
 @given(st.dictionaries(st.sampled_from(sorted(MARKS)), st.floats(-1e9, 1e9)), st.integers(0, 200))

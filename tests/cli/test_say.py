@@ -72,6 +72,15 @@ async def test_an_error_before_the_first_sound_leaves_an_older_file_alone(tmp_pa
 
 
 @pytest.mark.network
+async def test_a_file_that_cannot_be_written_is_not_told_to_be_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(FileNotFoundError):
+        await said("Good morning.", tmp_path / "nowhere" / "f.wav")
+    assert "Hz." not in capsys.readouterr().err
+
+
+@pytest.mark.network
 async def test_what_was_made_before_an_error_is_kept(tmp_path: Path) -> None:
     with pytest.raises(EngineFailed):
         await said("Good morning.", tmp_path / "f.wav", voice="fail-late")

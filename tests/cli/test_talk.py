@@ -5,45 +5,83 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import pytest
 import typer
 
 from qwen3tts_cli import answer, talk
+from qwen3tts_cli import call as call_command
 from qwen3tts_cli.exits import CutShort
-from qwen3tts_cli.talk import Telephone, checked_digits
+from qwen3tts_cli.talk import Course, Telephone, checked_digits
 from qwen3tts_cli.words import Words, choose_words
 from qwen3tts_phone.call import Call
-from qwen3tts_phone.call_events import CallEnded, CallEvent, KeyPressed
+from qwen3tts_phone.call_events import CallEnded, CallEvent, HeardFrame, KeyPressed
 from qwen3tts_speech.latency import UtteranceRecord
 from qwen3tts_speech.line import Spoken
 from qwen3tts_wire.errors import EngineFailed, SpeechError
 from tests.fakes import settle
 
 
+class FakeUtterance:
+    """One reply; it takes until it is finished, interrupted, or fails."""
+
+    def __init__(self, words: AsyncIterator[str], failure: SpeechError | None) -> None:
+        self.text = ""
+        self.interrupted = False
+        self.through = asyncio.Event()
+        self._words = words
+        self._failure = failure
+
+    async def spoken(self) -> Spoken:
+        async for delta in self._words:
+            self.text += delta
+        if self._failure is not None:
+            raise self._failure
+        await self.through.wait()
+        return self.outcome()
+
+    def outcome(self) -> Spoken:
+        heard = "Good" if self.interrupted or self._failure else self.text
+        rest = self.text[len(heard) :]
+        return Spoken(heard, rest, self.interrupted, len(heard), UtteranceRecord())
+
+
+LOUD = HeardFrame(np.full(480, 8000, np.int16), 0.0, concealed=False)
+QUIET = HeardFrame(np.zeros(4000, np.int16), 0.0, concealed=False)
+
+
 class FakeCall:
-    """A call that is up; ``say`` takes until `finish`, `interrupt` or the end of the call."""
+    """A call that is up; what is said takes until `finish`, `interrupt` or the end of the call."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.utterances: list[FakeUtterance] = []
         self.keys = ""
         self.remote_uri = "sip:bob@127.0.0.1"
         self.failure: SpeechError | None = None
         self._over = asyncio.Event()
-        self._through = asyncio.Event()
-        self._interrupted = False
         self._events: asyncio.Queue[CallEvent] = asyncio.Queue()
+        self._frames: asyncio.Queue[HeardFrame | None] = asyncio.Queue()
+
+    @property
+    def said(self) -> list[str]:
+        return [utterance.text for utterance in self.utterances]
 
     def finish(self) -> None:
         """All has been said."""
-        self._through.set()
+        self.utterances[-1].through.set()
 
     def press(self, digit: str) -> None:
         self._events.put_nowait(KeyPressed(0.0, digit, 160))
+
+    def sound(self, frame: HeardFrame) -> None:
+        """The caller is heard."""
+        self._frames.put_nowait(frame)
 
     def remote_hangs_up(self) -> None:
         self.interrupt()
         self._over.set()
         self._events.put_nowait(CallEnded(0.0, "they did"))
+        self._frames.put_nowait(None)
 
     async def answer(self) -> None: ...
 
@@ -52,18 +90,20 @@ class FakeCall:
         while not isinstance(event := await self._events.get(), CallEnded):
             yield event
 
-    async def say(self, words: AsyncIterator[str]) -> Spoken:
-        async for delta in words:
-            self.said.append(delta)
-        if self.failure is not None:
-            raise self.failure
-        await self._through.wait()
-        heard = "Good" if self._interrupted else "Good morning."
-        return Spoken(heard, "Good morning."[len(heard) :], self._interrupted, 0, UtteranceRecord())
+    async def audio(self) -> AsyncIterator[HeardFrame]:
+        while (frame := await self._frames.get()) is not None:
+            yield frame
 
-    def interrupt(self) -> None:
-        self._interrupted = not self._through.is_set()
-        self._through.set()
+    def speak(self, words: AsyncIterator[str]) -> FakeUtterance:
+        self.utterances.append(FakeUtterance(words, self.failure))
+        return self.utterances[-1]
+
+    def interrupt(self) -> list[FakeUtterance]:
+        stopped = [utterance for utterance in self.utterances if not utterance.through.is_set()]
+        for utterance in stopped:
+            utterance.interrupted = True
+            utterance.through.set()
+        return stopped
 
     async def send_dtmf(self, keys: str) -> None:
         self.keys += keys
@@ -80,13 +120,23 @@ class FakeCall:
 GREETING = Words(text="Good morning.")
 
 
+class WordsOf(Words):
+    """Words that are others each time they are opened, as those of standard input are."""
+
+    def __init__(self, texts: list[str], *, stdin: bool = False) -> None:
+        super().__init__(stdin=stdin)
+        object.__setattr__(self, "texts", texts)
+
+    async def open(self) -> AsyncIterator[str]:
+        texts: list[str] = self.__dict__["texts"]
+        yield texts.pop(0)
+
+
 async def talking(
-    call: FakeCall, *, digits: str = "", max_seconds: float | None = None
+    call: FakeCall, course: Course | None = None, words: Words = GREETING
 ) -> asyncio.Task[None]:
     """A conversation that has begun."""
-    task = asyncio.create_task(
-        talk.talk(cast(Call, call), GREETING, digits=digits, max_seconds=max_seconds)
-    )
+    task = asyncio.create_task(talk.talk(cast(Call, call), words, course or Course()))
     await settle()
     return task
 
@@ -95,7 +145,7 @@ async def test_keys_are_pressed_then_the_words_are_said_then_the_call_ends(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     call = FakeCall()
-    task = await talking(call, digits="12#")
+    task = await talking(call, Course(digits="12#"))
     assert (call.keys, call.said) == ("12#", ["Good morning."])
     call.finish()
     await task
@@ -129,19 +179,108 @@ async def test_a_call_that_ends_before_the_words_is_an_error_that_tells_what_was
 
 async def test_a_call_lasts_no_longer_than_allowed() -> None:
     call = FakeCall()
-    task = await talking(call, max_seconds=0.01)
+    task = await talking(call, Course(max_seconds=0.01))
     with pytest.raises(CutShort, match="--max-seconds was over"):
         await task
     assert call._over.is_set()
 
 
-async def test_words_that_fail_end_the_call_with_their_error() -> None:
+async def test_words_that_fail_end_the_call_with_their_error_and_what_was_heard_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     call = FakeCall()
     call.failure = EngineFailed("no voice left")
     task = await talking(call)
     with pytest.raises(EngineFailed):
         await task
     assert call._over.is_set()
+    told = capsys.readouterr().err
+    assert "Heard: Good\n" in told
+    assert "Not heard: morning." in told
+
+
+async def test_words_that_hold_nothing_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    call = FakeCall()
+    task = await talking(call, words=WordsOf([""]))
+    call.finish()
+    with pytest.raises(CutShort, match="nothing to say"):
+        await task
+    assert "Nothing was heard." in capsys.readouterr().err
+
+
+async def test_of_what_was_not_heard_a_long_rest_is_shortened(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call = FakeCall()
+    task = await talking(call, words=Words(text="Good" + " morning" * 1000))
+    call.remote_hangs_up()
+    with pytest.raises(CutShort):
+        await task
+    told = capsys.readouterr().err
+    assert "(7999 characters in all)" in told
+    assert len(told) < 500
+
+
+BARGE_IN = Course(barge_in=True)
+
+
+async def test_the_callers_voice_silences_what_is_said_and_he_may_finish(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call = FakeCall()
+    task = await talking(call, BARGE_IN)
+    call.sound(LOUD)
+    await settle()
+    assert call.utterances[0].interrupted
+    assert not task.done()
+    call.sound(QUIET)
+    await task
+    told = capsys.readouterr().err
+    assert "The caller interrupts." in told
+    assert "Heard: Good\n" in told
+    assert "Not heard: morning." in told
+
+
+async def test_a_caller_who_interrupts_and_hangs_up_is_no_error() -> None:
+    call = FakeCall()
+    task = await talking(call, BARGE_IN)
+    call.sound(LOUD)
+    await settle()
+    call.remote_hangs_up()
+    await task
+
+
+async def test_words_after_an_interruption_that_are_cut_short_are_an_error() -> None:
+    call = FakeCall()
+    typed = WordsOf(["Good morning.", "Good bye."], stdin=True)
+    task = await talking(call, Course(barge_in=True, max_seconds=0.05), typed)
+    call.sound(LOUD)
+    with pytest.raises(CutShort):
+        await task
+    assert call.said == ["Good morning.", "Good bye."]
+
+
+async def test_the_callers_voice_is_no_interruption_unless_that_is_asked_for() -> None:
+    call = FakeCall()
+    task = await talking(call)
+    call.sound(LOUD)
+    await settle()
+    assert not call.utterances[0].interrupted
+    call.finish()
+    await task
+
+
+async def test_what_is_typed_after_an_interruption_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call = FakeCall()
+    task = await talking(call, BARGE_IN, WordsOf(["Good morning.", "Good bye."], stdin=True))
+    call.sound(LOUD)
+    await settle()
+    call.finish()
+    await task
+    assert call.said == ["Good morning.", "Good bye."]
+    assert capsys.readouterr().err.count("Heard: Good") == 2
 
 
 async def test_ctrl_c_hangs_up() -> None:
@@ -162,8 +301,10 @@ async def test_one_call_that_fails_leaves_the_others_alone(
     call = FakeCall()
     call.failure = failure
     words = GREETING if failure else Words(file=Path("/nonexistent"))
-    await answer.guarded(cast(Call, call), words, "", None)
-    assert "Error: " in capsys.readouterr().err
+    await asyncio.create_task(answer.guarded(cast(Call, call), words, Course()))
+    told = capsys.readouterr().err
+    assert "Error: sip:bob@127.0.0.1: " in told
+    assert "sip:bob@127.0.0.1: The call has ended" in told
     assert not caplog.records
 
 
@@ -172,7 +313,7 @@ async def test_a_bug_in_one_call_is_logged_with_its_traceback(
 ) -> None:
     call = FakeCall()
     call.failure = cast(SpeechError, ZeroDivisionError("a bug"))
-    await answer.guarded(cast(Call, call), GREETING, "", None)
+    await answer.guarded(cast(Call, call), GREETING, Course())
     assert "ZeroDivisionError: a bug" in caplog.text
 
 
@@ -210,7 +351,37 @@ def test_the_password_comes_from_the_environment_and_is_not_shown(
 
 def test_a_registrar_needs_a_user() -> None:
     with pytest.raises(typer.BadParameter, match="--user"):
-        telephone(registrar="sip:pbx.test").settings("ws://x")
+        telephone(registrar="sip:pbx.test").check()
+
+
+@pytest.mark.parametrize("option", ["record", "latency_log"])
+def test_a_file_that_cannot_be_written_is_known_before_the_call(
+    option: str, tmp_path: Path
+) -> None:
+    telephone(**{option: tmp_path / "new"}).check()
+    with pytest.raises(typer.BadParameter, match="cannot be written"):
+        telephone(**{option: tmp_path / "nowhere" / "new"}).check()
+
+
+def test_an_address_is_checked_before_the_call() -> None:
+    assert call_command.host_of("sip:bob@pbx.test:5070") == "pbx.test"
+    assert call_command.host_of("sip:[::1]") == "::1"
+    with pytest.raises(typer.BadParameter, match="sip:USER@HOST"):
+        call_command.host_of("bob")
+
+
+def test_a_phone_on_all_addresses_is_shown_with_one_that_can_be_dialled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answer, "local_address", lambda: "198.51.100.7")
+    bound = "sip:agent@127.0.0.1:5060"
+    assert answer.shown_uri(bound, "127.0.0.1") == bound
+    assert answer.shown_uri(bound, "0.0.0.0") == "sip:agent@198.51.100.7:5060"
+
+
+def test_a_call_leaves_from_the_address_that_leads_there() -> None:
+    assert talk.local_address("127.0.0.1") == "127.0.0.1"
+    assert talk.local_address("nowhere.invalid") == "127.0.0.1"
 
 
 def chosen(**options: object) -> Words:

@@ -179,7 +179,7 @@ async def test_a_text_of_one_kind_is_said_whole_in_bounded_pieces(
         count += len(chunk.words)
         most = max(most, chunk.samples / SAMPLE_RATE)
     assert count
-    assert most < 0.1
+    assert most < 0.5
 
 
 async def test_a_cancelled_request_frees_its_worker_at_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 from pathlib import Path
@@ -141,6 +142,23 @@ def test_voices_without_a_dictionary_are_left_out(library: Library) -> None:
     identifiers = {voice.identifier for voice in library.voices()}
     assert {"gmw/en-US", "gmq/nb", "ine/hyw"} <= identifiers
     assert not {"gmq/fo", "trk/kaa", "art/xex"} & identifiers
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="pipes have one size here")
+def test_a_pipe_has_room_for_a_clause_and_what_is_no_pipe_is_left_alone(tmp_path: Path) -> None:
+    take, out = os.pipe()
+    try:
+        before = fcntl.fcntl(out, fcntl.F_GETPIPE_SZ)
+        worker._widen(out)
+        after = fcntl.fcntl(out, fcntl.F_GETPIPE_SZ)
+        if after == before:
+            pytest.skip("the system allows no larger pipe")
+        assert after >= worker.PIPE_BYTES
+    finally:
+        os.close(take)
+        os.close(out)
+    with (tmp_path / "file").open("wb") as file:
+        worker._widen(file.fileno())
 
 
 def test_data_that_is_not_there_is_missing(tmp_path: Path) -> None:

@@ -66,6 +66,8 @@ def test_sentences_end_where_a_reader_ends_them(language: str, line: str) -> Non
         ("The cheap one — this one — is out.", ["The cheap one —", "this one — is out."]),
         ("It takes 5 – 10 minutes - or less.", ["It takes 5 – 10 minutes -", "or less."]),
         ("« Oui, Paul ? » dit-il.", ["« Oui, Paul ? »", "dit-il."]),
+        ("首先：1、打开应用；2、点击设置。", ["首先：1、打开应用；", "2、点击设置。"]),
+        ("Steps: 1. Milk, 2. Bread.", ["Steps: 1. Milk,", "2. Bread."]),
         ("Hello there. (", ["Hello there.", ""]),
         (f"The U.S. A{'a' * 40} is long.", [f"The U.S. A{'a' * 40} is long."]),
         ("I was thinking… maybe not.", ["I was thinking…", "maybe not."]),

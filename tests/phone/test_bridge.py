@@ -302,3 +302,15 @@ async def test_a_server_that_vanishes_in_mid_sentence_is_told_after_what_it_said
             await anext(words)
     with pytest.raises(ModelUnavailable, match="cannot be reached"):
         await anext(reply_to(ChatSettings(f"http://127.0.0.1:{port}/v1"), prompt="Hello?"))
+
+
+async def test_a_server_that_says_nothing_is_told_in_one_sentence() -> None:
+    def hang_up(request: httpx.Request) -> httpx.Response:
+        raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
+
+    client = ChatClient(
+        ChatSettings("http://model.test/v1"), transport=httpx.MockTransport(hang_up)
+    )
+    with pytest.raises(ModelUnavailable, match=r"before its first word: .*[^.]\.$") as told:
+        await anext(client.reply([ChatMessage("user", "Hello?")]))
+    assert ".." not in told.value.message

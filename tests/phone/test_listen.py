@@ -44,3 +44,11 @@ def test_silence_and_empty_frames_are_quiet() -> None:
 def test_settings_out_of_range_are_refused(bad: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
         OnsetSettings(**bad)  # type: ignore[arg-type]
+
+
+def test_after_it_was_closed_the_next_sound_is_a_new_onset() -> None:
+    gate = OnsetGate()
+    assert any(gate.push(LOUD) for _ in range(6))
+    gate.close()
+    assert not gate.open
+    assert [gate.push(LOUD) for _ in range(3)] == [False, False, True]

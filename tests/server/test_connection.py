@@ -100,6 +100,16 @@ async def test_a_client_that_takes_no_answers_is_not_read_until_it_does() -> Non
             await settle()
 
 
+async def test_a_client_that_sends_much_at_once_lets_others_have_their_turn() -> None:
+    async with Served() as served:
+        served.socket.say(OPEN, *[{**HELLO, "text": "word " * 200}] * 60)
+        turns = 0
+        while served.socket.incoming.qsize():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= 10
+
+
 async def test_the_engine_waits_for_a_client_that_takes_no_audio() -> None:
     async with Served(ahead_ms=200) as served:
         served.socket.say(OPEN)

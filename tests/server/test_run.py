@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import socket
@@ -61,6 +62,21 @@ async def test_an_engine_that_cannot_start_says_why_and_frees_the_port() -> None
             pass
     async with running_server(FakeEngine(), port=port) as server:
         assert server.port == port
+
+
+async def test_what_is_said_is_not_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        async with (
+            running_server(FakeEngine()) as server,
+            await SpeechClient.connect(server.url) as client,
+        ):
+            context = await client.open()
+            await context.append("Confidential words.")
+            await context.end()
+            async for _ in context:
+                pass
+            assert (await context.cancel(1)).text_remaining
+    assert "onfidential" not in caplog.text
 
 
 async def test_the_engine_is_started_before_and_closed_after() -> None:

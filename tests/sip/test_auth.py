@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_phone.sip.auth import (
+    MAX_CHALLENGES,
     Challenge,
     Digest,
     challenges,
@@ -174,3 +175,14 @@ def test_the_password_is_in_no_representation() -> None:
     from qwen3tts_phone.sip import Account
 
     assert "secret" not in repr(Account("sip:x", "alice", "secret"))
+
+
+def test_a_server_with_ever_new_realms_fills_no_memory() -> None:
+    digest = Digest("alice", "secret")
+    for number in range(100):
+        response = Response(401, "No")
+        response.add("WWW-Authenticate", f'Digest realm="{number}", nonce="n"')
+        assert digest.learn(response)
+    answers = digest.headers("INVITE", "sip:bob@10.0.0.2", b"")
+    assert len(answers) == MAX_CHALLENGES
+    assert 'realm="99"' in answers[-1][1]

@@ -156,6 +156,13 @@ def test_a_refusal_is_told_with_status_and_reason(status: int) -> None:
     assert wire.story().count("ACK") == 1
 
 
+@pytest.mark.parametrize("status", [*range(300, 700, 7), 410, 484, 487, 600, 604, 606])
+def test_every_refusal_says_what_to_do(status: int) -> None:
+    error = CallRefused(status, "Because")
+    assert str(status) in error.message
+    assert error.remedy.endswith(".")
+
+
 def test_a_redirection_says_where_to() -> None:
     wire, caller, _ = pair()
     stranger = Stranger(wire)

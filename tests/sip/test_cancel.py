@@ -14,6 +14,7 @@ from tests.sip.wire import (
     lose,
     pair,
     request,
+    stranger_up,
 )
 
 
@@ -101,3 +102,23 @@ def test_a_cancel_after_the_answer_changes_nothing() -> None:
     wire.run(0.2)
     assert stranger.statuses()[-1] == 200
     assert callee.calls[0].state is CallState.ANSWERED
+
+
+def test_an_invitation_that_has_expired_is_over_as_if_cancelled() -> None:
+    wire, _, callee = pair()
+    callee.answers_with = None
+    stranger = Stranger(wire)
+    stranger.send(request("INVITE", callee, sdp=OFFER, extra=(("Expires", "5"),)), callee)
+    wire.run(4.9)
+    callee.calls[0].ring(wire.now)
+    wire.run(0.2)
+    assert stranger.statuses() == [100, 180, 487]
+    assert (ended(callee).by, ended(callee).error) == ("remote", None)
+
+
+def test_an_invitation_that_is_answered_does_not_expire() -> None:
+    wire, _, callee = pair()
+    stranger = Stranger(wire)
+    stranger_up(wire, stranger, callee, extra=(("Expires", "5"),))
+    wire.run(60.0)
+    assert callee.calls[0].state is CallState.UP

@@ -78,6 +78,37 @@ async def test_a_host_name_is_looked_up(
     await good_call(endpoint, f"sip:other@localhost:{other.port}")
 
 
+@pytest.fixture
+async def two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``pbx.example`` is at 127.0.0.2, where nobody listens, and at 127.0.0.1."""
+
+    async def look_up(*args: object, **kwargs: object) -> list[object]:
+        return [(0, 0, 0, "", (address, 0)) for address in ("127.0.0.2", "127.0.0.1")]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", look_up)
+
+
+@pytest.mark.usefixtures("two_addresses")
+@pytest.mark.parametrize("suffix", ["", ";transport=tcp"])
+async def test_where_a_name_has_several_addresses_the_next_one_is_tried(
+    endpoint: SipEndpoint, other: SipEndpoint, answering: list[SipCall], suffix: str
+) -> None:
+    await good_call(endpoint, f"sip:other@pbx.example:{other.port}{suffix}")
+
+
+@pytest.mark.usefixtures("two_addresses")
+@pytest.mark.parametrize("suffix", ["", ";transport=tcp"])
+async def test_a_name_all_of_whose_addresses_are_deaf_is_unreachable(
+    endpoint: SipEndpoint, suffix: str
+) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
+        gone.bind(("127.0.0.1", 0))
+        port = gone.getsockname()[1]
+    call = await endpoint.place(f"sip:bob@pbx.example:{port}{suffix}", session().offer())
+    with pytest.raises(CalleeUnreachable, match="at pbx"):
+        await asyncio.wait_for(call.answered(), 1.5)
+
+
 async def test_a_host_without_an_address_is_unreachable(endpoint: SipEndpoint) -> None:
     with pytest.raises(CalleeUnreachable, match="no address"):
         await endpoint.place("sip:bob@nobody.invalid", session().offer())

@@ -10,6 +10,7 @@ from qwen3tts_phone.errors import (
     CallRefused,
     WrongState,
 )
+from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.call_state import (
     CallState,
     ReinviteConfirmed,
@@ -18,6 +19,7 @@ from qwen3tts_phone.sip.call_state import (
 from qwen3tts_phone.sip.message import Request, Response, reply
 from tests.sip.wire import (
     ANSWER,
+    CHALLENGE,
     OFFER,
     Stranger,
     accept_changes,
@@ -289,3 +291,98 @@ def test_a_change_that_is_never_more_than_100_fails_after_a_minute() -> None:
     assert ended(caller).by == "error"
     wire.run(60.0)
     assert len(caller.agent.layer) == 0
+
+
+@pytest.mark.parametrize(
+    "contact", ["<tel:+49123>", "<sips:x@10.0.0.9>", "<sip:x@10.0.0.9;transport=tls>", "garbage <"]
+)
+def test_a_new_contact_of_no_use_in_an_answer_leaves_the_old_one(contact: str) -> None:
+    wire, caller, _ = pair()
+    stranger = Stranger(wire)
+
+    def answer(request: Request) -> list[Response]:
+        response = reply(request, 200, to_tag="x")
+        if request.method == "INVITE":
+            first = request.to.tag is None
+            response.add("Contact", "<sip:x@10.0.0.9:5060>" if first else contact)
+            response.set_body(ANSWER)
+        return [] if request.method == "ACK" else [response]
+
+    stranger.respond = answer
+    call = caller.call(stranger)
+    wire.run(1.0)
+    got: list[str | CallError] = []
+    call.modification.start(OFFER, got.append, wire.now)
+    wire.run(1.0)
+    assert got == [ANSWER]
+    assert wire.story().count("ACK") == 2
+    call.hang_up(wire.now)
+    wire.run(1.0)
+    assert call.state is CallState.ENDED
+
+
+def test_behind_a_proxy_a_new_contact_may_be_what_only_the_proxy_can_reach() -> None:
+    wire, _, callee = pair()
+    stranger = Stranger(wire)
+    tag = stranger_up(wire, stranger, callee, extra=(("Record-Route", "<sip:10.0.0.9;lr>"),))
+    again = request("INVITE", callee, branch="z9hG4bKr", cseq=2, to_tag=tag, sdp=OFFER)
+    again.replace("Contact", "<sips:moved@10.0.0.44>")
+    stranger.send(again, callee)
+    wire.run(0.1)
+    assert isinstance(callee.events[-1], ReinviteReceived)
+
+
+def test_a_change_of_theirs_before_we_have_answered_the_call_is_500() -> None:
+    wire, _, callee = pair()
+    callee.answers_with = None
+    stranger = Stranger(wire)
+    stranger.send(request("INVITE", callee, sdp=OFFER), callee)
+    wire.run(0.1)
+    callee.calls[0].ring(wire.now)
+    wire.run(0.1)
+    tag = stranger.got[-1].to.tag or ""
+    again = request("INVITE", callee, branch="z9hG4bKr", cseq=2, to_tag=tag, sdp=OFFER)
+    stranger.send(again, callee)
+    wire.run(0.1)
+    assert stranger.statuses() == [100, 180, 500]
+    assert stranger.got[-1].get("Retry-After") is not None
+    assert callee.calls[0].state is CallState.RINGING
+
+
+def test_a_change_of_theirs_that_crosses_our_bye_is_481() -> None:
+    wire, _, callee = pair()
+    stranger = Stranger(wire)
+    tag = stranger_up(wire, stranger, callee)
+    callee.calls[0].hang_up(wire.now)
+    stranger.send(
+        request("INVITE", callee, branch="z9hG4bKr", cseq=2, to_tag=tag, sdp=OFFER), callee
+    )
+    wire.run(0.1)
+    assert stranger.statuses()[-1] == 481
+
+
+def test_a_change_of_ours_is_not_sent_anew_after_the_call() -> None:
+    wire, caller, _ = pair()
+    stranger = Stranger(wire)
+    changes: list[Request] = []
+
+    def answer(request: Request) -> list[Response]:
+        if request.method == "INVITE" and request.to.tag is not None:
+            changes.append(request)
+            return []
+        response = reply(request, 200, to_tag="x")
+        response.add("Contact", "<sip:x@10.0.0.9:5060>")
+        return [] if request.method == "ACK" else [response]
+
+    stranger.respond = answer
+    call = caller.call(stranger, digest=Digest("alice", "secret"))
+    wire.run(1.0)
+    call.modification.start(OFFER, lambda result: None, wire.now)
+    wire.run(0.1)
+    call.hang_up(wire.now)
+    wire.run(0.1)
+    challenge = reply(changes[0], 401)
+    challenge.add("WWW-Authenticate", CHALLENGE)
+    stranger.send(challenge, caller)
+    wire.run(5.0)
+    assert len(changes) == 1

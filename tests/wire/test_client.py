@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -155,7 +156,9 @@ async def test_something_that_is_no_websocket_is_a_protocol_error() -> None:
             await SpeechClient.connect(f"ws://127.0.0.1:{port}/")
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1/", "127.0.0.1:1", "", "ws:///x"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1/", "127.0.0.1:1", "", "ws:///x", "ws://127.0.0.1:99999/", "ws://[::1"]
+)
 async def test_what_is_no_address_is_a_bad_request(url: str) -> None:
     with pytest.raises(BadRequest):
         await SpeechClient.connect(url)
@@ -474,6 +477,58 @@ async def test_flushes_and_reports_are_sent_and_a_report_serves_a_later_cancel()
         await context.report(6)
         script.vanish()
         assert (await answer).played == 6
+
+
+async def test_a_position_before_the_start_is_the_start() -> None:
+    async with talking() as (script, client):
+        context = await client.open(context_id="a")
+        await context.report(-3)
+        await script.expect("context.open")
+        assert (await script.expect("playout.report"))["played"] == 0
+        context.cancel(-1)
+        assert (await script.expect("context.cancel"))["played"] == 0
+
+
+async def test_what_is_no_position_is_refused_and_stops_nothing() -> None:
+    async with talking() as (_, client):
+        context = await client.open(context_id="a")
+        for wrong in ("x", None, float("nan")):
+            with pytest.raises(BadRequest, match="number of samples"):
+                await context.report(wrong)  # type: ignore[arg-type]
+        with pytest.raises(BadRequest, match="number of samples"):
+            context.cancel("x")  # type: ignore[arg-type]
+        assert not context.cancelling
+        with pytest.raises(BadRequest, match="state"):
+            await context.report(1, "dancing")
+
+
+async def test_a_fault_of_our_own_ends_every_context_and_leaves_a_trace(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: object) -> None:
+        raise ZeroDivisionError
+
+    async with talking() as (script, client):
+        context = await client.open(context_id="a")
+        monkeypatch.setattr(client.protocol, "receive_data", broken)
+        await script.send(ErrorInfo("bad_request", "No."))
+        async with asyncio.timeout(5):
+            with pytest.raises(ConnectionLost, match="client broke"):
+                await anext(context)
+            await script.gone.wait()
+        assert script.close_code == 1011
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_what_is_said_is_not_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        async with talking() as (script, client):
+            context = await client.open()
+            await context.append("Confidential words.")
+            await script.expect("context.open")
+            await script.expect("text.append")
+    theirs = [each for each in caplog.records if not each.name.startswith("websockets.server")]
+    assert not [each for each in theirs if "Confidential" in each.getMessage()]
 
 
 async def test_the_socket_sends_small_messages_at_once() -> None:

@@ -13,6 +13,7 @@ from qwen3tts_wire.errors import BadRequest, EngineFailed, LimitExceeded, Protoc
 from qwen3tts_wire.formats import AudioFormat, AudioFrame
 from qwen3tts_wire.messages import (
     AlignmentInfo,
+    ContextCancel,
     ContextCancelled,
     ContextDone,
     ContextOpen,
@@ -309,6 +310,11 @@ def test_too_many_contexts_are_refused_and_room_comes_back() -> None:
         ({"format": AudioFormat("opus", 48000)}, "opus"),
         ({"window_ms": 0.0}, "window_ms"),
         ({"context_id": "x" * 200}, "context_id"),
+        ({"context_no": 7}, "context_no"),
+        ({"window_ms": "long"}, "window_ms"),
+        ({"format": "pcm"}, "format"),
+        ({"voice": object()}, "voice"),
+        ({"speed": float("nan")}, "speed"),
     ],
 )
 def test_the_client_refuses_bad_options_before_it_sends_them(
@@ -318,6 +324,39 @@ def test_the_client_refuses_bad_options_before_it_sends_them(
     with pytest.raises((BadRequest, LimitExceeded), match=says):
         pair.client.send_open(**options)
     assert pair.client.data_to_send() == []
+
+
+def test_an_option_that_is_none_is_left_out() -> None:
+    opened = ConnectionPair().client.send_open(window_ms=None, pause_flush_ms=None)
+    assert opened.window_ms == 10_000
+
+
+def test_the_client_refuses_what_is_no_text() -> None:
+    pair = ConnectionPair()
+    no = pair.open()
+    with pytest.raises(BadRequest, match="bytes"):
+        pair.client.send_append(no, b"abc")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"context_id": "b", "context_no": 5, "speed": 9},
+        {"context_id": "b", "context_no": 1},
+        {"context_id": "b", "context_no": 5},
+    ],
+    ids=["a bad field", "a number used before", "one context too many"],
+)
+def test_what_follows_on_an_open_that_is_refused_makes_no_further_errors(
+    refused: dict[str, Any],
+) -> None:
+    pair = ConnectionPair(Limits(max_contexts=1))
+    pair.open(context_id="a")
+    assert says(pair, json.dumps({"type": "context.open", **refused})).ends == "context"
+    for message in (TextAppend("b", "Hi."), TextEnd("b"), ContextCancel("b")):
+        pair.server.receive_data(encode(message))
+    assert pair.server.events_received() == []
+    assert pair.down() == []
 
 
 def test_a_bad_open_ends_the_context_that_it_would_have_opened() -> None:

@@ -14,6 +14,7 @@ from typing import Protocol
 from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.call import Call
+from qwen3tts_phone.sip.call_state import CallState
 from qwen3tts_phone.sip.dialog import Dialog, DialogId, new_branch, new_call_id, new_tag
 from qwen3tts_phone.sip.exchange import Exchange, Listener
 from qwen3tts_phone.sip.fields import parse_uri, uri_parameter
@@ -33,6 +34,8 @@ from qwen3tts_phone.sip.transaction import Hop, Send, Transaction
 from qwen3tts_phone.sip.via import bracketed, loose, reply_hop, stamp_via
 
 ALLOW = "INVITE, ACK, CANCEL, BYE, OPTIONS"
+ACK_WITHIN_T1 = 4
+"""Times T1 after which an answer without ACK gives way to another caller, when there is no room."""
 _KNOWN = {
     *("INVITE", "ACK", "CANCEL", "BYE", "OPTIONS", "REGISTER", "PRACK", "UPDATE", "INFO"),
     *("SUBSCRIBE", "NOTIFY", "PUBLISH", "MESSAGE", "REFER"),
@@ -388,7 +391,7 @@ class Agent:
             call.receive_ack(request, now)
 
     def _receive_invite(self, request: Request, transaction: Transaction, now: float) -> None:
-        if len(self.calls) >= self.settings.max_calls:
+        if self._is_full() and not self._made_room(now):
             response = self._plain(request, 486)
             response.add("Retry-After", "10")
             transaction.send_response(response, now)
@@ -400,11 +403,34 @@ class Agent:
 
     def _capabilities(self, request: Request) -> Response:
         """RFC 3261 section 11.2: what an INVITE would get."""
-        full = len(self.calls) >= self.settings.max_calls
-        response = self._plain(request, 486 if full and request.to.tag is None else 200)
+        response = self._plain(request, 486 if self._is_full() and request.to.tag is None else 200)
         response.add("Accept", "application/sdp")
         self.describe(response)
         return response
+
+    def _is_full(self) -> bool:
+        """Whether there are as many calls as there may be; those that are ending do not count."""
+        if len(self.calls) < self.settings.max_calls:
+            return False
+        going = sum(call.state is not CallState.ENDING for call in self.calls)
+        return going >= self.settings.max_calls
+
+    def _made_room(self, now: float) -> bool:
+        """Give up the call whose answer has been without its ACK for longest, if for too long.
+
+        So callers that never complete a call cannot keep the others out.
+        """
+        waiting = [
+            (since, call)
+            for call in self.calls
+            if isinstance(call, IncomingCall)
+            and (since := call.unacknowledged_since()) is not None
+            and now - since >= ACK_WITHIN_T1 * self.settings.timers.t1
+        ]
+        if not waiting:
+            return False
+        min(waiting, key=lambda pair: pair[0])[1].no_ack(now)
+        return True
 
     def _plain(self, request: Request, status: int) -> Response:
         return reply(request, status, to_tag=new_tag())

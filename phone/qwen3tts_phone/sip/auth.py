@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from qwen3tts_phone.sip.message import Response
 
 MAX_CHALLENGES = 8
-"""Most challenges of one response that are looked at."""
+"""Most challenges of one response that are looked at, and most realms that are remembered."""
 
 _PARAMETER = re.compile(
     r"\s*(?P<name>[A-Za-z0-9\-.!%*_+`'~]+)\s*=\s*"
@@ -127,7 +127,10 @@ class Digest:
             if old is not None and old.nonce == challenge.nonce:
                 # RFC 7616 section 3.4: the count goes on for as long as the nonce lasts.
                 challenge.uses, challenge.cnonce = old.uses, old.cnonce
+            self._known.pop(challenge.space, None)
             self._known[challenge.space] = challenge
+        while len(self._known) > MAX_CHALLENGES:
+            del self._known[next(iter(self._known))]
         return fresh
 
     def headers(self, method: str, uri: str, body: bytes) -> list[tuple[str, str]]:

@@ -114,10 +114,6 @@ class Dialog:
         self.remote_cseq = number
         return True
 
-    def refresh(self, message: Request | Response) -> None:
-        """Section 12.2: a target refresh moves the remote target, never the route set."""
-        self.target = message.contact_uri or self.target
-
     def request(self, method: str, cseq: int | None = None) -> Request:
         """A request of this dialog (section 12.2.1.1), still without Via."""
         routes = list(self.routes)

@@ -60,6 +60,7 @@ class SipEndpoint:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.Task[None] | None = None
         self._timer_at = 0.0
+        self._timer_due: asyncio.Handle | None = None
         self._over: dict[Call, asyncio.Event] = {}
         self._registrations: list[Registration] = []
         self._closed = False
@@ -146,8 +147,6 @@ class SipEndpoint:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN_S):
                 await asyncio.gather(*farewells, return_exceptions=True)
-        if self._timer is not None:
-            self._timer.cancel()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -155,6 +154,10 @@ class SipEndpoint:
             self._udp.close()
         if self._tcp is not None:
             await self._tcp.close()
+        if self._timer_due is not None:
+            self._timer_due.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._incoming.put_nowait(None)
 
     async def __aenter__(self) -> SipEndpoint:
@@ -173,7 +176,9 @@ class SipEndpoint:
     def flush(self) -> None:
         """Send what the agent has to send, and set the timer."""
         self._send_out()
-        self._set_timer()
+        if self._timer_due is None:
+            # Once for all datagrams of a burst: it looks at every call there is.
+            self._timer_due = asyncio.get_running_loop().call_soon(self._set_timer)
 
     async def until_over(self, call: Call) -> None:
         """Wait until the agent has forgotten a call."""
@@ -216,7 +221,10 @@ class SipEndpoint:
             return
         self.agent.transport_failed(hop, self.now())
         for name in self._resolver.names_of(hop.host):
-            self.agent.transport_failed(Hop(hop.transport, name, hop.port), self.now())
+            there = Hop(hop.transport, name, hop.port)
+            # RFC 3263 section 4.3: where a name has several addresses, the next one is tried.
+            if not (self._resolver.turn_to_next(name) and self.agent.layer.send_again(there)):
+                self.agent.transport_failed(there, self.now())
         self.flush()
 
     def _transmit(self, data: bytes, hop: Hop, address: str) -> None:
@@ -282,6 +290,7 @@ class SipEndpoint:
             self._over.pop(call).set()
 
     def _set_timer(self) -> None:
+        self._timer_due = None
         deadline = self.agent.next_deadline()
         running = self._timer is not None and not self._timer.done()
         if deadline is None or (running and self._timer_at <= deadline):

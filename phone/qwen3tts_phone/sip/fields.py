@@ -32,6 +32,8 @@ _VIA = re.compile(
     re.I | re.S,
 )
 
+_SECONDS = re.compile(r"[0-9]{1,10}")
+
 # RFC 3261 section 25.1 writes an IPv6 address here without brackets; sipmessage wants them.
 _RECEIVED_IPV6 = re.compile(r"(;\s*received\s*=\s*)[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*", re.I)
 
@@ -146,6 +148,12 @@ def parse_via(text: str) -> Via:
     if via.port is not None and not 0 < via.port < 65536:
         raise BadSip(f"Port {via.port} of a Via is out of range.")
     return via
+
+
+def delta_seconds(text: str | None, most: int) -> int | None:
+    """A time in whole seconds, bounded; None when there is none. ``10 (comment);x`` is 10."""
+    match = _SECONDS.match((text or "").strip())
+    return min(int(match[0]), most) if match else None
 
 
 def uri_parameter(uri: URI, name: str) -> str | None:

@@ -8,12 +8,16 @@ from qwen3tts_phone.errors import CalleeUnreachable
 from qwen3tts_phone.sip.call import Call
 from qwen3tts_phone.sip.call_state import Answered, CallState, Step
 from qwen3tts_phone.sip.dialog import Dialog, new_tag
+from qwen3tts_phone.sip.fields import delta_seconds
 from qwen3tts_phone.sip.message import Request, Response, checked_sdp, reply
 from qwen3tts_phone.sip.modification import UnackedAnswer
 from qwen3tts_phone.sip.transaction import Transaction
 
 if TYPE_CHECKING:
     from qwen3tts_phone.sip.agent import Agent
+
+
+MAX_EXPIRES_S = 24 * 3600
 
 
 class IncomingCall(Call):
@@ -36,6 +40,9 @@ class IncomingCall(Call):
         self.dialog = dialog
         self.transaction = transaction
         self._answer: UnackedAnswer | None = None
+        # Section 13.3.1: the caller may say how long its invitation is good for.
+        seconds = delta_seconds(request.get("Expires"), MAX_EXPIRES_S)
+        self._expires_at = now + seconds if seconds else None
         transaction.server_owner = self
         transaction.send_response(reply(request, 100), now)
 
@@ -68,7 +75,7 @@ class IncomingCall(Call):
             super().hang_up(now)
 
     def cancelled(self, transaction: Transaction, now: float) -> None:
-        """Their CANCEL, already answered with 200."""
+        """They no longer want it: a CANCEL, already answered, or the time that they gave is up."""
         if transaction is not self.transaction:
             self.modification.cancelled(transaction, now)
         elif self.can(Step.REMOTE_CANCEL):
@@ -98,6 +105,10 @@ class IncomingCall(Call):
         self.notify(Answered(request.sdp if self.offer is None else None))
         self.modification.call_is_up(now)
 
+    def unacknowledged_since(self) -> float | None:
+        """When the answer was first sent, while it has no ACK."""
+        return self._answer.sent_at if self._answer is not None else None
+
     def on_ack(self, request: Request, now: float) -> None:
         """An ACK that reuses the INVITE's branch."""
         self.receive_ack(request, now)
@@ -107,14 +118,21 @@ class IncomingCall(Call):
 
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is next needed."""
-        own = (super().next_deadline(), self._answer.next_at if self._answer else None)
+        answer = self._answer.next_at if self._answer else None
+        own = (super().next_deadline(), answer, self._expires_at)
         return min((at for at in own if at is not None), default=None)
 
     def tick(self, now: float) -> None:
         """Repeat the 200, or hang up where no ACK comes (section 13.3.1.4)."""
         super().tick(now)
-        if self._answer is None or self._answer.tick(now):
-            return
+        if self._expires_at is not None and now >= self._expires_at:
+            self._expires_at = None
+            self.cancelled(self.transaction, now)
+        if self._answer is not None and not self._answer.tick(now):
+            self.no_ack(now)
+
+    def no_ack(self, now: float) -> None:
+        """Our answer is not acknowledged: hang up."""
         self._answer = None
         if self.can(Step.NO_ACK):
             leaving = self.state is CallState.LEAVING

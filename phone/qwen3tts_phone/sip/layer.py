@@ -17,10 +17,14 @@ from qwen3tts_phone.sip.message import BRANCH_COOKIE, Request, Response
 from qwen3tts_phone.sip.settings import Timers
 from qwen3tts_phone.sip.transaction import ClientOwner, Hop, Send, Transaction
 
-MAX_SERVER_TRANSACTIONS = 10_000
-"""Bound on remembered requests; beyond it new ones are dropped (the peer repeats them)."""
+MAX_SERVER_TRANSACTIONS = 4096
+"""Bound on remembered requests; beyond it the oldest that are dealt with are forgotten."""
+MAX_STALE = 1000
+"""Timers that no longer matter, and are kept, beyond the number of transactions."""
 
 Key = tuple[str, ...]
+Due = tuple[float, int, Transaction]
+"""A deadline in seconds, the order of entry, and whose it is."""
 
 
 def client_key(message: Request | Response) -> Key:
@@ -55,7 +59,7 @@ class TransactionLayer:
         self._clients: dict[Key, Transaction] = {}
         self._servers: dict[Key, Transaction] = {}
         self._identities: Counter[tuple[str, str, str, int]] = Counter()
-        self._heap: list[tuple[float, int, Transaction]] = []
+        self._heap: list[Due] = []
         self._order = itertools.count()
 
     def __len__(self) -> int:
@@ -93,7 +97,7 @@ class TransactionLayer:
             known.receive_request(request, now)
             self._forget_if_done(known)
             return None
-        if request.method == "ACK" or len(self._servers) >= MAX_SERVER_TRANSACTIONS:
+        if request.method == "ACK" or not self._has_room(now):
             return None
         kind = Kind.INVITE_SERVER if request.method == "INVITE" else Kind.SERVER
         transaction = Transaction(kind, request, hop, self.timers, self.outbox, now, self._schedule)
@@ -116,23 +120,26 @@ class TransactionLayer:
         return request.to.tag is None and self._identities[_identity(request)] > 1
 
     def transport_failed(self, hop: Hop, now: float) -> None:
-        """What was on its way to that hop did not arrive."""
-        for transaction in [*self._clients.values(), *self._servers.values()]:
-            theirs = transaction.hop
-            if (theirs.transport, theirs.host, theirs.port) == (
-                hop.transport,
-                hop.host,
-                hop.port,
-            ) and transaction.state is not State.TERMINATED:
-                transaction.transport_error(now)
-                self._forget_if_done(transaction)
+        """What was on its way to that hop did not arrive.
+
+        For answers that is no news: whoever wants one repeats the request.
+        """
+        for transaction in self._sent_to(hop):
+            transaction.transport_error(now)
+            self._forget_if_done(transaction)
+
+    def send_again(self, hop: Hop) -> bool:
+        """Send what nothing has come back for from that hop; False where there is no such thing."""
+        waiting = [t for t in self._sent_to(hop) if t.state in (State.CALLING, State.TRYING)]
+        for transaction in waiting:
+            transaction.send_again()
+        return bool(waiting)
 
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is next needed."""
         while self._heap:
-            at, _, transaction = self._heap[0]
-            if transaction.deadline == at and transaction.state is not State.TERMINATED:
-                return at
+            if _matters(self._heap[0]):
+                return self._heap[0][0]
             heapq.heappop(self._heap)
         return None
 
@@ -142,6 +149,26 @@ class TransactionLayer:
             _, _, transaction = heapq.heappop(self._heap)
             transaction.tick(now)
             self._forget_if_done(transaction)
+
+    def _sent_to(self, hop: Hop) -> list[Transaction]:
+        there = (hop.transport, hop.host, hop.port)
+        return [
+            transaction
+            for transaction in self._clients.values()
+            if (transaction.hop.transport, transaction.hop.host, transaction.hop.port) == there
+        ]
+
+    def _has_room(self, now: float) -> bool:
+        """Whether one more request can be remembered; a flood must not keep good ones out."""
+        if len(self._servers) < MAX_SERVER_TRANSACTIONS:
+            return True
+        for transaction in self._servers.values():
+            # Kept for repetitions and a late ACK only.
+            if transaction.state in (State.COMPLETED, State.CONFIRMED):
+                transaction.give_up(now)
+                self._forget_if_done(transaction)
+                return True
+        return False
 
     def _forget_if_done(self, transaction: Transaction) -> None:
         if transaction.state is not State.TERMINATED:
@@ -162,6 +189,15 @@ class TransactionLayer:
         deadline = transaction.deadline
         if deadline is not None:
             heapq.heappush(self._heap, (deadline, next(self._order), transaction))
+        if len(self._heap) > len(self) + MAX_STALE:
+            # What is stale would hold the transactions of a flood in memory until its time.
+            self._heap = [entry for entry in self._heap if _matters(entry)]
+            heapq.heapify(self._heap)
+
+
+def _matters(entry: Due) -> bool:
+    at, _, transaction = entry
+    return transaction.deadline == at and transaction.state is not State.TERMINATED
 
 
 def _identity(request: Request) -> tuple[str, str, str, int]:

@@ -43,6 +43,7 @@ class Event(Enum):
     SEND_2XX = auto()
     SEND_FAILURE = auto()
     TRANSPORT_ERROR = auto()
+    """For requests only; whoever misses an answer repeats the request."""
     TIMER_A = auto()
     TIMER_B = auto()
     TIMER_D = auto()
@@ -56,7 +57,8 @@ class Event(Enum):
     TIMER_L = auto()
     TIMER_M = auto()
     GIVE_UP = auto()
-    """The owner's own limit for an INVITE that proceeds for ever (section 9.1 for a CANCEL)."""
+    """The owner's own limit: for an INVITE that proceeds for ever (section 9.1 for a CANCEL), and
+    for answered requests of which there are too many to be remembered."""
 
 
 class Action(Enum):
@@ -129,7 +131,6 @@ _INVITE_SERVER: Table = {
     (S.PROCEEDING, E.SEND_1XX): (S.PROCEEDING, (A.SEND_RESPONSE,)),
     (S.PROCEEDING, E.SEND_2XX): (S.ACCEPTED, (A.SEND_RESPONSE,)),
     (S.PROCEEDING, E.SEND_FAILURE): (S.COMPLETED, (A.SEND_RESPONSE,)),
-    (S.PROCEEDING, E.TRANSPORT_ERROR): (S.PROCEEDING, ()),
     # RFC 6026 absorbs a repeated INVITE here; the same 200 once more is what RFC 3261 gives it,
     # does no harm, and spares a peer that lost the first one a wait.
     (S.ACCEPTED, E.RECEIVE_REQUEST): (S.ACCEPTED, (A.SEND_RESPONSE,)),
@@ -137,16 +138,15 @@ _INVITE_SERVER: Table = {
     (S.ACCEPTED, E.RECEIVE_ACK): (S.ACCEPTED, (A.DELIVER,)),
     (S.ACCEPTED, E.SEND_2XX): (S.ACCEPTED, (A.SEND_RESPONSE,)),
     (S.ACCEPTED, E.TIMER_L): (S.TERMINATED, ()),
-    (S.ACCEPTED, E.TRANSPORT_ERROR): (S.ACCEPTED, ()),
     (S.COMPLETED, E.RECEIVE_REQUEST): (S.COMPLETED, (A.SEND_RESPONSE,)),
     (S.COMPLETED, E.RECEIVE_ACK): (S.CONFIRMED, ()),
     (S.COMPLETED, E.TIMER_G): (S.COMPLETED, (A.SEND_RESPONSE,)),
     (S.COMPLETED, E.TIMER_H): (S.TERMINATED, (A.TIMED_OUT,)),
-    (S.COMPLETED, E.TRANSPORT_ERROR): (S.COMPLETED, ()),
+    (S.COMPLETED, E.GIVE_UP): (S.TERMINATED, ()),
+    (S.CONFIRMED, E.GIVE_UP): (S.TERMINATED, ()),
     (S.CONFIRMED, E.RECEIVE_REQUEST): (S.CONFIRMED, ()),
     (S.CONFIRMED, E.RECEIVE_ACK): (S.CONFIRMED, ()),
     (S.CONFIRMED, E.TIMER_I): (S.TERMINATED, ()),
-    (S.CONFIRMED, E.TRANSPORT_ERROR): (S.CONFIRMED, ()),
 }
 
 # RFC 3261 figure 8.
@@ -155,15 +155,13 @@ _SERVER: Table = {
     (S.TRYING, E.SEND_1XX): (S.PROCEEDING, (A.SEND_RESPONSE,)),
     (S.TRYING, E.SEND_2XX): (S.COMPLETED, (A.SEND_RESPONSE,)),
     (S.TRYING, E.SEND_FAILURE): (S.COMPLETED, (A.SEND_RESPONSE,)),
-    (S.TRYING, E.TRANSPORT_ERROR): (S.TRYING, ()),
     (S.PROCEEDING, E.RECEIVE_REQUEST): (S.PROCEEDING, (A.SEND_RESPONSE,)),
     (S.PROCEEDING, E.SEND_1XX): (S.PROCEEDING, (A.SEND_RESPONSE,)),
     (S.PROCEEDING, E.SEND_2XX): (S.COMPLETED, (A.SEND_RESPONSE,)),
     (S.PROCEEDING, E.SEND_FAILURE): (S.COMPLETED, (A.SEND_RESPONSE,)),
-    (S.PROCEEDING, E.TRANSPORT_ERROR): (S.TERMINATED, ()),
     (S.COMPLETED, E.RECEIVE_REQUEST): (S.COMPLETED, (A.SEND_RESPONSE,)),
     (S.COMPLETED, E.TIMER_J): (S.TERMINATED, ()),
-    (S.COMPLETED, E.TRANSPORT_ERROR): (S.TERMINATED, ()),
+    (S.COMPLETED, E.GIVE_UP): (S.TERMINATED, ()),
 }
 
 TABLES: dict[Kind, Table] = {

@@ -3,18 +3,28 @@ repeated until they are acknowledged (section 13.3.1.4)."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from qwen3tts_phone.errors import BadSdp, CalleeUnreachable, CallError, CallRefused, WrongState
+from qwen3tts_phone.errors import (
+    BadSdp,
+    BadSip,
+    CalleeUnreachable,
+    CallError,
+    CallRefused,
+    WrongState,
+)
 from qwen3tts_phone.sip.call_state import CallState, ReinviteConfirmed, ReinviteReceived
+from qwen3tts_phone.sip.fields import parse_uri
 from qwen3tts_phone.sip.machines import State
 from qwen3tts_phone.sip.message import Request, Response, checked_sdp, reply
 from qwen3tts_phone.sip.transaction import Failure, Hop, Transaction
 
 if TYPE_CHECKING:
     from qwen3tts_phone.sip.call import Call
+    from qwen3tts_phone.sip.dialog import Dialog
     from qwen3tts_phone.sip.exchange import Exchange
 
 RESPOND_WITHIN_S = 30.0
@@ -86,6 +96,8 @@ class UnackedAnswer:
         self.cseq = transaction.request.cseq
         timers = call.agent.settings.timers
         self._wait = timers.t1
+        self.sent_at = now
+        """When it was first sent."""
         self.next_at = now + self._wait
         self._give_up_at = now + timers.timeout
         transaction.send_response(response, now)
@@ -175,7 +187,9 @@ class Modification:
             return
         if response.status < 300:
             if self.phase is Phase.SENT and response.cseq == exchange.request.cseq:
-                dialog.refresh(response)
+                # Where their new Contact is of no use, the old one still is.
+                with contextlib.suppress(BadSip):
+                    self._refresh_target(dialog, response)
             # Acknowledged whatever has become of the call since.
             self._acknowledge(response)
             if self.phase is not Phase.SENT:
@@ -232,20 +246,24 @@ class Modification:
     def receive(self, request: Request, transaction: Transaction, now: float) -> None:
         """A re-INVITE of the far end."""
         dialog = self._call.dialog
-        if dialog is None or self._call.state is not CallState.UP or self.phase is Phase.SENT:
-            # Section 14.2: ours is in progress.
-            transaction.send_response(reply(request, 491), now)
+        state = self._call.state
+        if dialog is None or state is CallState.ENDING:
+            # Our BYE is out: there is no dialog any more (section 15.1.1).
+            transaction.send_response(reply(request, 481), now)
             return
-        if self.phase is Phase.RECEIVED:
+        if self.phase is Phase.RECEIVED or state in (CallState.RECEIVED, CallState.RINGING):
+            # Section 14.2: their last one has no final answer yet.
             response = reply(request, 500)
             response.add("Retry-After", str(self._call.agent.random.randint(0, 10)))
             transaction.send_response(response, now)
             return
+        if state is not CallState.UP or self.phase is Phase.SENT:
+            # Section 14.2: ours is in progress.
+            transaction.send_response(reply(request, 491), now)
+            return
         offer = checked_sdp(request)
-        if request.contact is not None:
-            # What could not be reached later is refused now.
-            self._call.agent.hop(request.contact.uri)
-        dialog.refresh(request)
+        # What could not be reached later is refused now.
+        self._refresh_target(dialog, request)
         transaction.send_response(reply(request, 100), now)
         self._move(Move.RECEIVE)
         self._answer = None
@@ -264,6 +282,19 @@ class Modification:
             agent.flush()
 
         self._call.notify(ReinviteReceived(offer, respond))
+
+    def _refresh_target(self, dialog: Dialog, message: Request | Response) -> None:
+        """Section 12.2: their Contact moves the remote target, never the route set.
+
+        Raises BadSip, and changes nothing, where our requests could not be sent there.
+        """
+        contact = message.contact
+        if contact is None:
+            return
+        parse_uri(contact.uri)
+        if not dialog.routes:
+            self._call.agent.hop(contact.uri)
+        dialog.target = contact.uri
 
     def _accept(self, sdp: str, now: float) -> None:
         transaction = self._incoming
@@ -317,6 +348,8 @@ class Modification:
         if self._incoming is not None:
             # Section 15.1.2: requests that are still pending are answered with 487.
             self._refuse(487, self._call.agent.now())
+        if self._exchange is not None:
+            self._exchange.may_retry = False
         self._move(Move.ABORT)
         self._retry_at = self._respond_by = self._answer = None
         over = WrongState("The call ended before the session was changed.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from qwen3tts_phone.errors import BadSip, CallError, RegistrationFailed
 from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.dialog import new_call_id, new_tag
-from qwen3tts_phone.sip.fields import parse_address, parse_uri
+from qwen3tts_phone.sip.fields import delta_seconds, parse_address, parse_uri
 from qwen3tts_phone.sip.message import Request, Response
 from qwen3tts_phone.sip.transaction import Failure, Hop
 from qwen3tts_phone.sip.via import loose
@@ -144,7 +144,7 @@ class RegistrationCore:
         elif response.status == 423 and self._raise(response, now):
             return
         else:
-            wait = _seconds(response.get("Retry-After"))
+            wait = delta_seconds(response.get("Retry-After"), MAX_EXPIRES_S)
             self._refused(
                 RegistrationFailed(
                     f"The registrar answered {response.status} {response.reason}".rstrip() + ".",
@@ -191,15 +191,15 @@ class RegistrationCore:
                 same = _same_address(contact.uri, ours)
             except BadSip:
                 continue
-            seconds = _seconds(contact.parameters.get("expires"))
+            seconds = delta_seconds(contact.parameters.get("expires"), MAX_EXPIRES_S)
             if same and seconds is not None:
                 return max(1, seconds)
-        seconds = _seconds(response.get("Expires"))
+        seconds = delta_seconds(response.get("Expires"), MAX_EXPIRES_S)
         return max(1, self._expires if seconds is None else seconds)
 
     def _raise(self, response: Response, now: float) -> bool:
         """Section 10.2.8: the interval was too brief; ask for what the registrar wants."""
-        least = _seconds(response.get("Min-Expires"))
+        least = delta_seconds(response.get("Min-Expires"), MAX_EXPIRES_S)
         if least is None or least <= self._expires or self._raises >= MAX_RAISES:
             return False
         self._raises += 1
@@ -324,16 +324,6 @@ def address_of_record(account: Account) -> str:
 def _same_address(one: str, other: str) -> bool:
     a, b = parse_uri(one), parse_uri(other)
     return (a.user, a.host.lower(), a.port or 5060) == (b.user, b.host.lower(), b.port or 5060)
-
-
-def _seconds(text: str | None) -> int | None:
-    """A delta-seconds value, bounded; None when there is none. ``10 (comment);x`` is 10."""
-    digits = ""
-    for char in (text or "").strip():
-        if char not in "0123456789":
-            break
-        digits += char
-    return min(int(digits[:10]), MAX_EXPIRES_S) if digits else None
 
 
 def _remedy(status: int) -> str:

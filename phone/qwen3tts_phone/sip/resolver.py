@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from qwen3tts_phone.sip.fields import is_ip
 
@@ -13,23 +14,42 @@ KEPT_S = 60.0
 MAX_NAMES = 1000
 
 
+@dataclass(slots=True)
+class _Answer:
+    addresses: list[str]
+    until: float
+    """Seconds on the resolver's clock."""
+    turn: int = 0
+    """Which of the addresses is used."""
+
+    @property
+    def address(self) -> str:
+        return self.addresses[self.turn]
+
+
 class Resolver:
     """Looks names up in the loop's threads and remembers the answers for a while."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._known: dict[str, tuple[str, float]] = {}
+        self._known: dict[str, _Answer] = {}
 
     def known(self, host: str) -> str | None:
         """The address of a host, if no look-up is needed."""
         if is_ip(host):
             return host
-        address, until = self._known.get(host, ("", 0.0))
-        return address if address and self._now() < until else None
+        answer = self._known.get(host)
+        return answer.address if answer is not None and self._now() < answer.until else None
 
     def names_of(self, address: str) -> list[str]:
         """The host names that led to an address."""
-        return [name for name, (known, _) in self._known.items() if known == address]
+        return [name for name, answer in self._known.items() if answer.address == address]
+
+    def turn_to_next(self, host: str) -> bool:
+        """Use the next address of a host; False when all have been tried: back to the first."""
+        answer = self._known[host]
+        answer.turn = (answer.turn + 1) % len(answer.addresses)
+        return answer.turn > 0
 
     async def resolve(self, host: str, *, ipv6: bool = False) -> str:
         """The address of a host; raises OSError. An old answer is better than none."""
@@ -42,10 +62,10 @@ class Resolver:
             found = await loop.getaddrinfo(host, None, family=family, type=socket.SOCK_DGRAM)
         except (OSError, UnicodeError) as error:
             if host in self._known:
-                return self._known[host][0]
+                return self._known[host].address
             raise OSError(f"{host[:80]!r} cannot be looked up: {error}") from error
-        address = str(found[0][4][0])
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
         if len(self._known) >= MAX_NAMES:
             self._known.clear()
-        self._known[host] = (address, self._now() + KEPT_S)
-        return address
+        self._known[host] = answer = _Answer(addresses, self._now() + KEPT_S)
+        return answer.address

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Literal
 
+from qwen3tts_phone.sip.fields import delta_seconds
 from qwen3tts_phone.sip.message import Request, Response
 
 MIN_SE_S = 90
@@ -32,22 +33,21 @@ def session_expires(message: Request | Response) -> tuple[int, Role | None] | No
     value = message.get("Session-Expires")
     if value is None:
         return None
-    seconds, *parameters = (part.strip() for part in value.split(";"))
-    if not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 10):
+    seconds = delta_seconds(value, MAX_SE_S)
+    if seconds is None:
         return None
     role: Role | None = None
-    for parameter in parameters:
+    for parameter in value.split(";")[1:]:
         name, _, text = parameter.partition("=")
         if name.strip().lower() == "refresher":
             role = "uac" if text.strip().lower() == "uac" else "uas"
-    return min(int(seconds), MAX_SE_S), role
+    return seconds, role
 
 
 def min_se(message: Request | Response) -> int:
     """The least interval that a 422 wants."""
-    text = (message.get("Min-SE") or "").partition(";")[0].strip()
-    known = text.isascii() and text.isdigit() and len(text) <= 10
-    return min(int(text), MAX_SE_S) if known else MIN_SE_S
+    least = delta_seconds(message.get("Min-SE"), MAX_SE_S)
+    return MIN_SE_S if least is None else least
 
 
 def too_brief(request: Request) -> bool:
@@ -90,8 +90,9 @@ class SessionTimer:
         if agreed is None:
             self.stop()
             return
+        # Section 4: none is below 90 s; a far end that says so must not make us refresh like mad.
         # Without a refresher, section 7.2 leaves it to the caller.
-        self._start(agreed[0], agreed[1] != "uas", now)
+        self._start(agreed[0] and max(agreed[0], MIN_SE_S), agreed[1] != "uas", now)
 
     def answer(self, request: Request, response: Response, now: float) -> None:
         """Put our part into a 2xx to an INVITE of theirs (section 9)."""

@@ -111,10 +111,11 @@ class Transaction:
         self._schedule = schedule
         self._deadlines: dict[Event, float] = {}
         self._waits: dict[Event, float] = {}
+        self._scheduled_at: float | None = None
         self._ack: bytes | None = None
         self._wire: bytes = b""
         self._enter(now)
-        schedule(self)
+        self._reschedule()
         if kind in (Kind.INVITE_CLIENT, Kind.CLIENT):
             self._wire = bytes(request)
             self._send(self._wire)
@@ -170,7 +171,15 @@ class Transaction:
         """Give an INVITE up at that time if it has no final answer by then."""
         if (self.state, E.GIVE_UP) in TABLES[self.kind]:
             self._deadlines[E.GIVE_UP] = at
-            self._schedule(self)
+            self._reschedule()
+
+    def give_up(self, now: float) -> None:
+        """Forget a request that is answered and kept for its repetitions only."""
+        self._move(E.GIVE_UP, now)
+
+    def send_again(self) -> None:
+        """Send the request once more, by another way than the one that failed."""
+        self._send(self._wire)
 
     def transport_error(self, now: float) -> None:
         """The transport could not carry what was sent."""
@@ -184,7 +193,7 @@ class Transaction:
         if state is not self.state:
             self.state = state
             self._enter(now)
-        self._schedule(self)
+        self._reschedule()
         for action in actions:
             self._act(action, now, message)
 
@@ -210,6 +219,11 @@ class Transaction:
             self.client_owner.on_failure(failure, now)
         elif self.server_owner and action is A.TIMED_OUT:
             self.server_owner.on_no_ack(now)
+
+    def _reschedule(self) -> None:
+        if self.deadline != self._scheduled_at:
+            self._scheduled_at = self.deadline
+            self._schedule(self)
 
     def _enter(self, now: float) -> None:
         live = LIVE.get((self.kind, self.state), ())

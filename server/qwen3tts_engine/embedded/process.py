@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 MOST_SOUND = 8 << 20
 """Bytes of sound that one job may make, all of which wait here if no one reads. A piece of text is
 so bounded that it stays below half of it at the slowest speed; a broken worker is not."""
+TOGETHER = 16_000
+"""Bytes of sound, some 0.36 s: what comes after costs little more to carry than one message of the
+worker's (60 ms), so a busy server catches up."""
 GRACE_S = 0.25
 """How long a silent worker is given beyond its time, in case it was this process that was busy."""
 END_S = 2.0
@@ -59,10 +62,6 @@ class Outcome(Enum):
 class StartFailed(Exception):
     """The worker did not get ready; the text says why."""
 
-    def __init__(self, reason: str, *, library_missing: bool = False) -> None:
-        super().__init__(reason)
-        self.library_missing = library_missing
-
 
 class Saying:
     """One job, as its reader sees it. A reader who stalls holds up no one."""
@@ -71,6 +70,7 @@ class Saying:
         self._stop = stop
         self._sounds: deque[Sound] = deque()
         self._changed = asyncio.Event()
+        self._begun = False
         self.bytes = 0
         """Bytes of sound that came."""
         self.outcome: Outcome | None = None
@@ -78,13 +78,27 @@ class Saying:
         self.reason = ""
 
     async def next(self) -> Sound | None:
-        """What comes next, waiting for it; None when it is over (``outcome``)."""
+        """What comes next, waiting for it; None when it is over (``outcome``).
+
+        The first sound is given out alone, for it is waited for; later ones that have piled up come
+        together, TOGETHER bytes or a little more of them.
+        """
         while not self._sounds:
             if self.outcome is not None:
                 return None
             self._changed.clear()
             await self._changed.wait()
-        return self._sounds.popleft()
+        first = self._sounds.popleft()
+        pcm, words = [first.pcm], list(first.words)
+        size = len(first.pcm)
+        most = TOGETHER if self._begun else 0
+        self._begun = True
+        while self._sounds and size < most:
+            more = self._sounds.popleft()
+            pcm.append(more.pcm)
+            words += more.words
+            size += len(more.pcm)
+        return Sound(first.job, b"".join(pcm), tuple(words))
 
     def stop(self) -> None:
         """It is not wanted any more; the worker is told at once. Nothing if it is over."""
@@ -266,7 +280,7 @@ class Worker:
         if ready.done():
             return False
         if isinstance(message, Missing):
-            ready.set_exception(StartFailed(message.reason, library_missing=True))
+            ready.set_exception(StartFailed(message.reason))
             return False
         self.state = State.IDLE
         ready.set_result(message)

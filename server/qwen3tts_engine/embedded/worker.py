@@ -8,6 +8,7 @@ the library prints goes to standard error.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import signal
@@ -28,6 +29,8 @@ from qwen3tts_engine.embedded.messages import (
     Stop,
 )
 
+PIPE_BYTES = 1 << 20
+"""Room on standard output: some 23 s of sound."""
 HANG_S = 60
 """A job that takes longer ends the process, also when the parent is gone and cannot."""
 
@@ -106,12 +109,21 @@ def serve(library_path: Path, data_path: Path, given: int, out: int) -> int:
     return 0
 
 
+def _widen(pipe: int) -> None:
+    """Have room for a whole clause, so that a busy parent does not hold up the next job."""
+    # Linux alone, and there not beyond what the system allows.
+    if (set_size := getattr(fcntl, "F_SETPIPE_SZ", None)) is not None:
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(pipe, set_size, PIPE_BYTES)
+
+
 def main() -> int:
     """Entry point."""
     # The terminal's interrupt goes to the whole group; the parent decides when to end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Whatever the library prints must not mix with the messages.
     out = os.dup(sys.stdout.fileno())
+    _widen(out)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     with contextlib.suppress(BrokenPipeError):
         return serve(Path(sys.argv[1]), Path(sys.argv[2]), sys.stdin.fileno(), out)
