@@ -46,7 +46,8 @@ class Comparison:
     frames: int
     """20 ms frames with speech in the reference."""
     missing: int
-    """Of these, those that the recording does not hold at their place."""
+    """Of these, those that the recording does not hold at their place (below 5 dB; one that is only
+    faded in, after the machine was late by a whole packet, has 8 to 9 dB)."""
     worst_snr_db: float
     """The worst of these frames' signal-to-noise ratio."""
     joint_step: float
@@ -75,7 +76,7 @@ def compare(reference: Samples, heard: Samples, phase: int = 0) -> Comparison:
     others = step[: len(loud_step)][~at_joint[: len(loud_step)] & loud_step]
     return Comparison(
         frames=int(loud.sum()),
-        missing=int((snr < 10.0).sum()),
+        missing=int((snr < 5.0).sum()),
         worst_snr_db=float(snr.min()),
         joint_step=float(np.percentile(joints, 95) / np.percentile(others, 95)),
     )

@@ -128,7 +128,7 @@ class ContextSent(NamedTuple):
     audible_ns: int = 0
     """When its first frame with sound in it went out; 0 = none yet."""
     starvations: int = 0
-    """Times that it ran dry in the middle."""
+    """Holes in the middle: it ran dry, or the machine was late by whole packets."""
     starved_slots: int = 0
     """Slots of silence because of that."""
     longest_slots: int = 0

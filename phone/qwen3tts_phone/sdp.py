@@ -27,9 +27,7 @@ __all__ = [
     "PayloadOffer",
     "SdpSession",
     "SessionDescription",
-    "answer",
     "answering",
-    "offer",
     "parse",
 ]
 
@@ -96,31 +94,6 @@ def answering(offered: Media, wanted: Direction = "sendrecv") -> Direction:
     return "recvonly" if receive else "inactive"
 
 
-def offer(
-    host: str,
-    port: int,
-    *,
-    codecs: Sequence[str] = ("PCMU", "PCMA"),
-    ptime_ms: int = 20,
-    direction: Direction = "sendrecv",
-) -> str:
-    """A first offer; use :class:`SdpSession` where the call goes on."""
-    return SdpSession(host, port, codecs=codecs, ptime_ms=ptime_ms).offer(direction)
-
-
-def answer(
-    offered: str | SessionDescription,
-    host: str,
-    port: int,
-    *,
-    codecs: Sequence[str] = ("PCMU", "PCMA"),
-    ptime_ms: int = 20,
-    direction: Direction = "sendrecv",
-) -> tuple[str, Negotiated]:
-    """The answer to a first offer, and what was agreed; raises BadSdp or NoCommonCodec."""
-    return SdpSession(host, port, codecs=codecs, ptime_ms=ptime_ms).answer(offered, direction)
-
-
 @dataclass(frozen=True, slots=True)
 class _Line:
     """One media line of ours: the audio, or the refusal of something else."""
@@ -180,14 +153,6 @@ class SdpSession:
         return (
             "inactive" if self.negotiated is not None and not self.negotiated.send else "sendonly"
         )
-
-    def hold(self) -> str:
-        """An offer that puts the far end on hold."""
-        return self.offer(self.holding)
-
-    def resume(self) -> str:
-        """An offer that takes the far end back."""
-        return self.offer("sendrecv")
 
     def accept(self, text: str | SessionDescription) -> Negotiated:
         """The far end's answer to our offer; raises BadSdp or NoCommonCodec."""

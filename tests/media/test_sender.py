@@ -152,6 +152,8 @@ def test_skipped_slots_lose_no_frame_and_are_marked(call: Call) -> None:
     assert [packet.marker for packet in packets] == [True, False, False]
     assert packets[0].timestamp == (call.wire.packets[2].timestamp + 5 * 160) % 2**32
     assert call.sender.skipped == 4
+    sent = call.table.load(0)
+    assert (sent.starvations, sent.longest_slots) == (1, 4), "the caller hears it as a hole"
 
 
 def test_a_slot_skipped_before_anything_was_sent_is_no_break(call: Call) -> None:

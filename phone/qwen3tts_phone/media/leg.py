@@ -386,8 +386,9 @@ class MediaLeg:
     def _finish(self, end: MediaLost | LegClosed) -> None:
         if self._end is not None:
             return
-        for context, state in list(self._open.items()):
-            self._keep(context, state)
+        for contexts in (self._open, *self._condemned.values()):
+            for context, state in contexts.items():
+                self._keep(context, state)
         self._last_stats = _stats(self._memory)
         self._end = end
         self._events.put_nowait(None)

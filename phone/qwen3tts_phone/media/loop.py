@@ -25,20 +25,17 @@ from typing import Any, NamedTuple
 from qwen3tts_pacer.memory import CallMemory
 from qwen3tts_phone.media.stream import Stream
 from qwen3tts_phone.media.types import LegFailed, LegSpec, RemoteMedia
+from qwen3tts_phone.media.wheel import Wheel
 
 MESSAGE_MOST = 65536
 """Bytes of one control message."""
 UNSENT_MOST = 10_000
 """Messages kept for a parent that does not read; the oldest are dropped."""
 TICK_NS = 1_000_000
-WHEEL = 256
-"""Ticks ahead that the wheel knows; more than the longest packet."""
 GROUP_FILL = 8
 """Calls that a group takes before another one is begun."""
 LATE_NOTED_NS = 100_000
 """Lateness below this is not written down."""
-LATE_NS = 5_000_000
-"""Half of the shortest packet: below this no slot is ever skipped."""
 LOOK_AT_LEAST_NS = 20_000_000
 """However late the slots are, the sockets are looked at so often."""
 SPARE_NS = 50_000
@@ -77,9 +74,7 @@ class MediaLoop:
         self._legs: dict[int, _Leg] = {}
         self._streams: dict[int, Stream] = {}
         self._group_of: dict[int, int] = {}
-        self._wheel: list[list[Stream]] = [[] for _ in range(WHEEL)]
-        self._running = 0
-        self._tick = 0
+        self._wheel: Wheel[Stream] = Wheel()
         self._origin_ns = time.monotonic_ns()
         self._epoll = select.epoll()
         self._handlers: dict[int, tuple[Callable[[], bool], int]] = {}
@@ -126,34 +121,21 @@ class MediaLoop:
         self._unsent.append(data)
 
     def _next_deadline_ns(self) -> int:
-        if not self._running:
+        if not self._wheel.count:
             return time.monotonic_ns() + 1_000_000_000
-        wheel = self._wheel
-        tick = self._tick
-        while not wheel[tick % WHEEL]:
-            tick += 1
-        self._tick = tick
-        return self._origin_ns + tick * TICK_NS
+        return self._origin_ns + self._wheel.next_tick() * TICK_NS
 
     def _serve(self, deadline_ns: int, now_ns: int) -> None:
-        """All calls of one tick; the ones whose time is over by a slot skip it."""
-        if not self._running:
+        """All calls of one tick."""
+        if not self._wheel.count:
             return
         late_ns = now_ns - deadline_ns
-        tick = self._tick
-        wheel = self._wheel
-        bucket = wheel[tick % WHEEL]
-        wheel[tick % WHEEL] = []
-        self._tick = tick + 1
-        if late_ns > LATE_NS:
-            bucket = self._skip(bucket, tick, late_ns)
+        bucket = self._wheel.take(late_ns // TICK_NS)
         for stream in bucket:
             try:
                 stream.slot()
             except Exception:
                 self._fail(stream.leg)
-                continue
-            wheel[(tick + stream.ptime_ms) % WHEEL].append(stream)
         if late_ns > LATE_NOTED_NS:
             for stream in bucket:
                 stream.was_late(late_ns)
@@ -167,22 +149,6 @@ class MediaLoop:
         self._give_notice(bucket)
         if self._unsent:
             self._send_rest()
-
-    def _skip(self, bucket: list[Stream], tick: int, late_ns: int) -> list[Stream]:
-        """Let slots pass that are late by half a packet or more; the calls that are not."""
-        rest = []
-        for stream in bucket:
-            ptime_ms = stream.ptime_ms
-            # Later than half a slot is too late: its packet would come right before the next.
-            missed = (late_ns // TICK_NS * 2 + ptime_ms) // (2 * ptime_ms)
-            if missed:
-                # Bounded by the wheel; a longer stall is skipped in several rounds.
-                missed = min(missed, WHEEL // ptime_ms - 1)
-                stream.skip(missed)
-                self._wheel[(tick + missed * ptime_ms) % WHEEL].append(stream)
-            else:
-                rest.append(stream)
-        return rest
 
     def _look(self, deadline_ns: int) -> None:
         """Take what has come, until the next slots are near."""
@@ -305,8 +271,8 @@ class MediaLoop:
         room = [index for index, calls in enumerate(self._groups) if 0 < calls < GROUP_FILL]
         group = room[0] if room else self._groups.index(min(self._groups))
         now_tick = (time.monotonic_ns() - self._origin_ns) // TICK_NS
-        if not self._running:
-            self._tick = now_tick
+        if not self._wheel.count:
+            self._wheel.tick = now_tick
         # The first tick of the group that is 1 ms ahead at least.
         tick = now_tick + 2
         tick += (group * 20 // len(self._groups) - tick) % 20
@@ -319,8 +285,7 @@ class MediaLoop:
         self._handlers[leg.rtcp.fileno()] = (stream.rtcp_readable, number)
         self._groups[group] += 1
         self._group_of[number] = group
-        self._wheel[tick % WHEEL].append(stream)
-        self._running += 1
+        self._wheel.add(stream, tick)
 
     def _close(self, number: int) -> dict[str, Any]:
         leg = self._legs.pop(number)
@@ -328,10 +293,7 @@ class MediaLoop:
         learnt: dict[str, Any] = {}
         if stream is not None:
             self._groups[self._group_of.pop(number)] -= 1
-            self._running -= 1
-            for bucket in self._wheel:
-                if stream in bucket:
-                    bucket.remove(stream)
+            self._wheel.remove(stream)
             learnt = stream.end(time.monotonic())
         for sock in (leg.rtp, leg.rtcp):
             self._epoll.unregister(sock.fileno())

@@ -150,6 +150,10 @@ class Sender:
     def skip(self, slots: int) -> None:
         """Slots have passed: nothing is sent for them, time moves on."""
         self._next += slots
+        if self._sending and not self._broken and self._last is not None:
+            live = self._live.get(self._last.context)
+            if live is not None:
+                self._hole(live, slots)
         if self._started:
             self._gap = self._broken = True
             if self._sending:
@@ -251,9 +255,14 @@ class Sender:
         dry = core.starved_slots - self._starved_slots
         if dry:
             self._starved_slots = core.starved_slots
+        self._hole(live, dry)
+
+    def _hole(self, live: _Live, slots: int) -> None:
+        """So many slots of silence in the middle of a context: it ran dry, or we were late."""
+        if slots:
             live.starvations += 1
-            live.starved += dry
-            live.longest = max(live.longest, dry)
+            live.starved += slots
+            live.longest = max(live.longest, slots)
         self._table.store_seldom(
             live.entry, live.audible_ns, live.starvations, live.starved, live.longest
         )
