@@ -311,7 +311,11 @@ class Utterance:
         if lead_ms is None:
             lead_ms = self._settings.pause_flush_lead_ms
         spare = self.lead_s(now) - lead_ms / 1000
-        return due if spare <= 0 else max(due, now + max(spare, 0.02))
+        if spare <= 0:
+            return due
+        if self._played_at is not None and not self._moving:
+            return None  # it stands still; the next report asks again
+        return max(due, now + max(spare, 0.02))
 
 
 def _audible(pcm: bytes) -> bool:

@@ -499,6 +499,8 @@ def test_a_report_of_the_listener_moves_the_pause() -> None:
     line.pass_time(1.0)
     line.client.send_report(no, 0, "held")
     line.say(no, "And then the")
+    line.write()
+    assert line.session.next_deadline(line.now) is None, "while it is held nothing changes"
     line.pass_time(10.0)
     assert len(line.requests) == 1
     line.client.send_report(no, 47_000, "playing")
