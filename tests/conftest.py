@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,17 @@ def require_program(name: str, package: str) -> None:
     """Skip, or fail where nothing may be left out, unless ``name`` is installed."""
     if shutil.which(name) is None:
         reason = f"{name} is not installed (apt-get install {package})"
+        if os.environ.get(NOTHING_LEFT_OUT):
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+def require_package(name: str, how: str) -> Any:
+    """The Python package ``name``; without it skip, or fail where nothing may be left out."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        reason = f"the Python package {name} is not installed ({how})"
         if os.environ.get(NOTHING_LEFT_OUT):
             pytest.fail(reason)
         pytest.skip(reason)
