@@ -72,8 +72,8 @@ class PhoneSettings:
 class Phone:
     """SIP endpoint, media process and speech connection; an async context manager.
 
-    Entering it raises PortBusy, RegistrationFailed, CalleeUnreachable (the registrar) or
-    ConnectionLost (no speech server), before anybody's phone rings.
+    Entering it raises PortBusy, RegistrationFailed, CalleeUnreachable (the registrar),
+    ConnectionLost (no speech server) or UnknownVoice, before anybody's phone rings.
     """
 
     def __init__(
@@ -96,6 +96,8 @@ class Phone:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.link.close)
             await self.link.warm()
+            if settings.voice is not None or settings.language is not None:
+                await self.link.check(settings.voice, settings.language)
             if settings.latency_log is not None:
                 self.latency_log = stack.enter_context(LatencyLog(settings.latency_log))
             self._media = await MediaProcess.start(settings.media)

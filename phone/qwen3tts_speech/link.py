@@ -49,6 +49,16 @@ class SpeechLink:
         """Connect now, so that the first words do not wait for it."""
         await self.client()
 
+    async def check(self, voice: str | None, language: str | None) -> None:
+        """Ask the server whether it would speak so; nothing is said.
+
+        Raises:
+            UnknownVoice: it has no such voice or language; near ones are named.
+        """
+        context = await (await self.client()).open(voice=voice, language=language)
+        await anext(context)
+        context.cancel(0)
+
     async def close(self) -> None:
         """Close the connection; no further utterance can start."""
         self._closed = True

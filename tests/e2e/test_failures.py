@@ -13,6 +13,7 @@ from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.errors import CalleeUnreachable, CallError, CallRefused, PortBusy, WrongState
 from qwen3tts_phone.phone import Phone
 from qwen3tts_server.run import running_server
+from qwen3tts_speech.line import VoiceOptions
 from qwen3tts_wire.errors import ConnectionLost, UnknownVoice
 from tests.audio import aligned, compare, reference_8k
 from tests.e2e.parties import Ear, connected, phone, server_process
@@ -107,13 +108,23 @@ async def test_a_media_process_that_dies_ends_its_calls_with_the_cause() -> None
 async def test_an_unknown_voice_is_an_error_of_the_words_and_not_of_the_call() -> None:
     async with (
         running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
-        phone(server.url, voice="nobody") as agent,
+        phone(server.url) as agent,
         phone(server.url) as caller,
         connected(agent, caller) as (ours, _),
     ):
         with pytest.raises(UnknownVoice, match="nobody"):
-            await ours.say("Hello.")
+            await ours.say("Hello.", VoiceOptions(voice="nobody"))
         assert not ours.speaking
+        assert (await ours.say("Hello.")).heard == "Hello."
+
+
+async def test_a_phone_whose_voice_the_server_does_not_have_does_not_start() -> None:
+    async with running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server:
+        with pytest.raises(UnknownVoice, match="nobody"):
+            async with phone(server.url, voice="nobody") as nothing:
+                assert isinstance(nothing, Phone)
+        async with phone(server.url, voice="en-us+f4", language="en"):
+            pass
 
 
 async def test_the_far_end_hangs_up_in_the_middle_of_a_sentence() -> None:
