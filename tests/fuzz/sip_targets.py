@@ -61,7 +61,7 @@ def run_sdp(data: bytes) -> None:
     caller = SdpSession("192.0.2.1", 4000)
     caller.offer()
     caller.accept(text)
-    sdp.parse(session.hold())
+    sdp.parse(session.offer(session.holding))
 
 
 def _usable(media: Media) -> None:

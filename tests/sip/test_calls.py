@@ -235,13 +235,25 @@ def test_of_a_fork_the_first_answer_is_the_call_and_the_others_are_hung_up() -> 
     assert sorted(r.to.tag or "" for r in wire.requests("BYE")) == ["car", "mobile"]
 
 
-def test_early_dialogs_of_a_fork_are_kept_apart_by_their_tags() -> None:
+def test_what_the_branches_of_a_fork_describe_early_is_kept_apart_by_their_tags() -> None:
+    """Some phones describe their media in the 183 and not again in the 200."""
     wire, caller, _ = pair()
     stranger = Stranger(wire)
-    stranger.respond = lambda r: [reply(r, 180, to_tag=t) for t in ("desk", "mobile")]
-    call = caller.call(stranger)
+
+    def ring(request: Request) -> list[Response]:
+        responses = []
+        for tag, sdp in (("desk", ANSWER), ("mobile", OFFER), ("desk", ANSWER)):
+            response = reply(request, 183, to_tag=tag)
+            response.set_body(sdp)
+            responses.append(response)
+        okay = reply(request, 200, to_tag="desk")
+        okay.add("Contact", "<sip:desk@10.0.0.9:5060>")
+        return [*responses, okay] if request.method == "INVITE" else []
+
+    stranger.respond = ring
+    caller.call(stranger)
     wire.run(0.5)
-    assert set(call.early) == {"desk", "mobile"}
+    assert caller.events[1:] == [EarlyMedia(ANSWER), EarlyMedia(OFFER), Answered(ANSWER)]
 
 
 def test_a_flood_of_forked_answers_is_bounded() -> None:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_phone.errors import CallError
+from qwen3tts_phone.sdp import SdpSession, parse
 from qwen3tts_phone.sip.call_state import Answered, CallState, Ended, ReinviteReceived
 from tests.sip.wire import ANSWER, OFFER, Phone, Wire, pair
 
@@ -110,3 +111,45 @@ def test_twenty_calls_at_once_over_a_bad_wire_do_not_disturb_each_other(seed: in
     wire.run(100.0)
     assert not caller.agent.calls
     assert not callee.agent.calls
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    changes=st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=6),
+)
+def test_over_a_bad_wire_each_hold_gets_its_own_answer_and_versions_only_rise(
+    seed: int, changes: list[tuple[bool, bool]]
+) -> None:
+    wire, caller, callee = pair(seed=seed, jitter_s=0.3)
+    sides = (SdpSession("10.0.0.1", 4000), SdpSession("10.0.0.2", 5000))
+    callee.answers_with = sides[1].answer(sides[0].offer())[0]
+    call = caller.call(callee, sdp=sides[0].offer())
+    wire.run(5.0)
+    calls = (call, callee.calls[0])
+    sides[0].accept(callee.answers_with)
+    wire.loss, wire.doubling = 0.25, 0.2
+    for each, session in zip(calls, sides, strict=True):
+
+        def notify(event: object, session: SdpSession = session) -> None:
+            if isinstance(event, ReinviteReceived):
+                event.respond(session.answer(event.offer or "")[0])
+
+        each.notify = notify
+    for by_callee, hold in changes:
+        session, got = sides[by_callee], list[str | CallError]()
+
+        def offer(session: SdpSession = session, hold: bool = hold) -> str:
+            return session.offer("sendonly" if hold else "sendrecv")
+
+        calls[by_callee].modification.start(offer, got.append, wire.now)
+        wire.until(lambda got=got: bool(got))  # type: ignore[misc]
+        if not isinstance(got[0], str):
+            break
+        direction = parse(got[0]).audio.direction
+        assert direction in (("recvonly", "inactive") if hold else ("sendrecv", "sendonly"))
+        session.accept(got[0])
+    for host in ("10.0.0.1", "10.0.0.2"):
+        said = [c.message.sdp for c in wire.carried if c.source.host == host and c.message.sdp]
+        versions = [parse(text).version for text in dict.fromkeys(said)]
+        assert versions == sorted(set(versions))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 
@@ -157,15 +158,21 @@ async def test_a_peer_that_does_not_read_is_closed(
     del reader
 
 
-async def test_too_many_connections_are_not_accepted(
+async def test_one_connection_too_many_ends_the_one_that_was_silent_for_longest(
     tcp: tuple[TcpTransport, Ends, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, ends, port = tcp
+    made, _, port = tcp
     monkeypatch.setattr(transport, "MAX_CONNECTIONS", 2)
-    pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
-    assert await asyncio.wait_for(pairs[2][0].read(), 5) == b""
+    pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+    pairs[0][1].write(b"\r\n\r\n")
+    assert await asyncio.wait_for(pairs[0][0].readexactly(2), 5) == b"\r\n"
+    pairs.append(await asyncio.open_connection("127.0.0.1", port))
+    with contextlib.suppress(ConnectionResetError):
+        assert await asyncio.wait_for(pairs[1][0].read(), 5) == b""
+    for reader, writer in (pairs[0], pairs[2]):
+        writer.write(b"\r\n\r\n")
+        assert await asyncio.wait_for(reader.readexactly(2), 5) == b"\r\n"
     assert len(made._connections) == 2
-    assert not ends.failed
     for _, writer in pairs:
         writer.close()
 

@@ -24,22 +24,18 @@ from qwen3tts_phone.sip.message import (
     Request,
     Response,
     UnusableRequest,
+    WrongBody,
     parse_message,
     reply,
 )
 from qwen3tts_phone.sip.outgoing import OutgoingCall
-from qwen3tts_phone.sip.session_timer import MIN_SE_S, too_brief
+from qwen3tts_phone.sip.refusals import ALLOW, refusal, refuse
 from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.transaction import Hop, Send, Transaction
 from qwen3tts_phone.sip.via import bracketed, loose, reply_hop, stamp_via
 
-ALLOW = "INVITE, ACK, CANCEL, BYE, OPTIONS"
 ACK_WITHIN_T1 = 4
 """Times T1 after which an answer without ACK gives way to another caller, when there is no room."""
-_KNOWN = {
-    *("INVITE", "ACK", "CANCEL", "BYE", "OPTIONS", "REGISTER", "PRACK", "UPDATE", "INFO"),
-    *("SUBSCRIBE", "NOTIFY", "PUBLISH", "MESSAGE", "REFER"),
-}
 
 
 class Timed(Protocol):
@@ -194,9 +190,7 @@ class Agent:
         hop = self.hop(dialog.next_hop, dialog.flow)
         ack = Request("ACK", request.uri)
         ack.add("Via", f"{self.via(hop)};branch={new_branch()};rport")
-        for name in request.headers.keys():  # noqa: SIM118 (not a mapping)
-            for value in request.headers.getlist(name):
-                ack.headers.add(name, value)
+        ack.take(request)
         for name in ("Authorization", "Proxy-Authorization"):
             for value in invite.headers.getlist(name):
                 ack.headers.add(name, value)
@@ -282,23 +276,17 @@ class Agent:
             self._dispatch(request, transaction, now)
         except BadSip as error:
             self.rejected += 1
-            status = 415 if "application/sdp" in error.message else 400
-            response = self._plain(request, status)
-            if status == 415:
+            wrong_body = isinstance(error, WrongBody)
+            response = refuse(request, 415 if wrong_body else 400)
+            if wrong_body:
                 response.add("Accept", "application/sdp")
             transaction.send_response(response, now)
 
     def _dispatch(self, request: Request, transaction: Transaction, now: float) -> None:
         method = request.method
-        if method not in ALLOW.split(", "):
-            status = 405 if method in _KNOWN else 501
-            response = self._plain(request, status)
-            response.add("Allow", ALLOW)
-            transaction.send_response(response, now)
-            return
-        refusal = self._refusal(request)
-        if refusal is not None:
-            transaction.send_response(refusal, now)
+        refused = refusal(request, self._local)
+        if refused is not None:
+            transaction.send_response(refused, now)
             return
         if method == "CANCEL":
             self._receive_cancel(request, transaction, now)
@@ -307,54 +295,19 @@ class Agent:
         if local_tag is not None:
             self._receive_inside(request, transaction, local_tag, now)
         elif self.layer.is_merged(request):
-            transaction.send_response(self._plain(request, 482), now)
+            transaction.send_response(refuse(request, 482), now)
         elif method == "OPTIONS":
             transaction.send_response(self._capabilities(request), now)
         elif method == "INVITE":
             self._receive_invite(request, transaction, now)
         else:
-            transaction.send_response(self._plain(request, 481), now)
-
-    def _refusal(self, request: Request) -> Response | None:
-        """What RFC 3261 section 8.2 refuses before looking further."""
-        uri_scheme = request.uri.partition(":")[0].lower()
-        if uri_scheme not in ("sip", "sips", "tel"):
-            return self._plain(request, 416)
-        parse_uri(request.uri)
-        forwards = request.get("Max-Forwards")
-        if forwards is not None:
-            if not (forwards.isascii() and forwards.isdigit() and len(forwards) <= 5):
-                raise BadSip("Max-Forwards is not a number.")
-            # Section 16.3: a request that has used up its hops and is for somebody else.
-            if int(forwards) == 0 and not self._is_ours(request):
-                return self._plain(request, 483)
-        required = [name for name in request.values("Require") if name.lower() != "timer"]
-        if required and request.method != "CANCEL":
-            response = self._plain(request, 420)
-            response.add("Unsupported", ", ".join(required))
-            return response
-        if request.method == "INVITE" and too_brief(request):
-            response = self._plain(request, 422)
-            response.add("Min-SE", str(MIN_SE_S))
-            return response
-        encoding = request.get("Content-Encoding")
-        if encoding and encoding.strip().lower() != "identity":
-            response = self._plain(request, 415)
-            response.add("Accept-Encoding", "identity")
-            return response
-        return None
-
-    def _is_ours(self, request: Request) -> bool:
-        uri = parse_uri(request.uri)
-        via = request.via
-        host, port = self._local(Hop(via.transport.lower(), via.host, via.port or 5060))
-        return uri.host.strip("[]").lower() == host and (uri.port or 5060) == port
+            transaction.send_response(refuse(request, 481), now)
 
     def _receive_cancel(self, request: Request, transaction: Transaction, now: float) -> None:
         invite = self.layer.cancelled_by(request)
         call = self._invites.get(invite) if invite is not None else None
         if invite is None:
-            transaction.send_response(self._plain(request, 481), now)
+            transaction.send_response(refuse(request, 481), now)
             return
         tag = invite.response.to.tag if invite.response is not None else None
         if tag is None and call is not None and call.dialog is not None:
@@ -372,11 +325,11 @@ class Agent:
     ) -> None:
         call = self._dialogs.get((request.call_id, local_tag, request.from_.tag or ""))
         if call is None or call.dialog is None:
-            transaction.send_response(self._plain(request, 481), now)
+            transaction.send_response(refuse(request, 481), now)
             return
         # Section 12.2.2: order is checked before anything else is believed.
         if not call.dialog.accept_cseq(request.cseq):
-            transaction.send_response(self._plain(request, 500), now)
+            transaction.send_response(refuse(request, 500), now)
         elif request.method == "OPTIONS":
             transaction.send_response(self._capabilities(request), now)
         else:
@@ -392,9 +345,7 @@ class Agent:
 
     def _receive_invite(self, request: Request, transaction: Transaction, now: float) -> None:
         if self._is_full() and not self._made_room(now):
-            response = self._plain(request, 486)
-            response.add("Retry-After", "10")
-            transaction.send_response(response, now)
+            transaction.send_response(refuse(request, 486, ("Retry-After", "10")), now)
             return
         call = IncomingCall(self, request, transaction, now)
         self._invites[transaction] = call
@@ -403,7 +354,8 @@ class Agent:
 
     def _capabilities(self, request: Request) -> Response:
         """RFC 3261 section 11.2: what an INVITE would get."""
-        response = self._plain(request, 486 if self._is_full() and request.to.tag is None else 200)
+        status = 486 if self._is_full() and request.to.tag is None else 200
+        response = reply(request, status, to_tag=new_tag())
         response.add("Accept", "application/sdp")
         self.describe(response)
         return response
@@ -432,15 +384,12 @@ class Agent:
         min(waiting, key=lambda pair: pair[0])[1].no_ack(now)
         return True
 
-    def _plain(self, request: Request, status: int) -> Response:
-        return reply(request, status, to_tag=new_tag())
-
     def _refuse_alone(self, request: Request, source: Hop, status: int) -> None:
         if request.method == "ACK":
             return
         try:
             stamp_via(request, source)
-            self.layer.send_alone(self._plain(request, status), reply_hop(request, source))
+            self.layer.send_alone(refuse(request, status), reply_hop(request, source))
         except BadSip:
             self.rejected += 1
 

@@ -33,7 +33,7 @@ class Call:
         self.modification = Modification(self)
         self.timer = SessionTimer(agent.settings.session_expires_s)
         self.local_sdp: str | None = None
-        """What we described last, for refreshes."""
+        """What we described last and holds, for refreshes."""
         self._told_end = False
 
     # The state

@@ -33,7 +33,7 @@ def new_call_id() -> str:
 
 @dataclass(slots=True)
 class Dialog:
-    """One dialog, early or confirmed."""
+    """One dialog."""
 
     call_id: str
     local_tag: str

@@ -120,7 +120,6 @@ class SipEndpoint:
             headers=headers,
         )
         call = SipCall(self, core)
-        call.local_sdp = sdp_offer
         self.flush()
         return call
 

@@ -129,10 +129,7 @@ class Exchange:
         self._retries_left -= 1
         old = self.request
         request = Request(old.method, old.uri, body=old.body)
-        for name in old.headers.keys():  # noqa: SIM118 (not a mapping)
-            if name.lower() not in ("via", "authorization", "proxy-authorization", "cseq"):
-                for value in old.headers.getlist(name):
-                    request.headers.add(name, value)
+        request.take(old, without=("via", "authorization", "proxy-authorization", "cseq"))
         # Section 8.1.3.5: the same Call-ID, From and To, the next CSeq, a new branch.
         request.add("CSeq", f"{self._next_cseq()} {old.method}")
         for name, value in changes.items():
@@ -146,9 +143,7 @@ class Exchange:
         # The Via goes first, as on any message.
         sent = Request(request.method, request.uri, body=request.body)
         sent.add("Via", f"{self._via(self.hop)};branch={new_branch()};rport")
-        for name in request.headers.keys():  # noqa: SIM118 (not a mapping)
-            for value in request.headers.getlist(name):
-                sent.headers.add(name, value)
+        sent.take(request)
         self.request = sent
         self.transaction = self._layer.send(sent, self.hop, self, now)
         if self._limit is not None:

@@ -98,7 +98,10 @@ def parse_uri(text: str) -> URI:
         else:
             uri = URI.parse(text)
     except (ValueError, TypeError) as error:
-        raise BadSip(f"{_shown(text)} is not a SIP address.") from error
+        raise BadSip(
+            f"{_shown(text)} is not a SIP address.",
+            remedy="Write it as sip:USER@HOST or sip:USER@HOST:PORT.",
+        ) from error
     if uri.port is not None and not 0 < uri.port < 65536:
         raise BadSip(f"Port {uri.port} of {_shown(text)} is out of range.")
     return uri

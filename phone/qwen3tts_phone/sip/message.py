@@ -87,6 +87,13 @@ class _Message:
         self.headers.remove(name)
         self.add(name, value)
 
+    def take(self, other: _Message, *, without: tuple[str, ...] = ()) -> None:
+        """Append another message's header lines, but for some named in lower case."""
+        for name in other.headers.keys():  # noqa: SIM118 (not a mapping)
+            if name.lower() not in without:
+                for value in other.headers.getlist(name):
+                    self.headers.add(name, value)
+
     def need(self, name: str) -> str:
         """The first value of a header; raises BadSip when it is absent."""
         value = self.headers.get(name)
@@ -190,6 +197,10 @@ class Response(_Message):
 
     def __bytes__(self) -> bytes:
         return self._write(f"SIP/2.0 {self.status} {self.reason}")
+
+
+class WrongBody(BadSip):
+    """A body of a kind that is not understood: 415."""
 
 
 class UnusableRequest(BadSip):
@@ -312,11 +323,11 @@ def reply(request: Request, status: int, reason: str = "", *, to_tag: str = "") 
 
 
 def checked_sdp(message: Request | Response) -> str | None:
-    """The SDP of a message, None when it has no body; raises BadSip for another kind of body."""
+    """The SDP of a message, None when it has no body; raises WrongBody for another kind."""
     if not message.body:
         return None
     sdp = message.sdp
     if sdp is None:
         kind = message.get("Content-Type") or "nothing"
-        raise BadSip(f"The body is {kind[:60]!r}; only application/sdp is understood.")
+        raise WrongBody(f"The body is {kind[:60]!r}; only application/sdp is understood.")
     return sdp

@@ -84,6 +84,9 @@ PHASES: dict[tuple[Phase, Move], Phase] = {
 }
 
 Done = Callable[[str | CallError], None]
+Offer = str | Callable[[], str]
+"""A description, or who writes it when it goes out: its version must be above that of an answer
+that was given while it waited (RFC 3264 section 8)."""
 
 
 class UnackedAnswer:
@@ -121,9 +124,11 @@ class Modification:
         self.phase = Phase.IDLE
         self._call = call
         self._done: Done | None = None
+        self._offer: Offer = ""
         self._sdp = ""
+        """The offer as it was sent last."""
         self._refreshing = False
-        self._queued: tuple[str, Done] | None = None
+        self._queued: tuple[Offer, Done] | None = None
         self._exchange: Exchange | None = None
         self._glares = 0
         self._retry_at: float | None = None
@@ -134,7 +139,7 @@ class Modification:
 
     # Ours
 
-    def start(self, sdp: str, done: Done, now: float) -> None:
+    def start(self, offer: Offer, done: Done, now: float) -> None:
         """Offer a changed session; ``done`` gets the answer or the error. Waits for theirs."""
         if self._call.state not in (CallState.UP, CallState.ANSWERED):
             raise WrongState("The session can be changed only while the call is up.")
@@ -142,9 +147,9 @@ class Modification:
             raise WrongState("A change of the session is already under way.")
         if self._call.state is CallState.ANSWERED or self.phase is not Phase.IDLE:
             # Section 14.1: no new INVITE while another is in progress in either direction.
-            self._queued = (sdp, done)
+            self._queued = (offer, done)
             return
-        self._begin(sdp, done, now)
+        self._begin(offer, done, now)
 
     def refresh(self, now: float) -> None:
         """Send the session as it is once more (RFC 4028); a change under way does as well."""
@@ -158,8 +163,8 @@ class Modification:
 
         self._begin(self._call.local_sdp, done, now, refreshing=True)
 
-    def _begin(self, sdp: str, done: Done, now: float, *, refreshing: bool = False) -> None:
-        self._sdp, self._done, self._glares = sdp, done, 0
+    def _begin(self, offer: Offer, done: Done, now: float, *, refreshing: bool = False) -> None:
+        self._offer, self._done, self._glares = offer, done, 0
         self._refreshing = refreshing
         self._send(now)
 
@@ -172,6 +177,7 @@ class Modification:
         request = dialog.request("INVITE")
         self._call.agent.describe(request)
         self._call.timer.ask(request)
+        self._sdp = self._offer if isinstance(self._offer, str) else self._offer()
         request.set_body(self._sdp)
         self._exchange = self._call.send_inside(request, self, now)
         self._exchange.limit(now + ANSWERED_WITHIN_S)
@@ -185,14 +191,16 @@ class Modification:
         exchange = self._exchange
         if dialog is None or exchange is None:
             return
+        # A 2xx to an earlier change is repeated where our ACK was lost: it answers nothing now.
+        awaited = self.phase is Phase.SENT and response.cseq == exchange.request.cseq
         if response.status < 300:
-            if self.phase is Phase.SENT and response.cseq == exchange.request.cseq:
+            if awaited:
                 # Where their new Contact is of no use, the old one still is.
                 with contextlib.suppress(BadSip):
                     self._refresh_target(dialog, response)
             # Acknowledged whatever has become of the call since.
             self._acknowledge(response)
-            if self.phase is not Phase.SENT:
+            if not awaited:
                 return
             self._move(Move.DONE)
             self._call.timer.answered(response, now)
@@ -204,7 +212,7 @@ class Modification:
                 self._finish(sdp)
             self._next(now)
             return
-        if self.phase is not Phase.SENT:
+        if not awaited:
             return
         if response.status == 491 and self._glares < MAX_GLARE:
             self._glares += 1
@@ -387,8 +395,8 @@ class Modification:
         if self.phase is not Phase.IDLE or self._call.state is not CallState.UP:
             return
         if self._queued is not None:
-            (sdp, done), self._queued = self._queued, None
-            self._begin(sdp, done, now)
+            (offer, done), self._queued = self._queued, None
+            self._begin(offer, done, now)
         elif self._done is not None and self._retry_at is None:
             # Theirs came between our 491 and the retry; ours is still wanted.
             self._send(now)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from qwen3tts_phone.sip.auth import Digest
 
 MAX_FORKS = 16
-"""Most early dialogs, and most answers of a fork, that one call keeps."""
+"""Most answers of a fork, provisional or final, that one call keeps."""
 
 
 class OutgoingCall(Call):
@@ -33,11 +33,10 @@ class OutgoingCall(Call):
         self.dialled_uri = request.uri
         self.remote_uri = request.uri
         self.local_host = agent.local_host(hop)
-        self.early: dict[str, Dialog] = {}
-        """Early dialogs by the far end's tag (section 12.1)."""
         self._cseq = request.cseq
         self._hop = hop
-        self._early_sdp: str | None = None
+        self._early: dict[str, str] = {}
+        """What the branches of a fork described before the answer, by their tags."""
         self._rang = False
         self._cancel_sent = False
         self._ring_until: float | None = now + agent.settings.ring_timeout_s
@@ -64,15 +63,14 @@ class OutgoingCall(Call):
         if self.state is CallState.CANCELLING:
             self._send_cancel(now)
             return
-        tag = response.to.tag
-        if tag and response.status > 100 and tag not in self.early and len(self.early) < MAX_FORKS:
-            self.early[tag] = Dialog.of_caller(self._sent, response)
         if response.status >= 180 and not self._rang:
             self._rang = True
             self.notify(Ringing(response.status))
-        sdp = response.sdp
-        if sdp is not None and sdp != self._early_sdp:
-            self._early_sdp = sdp
+        tag, sdp = response.to.tag or "", response.sdp
+        if sdp is None or sdp == self._early.get(tag):
+            return
+        if tag in self._early or len(self._early) < MAX_FORKS:
+            self._early[tag] = sdp
             self.notify(EarlyMedia(sdp))
 
     def on_final(self, response: Response, now: float) -> None:
@@ -151,7 +149,6 @@ class OutgoingCall(Call):
             )
             return
         self.dialog = dialog
-        self.early.clear()
         self._quiet()
         self.agent.remember(self)
         self.step(Step.SUCCESS)
@@ -161,7 +158,7 @@ class OutgoingCall(Call):
             return
         self.timer.answered(response, now)
         # Some phones give their description with the 183 alone.
-        self.notify(Answered(response.sdp or self._early_sdp))
+        self.notify(Answered(response.sdp or self._early.get(tag)))
         self.modification.call_is_up(now)
 
     # Giving up

@@ -95,7 +95,6 @@ class RegistrationCore:
         self._cseq = 0
         self._exchange: Exchange | None = None
         self._due_at: float | None = None
-        self._valid_until = 0.0
         self._failures = 0
         self._raises = 0
         agent.timed.append(self)
@@ -115,10 +114,6 @@ class RegistrationCore:
             # Its refusal or silence is not that of the attempt to unregister.
             self._exchange.abandon()
         self._send(0, now)
-
-    def is_valid(self, now: float) -> bool:
-        """Whether the registrar still holds our binding."""
-        return self.state is not S.ENDED and now < self._valid_until
 
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is next needed."""
@@ -177,7 +172,6 @@ class RegistrationCore:
         granted = self._granted_seconds(response)
         self.granted_s = granted
         self.grants += 1
-        self._valid_until = now + granted
         share = self._agent.random.uniform(REFRESH_FROM, REFRESH_TO)
         self._due_at = now + max(0.5, granted * share)
         self._move(E.GRANTED)
@@ -247,7 +241,6 @@ class RegistrationCore:
 
     def _end(self, event: RegistrationEvent = E.GRANTED) -> None:
         self._due_at = None
-        self._valid_until = 0.0
         self._move(event)
         if self in self._agent.timed:
             self._agent.timed.remove(self)

@@ -12,28 +12,15 @@ from qwen3tts_phone.sip.call_state import (
     Answered,
     CallEvent,
     CallState,
-    EarlyMedia,
     Ended,
-    ReinviteConfirmed,
     ReinviteReceived,
-    Ringing,
 )
 from qwen3tts_phone.sip.incoming import IncomingCall
+from qwen3tts_phone.sip.modification import Offer
 from qwen3tts_phone.sip.outgoing import OutgoingCall
 
 if TYPE_CHECKING:
     from qwen3tts_phone.sip.endpoint import SipEndpoint
-
-__all__ = [
-    "Answered",
-    "CallState",
-    "EarlyMedia",
-    "Ended",
-    "ReinviteConfirmed",
-    "ReinviteReceived",
-    "Ringing",
-    "SipCall",
-]
 
 MAX_UNREAD_EVENTS = 64
 """Events that wait for a reader; beyond it changes of the session are refused."""
@@ -53,8 +40,6 @@ class SipCall:
         self._over = asyncio.Event()
         self.ended: Ended | None = None
         """How the call ended, once it has."""
-        self.local_sdp: str | None = None
-        """What we last described."""
         self.remote_sdp: str | None = core.offer if isinstance(core, IncomingCall) else None
         """What the far end last described."""
         core.notify = self._notify
@@ -78,6 +63,11 @@ class SipCall:
     def call_id(self) -> str:
         """The Call-ID."""
         return self._core.call_id
+
+    @property
+    def local_sdp(self) -> str | None:
+        """What we last described, offer or answer, as far as it holds."""
+        return self._core.local_sdp
 
     @property
     def remote_uri(self) -> str:
@@ -131,7 +121,6 @@ class SipCall:
     async def answer(self, sdp: str) -> None:
         """Take the call; returns when the answer is sent. ``Answered`` follows with the ACK."""
         self._callee().answer(sdp, self._endpoint.now())
-        self.local_sdp = sdp
         self._endpoint.flush()
 
     async def reject(self, status: int = 486, reason: str = "") -> None:
@@ -154,8 +143,11 @@ class SipCall:
             raise WrongState("The endpoint was closed.")
         return self.ended
 
-    async def reinvite(self, sdp: str) -> str:
-        """Offer a changed session and give the far end's answer; raises CallError."""
+    async def reinvite(self, offer: Offer) -> str:
+        """Offer a changed session and give the far end's answer; raises CallError.
+
+        A function is asked for the offer when it goes out, which may be after a change of theirs.
+        """
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         def finish(result: str | CallError) -> None:
@@ -166,10 +158,10 @@ class SipCall:
             else:
                 done.set_result(result)
 
-        self._core.modification.start(sdp, finish, self._endpoint.now())
+        self._core.modification.start(offer, finish, self._endpoint.now())
         self._endpoint.flush()
         answer = await done
-        self.local_sdp, self.remote_sdp = sdp, answer
+        self.remote_sdp = answer
         return answer
 
     async def hold(self, session: SdpSession) -> Negotiated:
@@ -186,7 +178,7 @@ class SipCall:
     async def _change(self, session: SdpSession, direction: Direction) -> Negotiated:
         before = session.direction_wanted
         try:
-            return session.accept(await self.reinvite(session.offer(direction)))
+            return session.accept(await self.reinvite(lambda: session.offer(direction)))
         except BaseException:
             # Cancelled or refused: what we want is what it was.
             session.direction_wanted = before

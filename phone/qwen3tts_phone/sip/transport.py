@@ -27,6 +27,7 @@ UNREACHABLE = {
 MAX_BURST = 64
 """Most datagrams read before other tasks get a turn."""
 MAX_CONNECTIONS = 256
+"""Connections at once; one more makes that one go that has been silent for longest."""
 MAX_UNSENT_BYTES = 1 << 20
 """Bytes that one connection may hold back before it is closed."""
 CONNECT_TIMEOUT_S = 5.0
@@ -97,8 +98,6 @@ class UdpTransport:
         self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(sock.fileno(), self._readable)
-        self.unsent = 0
-        """Datagrams that the kernel would not take; retransmission mends it."""
 
     def send(self, data: bytes, hop: Hop) -> None:
         """Send a datagram to an IP address."""
@@ -110,7 +109,7 @@ class UdpTransport:
                 # An earlier datagram's ICMP error is reported here; read it and send again.
                 self._drain_errors()
             except (BlockingIOError, InterruptedError):
-                self.unsent += 1
+                # The kernel has no room; retransmission mends it.
                 return
             except OSError as error:
                 log.warning("UDP to %s:%d failed: %s", hop.host, hop.port, error.strerror)
@@ -156,7 +155,6 @@ class _Connection:
         self.host = host
         self.port = port
         self.writer = writer
-        self.used_at = 0.0
 
 
 class TcpTransport:
@@ -168,6 +166,7 @@ class TcpTransport:
         self._failed = failed
         self._server: asyncio.Server | None = None
         self._connections: dict[int, _Connection] = {}
+        """By flow; the one that has been silent for longest comes first."""
         self._waiting: dict[tuple[str, int], list[tuple[bytes, Hop]]] = {}
         self._connecting: set[asyncio.Task[None]] = set()
         self._accepted_tasks: set[asyncio.Task[None]] = set()
@@ -253,9 +252,13 @@ class TcpTransport:
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("peername")
-        if peer is None or len(self._connections) >= MAX_CONNECTIONS:
+        if peer is None:
             writer.close()
             return
+        if len(self._connections) >= MAX_CONNECTIONS:
+            # Idle ones must not keep a caller out; a call survives the loss of its connection.
+            oldest = next(iter(self._connections))
+            self._connections.pop(oldest).writer.transport.abort()
         task = asyncio.current_task()
         if task is not None:
             self._accepted_tasks.add(task)
@@ -278,8 +281,9 @@ class TcpTransport:
             while True:
                 async with asyncio.timeout(IDLE_LIMIT_S):
                     data = await reader.read(65536)
-                if not data:
+                if not data or self._connections.pop(connection.flow, None) is None:
                     return
+                self._connections[connection.flow] = connection
                 for message in framer.push(data):
                     self._receive(message, hop)
                 while framer.pings:
