@@ -69,48 +69,41 @@ class MediaWord(IntEnum):
     APPLIED_EPOCH = 513
     SENT = 514
     """Packets sent."""
-    LAST_SEQUENCE = 515
-    """RTP sequence number of the last packet."""
-    LAST_SENT_NS = 516
-    """CLOCK_MONOTONIC of the last packet, nanoseconds."""
-    SPEECH_SENT = 517
-    FADES_SENT = 518
-    SKIPPED = 519
+    SPEECH_SENT = 515
+    SKIPPED = 516
     """Slots that passed without a packet because the machine was late."""
-    STARVED = 520
+    STARVED = 517
     """Times that speech ran dry."""
-    SEND_ERRORS = 521
-    RECEIVED = 522
+    SEND_ERRORS = 518
+    RECEIVED = 519
     """Valid packets of the locked source."""
-    LOST = 523
-    LATE = 524
-    DUPLICATES = 525
-    CONCEALED = 526
-    STRANGERS = 527
+    LOST = 520
+    LATE = 521
+    DUPLICATES = 522
+    CONCEALED = 523
+    STRANGERS = 524
     """Packets of other sources, dropped."""
-    MALFORMED = 528
-    UNKNOWN_PAYLOAD = 529
-    INBOUND_OVERRUN = 530
+    MALFORMED = 525
+    UNKNOWN_PAYLOAD = 526
+    INBOUND_OVERRUN = 527
     """Received frames dropped because the parent did not read."""
-    DTMF_IN = 531
-    DTMF_OUT = 532
-    JITTER_NS = 533
+    DTMF_IN = 528
+    DTMF_OUT = 529
+    JITTER_NS = 530
     """Interarrival jitter of RFC 3550 A.8, nanoseconds."""
-    DEPTH_NS = 534
+    DEPTH_NS = 531
     """How long the jitter buffer waits for a missing packet now, nanoseconds."""
-    RTCP_IN = 535
-    RTCP_OUT = 536
-    REMOTE_LOST = 537
+    RTCP_IN = 532
+    RTCP_OUT = 533
+    REMOTE_LOST = 534
     """Our packets that the peer reports as lost."""
-    REMOTE_FRACTION = 538
+    REMOTE_FRACTION = 535
     """The peer's fraction lost, 0 to 256."""
-    REMOTE_JITTER_NS = 539
-    ROUND_TRIP_NS = 540
-    IN_HEAD = 541
-    LATENESS_MAX_NS = 542
+    REMOTE_JITTER_NS = 536
+    ROUND_TRIP_NS = 537
+    IN_HEAD = 538
+    LATENESS_MAX_NS = 539
     """The latest that a slot was ever served after its time."""
-    BYTES_IN = 543
-    BYTES_OUT = 544
 
 
 class ContextSent(NamedTuple):

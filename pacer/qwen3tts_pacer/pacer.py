@@ -96,7 +96,7 @@ class AudioPacer:
         if self._failure is None:
             self._failure = PacerClosed("the pacer was closed")
         self._changed.set()
-        if task is not None:
+        if task is not None and task is not asyncio.current_task():  # the sink may close it
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
@@ -189,7 +189,7 @@ class AudioPacer:
     async def _run(self) -> None:
         core, clock, sink = self.core, self._clock, self._sink
         try:
-            while True:
+            while self._failure is None:
                 slot = core.due(clock.now())
                 if slot is None:
                     await self._rest(core.next_deadline())
@@ -202,11 +202,15 @@ class AudioPacer:
                     answer = await answer
                 if answer is False:
                     self.interrupt()
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             # The end of the task: whoever waits or calls next is told, with the sink's traceback.
-            self._failure = SinkFailed(f"the sink failed: {type(error).__name__}: {error}")
-            self._failure.__cause__ = error
+            # What the sink awaits may be cancelled, too; close() has said before that it is it.
+            if self._failure is None:
+                self._failure = SinkFailed(f"the sink failed: {type(error).__name__}: {error}")
+                self._failure.__cause__ = error
             self._changed.set()
+            if isinstance(error, asyncio.CancelledError):
+                raise
 
     async def _rest(self, deadline: float | None) -> None:
         if deadline is None:

@@ -80,11 +80,6 @@ class _Writer:
         self._position = 0  # in the arena, counted without wrapping
         self._ends = [0] * self._slots
 
-    def free_slots(self) -> int:
-        """Records that would be accepted now, if their bytes fit."""
-        used = self._head - self._words[self._tail_word]
-        return max(0, self._slots - self._reserve - used)
-
     def roomy(self) -> bool:
         """Whether an eighth of the slots and of the arena is free."""
         tail = self._words[self._tail_word]

@@ -134,8 +134,9 @@ class Call:
         Raises:
             NoCommonCodec: none of the caller's codecs is ours; it was refused with 488.
             BadSdp: the caller's offer cannot be used; it was refused with 488.
-            CallError: the caller has hung up already.
+            WrongState: it is over, the caller has hung up already; or it is a call of ours.
         """
+        self._check_up()
         if self._sip.direction != "in":
             raise WrongState("This is a call of ours; the far end answers it.")
         if self._sip.offer is None:
@@ -174,14 +175,17 @@ class Call:
         Raises:
             WrongState: the call is not answered, or over.
         """
-        if self._speaker is None or self._over.is_set():
-            raise WrongState("Nothing can be said: the call is not up.")
+        self._check_up()
+        if self._speaker is None or not self._up.done():
+            raise WrongState("Nothing can be said: the call is not answered yet.")
         return self._speaker.say(words, options)
 
     async def say(
         self, words: str | AsyncIterable[str], options: VoiceOptions | None = None
     ) -> Spoken:
         """Say a text, or deltas as a model writes them; returns when they were heard or stopped.
+
+        Cancelled, it stops waiting, not the speech: that is for :meth:`interrupt`.
 
         Raises:
             SpeechError: the words, the server or the engine failed; what had come was said.
@@ -246,6 +250,10 @@ class Call:
             yield event
         self._events.put_nowait(None)
 
+    def _check_up(self) -> None:
+        if self._over.is_set():
+            raise WrongState(f"The call is over: {self._cause or 'it was ended'}.")
+
     def _now(self) -> float:
         return self._phone.clock.now()
 
@@ -263,6 +271,11 @@ class Call:
                     self._error = error
                     logger.warning("call %s: %s", self.id, error)
                     self._tasks.append(asyncio.create_task(self._give_up()))
+        except Exception:
+            # The end of the task: the far end must not be left with a dead call.
+            logger.exception("call %s broke", self.id)
+            self._cause = "it broke here; the log has the traceback"
+            await self._give_up()
         finally:
             await self._clear()
 
@@ -328,8 +341,9 @@ class Call:
             receive=agreed.receive,
         )
         if self._payload is None:
-            self._begin(agreed)
             await self._leg.start(remote)
+            self._check_up()  # it may have ended meanwhile
+            self._begin(agreed)
         else:
             await self._leg.update(remote)
         held = not agreed.send
@@ -343,7 +357,10 @@ class Call:
         settings = self._phone.settings
         path = self._phone.next_recording()
         if path is not None:
-            self._tracks = CallTracks(StereoRecorder(path), payload, self._now())
+            try:
+                self._tracks = CallTracks(StereoRecorder(path), payload, self._now())
+            except OSError as error:  # no reason to hang up on the caller
+                logger.error("call %s is not recorded: %s", self.id, error)
         tap = self._tracks.sent if self._tracks is not None else None
         self._sink = RtpSink(self._leg, agreed.ptime_ms, tap)
         self._speaker = Speaker(

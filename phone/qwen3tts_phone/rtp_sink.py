@@ -79,8 +79,8 @@ class RtpSink:
 
     def interrupt(self) -> None:
         """Fall silent with the next frame; takes no time."""
-        if self._leg.over:
-            return
+        if self._leg.over or self._leg.remote is None:
+            return  # nothing can have been sent
         self._epoch = self._leg.interrupt()
         if not self._cut.issuperset(self._over):
             self._cut.update(self._over)

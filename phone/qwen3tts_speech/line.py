@@ -11,6 +11,7 @@ is cancelled at the server; then it is known what the caller has heard.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterable, AsyncIterator
 
 from qwen3tts_codecs.payload import Payload
@@ -22,6 +23,12 @@ from qwen3tts_speech.utterance import Spoken, Utterance, VoiceOptions
 from qwen3tts_wire.errors import BadText
 
 __all__ = ["Speaker", "Spoken", "Utterance", "VoiceOptions"]
+
+
+logger = logging.getLogger(__name__)
+
+SETTLE_S = 5.0
+"""Longest wait for what was stopped: the server's answer takes at most 2 s of it."""
 
 
 class Speaker:
@@ -115,8 +122,19 @@ class Speaker:
         return stopped
 
     async def close(self) -> None:
-        """Stop speaking and wait until all is settled."""
-        await asyncio.gather(*(each.settled() for each in self.interrupt()))
+        """Stop speaking and wait until all is settled.
+
+        A source of words that does not let itself be stopped is left to itself after `SETTLE_S`.
+        """
+        stopped = self.interrupt()
+        await asyncio.gather(*(each.settled(SETTLE_S) for each in stopped))
+        for utterance in stopped:
+            if utterance.number in self._live:
+                logger.warning(
+                    "%s: the source of utterance %d's words does not end when it is stopped",
+                    self._call_id,
+                    utterance.number,
+                )
 
     # --- for Utterance
 

@@ -57,7 +57,7 @@ class FrameSink(Protocol):
         """Accept as many of ``frames`` as there is room for, from the front; return how many."""
 
     async def room(self) -> None:
-        """Return when at least one more frame can be accepted."""
+        """Return when another context may begin, and at least one more frame can be accepted."""
 
     def finish(self, context: int) -> None:
         """No more frames of this context will be written."""

@@ -77,6 +77,7 @@ class Utterance:
         self._begun = False
         self._finished = False
         self._interrupted = False
+        self._running = False
         self._context: Context | None = None
         self._words_failed: Exception | None = None
         self._played: Played | None = None
@@ -116,20 +117,29 @@ class Utterance:
         return self._speaker.sink.position(self.number) if self._begun else 0
 
     def stop(self) -> None:
-        """The sink is silent already: stop feeding and receiving. For `Speaker`."""
+        """The sink is silent already: stop feeding and receiving. For `Speaker`.
+
+        Once is enough: a second stop would cut off the first one's settling.
+        """
+        if self._interrupted:
+            return
         self._interrupted = True
         self.record.mark(Mark.INTERRUPTED, self._speaker.clock.now())
-        self._task.cancel()
+        if self._running:  # a task cancelled before its first step would never settle
+            self._task.cancel()
 
-    async def settled(self) -> None:
-        """Wait for its end, whatever it is."""
-        await asyncio.wait([self._task])
+    async def settled(self, most_s: float | None = None) -> None:
+        """Wait for its end, whatever it is, and no longer than ``most_s`` seconds."""
+        await asyncio.wait([self._task], timeout=most_s)
 
     # --- inside
 
     async def _run(self) -> None:
         reason = "failed"
+        self._running = True
         try:
+            if self._interrupted:
+                raise asyncio.CancelledError
             reason = await self._speak()
         except asyncio.CancelledError:
             if not self._interrupted:
@@ -233,6 +243,7 @@ class Utterance:
         if not self._begun:
             record.mark(Mark.RESAMPLED, clock.now())
             await speaker.turn_of(self)
+            await speaker.sink.room()
             speaker.sink.begin(self.number, speaker.history_key)
             self._begun = True
         frames = []

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -167,6 +168,68 @@ async def test_a_refused_call_and_an_unreachable_one_say_why() -> None:
             await nobody.answered()
         assert unreachable.value.remedy
         assert not caller.calls
+
+
+async def test_a_call_that_is_not_up_says_so_whatever_is_asked_of_it() -> None:
+    async with (
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        phone(server.url) as agent,
+        phone(server.url) as caller,
+    ):
+        theirs = await caller.dial(agent.uri)
+        async with asyncio.timeout(10):
+            ours = await anext(agent.incoming())
+        for call in (ours, theirs):
+            with pytest.raises(WrongState, match="not answered yet"):
+                call.speak("Too early.")
+            assert call.interrupt() == []
+            with pytest.raises(CallError):
+                await call.send_dtmf("1")
+            with pytest.raises(CallError):
+                await call.hold()
+        await theirs.hangup()
+        await ours.ended()
+        for call in (ours, theirs):
+            with pytest.raises(WrongState, match="The call is over"):
+                call.speak("Too late.")
+            with pytest.raises(WrongState):
+                await call.answer()
+            assert call.interrupt() == []
+            for late in (call.send_dtmf("1"), call.hold(), call.resume()):
+                with pytest.raises(CallError):
+                    await late
+            await call.hangup()
+
+
+async def test_a_recording_that_cannot_be_written_is_no_reason_to_hang_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        phone(server.url, record_path=tmp_path / "missing" / "call.wav") as agent,
+        phone(server.url) as caller,
+        connected(agent, caller) as (ours, _),
+    ):
+        assert (await ours.say("Hello.")).heard == "Hello."
+    assert "is not recorded" in caplog.text
+
+
+async def test_what_breaks_while_a_call_is_set_up_hangs_up_on_the_far_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        phone(server.url) as agent,
+        phone(server.url) as caller,
+    ):
+        theirs = await caller.dial(agent.uri)
+        monkeypatch.setattr(theirs, "_begin", lambda agreed: 1 / 0)
+        async with asyncio.timeout(10):
+            ours = await anext(agent.incoming())
+            await ours.answer()
+            assert "broke" in await theirs.ended()
+            assert await ours.ended() == "the other side hung up"
+    assert "ZeroDivisionError" in caplog.text
 
 
 async def test_a_busy_port_is_named_before_anything_rings() -> None:

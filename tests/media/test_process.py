@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_pacer import Frame
+from qwen3tts_pacer.memory import CONTEXTS
 from qwen3tts_phone.errors import PortBusy
 from qwen3tts_phone.media import rtcp
 from qwen3tts_phone.media.errors import LegClosed, MediaLost, MediaRefused
@@ -535,3 +536,70 @@ async def test_a_process_that_ends_at_once_is_an_error(monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(MediaLost, match="ended with status 1"):
         await MediaProcess.start()
+
+
+async def test_a_call_given_up_while_it_is_opened_leaves_nothing_in_the_process(
+    process: MediaProcess,
+) -> None:
+    before = len(os.listdir(f"/proc/{process.pid}/fd"))
+    opening = asyncio.create_task(process.open())
+    await asyncio.sleep(0)  # the command is on its way
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    async with asyncio.timeout(PATIENCE_S):
+        while process._abandoning:
+            await asyncio.wait(process._abandoning)
+    assert len(os.listdir(f"/proc/{process.pid}/fd")) == before
+    assert not process.legs
+
+
+async def test_a_leg_is_closed_to_the_end_though_whoever_waits_is_cancelled(
+    process: MediaProcess, leg: MediaLeg
+) -> None:
+    closing = asyncio.create_task(leg.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await leg.close()
+    assert leg.over
+    assert not process.legs
+
+
+async def test_a_command_too_long_for_a_message_is_refused_and_the_process_lives(
+    leg: MediaLeg, peer: Peer
+) -> None:
+    with pytest.raises(MediaRefused, match="bytes"):
+        await leg.send_dtmf("1" * 100_000)
+    with pytest.raises(MediaRefused, match="something else than the keys"):
+        await leg.send_dtmf("x" * 60_000)
+    assert (await peer.hear()).payload == SILENCE
+
+
+async def test_what_is_learnt_of_many_voices_stays_small_enough_to_hand_on(
+    process: MediaProcess, leg: MediaLeg, peer: Peer
+) -> None:
+    for number in range(2000):
+        process.forget(leg, {f"{number:x}": {"seen": 9, "need": {"1": 0.5}, "rise": {"2": 0.5}}})
+    assert "7cf" in process.learnt
+    assert "0" not in process.learnt
+    again = await process.open()
+    await again.start(peer.media())
+
+
+async def test_when_as_many_contexts_are_open_as_there_may_be_the_next_one_waits(
+    leg: MediaLeg, peer: Peer
+) -> None:
+    for context in range(CONTEXTS):
+        leg.begin(context)
+        leg.write(speech(1, context=context))
+    with pytest.raises(ValueError, match="are open"):
+        leg.begin(CONTEXTS)
+    waiting = asyncio.create_task(leg.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    leg.finish(0)
+    async with asyncio.timeout(PATIENCE_S):
+        await waiting
+    leg.begin(CONTEXTS)

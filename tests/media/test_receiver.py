@@ -71,3 +71,13 @@ def test_any_datagrams_are_judged_and_frames_come_out_in_order(
     assert not receiver.jitter.pending
     assert not receiver.keys.pressed
     memory.close()
+
+
+def test_a_sender_that_restarts_after_its_first_packet_is_heard() -> None:
+    memory = CallMemory.create(128, 4096, 128, 65536)
+    receiver = Receiver(memory, LegSpec(), REMOTE, lambda _: None)
+    for index, sequence in enumerate([50_000, 100, 101, 102]):  # two in a row are believed
+        packet = RtpPacket(0, sequence, 160 * index, 1, b"\x55" * 160)
+        receiver.datagram(rtp.build(packet), PEER, 0.02 * index)
+    assert [frame.sequence for frame in InboundReader(memory).read()] == [50_000, 101, 102]
+    memory.close()

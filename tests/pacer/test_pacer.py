@@ -199,6 +199,44 @@ async def test_an_error_of_the_sink_reaches_whoever_waits(
         await pacer.drained(1)
 
 
+async def test_a_sink_whose_own_task_was_cancelled_is_an_error_like_any_other(
+    clock: FakeClock,
+) -> None:
+    class Cancelled:
+        async def write(self, payload: bytes, slot: Slot) -> None:
+            connection = asyncio.get_running_loop().create_future()
+            connection.cancel()
+            await connection
+
+    pacer = AudioPacer(Cancelled(), PacerCore(silence=SILENCE), clock)
+    pacer.start()
+    pacer.begin(1)
+    waiting = asyncio.ensure_future(pacer.drained(1))
+    await clock.advance(0.1)
+    with pytest.raises(SinkFailed, match="CancelledError"):
+        await waiting
+    await pacer.close()
+
+
+async def test_a_sink_may_close_its_pacer(clock: FakeClock) -> None:
+    class Leaving:
+        written = 0
+
+        async def write(self, payload: bytes, slot: Slot) -> None:
+            self.written += 1
+            await pacer.close()
+
+    sink = Leaving()
+    pacer = AudioPacer(sink, PacerCore(silence=SILENCE), clock)
+    pacer.start()
+    pacer.begin(1)
+    waiting = asyncio.ensure_future(pacer.drained(1))
+    await clock.advance(0.1)
+    with pytest.raises(PacerClosed):
+        await waiting
+    assert sink.written == 1
+
+
 async def play_and_leave(pacer: AudioPacer, clock: FakeClock) -> None:
     async with pacer:
         pacer.begin(1)

@@ -15,6 +15,7 @@ class FakeLeg:
     """A leg that has sent ten frames of each context when it is interrupted."""
 
     over = False
+    remote = object()
 
     def __init__(self) -> None:
         self._open: list[int] = []

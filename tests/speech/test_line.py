@@ -10,6 +10,7 @@ from qwen3tts_codecs.payload import PCMU
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink
+from qwen3tts_speech.sink import Interruption
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import BadText, ConnectionLost, EngineFailed
 from tests.fakes import FakeClock, settle
@@ -153,6 +154,73 @@ async def test_an_interruption_stops_all_that_waits_and_the_next_reply_is_clean(
     await settle(20)
     await line.sink.play_all()
     assert not (await reply.spoken()).interrupted
+
+
+async def test_an_interruption_right_after_the_word_to_speak_ends_it_like_any_other() -> None:
+    line = Line()
+    utterance = line.speaker.say("Never mind.")
+    assert line.speaker.interrupt() == [utterance]
+    spoken = await utterance.spoken()
+    assert spoken.interrupted
+    assert (spoken.heard, spoken.record.end_reason) == ("", "interrupted")
+    assert not line.speaker.speaking
+
+    following = line.speaker.say("But this.")
+    context = await line.context()
+    context.start()
+    context.sound(20)
+    context.done()
+    await settle(20)
+    await line.sink.play_all()
+    assert not (await following.spoken()).interrupted, "nothing that was stopped holds it up"
+
+
+async def test_a_second_interruption_leaves_the_first_ones_findings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = Line()
+    utterance = line.speaker.say(writes("Good ", "morning."))
+    context = await line.context()
+    context.start()
+    context.sound(40)
+    await settle(20)
+    known = asyncio.Event()
+    facts = line.sink.interrupted
+
+    async def interrupted() -> Interruption:
+        await known.wait()
+        return await facts()
+
+    monkeypatch.setattr(line.sink, "interrupted", interrupted)
+    line.speaker.interrupt()
+    await settle()
+    line.speaker.interrupt()
+    await settle()
+    known.set()
+    assert (await utterance.spoken()).interrupted
+    assert context.cancelled_at == [0]
+
+
+async def test_a_source_that_does_not_let_itself_be_stopped_holds_no_call_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("qwen3tts_speech.line.SETTLE_S", 0.0)
+    let_go = asyncio.Event()
+
+    async def stubborn() -> AsyncIterator[str]:
+        try:
+            yield "Good "
+            await asyncio.Event().wait()
+        finally:
+            await let_go.wait()
+
+    line = Line()
+    utterance = line.speaker.say(stubborn())
+    await line.context()
+    await line.speaker.close()
+    assert "does not end when it is stopped" in caplog.text
+    let_go.set()
+    assert (await utterance.spoken()).interrupted
 
 
 async def test_an_interruption_of_silence_does_nothing() -> None:

@@ -65,7 +65,7 @@ class OutgoingEvent(NamedTuple):
 def check(keys: str, duration_ms: int, gap_ms: int) -> None:
     """`DtmfError` when these keys cannot be sent so."""
     if not keys or any(key not in KEYS for key in keys.upper()):
-        raise DtmfError(f"{keys!r} holds something else than the keys {KEYS}")
+        raise DtmfError(f"{keys[:32]!r} holds something else than the keys {KEYS}")
     if not 40 <= duration_ms <= 6000 or not 40 <= gap_ms <= 6000:
         raise DtmfError(
             f"duration_ms={duration_ms}, gap_ms={gap_ms}: 40 to 6000 each; phones want 100 and 50"

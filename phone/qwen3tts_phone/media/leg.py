@@ -92,6 +92,7 @@ class MediaLeg:
         self._entries = 0
         self._end: MediaLost | LegClosed | None = None
         self._last_stats: LegStats | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     async def start(self, remote: RemoteMedia) -> None:
         """Media flows from now on, both ways as agreed."""
@@ -155,7 +156,8 @@ class MediaLeg:
         return count
 
     async def room(self) -> None:
-        """Return when a good part of the ring is free; `MediaLost` when it never will be."""
+        """Return when a good part of the ring is free, and a context may begin; `MediaLost` when
+        that will never be."""
         await self._wait(self._has_room, Want.ROOM)
 
     def finish(self, context: int) -> None:
@@ -185,8 +187,6 @@ class MediaLeg:
         """What the interruption took, once the media process has published it."""
         if epoch not in self._facts and epoch not in self._condemned:
             raise ValueError(f"no interruption has the epoch {epoch}, or it is long ago")
-        if self.remote is None:
-            self._flushed(epoch, time.monotonic())
         await self._wait(lambda: epoch in self._facts)
         return self._facts[epoch]
 
@@ -259,9 +259,17 @@ class MediaLeg:
         return self.stats()
 
     async def close(self) -> None:
-        """Close the sockets and forget what is queued; a second call does nothing."""
+        """Close the sockets and forget what is queued; a second call does nothing.
+
+        It is done to its end even if whoever waits for it is cancelled.
+        """
         if self._end is not None:
             return
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name=f"close leg {self.number}")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         try:
             answer = await self._process.request({"type": "close", "leg": self.number})
         except MediaLost:
@@ -285,6 +293,7 @@ class MediaLeg:
             state = self._open.pop(event.context, None)
             if state is not None:
                 self._keep(event.context, state)
+                self.noticed()  # its entry is free
         if self._events.qsize() >= EVENTS_KEPT:
             self._events.get_nowait()
         self._events.put_nowait(event)
@@ -329,7 +338,7 @@ class MediaLeg:
             raise ValueError("the leg is not started")
 
     def _has_room(self) -> bool:
-        return self._out.roomy()
+        return len(self._open) < CONTEXTS and self._out.roomy()
 
     def _has_inbound(self) -> bool:
         return self._in.waiting() > 0

@@ -29,6 +29,8 @@ from qwen3tts_phone.media.wheel import Wheel
 
 MESSAGE_MOST = 65536
 """Bytes of one control message."""
+ERROR_MOST = 8192
+"""Characters of an error, or of a traceback, that are told."""
 UNSENT_MOST = 10_000
 """Messages kept for a parent that does not read; the oldest are dropped."""
 TICK_NS = 1_000_000
@@ -209,8 +211,8 @@ class MediaLoop:
                         "type": "reply",
                         "to": message["id"],
                         "leg": message.get("leg"),
-                        "error": f"{error}" or type(error).__name__,
-                        "traceback": traceback.format_exc(),
+                        "error": (f"{error}" or type(error).__name__)[:ERROR_MOST],
+                        "traceback": traceback.format_exc()[-ERROR_MOST:],
                         "refused": isinstance(error, ValueError),
                     }
                 )
@@ -291,15 +293,17 @@ class MediaLoop:
         leg = self._legs.pop(number)
         stream = self._streams.pop(number, None)
         learnt: dict[str, Any] = {}
-        if stream is not None:
-            self._groups[self._group_of.pop(number)] -= 1
-            self._wheel.remove(stream)
-            learnt = stream.end(time.monotonic())
-        for sock in (leg.rtp, leg.rtcp):
-            self._epoll.unregister(sock.fileno())
-            del self._handlers[sock.fileno()]
-            sock.close()
-        leg.memory.close()
+        try:
+            if stream is not None:
+                self._groups[self._group_of.pop(number)] -= 1
+                self._wheel.remove(stream)
+                learnt = stream.end(time.monotonic())
+        finally:
+            for sock in (leg.rtp, leg.rtcp):
+                self._epoll.unregister(sock.fileno())
+                del self._handlers[sock.fileno()]
+                sock.close()
+            leg.memory.close()
         return learnt
 
     def _fail(self, leg: int) -> None:
@@ -309,12 +313,13 @@ class MediaLoop:
                 "type": "event",
                 "leg": leg,
                 "name": LegFailed.__name__,
-                "cause": traceback.format_exc(),
+                "cause": traceback.format_exc()[-ERROR_MOST:],
                 "at": time.monotonic(),
             }
         )
         if leg in self._legs:
-            self._close(leg)
+            with contextlib.suppress(Exception):  # what is broken may break again; it was told
+                self._close(leg)
 
 
 def _remote(fields: dict[str, Any]) -> RemoteMedia:

@@ -26,6 +26,8 @@ from qwen3tts_phone.media.loop import MESSAGE_MOST
 from qwen3tts_phone.media.ports import open_pair
 from qwen3tts_phone.media.types import LegSpec, MediaSettings
 
+LEARNT_MOST = MESSAGE_MOST // 2
+"""Bytes of what was learnt that are kept: it goes to each call in one message."""
 END_S = 5.0
 """How long the process may take to end before it is killed."""
 
@@ -51,6 +53,7 @@ class MediaProcess:
         self._ready: asyncio.Future[str] = self._loop.create_future()
         self._replies: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._legs: dict[int, MediaLeg] = {}
+        self._abandoning: set[asyncio.Task[None]] = set()
         self._sending = asyncio.Lock()
         self._count = 0
         self._fatal = ""
@@ -124,6 +127,7 @@ class MediaProcess:
             except BaseException:
                 self._legs.pop(leg.number, None)
                 memory.close()
+                self._abandon(leg.number)
                 raise
         return leg
 
@@ -136,6 +140,11 @@ class MediaProcess:
         reply: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._replies[number] = reply
         data = json.dumps({**message, "id": number}).encode()
+        if len(data) > MESSAGE_MOST:
+            self._replies.pop(number)
+            raise MediaRefused(
+                f"A command of {len(data)} bytes; the media process takes {MESSAGE_MOST}."
+            )
         try:
             async with self._sending:
                 await self._send(data, fds)
@@ -152,7 +161,11 @@ class MediaProcess:
     def forget(self, leg: MediaLeg, learnt: dict[str, Any]) -> None:
         """A leg was closed. For the legs."""
         self._legs.pop(leg.number, None)
-        self.learnt.update(learnt)
+        for key, state in learnt.items():  # the latest last
+            self.learnt.pop(key, None)
+            self.learnt[key] = state
+        while len(json.dumps(self.learnt)) > LEARNT_MOST:
+            del self.learnt[next(iter(self.learnt))]
 
     async def close(self) -> None:
         """Close all legs and end the process."""
@@ -172,6 +185,18 @@ class MediaProcess:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+    def _abandon(self, leg: int) -> None:
+        """Nobody waits for this leg any more; it may have been opened all the same."""
+
+        async def close() -> None:
+            with contextlib.suppress(MediaLost, MediaRefused):
+                await self.request({"type": "close", "leg": leg})
+
+        if self.cause is None and not self._closing:
+            task = self._loop.create_task(close(), name="close an abandoned leg")
+            self._abandoning.add(task)
+            task.add_done_callback(self._abandoning.discard)
 
     async def _send(self, data: bytes, fds: Sequence[int]) -> None:
         while True:

@@ -52,7 +52,6 @@ class Receiver:
         self.keys = DtmfReceiver()
         self.jitter = JitterBuffer(SILENCE[remote.payload_name], max_wait_s=spec.jitter_max_s)
         self.received = 0
-        self.octets = 0
         self.malformed = 0
         self.unknown_payload = 0
         self.overrun = 0
@@ -102,10 +101,9 @@ class Receiver:
         if extended < 0:
             self.malformed += 1
             return
-        if reception.received == 1 and before > 1:  # RFC 3550 A.1: the sender restarted
+        if reception.received == 1 and before:  # RFC 3550 A.1: the sender restarted
             self._hand(self.jitter.reset())
         self.received += 1
-        self.octets += len(packet.payload)
         if kind == self._event_type:
             self._known(self.keys.receive(packet.payload, packet.timestamp, at))
             # Its place in the sequence is no hole of the audio.

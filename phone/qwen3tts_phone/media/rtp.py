@@ -120,11 +120,6 @@ def is_rtcp(data: bytes | memoryview) -> bool:
     return len(data) >= 2 and data[0] >> 6 == RTP_VERSION and 192 <= data[1] <= 223
 
 
-def sequence_delta(later: int, earlier: int) -> int:
-    """How far ``later`` is ahead, -32768 to 32767 (arithmetic of RFC 1982 on 16 bits)."""
-    return (later - earlier + 0x8000) % SEQUENCE_MODULO - 0x8000
-
-
 def timestamp_delta(later: int, earlier: int) -> int:
     """How many ticks ``later`` is ahead, -2**31 to 2**31 - 1."""
     return (later - earlier + 0x8000_0000) % TIMESTAMP_MODULO - 0x8000_0000

@@ -25,8 +25,6 @@ CORE_FRAMES = 100
 _EPOCH = int(ParentWord.EPOCH)
 _OUT_HEAD = int(ParentWord.OUT_HEAD)
 _SENT = int(MediaWord.SENT)
-_LAST_SEQUENCE = int(MediaWord.LAST_SEQUENCE)
-_LAST_SENT_NS = int(MediaWord.LAST_SENT_NS)
 _SPEECH_SENT = int(MediaWord.SPEECH_SENT)
 _FIRST = FIRST_BYTE
 
@@ -218,12 +216,11 @@ class Sender:
         """After `slot`: publish what was sent, and fetch the next frame if that is sure."""
         words = self._words
         words[_SENT] = self.sent
-        words[_LAST_SEQUENCE] = self.sequence
-        words[_LAST_SENT_NS] = now_ns = self._sent_ns
         frame = self._fresh
         if frame is None:
             return
         self._fresh = None
+        now_ns = self._sent_ns
         self.speech_sent += 1
         words[_SPEECH_SENT] = self.speech_sent
         live = self._live[frame.context]
@@ -344,7 +341,6 @@ class Sender:
                 self._failed(error)
             self.sent += 1
             self.octets += len(event.payload)
-            self._sent_ns = time.monotonic_ns()
         self._gap = self._broken = True
         self._started = True
         if dtmf.done:

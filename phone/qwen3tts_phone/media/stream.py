@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from qwen3tts_pacer.memory import CallMemory, MediaWord, ParentWord, Want
@@ -61,6 +62,8 @@ class Stream:
         self._rtp, self._rtcp = sockets
         self._recvmsg = self._rtp.recvmsg
         self.sender = Sender(self._rtp, memory, spec, remote, origin_s, learnt)
+        # No method of its own: that would be a cycle, and nobody collects them in this process.
+        self._event = partial(_event, tell, leg)
         self._receiver = Receiver(memory, spec, remote, self._event)
         self._reporter = Reporter(self.sender, self._receiver, spec.rtcp_interval_s, now)
         self.slot = self.sender.slot
@@ -192,9 +195,7 @@ class Stream:
         words[MediaWord.STARVED] = sender.starvations
         words[MediaWord.SEND_ERRORS] = sender.errors
         words[MediaWord.DTMF_OUT] = sender.dtmf_sent
-        words[MediaWord.BYTES_OUT] = sender.octets
         words[MediaWord.RECEIVED] = receiver.received
-        words[MediaWord.BYTES_IN] = receiver.octets
         words[MediaWord.LOST] = receiver.lost
         words[MediaWord.LATE] = receiver.jitter.late
         words[MediaWord.DUPLICATES] = receiver.jitter.duplicates
@@ -267,9 +268,10 @@ class Stream:
         except OSError:
             sender.errors += 1
 
-    def _event(self, event: MediaEvent) -> None:
-        fields = {name: getattr(event, name) for name in event.__dataclass_fields__}
-        self._tell({"type": "event", "leg": self.leg, "name": type(event).__name__, **fields})
+
+def _event(tell: Tell, leg: int, event: MediaEvent) -> None:
+    fields = {name: getattr(event, name) for name in event.__dataclass_fields__}
+    tell({"type": "event", "leg": leg, "name": type(event).__name__, **fields})
 
 
 _WANT = int(ParentWord.WANT)
