@@ -13,6 +13,9 @@ from tests.conftest import require_package
 Samples = NDArray[np.int16]
 FRAME = 160
 """20 ms at 8 kHz."""
+JOINT = FRAME - 24
+"""Where the wire's frames meet in a recording that is aligned with its reference: the line's filter
+delays by 3 ms, and the alignment takes these off the front."""
 
 
 def reference_8k(pcm_24k: Samples) -> Samples:
@@ -61,8 +64,8 @@ def _telephone_band(samples: Samples) -> NDArray[np.float64]:
     return np.convolve(samples.astype(np.float64), firwin(201, 3300, fs=8000), mode="same")
 
 
-def compare(reference: Samples, heard: Samples, phase: int = 0) -> Comparison:
-    """Frame by frame, with ``phase`` the offset of the frames' joints in the recording."""
+def compare(reference: Samples, heard: Samples, phase: int = JOINT) -> Comparison:
+    """Frame by frame; ``phase`` is the first sample of ``heard`` that begins a wire's frame."""
     wanted, got = _telephone_band(reference), _telephone_band(heard)
     count = len(wanted) // FRAME
     want = wanted[: count * FRAME].reshape(count, FRAME)

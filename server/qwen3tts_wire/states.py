@@ -48,9 +48,8 @@ FAILURE = "error"
 
 Table = dict[tuple[ContextState, str], ContextState]
 
-SERVER: Table = {
+_BOTH: Table = {
     (NEW, "context.open"): OPEN,
-    (NEW, FAILURE): FAILED,
     (OPEN, "text.append"): OPEN,
     (OPEN, "text.flush"): OPEN,
     (OPEN, "text.end"): ENDING,
@@ -72,6 +71,11 @@ SERVER: Table = {
     (DONE, "playout.report"): DONE,
     (DONE, "audio.credit"): DONE,
     (DONE, "context.cancel"): CANCELLING,
+}
+
+SERVER: Table = {
+    **_BOTH,
+    (NEW, FAILURE): FAILED,
     (CANCELLING, "context.cancelled"): CANCELLED,
     # The client had not read the error when it sent these.
     (FAILED, "text.append"): FAILED,
@@ -83,28 +87,7 @@ SERVER: Table = {
 }
 
 CLIENT: Table = {
-    (NEW, "context.open"): OPEN,
-    (OPEN, "text.append"): OPEN,
-    (OPEN, "text.flush"): OPEN,
-    (OPEN, "text.end"): ENDING,
-    (OPEN, "playout.report"): OPEN,
-    (OPEN, "audio.credit"): OPEN,
-    (OPEN, "context.cancel"): CANCELLING,
-    (OPEN, "context.started"): OPEN,
-    (OPEN, AUDIO): OPEN,
-    (OPEN, "alignment"): OPEN,
-    (OPEN, FAILURE): FAILED,
-    (ENDING, "playout.report"): ENDING,
-    (ENDING, "audio.credit"): ENDING,
-    (ENDING, "context.cancel"): CANCELLING,
-    (ENDING, "context.started"): ENDING,
-    (ENDING, AUDIO): ENDING,
-    (ENDING, "alignment"): ENDING,
-    (ENDING, "context.done"): DONE,
-    (ENDING, FAILURE): FAILED,
-    (DONE, "playout.report"): DONE,
-    (DONE, "audio.credit"): DONE,
-    (DONE, "context.cancel"): CANCELLING,
+    **_BOTH,
     # The server had not read the cancel when it sent these; they are dropped.
     (CANCELLING, "context.started"): CANCELLING,
     (CANCELLING, AUDIO): CANCELLING,
