@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ def main() -> None:
                 *install,
                 *constraints,
                 "--editable",
-                f"{ROOT}[all]",
+                f"{ROOT}[server,embedded,phone]",
                 "--group",
                 f"{ROOT}/pyproject.toml:dev",
             ],
@@ -41,10 +42,15 @@ def main() -> None:
                 "not network and not gpu",
                 "--ignore=tests/peers",
                 "--ignore=tests/e2e",
+                "--ignore=tests/qwen3",
+                "--ignore=tests/parity",
+                "--ignore=tests/regression",
                 "-p",
                 "no:cacheprovider",
             ],
             cwd=ROOT,
+            # torch is left out here, and what needs it.
+            env={k: v for k, v in os.environ.items() if k != "QWEN3TTS_NOTHING_LEFT_OUT"},
             check=True,
         )
 

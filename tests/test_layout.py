@@ -60,7 +60,7 @@ def test_imports_point_one_way(package: str) -> None:
         where = path.relative_to(ROOT).as_posix()
         names = imported_names(path)
         assert names & set(PACKAGES) - {package} <= MAY_IMPORT[package], where
-        assert "torch" not in names, where
+        assert "torch" not in names or "qwen3tts_engine/qwen3/" in where, where
         assert "lib" not in names, where
 
 

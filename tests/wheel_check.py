@@ -56,7 +56,7 @@ def main() -> None:
         run(*pip, *constraints, wheel, cwd=folder)
         run(python, "-c", LIGHT, cwd=folder)
         run(folder / "env" / "bin" / "mr-qwen3tts", "--version", cwd=folder)
-        run(*pip, *constraints, f"{wheel}[all]", cwd=folder)
+        run(*pip, *constraints, f"{wheel}[server,embedded,phone]", cwd=folder)
         run(python, "-c", FULL, cwd=folder)
     print(f"{wheel.name}: built, holds {len(held)} packages, imported light and with all extras")
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, runtime_checkable
 
+from qwen3tts_engine.live_text import LiveText
+from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import BadRequest
+from qwen3tts_wire.messages import Sampling
+
+Mode = Literal["clause", "live"]
+"""How one generation gets its text: all of it first, or while it speaks."""
+EndReason = Literal["text_end", "frame_cap", "silence", "dry"]
+"""Why a generation ended: its text was said; it ran past the length that its text can have; it
+went on in silence after its text; no text came for too long (later text begins another)."""
 
 SAMPLE_RATE = 24_000
 """Rate of all engines' samples, hertz."""
@@ -50,6 +59,22 @@ class SynthesisRequest:
     points; one entry more than ``text`` has, the last is the end. None: the two are the same."""
     final: bool = False
     """Nothing of the context follows: the pause after the last sentence is left out."""
+    continued: bool = False
+    """Sound of the same context goes before: a pause at the start is part of the speech."""
+    more: LiveText | None = None
+    """Text that goes on arriving after ``text``, for an engine and voice whose ``modes`` have
+    ``live``; None: ``text`` is all."""
+    instructions: str | None = None
+    """How to speak, in words."""
+    sampling: Sampling | None = None
+    """Sampling of a model's tokens; what is left out is the checkpoint's."""
+    seed: int | None = None
+    """Start of the random numbers; None: a new one each time."""
+    initial_codec_chunk_frames: int | None = None
+    """Codec frames in the first chunk of audio."""
+    lead: PlayoutLead | None = None
+    """The context's audio ahead of its listener: the engine adds what it makes and works first
+    for those who have least. None: as if everything were played as it is made."""
 
     def __post_init__(self) -> None:
         speed = self.speed
@@ -83,6 +108,11 @@ class PcmChunk:
     words: tuple[Word, ...] = ()
     """In order. ``start`` and ``end`` count from the request's first sample, ``char_start`` and
     ``char_end`` in the original text. A word never ends after the samples given out so far."""
+    end: EndReason | None = None
+    """With the last chunk of an engine that can end for several reasons: why."""
+    marks: Mapping[str, float] = field(default_factory=dict)
+    """When something happened first in this request, by the names of docs/protocol.md (``slot``,
+    ``prefill``, ``first_codes``), in seconds of ``time.monotonic``."""
 
     @property
     def samples(self) -> int:
@@ -99,6 +129,13 @@ class Engine(Protocol):
     """What speaks, for logs and for people."""
     sample_rate: int
     """SAMPLE_RATE."""
+    options: frozenset[str]
+    """Fields of SynthesisRequest that change something here: of ``instructions``, ``sampling``,
+    ``seed``, ``initial_codec_chunk_frames``, ``lead``, ``speed``."""
+
+    def modes(self, voice: str | None) -> Sequence[Mode]:
+        """How this voice takes text; ``clause`` always."""
+        ...
 
     async def start(self) -> None:
         """Make ready; nothing to do when it is.
@@ -135,5 +172,46 @@ class Engine(Protocol):
             BadText: the text is not text; says where.
             LimitExceeded: the text is longer than the engine takes.
             EngineFailed: it broke, and saying it again did not help.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedVoice:
+    """A voice that is ready to be named in a request."""
+
+    voice_id: str
+    """What a request names."""
+    cached: bool
+    """Whether it was there already."""
+    ref_text: str | None = None
+    """What its reference says, as given or as written down here; None where it is not used."""
+
+
+@runtime_checkable
+class ClonesVoices(Protocol):
+    """An engine that also makes voices from references."""
+
+    async def load_voice(
+        self,
+        *,
+        voice_id: str | None = None,
+        ref_audio: bytes | None = None,
+        ref_text: str | None = None,
+        x_vector_only: bool = False,
+    ) -> LoadedVoice:
+        """Make a voice ready. Works off the event loop; cancelled when nobody waits any more.
+
+        Args:
+            voice_id: a voice that is known here, or
+            ref_audio: a sound file to take the voice from (one of the two is given).
+            ref_text: what is said in it; None or empty: found out, where the engine can.
+            x_vector_only: take only the colour of the voice from it, no text.
+
+        Raises:
+            UnknownVoice: no voice of that id.
+            BadRequest: the reference is no audio, too short, too long or silent, its text is
+                missing, or the checkpoint cannot clone.
+            ServerBusy: too much is being loaded.
         """
         ...

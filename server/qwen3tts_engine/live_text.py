@@ -1,0 +1,110 @@
+"""Text that one thread goes on writing while another speaks it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+TextPart = tuple[str, tuple[int, ...]]
+"""Some text, and where it stands in the context's original text: one position per code point, and
+one past the last."""
+
+
+class LiveText:
+    """The rest of one generation's text.
+
+    Written by the event loop (``push``, ``end``), read by the engine's thread (``take``, ``ended``,
+    ``close``); every method may be called from any thread and none waits for the other side. Each
+    piece of text that ``push`` has accepted is given out by ``take`` once, in order, whatever
+    happens.
+
+    >>> text = LiveText()
+    >>> text.push("one ", (0, 1, 2, 3, 4)), text.take(), text.take()
+    (True, [('one ', (0, 1, 2, 3, 4))], [])
+    >>> text.push("two", (4, 5, 6, 7)), text.close(), text.push("three", (7, 8, 9, 10, 11, 12))
+    (True, True, False)
+    >>> text.take(), text.ended
+    ([('two', (4, 5, 6, 7))], True)
+    """
+
+    def __init__(self) -> None:
+        self.on_change: Callable[[], None] | None = None
+        """Called after each ``push`` that brought something and after ``end``, on the writer's
+        thread and outside the lock. Whoever sets it looks once itself: what came before it was set
+        does not call."""
+        self._lock = threading.Lock()
+        self._parts: list[TextPart] = []
+        self._end = False
+        self._closed = False
+
+    # Writing
+
+    def push(self, text: str, offsets: Sequence[int]) -> bool:
+        """Add text; False: the reader has closed, nothing was taken.
+
+        ``offsets`` has one entry more than ``text`` (see SynthesisRequest.offsets); the last one
+        is replaced by the first of the text that follows.
+
+        Raises:
+            ValueError: ``offsets`` does not fit ``text``, or the text has been ended here.
+        """
+        if len(offsets) != len(text) + 1:
+            raise ValueError(
+                f"{len(offsets)} offsets for a text of {len(text)} code points; "
+                "there must be one more than code points"
+            )
+        with self._lock:
+            if self._closed:
+                return False
+            if self._end:
+                raise ValueError("the text has been ended; nothing may follow")
+            if not text:
+                return True
+            self._parts.append((text, tuple(offsets)))
+        self._changed()
+        return True
+
+    def end(self) -> None:
+        """No more text follows; again, or after the reader has closed, does nothing."""
+        with self._lock:
+            if self._end or self._closed:
+                return
+            self._end = True
+        self._changed()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the reader has closed: ``push`` refuses from now on."""
+        with self._lock:
+            return self._closed
+
+    # Reading
+
+    def take(self) -> list[TextPart]:
+        """What was pushed since the last time, in order; empty when there is nothing."""
+        with self._lock:
+            parts, self._parts = self._parts, []
+        return parts
+
+    @property
+    def ended(self) -> bool:
+        """Whether everything has been taken and nothing more can come (``end`` or ``close``)."""
+        with self._lock:
+            return (self._end or self._closed) and not self._parts
+
+    def close(self) -> bool:
+        """Refuse what is pushed from now on; what was pushed before is still there to take.
+
+        For a reader that gives up waiting: later text then begins another generation. False: the
+        writer had ended the text before (there was no more to wait for), or it was closed already.
+        """
+        with self._lock:
+            if self._end or self._closed:
+                return False
+            self._closed = True
+            return True
+
+    def _changed(self) -> None:
+        on_change = self.on_change
+        if on_change is not None:
+            on_change()

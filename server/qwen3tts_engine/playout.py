@@ -1,0 +1,114 @@
+"""How much sound a listener still has to hear: the lead of one context, all its clauses together.
+
+Two threads share it without a lock, each the only writer of its part: the engine says what was
+``made``, the session what was ``sent`` and where the listener is by its ``report``. Positions are
+samples at SAMPLE_RATE counted from the context's first, times are seconds of one monotonic clock.
+
+Where the listener is between two events is an assumption: it plays at the rate of the clock and
+stands still when it has nothing. Without reports it is taken to play as soon as something is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+SAMPLE_RATE = 24_000
+"""Rate of all engines' samples, hertz (the same number as base.SAMPLE_RATE)."""
+MOVED_S = 0.04
+"""A report that finds the listener this much elsewhere is worth waking the engine for."""
+
+
+class _Listener(NamedTuple):
+    """What the session knows; replaced as a whole, so that a reader sees one moment."""
+
+    position: float = 0.0
+    """Samples played at ``at``."""
+    at: float = 0.0
+    moving: bool = True
+    """Whether it plays what it has."""
+    sent: int = 0
+    """Samples on the way to it or there."""
+
+    def position_at(self, now: float) -> float:
+        """Samples played by ``now``."""
+        if not self.moving:
+            return self.position
+        passed = max(0.0, now - self.at) * SAMPLE_RATE
+        return min(max(self.position, self.sent), self.position + passed)
+
+
+class PlayoutLead:
+    """The lead of one context.
+
+    Args:
+        target_ms: how much sound may be made ahead of the listener (``lead_ms`` of
+            ``context.open``); None: the engine's setting.
+    """
+
+    def __init__(self, target_ms: float | None = None) -> None:
+        self.target_ms = target_ms
+        self.on_change: Callable[[], None] | None = None
+        """Called by ``report`` when the listener stopped, went on, or is not where it was thought
+        to be: an engine that waits must reckon again. Set by the engine, called by the session's
+        thread."""
+        self._made = 0
+        self._listener = _Listener()
+
+    # --- the engine's thread ---
+
+    def made(self, samples: int) -> None:
+        """So many more samples exist."""
+        self._made += samples
+
+    # --- the session's thread ---
+
+    def sent(self, samples: int, now: float) -> None:
+        """So many more samples left for the listener."""
+        old = self._listener
+        self._listener = old._replace(
+            position=old.position_at(now), at=now, sent=old.sent + samples
+        )
+
+    def report(self, played: int, playing: bool, now: float) -> None:
+        """The listener has heard ``played`` samples in all, and plays what it gets or, held, stands
+        still. One that starved plays: it goes on by itself with what comes."""
+        old = self._listener
+        played = min(max(0, played), old.sent)
+        self._listener = old._replace(position=played, at=now, moving=playing)
+        moved = abs(old.position_at(now) - played) > MOVED_S * SAMPLE_RATE
+        if (moved or playing != old.moving) and self.on_change is not None:
+            self.on_change()
+
+    # --- either ---
+
+    @property
+    def started(self) -> bool:
+        """Whether any sound of the context was made."""
+        return self._made > 0
+
+    @property
+    def made_samples(self) -> int:
+        """Samples that exist."""
+        return self._made
+
+    @property
+    def moving(self) -> bool:
+        """Whether the listener plays what it has; else the lead does not shrink by itself."""
+        return self._listener.moving
+
+    def played(self, now: float) -> int:
+        """Samples that the listener has heard, as far as known."""
+        return int(self._listener.position_at(now))
+
+    def seconds(self, now: float) -> float:
+        """Sound made and not heard; 0 for a listener who has run dry, never less."""
+        return max(0.0, self._made - self._listener.position_at(now)) / SAMPLE_RATE
+
+    def falls_to(self, seconds: float, now: float) -> float | None:
+        """When the lead will be ``seconds`` or less if nothing more is made and all that exists is
+        sent in time; ``now`` if it is; None while the listener stands still."""
+        spare = self.seconds(now) - seconds
+        if spare <= 0:
+            return now
+        return now + spare if self.moving else None
