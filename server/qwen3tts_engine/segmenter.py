@@ -5,6 +5,10 @@ controls) and ``segment_rules`` tells where a sentence or clause ends. A boundar
 no later character can change it, so a dot waits for what follows. Nothing depends on where a delta
 ends; ``flush`` and ``end`` are events of the text itself. Look-ahead and look-back are bounded, so
 the work is linear in the text and the memory is that of one segment.
+
+A segment may be *live*: what of its text no later text can change is handed out while it grows
+(``take_live``). It ends where it would have ended otherwise, at a sentence or clause; only where it
+is too long is it not cut at a place behind, which may be said already, but at the next one.
 """
 
 from __future__ import annotations
@@ -12,24 +16,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Literal
 
-from qwen3tts_engine.segment_chars import (
-    CLAUSE_MARKS,
-    DASHES,
-    SCRIPT_CLAUSE_MARKS,
-    SCRIPT_TERMINALS,
-    STRAY_AT_START,
-    TERMINALS,
-    can_part,
-    weight,
-)
-from qwen3tts_engine.segment_rules import TRIGGERS, Rules, Strength
+from qwen3tts_engine.segment_chars import can_part, is_cjk, spaces_part_phrases, weight
+from qwen3tts_engine.segment_rules import RUN_MAX, TRIGGERS, Rules, Strength
+from qwen3tts_engine.segment_text import PAUSES, Spelled, after_strays, spell, spoken
 from qwen3tts_engine.segment_words import CLINGING, PAUSE_BEFORE
 from qwen3tts_engine.speakable import Speakable
 
-_PAUSES = TERMINALS | SCRIPT_TERMINALS | CLAUSE_MARKS | SCRIPT_CLAUSE_MARKS | DASHES
+Live = Literal["none", "first", "all"]
+"""Which segments are live: none, the first since the start or a flush, or all."""
+
 _JOINTS = frozenset("/?&=_-")
 """In a long address, where to cut if it must be."""
+_UNDECIDED = 6 * RUN_MAX
+"""Weight that two runs of marks may still add to what ends at them."""
+_WITHIN_MAX = 40
+"""Weight after which a live piece that is far too long is cut even within a number."""
 
 
 class _Rank(IntEnum):
@@ -66,6 +69,8 @@ class Segment:
     """One past the last code point that it covers."""
     final: bool = False
     """Whether the text has ended with this segment."""
+    live: bool = False
+    """Whether its text, or the beginning of it, was there for ``take_live`` while it grew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,8 @@ class SegmenterSettings:
     tokens at most, and a context cancelled has little in work that nobody will hear."""
     hard_max: int = 300
     """No piece is much heavier: text without any white space is cut between two graphemes. In
-    scripts that need no spaces this happens at twice ``whole_max``."""
+    scripts that need no spaces this happens at twice ``whole_max``. A live piece ends at the next
+    white space from twice ``whole_max``."""
     speak_code: bool = False
     """Whether blocks of code are spoken; their span is covered without sound otherwise."""
 
@@ -109,19 +115,30 @@ class Segmenter:
     """Cuts one growing text into speakable clauses."""
 
     def __init__(
-        self, settings: SegmenterSettings | None = None, *, language: str | None = None
+        self,
+        settings: SegmenterSettings | None = None,
+        *,
+        language: str | None = None,
+        live: Live = "none",
     ) -> None:
         """``language`` is a BCP 47 tag and only a hint: without it the rules of all languages hold.
 
         It decides where they differ, as in *am 2. Oktober*.
         """
         self._settings = settings or SegmenterSettings()
+        self._live_scope = live
         self._rules = Rules(language)
         self._speakable = Speakable(self._take, speak_code=self._settings.speak_code)
         # The spoken characters that no segment holds yet, with their spans in the original.
         self._text: list[str] = []
         self._starts: list[int] = []
         self._ends: list[int] = []
+        self._opening = 0
+        """Characters of them that a live segment leaves out at its beginning, as far as known."""
+        self._silent = 0
+        """So many of them hold nothing to say."""
+        self._given = 0
+        """So many of them ``take_live`` has handed out, or left out; 0: nothing handed out."""
         self._scan = 0
         self._weight = 0
         self._overdue = False
@@ -164,6 +181,36 @@ class Segmenter:
         segments[-1] = replace(segments[-1], final=True)
         return segments
 
+    def take_live(self) -> Spelled | None:
+        """More of the text of the live segment that has not ended yet, with its offsets.
+
+        All that was handed out of a segment is the beginning of its ``text``, whatever text
+        follows. None when there is no more, as for a segment that is not live.
+        """
+        if not self._live:
+            return None
+        text, last = self._text, self._certain()
+        while last > self._given and text[last - 1] in " \n":
+            last -= 1
+        first = self._given
+        if not first:
+            first = self._opening = after_strays(text, self._opening, last)
+            while self._silent < last and not text[self._silent].isalnum():
+                self._silent += 1
+            if self._silent >= last:
+                return None
+        if first >= last:
+            return None
+        self._given = last
+        return spell(text, self._starts, self._ends, first, last)
+
+    def _certain(self) -> int:
+        """How many of the characters held are in the segment whatever follows."""
+        coming = self._weight + sum(map(weight, self._text[self._scan :])) + _UNDECIDED
+        if coming < min(self._sentence_min, self._clause_min):
+            return len(self._text)  # nothing that is still to be judged can end it
+        return self._scan
+
     def _collect(self) -> list[Segment]:
         ready, self._ready = self._ready, []
         return ready
@@ -202,7 +249,10 @@ class Segmenter:
                 if self._is_enough(boundary.strength) and 0 < boundary.cut < len(text):
                     self._cut(boundary.cut)
                     continue
-            if self._weight >= self._whole_max:
+            if self._live:
+                if self._weight >= min(2 * self._whole_max, self._settings.hard_max):
+                    self._shorten_live()
+            elif self._weight >= self._whole_max:
                 self._shorten()
 
     def _is_enough(self, strength: Strength) -> bool:
@@ -214,8 +264,7 @@ class Segmenter:
         """Cut a piece that is too long at the best place so far, if there is one."""
         if self._overdue:
             # There was no good white space before: take the first that comes.
-            place = self._scan - 1
-            cut = place if place > 0 and self._rank(place) > _Rank.WITHIN else 0
+            cut = self._space_passed()
         else:
             cut = self._best_space()
             self._overdue = not cut
@@ -226,6 +275,30 @@ class Segmenter:
             cut = self._best_joint()
         if cut:
             self._cut(cut)
+
+    def _shorten_live(self) -> None:
+        """End a live piece that is too long here, where nothing was handed out yet.
+
+        That is the character last looked at, and white space before it.
+        """
+        place = self._scan - 1
+        before, char = self._text[place - 1], self._text[place]
+        over = self._weight - self._settings.hard_max
+        cut = self._space_passed()
+        if not cut and (over >= 0 or is_cjk(char) or spaces_part_phrases(char)):
+            if before in " \n":
+                cut = place - 1
+            elif over > _WITHIN_MAX or (
+                can_part(before, char) and not (before.isdigit() and char.isdigit())
+            ):
+                cut = place
+        if cut > 0:
+            self._cut(cut)
+
+    def _space_passed(self) -> int:
+        """The white space before the character last looked at, if it may part there, or 0."""
+        place = self._scan - 2
+        return place if place > 0 and self._rank(place) > _Rank.WITHIN else 0
 
     def _best_space(self) -> int:
         """The best white space in the later two thirds of what was looked at, or 0."""
@@ -242,7 +315,7 @@ class Segmenter:
         if text[place] not in " \n" or place + 1 >= len(text):
             return _Rank.NO_SPACE
         before, after = text[place - 1], text[place + 1]
-        if before in _PAUSES:
+        if before in PAUSES:
             return _Rank.WITHIN if before == "." else _Rank.AFTER_MARK
         if before.isdigit() or (before == ")" and (after.isdigit() or after in "(+")):
             return _Rank.WITHIN  # within a number, or between it and its unit
@@ -278,56 +351,29 @@ class Segmenter:
 
     def _emit(self, cut: int, end: int) -> bool:
         """Make a segment of the first ``cut`` characters; silent ones wait for the next."""
-        text, offsets = _spoken(self._text[:cut], self._starts, self._ends)
-        speaks = bool(text)
-        if speaks or cut == len(self._text):
-            offsets = offsets or (self._start,)
-            self._ready.append(Segment(text, offsets, self._start, end))
+        said = spoken(self._text[:cut], self._starts, self._ends)
+        if said is not None or cut == len(self._text):
+            text, offsets = said or ("", (self._start,))
+            self._ready.append(Segment(text, offsets, self._start, end, live=self._live))
             self._start = end
         del self._text[:cut], self._starts[:cut], self._ends[:cut]
+        self._opening = self._silent = self._given = 0
         self._scan = max(self._scan - cut, 0)
         self._weight = sum(map(weight, self._text[: self._scan]))
         self._overdue = False
-        return speaks
+        return said is not None
 
     def _set_bounds(self) -> None:
         settings, number = self._settings, self._number
         self._sentence_min = _at(settings.sentence_min, number)
         self._clause_min = _at(settings.clause_min, number)
         self._whole_max = _at(settings.whole_max, number)
+        scope = self._live_scope
+        self._live = scope == "all" or (scope == "first" and number == 0)
 
 
 def _at(values: tuple[int, ...], index: int) -> int:
     return values[min(index, len(values) - 1)]
-
-
-def _spoken(
-    chars: Sequence[str], starts: Sequence[int], ends: Sequence[int]
-) -> tuple[str, tuple[int, ...]]:
-    """Trim and join characters; a line's end within becomes a comma where no mark stands."""
-    first, last = 0, len(chars)
-    while first < last and (chars[first] in " \n" or _is_stray(chars, first, last)):
-        first += 1
-    if not any(char.isalnum() for char in chars[first:last]):
-        return "", ()
-    text: list[str] = []
-    offsets: list[int] = []
-    for index in range(first, last):
-        char = chars[index]
-        if char == "\n":
-            if text[-1] not in _PAUSES:
-                text.append(",")
-                offsets.append(starts[index])
-            char = " "
-        text.append(char)
-        offsets.append(starts[index])
-    return "".join(text), (*offsets, ends[last - 1])
-
-
-def _is_stray(chars: Sequence[str], index: int, last: int) -> bool:
-    if chars[index] == "." and index + 1 < last and chars[index + 1].isdigit():
-        return False
-    return chars[index] in STRAY_AT_START
 
 
 def _word_before(text: Sequence[str], place: int) -> str:

@@ -7,8 +7,18 @@ import math
 import re
 from array import array
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 
-from qwen3tts_engine.base import SAMPLE_RATE, PcmChunk, SynthesisRequest, Voice
+from qwen3tts_engine.base import (
+    SAMPLE_RATE,
+    EndReason,
+    LoadedVoice,
+    Mode,
+    PcmChunk,
+    SynthesisRequest,
+    Voice,
+)
+from qwen3tts_engine.live_text import LiveText
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed, EngineUnavailable, UnknownVoice
 
@@ -45,9 +55,20 @@ class FakeEngine:
     name = "fake"
     model = "tones"
     sample_rate = SAMPLE_RATE
+    options: frozenset[str] = frozenset()
 
-    def __init__(self, *, available: bool = True, capacity: int | None = None) -> None:
+    def __init__(
+        self, *, available: bool = True, capacity: int | None = None, live: bool = False
+    ) -> None:
+        """``live``: every voice but ``tone-de`` takes live text, whole words of it."""
         self.available = available
+        self.live = live
+        self.cap_chars: int | None = None
+        """So many code points of a request are said, the rest is not: ``frame_cap``."""
+        self.end: EndReason = "text_end"
+        """Why requests end that are said to their end."""
+        self.marks: dict[str, float] = {}
+        """Told with a request's first chunk."""
         self.capacity = asyncio.Semaphore(capacity) if capacity else None
         self.started = False
         self.requests: list[SynthesisRequest] = []
@@ -60,6 +81,22 @@ class FakeEngine:
         """Requests that were closed before their end."""
         self._released = asyncio.Event()
         self._steps = asyncio.Semaphore(0)
+        self._waiting: dict[LiveText, asyncio.Event] = {}
+
+    @property
+    def starved(self) -> int:
+        """Requests that wait for text."""
+        return sum(not come.is_set() for come in self._waiting.values())
+
+    def dry(self) -> None:
+        """No text has come for too long, in all requests that wait for some."""
+        for live, come in self._waiting.items():
+            if not come.is_set():
+                live.close()
+                come.set()
+
+    def modes(self, voice: str | None) -> Sequence[Mode]:
+        return ("clause", "live") if self.live and voice != "tone-de" else ("clause",)
 
     def release(self) -> None:
         """Let the stalled go on."""
@@ -107,14 +144,16 @@ class FakeEngine:
         try:
             if request.voice == "fail":
                 raise EngineFailed("It was told to fail.", remedy="Choose another voice.")
-            for index, chunk in enumerate(chunks(request)):
+            index = 0
+            async for chunk in self._chunks(request):
                 if request.voice == "step":
                     await self._steps.acquire()
-                yield chunk
+                yield replace(chunk, marks=self.marks) if index == 0 else chunk
                 if index == 0:
                     await self._misbehave(request.voice)
                 if not self.started:
                     raise EngineFailed("The engine was closed while it spoke.")
+                index += 1
             done = True
         finally:
             self.active -= 1
@@ -125,6 +164,42 @@ class FakeEngine:
             else:
                 self.cancelled += 1
 
+    async def _chunks(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
+        """What is said of a request, as far as its text has come."""
+        saying = Saying(request)
+        most = math.inf if self.cap_chars is None else self.cap_chars
+        live = request.more
+        end = self.end
+        come = asyncio.Event()
+        if live is not None:
+            live.on_change = come.set
+        while True:
+            come.clear()
+            ended = live is None or self._take(live, saying)
+            while (last := saying.next_end(whole=ended)) is not None and last <= most:
+                yield saying.say(last)
+            if live is None or ended or last is not None:
+                break
+            self._waiting[live] = come
+            try:
+                await come.wait()
+            finally:
+                del self._waiting[live]
+        if live is not None and live.closed:
+            end = "dry"
+        if saying.said < len(saying.text):
+            end = "frame_cap"
+            if live is not None:
+                live.close()
+        yield PcmChunk(b"", end=end)
+
+    @staticmethod
+    def _take(live: LiveText, saying: Saying) -> bool:
+        """More text, where there is some; whether it is the last."""
+        for text, offsets in live.take():
+            saying.add(text, offsets)
+        return live.ended
+
     async def _misbehave(self, voice: str | None) -> None:
         if voice == "fail-late":
             raise EngineFailed("It was told to fail late.", remedy="Choose another voice.")
@@ -134,22 +209,74 @@ class FakeEngine:
             await self._released.wait()
 
 
-def chunks(request: SynthesisRequest) -> list[PcmChunk]:
-    """All that the fake says for a request. ``speed`` changes nothing."""
-    text = request.text
-    words = [
-        Word(
-            text=match[0],
-            start=match.start() * CHAR_SAMPLES,
-            end=match.end() * CHAR_SAMPLES,
-            char_start=request.original(*match.span())[0],
-            char_end=request.original(*match.span())[1],
-        )
-        for match in re.finditer(r"\S+", text)
-    ]
-    made = []
-    for first in range(0, len(text), CHUNK_CHARS):
-        last = min(first + CHUNK_CHARS, len(text))
-        complete = tuple(w for w in words if first * CHAR_SAMPLES < w.end <= last * CHAR_SAMPLES)
-        made.append(PcmChunk(b"".join(map(tone, text[first:last])), complete))
-    return made
+class Saying:
+    """The text of a request on its way to tones."""
+
+    def __init__(self, request: SynthesisRequest) -> None:
+        self.text = request.text
+        self.said = 0
+        self._offsets = list(request.offsets or range(len(request.text) + 1))
+
+    def add(self, text: str, offsets: Sequence[int]) -> None:
+        """More text."""
+        self.text += text
+        self._offsets[-1:] = offsets
+
+    def next_end(self, *, whole: bool) -> int | None:
+        """Where the next chunk ends; None where its text is not certain yet, or all is said."""
+        # Until white space follows, a word may go on: no token is certain.
+        certain = len(self.text) if whole else max(map(self.text.rfind, " \n"))
+        last = min(self.said + CHUNK_CHARS, certain)
+        good = last > self.said if whole else last == self.said + CHUNK_CHARS
+        return last if good else None
+
+    def say(self, last: int) -> PcmChunk:
+        """The sound up to there, and the words that end in it."""
+        first, self.said = self.said, last
+        words = [
+            Word(
+                text=match[0],
+                start=match.start() * CHAR_SAMPLES,
+                end=match.end() * CHAR_SAMPLES,
+                char_start=self._offsets[match.start()],
+                char_end=min(self._offsets[match.end() - 1] + 1, self._offsets[-1]),
+            )
+            for match in re.finditer(r"\S+", self.text)
+            if first < match.end() <= last
+        ]
+        return PcmChunk(b"".join(map(tone, self.text[first:last])), tuple(words))
+
+
+class CloningEngine(FakeEngine):
+    """One that makes a voice of any bytes; its id is their length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: list[tuple[str | None, bytes | None, str | None, bool]] = []
+        """Every request for a voice, in order."""
+        self.error: Exception | None = None
+        """Raised for the next one."""
+        self.gate = asyncio.Event()
+        """Cleared, loading a voice waits for it."""
+        self.gate.set()
+        self.given_up = 0
+        """Requests cancelled."""
+
+    async def load_voice(
+        self,
+        *,
+        voice_id: str | None = None,
+        ref_audio: bytes | None = None,
+        ref_text: str | None = None,
+        x_vector_only: bool = False,
+    ) -> LoadedVoice:
+        self.loads.append((voice_id, ref_audio, ref_text, x_vector_only))
+        if self.error is not None:
+            raise self.error
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.given_up += 1
+            raise
+        made = voice_id or f"voice-{len(ref_audio or b'')}"
+        return LoadedVoice(made, cached=voice_id is not None, ref_text=ref_text)

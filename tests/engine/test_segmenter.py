@@ -182,6 +182,13 @@ def test_no_piece_is_longer_than_the_bound() -> None:
         assert all(len(piece.text) <= 301 for piece in segment(text))
 
 
+def test_after_a_word_that_is_too_long_the_first_white_space_ends_the_piece() -> None:
+    word = "x" * 70
+    first, second = segment(f"{word} and so on, for a while")[:2]
+    assert first.text == word
+    assert second.text.startswith("and")
+
+
 def test_a_cut_spares_graphemes() -> None:
     for unit in ("e\u0301", "க்", "กำ", "เก", "क्ष", "\u1100\u1161\u11a8"):
         for piece in segment(unit * 400):

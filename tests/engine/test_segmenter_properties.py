@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_engine.segmenter import Segment, Segmenter, SegmenterSettings
+from qwen3tts_engine.segmenter import Live, Segment, Segmenter, SegmenterSettings
 from qwen3tts_engine.speakable import LINK_MAX
 
 PIECES = (
@@ -201,60 +201,69 @@ def counting_lines(counts: list[int]) -> Iterator[None]:
         sys.settrace(before)
 
 
-def work(text: str) -> tuple[int, int]:
+def work(text: str, live: Live = "none") -> tuple[int, int]:
     """Lines run, and the most characters held, while ``text`` comes one by one."""
     counts, held = [0], 0
-    segmenter = Segmenter()
+    segmenter = Segmenter(live=live)
     with counting_lines(counts):
         for char in text:
             segmenter.push(char)
+            segmenter.take_live()
             held = max(held, len(segmenter._text) + len(segmenter._speakable._held))
         segmenter.end()
     return counts[0], held
 
 
-@pytest.mark.parametrize(
-    "unit",
-    [
-        *"a.,!* _`~#>|<&\\[](-—\"'1\n\0你。กि\u0301\u200d\ud83d\ude00",
-        "\U0001f44d",
-        "a ",
-        "1 ",
-        ". ",
-        "a.",
-        "a. ",
-        "1. ",
-        "U.S. ",
-        "?!",
-        "])",
-        '."',
-        "](",
-        "[a](",
-        "[^",
-        "a[1",
-        "<a",
-        "<a b=",
-        "<!--",
-        "&a",
-        "`\n",
-        "```\n",
-        "|-",
-        "\n|",
-        "\n- ",
-        "\r\n",
-        "- ",
-        "— ",
-        "a\u200d",
-        "e\u0301",
-        "ก ",
-        "word ",
-        "9 a.m. ",
-    ],
-    ids=repr,
+UNITS = (
+    *"a.,!* _`~#>|<&\\[](-—\"'1\n\0你。กि\u0301\u200d\ud83d\ude00",
+    "\U0001f44d",
+    "a ",
+    "1 ",
+    ". ",
+    "a.",
+    "a. ",
+    "1. ",
+    "U.S. ",
+    "?!",
+    "])",
+    '."',
+    "](",
+    "[a](",
+    "[^",
+    "a[1",
+    "<a",
+    "<a b=",
+    "<!--",
+    "&a",
+    "`\n",
+    "```\n",
+    "|-",
+    "\n|",
+    "\n- ",
+    "\r\n",
+    "- ",
+    "— ",
+    "a\u200d",
+    "e\u0301",
+    "ก ",
+    "word ",
+    "9 a.m. ",
 )
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=repr)
 def test_work_grows_with_the_text_and_memory_does_not(unit: str) -> None:
     short, _ = work(unit * (1500 // len(unit)))
     long, held = work(unit * (4500 // len(unit)))
     assert long <= 3.3 * short + 4500 * 60
     assert long <= 4500 * 160
     assert held <= LINK_MAX + SegmenterSettings().hard_max
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=repr)
+def test_so_it_does_where_every_piece_is_live(unit: str) -> None:
+    short, _ = work(unit * (1500 // len(unit)), "all")
+    long, held = work(unit * (4500 // len(unit)), "all")
+    assert long <= 3.3 * short + 4500 * 60
+    assert long <= 4500 * 450
+    assert held <= LINK_MAX + SegmenterSettings().hard_max + 64

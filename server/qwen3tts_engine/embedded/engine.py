@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qwen3tts_engine.base import SAMPLE_RATE, PcmChunk, SynthesisRequest, Voice
+from qwen3tts_engine.base import SAMPLE_RATE, Mode, PcmChunk, SynthesisRequest, Voice
 from qwen3tts_engine.embedded.messages import Say
 from qwen3tts_engine.embedded.pool import Pool
 from qwen3tts_engine.embedded.process import Outcome, StartFailed
@@ -88,6 +88,7 @@ class EmbeddedEngine:
 
     name = "embedded"
     sample_rate = SAMPLE_RATE
+    options = frozenset({"speed"})
 
     def __init__(self, settings: EmbeddedSettings | None = None) -> None:
         self.settings = settings or EmbeddedSettings()
@@ -172,6 +173,10 @@ class EmbeddedEngine:
             EngineUnavailable: not started.
         """
         return self._started()[1].variants
+
+    def modes(self, voice: str | None) -> Sequence[Mode]:
+        """Clauses only; see base.Engine."""
+        return ("clause",)
 
     def check(self, voice: str | None, language: str | None) -> None:
         """Refuse an unknown voice or language; see base.Engine."""

@@ -1,0 +1,237 @@
+"""A growing text as generations: which text is spoken at one go, and what of it may still grow.
+
+========== ========================================================================================
+``clause`` each segment is a piece of its own, given out when no later text can change it
+``auto``   as ``clause``, but the first segment since the start or a flush is *live*: given out with
+           its first word, and the rest follows while it is spoken
+``live``   every piece is live, and one piece is all the text up to its end, a flush, or LIVE_MAX
+========== ========================================================================================
+
+Which pieces there are follows from the text and its flushes alone, not from when they came; only an
+engine that stops reading a live piece (it ran dry) has what it did not take come again as another.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from qwen3tts_engine.live_text import LiveText
+from qwen3tts_engine.segment_text import Spelled, trimmed
+from qwen3tts_engine.segmenter import Live, Segment, Segmenter, SegmenterSettings
+
+PlanMode = Literal["auto", "clause", "live"]
+"""The modes of the wire (docs/protocol.md)."""
+
+LIVE_MAX = 600
+"""Weight (letters) from which the end of a sentence ends a live piece, so that the generation stays
+within what an engine can hold: some 40 s of speech, 500 frames. From 1.2 times that a clause does,
+from 1.3 times any white space."""
+
+_LIVE_SCOPE: dict[PlanMode, Live] = {"auto": "first", "clause": "none", "live": "all"}
+_IN_WORD = frozenset("'-_\u2019\u2010\u2011\u200c\u200d")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The text of one generation."""
+
+    text: str
+    """All of it, or its beginning if ``more`` is there: at least one whole word then."""
+    offsets: tuple[int, ...]
+    """See SynthesisRequest.offsets."""
+    final: bool = False
+    """Nothing of the text follows. False for a piece that grows when it is given out."""
+    more: LiveText | None = None
+    """What follows; of a live piece only, and of each of them, also where its text has ended."""
+
+
+class TextPlan:
+    """Text in, pieces out. Used by one thread, the writer's; only ``Piece.more`` is shared.
+
+    >>> plan = TextPlan("auto")
+    >>> plan.append("Good mor")
+    >>> piece = plan.next()
+    >>> plan.append("ning to all of you. I have")
+    >>> piece.text, "".join(text for text, _ in piece.more.take()), piece.more.ended
+    ('Good mor', 'ning to all of you.', True)
+    """
+
+    def __init__(
+        self,
+        mode: PlanMode,
+        settings: SegmenterSettings | None = None,
+        *,
+        language: str | None = None,
+    ) -> None:
+        """``settings`` holds for clauses; ``language`` is a BCP 47 tag and only a hint."""
+        settings = settings or SegmenterSettings()
+        if mode == "live":
+            settings = _whole(settings)
+        self._segmenter = Segmenter(settings, language=language, live=_LIVE_SCOPE[mode])
+        self._pieces: deque[Piece] = deque()
+        self._out: Piece | None = None
+        """The piece given out last, until it has been generated."""
+        self._writing: LiveText | None = None
+        """Of the piece that grows: where the text of the live segment goes."""
+        self._taken = 0
+        """Characters of the live segment's text that came here before its end."""
+        self._held: Spelled = ("", (0,))
+        """Text of the live segment that is in no piece yet."""
+        self._ended = False
+
+    # Writing
+
+    def append(self, text: str) -> None:
+        """More text; any ``str`` is good."""
+        self._add(self._segmenter.push(text))
+
+    def flush(self) -> None:
+        """Have everything so far spoken; the text may go on, in another generation."""
+        self._add(self._segmenter.flush())
+
+    def end(self) -> None:
+        """No more text follows.
+
+        Raises:
+            ValueError: it has ended already; so do ``append`` and ``flush`` then.
+        """
+        self._add(self._segmenter.end())
+        self._ended = True
+
+    def close(self) -> None:
+        """Nothing more is to be spoken."""
+        self._pieces.clear()
+        self._out = self._writing = None
+        self._held = ("", (0,))
+        self._ended = True
+
+    # Speaking
+
+    @property
+    def waiting(self) -> bool:
+        """Whether ``next`` has a piece."""
+        return bool(self._pieces)
+
+    @property
+    def growing(self) -> bool:
+        """Whether the piece given out is still being written and read."""
+        out = self._out
+        return (
+            out is not None
+            and out.more is not None
+            and out.more is self._writing
+            and not out.more.closed
+        )
+
+    def next(self) -> Piece | None:
+        """The next piece to speak, None while there is none; the one before has been generated."""
+        self.generated()
+        if not self._pieces:
+            return None
+        self._out = self._pieces.popleft()
+        return self._out
+
+    def generated(self) -> None:
+        """The engine is done with the piece given out. What it left untaken comes again."""
+        out, self._out = self._out, None
+        if out is None or out.more is None:
+            return
+        out.more.close()
+        left = _joined(out.more)
+        if out.more is self._writing:
+            self._writing = None
+            self._held = left
+            self._begin(whole=False)
+        elif (said := trimmed(*left)) is not None:
+            self._pieces.appendleft(Piece(*said, out.final, _ended_text()))
+
+    def finished(self) -> bool:
+        """Whether the text has ended and all of it has been generated."""
+        return self._ended and not self._pieces and self._out is None
+
+    # Within
+
+    def _add(self, segments: list[Segment]) -> None:
+        for segment in segments:
+            if segment.live:
+                self._write(segment.text[self._taken :], segment.offsets[self._taken :])
+                self._taken = 0
+                self._complete(segment.final)
+            elif segment.text:
+                self._pieces.append(Piece(segment.text, segment.offsets, segment.final))
+        grown = self._segmenter.take_live()
+        if grown is not None:
+            self._taken += len(grown[0])
+            self._write(*grown)
+            self._begin(whole=False)
+
+    def _write(self, text: str, offsets: tuple[int, ...]) -> None:
+        """More of the live segment: to the piece that grows, or held for the next."""
+        if not text:
+            return
+        if self._writing is not None:
+            if self._writing.push(text, offsets):
+                return
+            self._writing = None  # nobody reads it any more
+        self._held = (self._held[0] + text, (*self._held[1][:-1], *offsets))
+
+    def _begin(self, *, whole: bool, final: bool = False) -> None:
+        """Make a piece of what is held, if that is enough to begin with."""
+        said = trimmed(*self._held)
+        if said is not None and (whole or _has_whole_word(said[0])):
+            more = _ended_text() if whole else LiveText()
+            self._pieces.append(Piece(*said, final, more))
+            self._writing = None if whole else more
+            self._held = ("", (0,))
+
+    def _complete(self, final: bool) -> None:
+        """The live segment has ended."""
+        if self._writing is not None:
+            self._writing.end()
+            self._writing = None
+        else:
+            self._begin(whole=True, final=final)
+            self._held = ("", (0,))
+
+
+def _whole(settings: SegmenterSettings) -> SegmenterSettings:
+    """Bounds for pieces that hold a whole text, as far as one generation can."""
+    return replace(
+        settings,
+        sentence_min=(LIVE_MAX,),
+        clause_min=(LIVE_MAX * 6 // 5,),
+        whole_max=(LIVE_MAX * 13 // 20,),  # a live piece ends at the white space from twice that
+        hard_max=max(LIVE_MAX * 8 // 5, settings.hard_max),
+    )
+
+
+def _ended_text() -> LiveText:
+    more = LiveText()
+    more.end()
+    return more
+
+
+def _joined(more: LiveText) -> Spelled:
+    """What lies in a text, taken out."""
+    parts = more.take()
+    if not parts:
+        return "", (0,)
+    offsets = [each for _, part in parts for each in part[:-1]]
+    return "".join(text for text, _ in parts), (*offsets, parts[-1][1][-1])
+
+
+def _has_whole_word(text: str) -> bool:
+    """Whether something stands behind the first word, so that no later text makes it another.
+
+    Scripts without spaces wait for their first mark, as their tokens do.
+    """
+    begun = False
+    for char in text:
+        if char.isalnum():
+            begun = True
+        elif begun and char not in _IN_WORD and unicodedata.category(char)[0] != "M":
+            return True
+    return False
