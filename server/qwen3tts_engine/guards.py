@@ -1,0 +1,200 @@
+"""What keeps a model's sound sane: a cap on its length, no endless silence, no silent start. Pure.
+
+A language model of speech now and then does not find its end (about one utterance in 300 of the
+published checkpoints), or begins with nothing. Each guard takes the sound in chunks as it is made;
+how it is cut into chunks changes nothing in the result. Sound is a numpy array of samples at
+SAMPLE_RATE, float32 in +-1 or int16; positions count samples as they come from the codec.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_wire.errors import EngineFailed
+
+SAMPLE_RATE = 24_000
+"""Hertz, as base.SAMPLE_RATE."""
+BLOCK = 240
+"""Samples whose level is judged together: 10 ms."""
+INT16 = 32768.0
+"""Full scale of int16."""
+
+Sound = NDArray[Any]
+"""Samples [n], float32 or int16."""
+
+
+def full_scale(samples: Sound) -> float:
+    """The value that is 0 dBFS in an array of this type."""
+    return 1.0 if np.issubdtype(samples.dtype, np.floating) else INT16
+
+
+def check_finite(samples: Sound) -> None:
+    """Refuse sound that is not numbers.
+
+    Raises:
+        EngineFailed: a sample is not a number, or infinite.
+    """
+    if np.issubdtype(samples.dtype, np.floating) and not bool(np.isfinite(samples).all()):
+        raise EngineFailed(
+            "The model's sound held values that are not numbers.",
+            remedy="Say it again; if it happens again, check the checkpoint, or use float32.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FrameCap:
+    """How long a text can last. Speech takes 2 to 4 frames (of 80 ms) a text token; a runaway is
+    told from it by a wide margin."""
+
+    per_token: float = 8.0
+    """Frames for each token of text."""
+    base: int = 25
+    """Frames whatever the text: a pause before and after it."""
+    most: int | None = None
+    """Frames whatever the text: the checkpoint's limit, or the room in the arena."""
+
+    def frames(self, tokens: int) -> int:
+        """Most frames for so many tokens; it rises as live text arrives."""
+        frames = int(self.per_token * tokens) + self.base
+        return frames if self.most is None else min(frames, self.most)
+
+
+@dataclass(slots=True)
+class LeadingTrim:
+    """Drops the silence before the first sound, up to a short pre-roll.
+
+    What is dropped has passed through the codec, whose state goes on undisturbed.
+    """
+
+    pre_roll_s: float = 0.02
+    """Silence to keep before the first sound: its onset is softer than the threshold."""
+    threshold: float = 10 ** (-50 / 20)
+    """The first sample beyond this part of full scale is sound."""
+    dropped: int = 0
+    """Samples dropped; final once ``heard``."""
+    heard: bool = False
+    """Whether sound has begun. False at the end: all was silence, and nothing was kept."""
+    _roll: Sound | None = None
+
+    def push(self, samples: Sound) -> Sound:
+        """Take the next samples [n]; what is left of them, and the pre-roll with the first."""
+        if self.heard:
+            return samples
+        # As floats: the absolute value of the lowest int16 is none.
+        levels = np.abs(samples.astype(np.float32))
+        loud = np.flatnonzero(levels > self.threshold * full_scale(samples))
+        held = samples if self._roll is None else np.concatenate((self._roll, samples))
+        rolled = len(held) - len(samples)
+        keep = round(self.pre_roll_s * SAMPLE_RATE)
+        onset = rolled + int(loud[0]) if len(loud) else len(held)
+        drop = max(0, onset - keep)
+        self.dropped += drop
+        if len(loud):
+            self.heard = True
+            self._roll = None
+            return held[drop:]
+        self._roll = held[drop:].copy()
+        return held[:0]
+
+    @property
+    def held(self) -> int:
+        """Samples of silence that may still become the pre-roll."""
+        return 0 if self._roll is None else len(self._roll)
+
+
+@dataclass(slots=True)
+class SilenceCut:
+    """Ends an utterance that goes on in silence after its text was taken in.
+
+    Silence is counted from where the text track ended, in blocks of 10 ms: a pause while text is
+    left is not touched, nor is a usual one between the last sentences.
+    """
+
+    after_s: float = 1.2
+    """Silence that ends it."""
+    onset_s: float = 3.0
+    """The same before its first sound: some voices begin late."""
+    threshold: float = 10 ** (-48 / 20)
+    """A block whose root mean square is below this part of full scale is silent."""
+    text_end: int | None = None
+    """Sample from which on the text track had ended; None: text is left. May be set later, not to
+    a place that has passed with another answer."""
+    cut: bool = False
+    """Whether it has ended. Nothing goes out after that."""
+    position: int = 0
+    """Samples taken that counted: those that went out."""
+    _rest: Sound | None = None
+    """Samples of the block that is not whole yet."""
+    _silent: int = 0
+    """Blocks of silence since the text ended."""
+    _heard: bool = False
+
+    def push(self, samples: Sound) -> Sound:
+        """Take the next samples [n]; those before the cut."""
+        if self.cut:
+            return samples[:0]
+        held: Sound = samples if self._rest is None else np.concatenate((self._rest, samples))
+        before = len(held) - len(samples)
+        whole = len(held) // BLOCK
+        blocks = held[: whole * BLOCK].astype(np.float32).reshape(whole, BLOCK)
+        levels = np.sqrt(np.mean(np.square(blocks), axis=1)) / full_scale(samples)
+        for index, loud in enumerate((levels >= self.threshold).tolist()):
+            if self._judge(loud, self.position - before + index * BLOCK):
+                given = (index + 1) * BLOCK - before
+                self.position += given
+                return samples[:given]
+        self.position += len(samples)
+        self._rest = held[whole * BLOCK :].copy()
+        return samples
+
+    def _judge(self, loud: bool, at: int) -> bool:
+        """Count a block that begins at a sample; whether it ends with that."""
+        if loud:
+            self._heard = True
+            self._silent = 0
+        elif self.text_end is not None and at >= self.text_end:
+            self._silent += 1
+        limit_s = self.after_s if self._heard else max(self.onset_s, self.after_s)
+        self.cut = self._silent * BLOCK >= round(limit_s * SAMPLE_RATE)
+        return self.cut
+
+
+class SoundGuard:
+    """The guards of one utterance's sound, in their order."""
+
+    def __init__(self, trim: LeadingTrim | None = None, silence: SilenceCut | None = None) -> None:
+        self.trim = trim or LeadingTrim()
+        self.silence = silence or SilenceCut()
+        self.given = 0
+        """Samples that went out."""
+
+    @property
+    def dropped(self) -> int:
+        """Samples left out at the start: sample ``n`` that went out is ``n + dropped`` of the
+        codec. It grows until the first sample goes out."""
+        return self.trim.dropped
+
+    @property
+    def ended(self) -> bool:
+        """Whether it ends here, in silence."""
+        return self.silence.cut
+
+    def text_ended(self, frame: int, frame_samples: int = 1920) -> None:
+        """The text track ended with a frame."""
+        if self.silence.text_end is None:
+            self.silence.text_end = frame * frame_samples
+
+    def push(self, samples: Sound) -> Sound:
+        """Take the next samples [n] of the codec; what goes out of them.
+
+        Raises:
+            EngineFailed: they are not numbers.
+        """
+        check_finite(samples)
+        kept = self.trim.push(self.silence.push(samples))
+        self.given += len(kept)
+        return kept

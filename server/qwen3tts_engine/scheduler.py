@@ -1,0 +1,324 @@
+"""Which jobs get a slot, which make a frame, and which frames become sound, at each turn. Pure.
+
+The engine's thread asks for a ``plan`` and carries it out: joins (prefill), decodes (codec), steps
+(one frame of codes for each row). It then says what came of it, and asks again. The decodes of a
+plan are given out with it and named in no other; a join or a step counts when it was reported.
+
+A step for one row costs nearly as much as for many, so all rows that have a use for a frame step
+together as soon as one of them needs it; a row whose listener has enough ahead rests. Order is by
+need: the first frames of new calls, then the least lead.
+
+Nothing here is thread-safe except the PlayoutLeads: one thread calls it all.
+"""
+
+from __future__ import annotations
+
+import math
+
+from qwen3tts_engine.playout import PlayoutLead
+from qwen3tts_wire.errors import ServerBusy
+
+from .chunk_ramp import ChunkRamp, chunk_by_load
+from .schedule_plan import Job, Plan, SchedulerSettings
+from .schedule_row import EPSILON_S, FRAME_S, FRAME_SAMPLES, Row, RowState
+from .turn_times import TurnTimes
+
+CLIMB = 0.25
+"""Time between the steps of rows that do not hurry, in frames."""
+
+__all__ = ["Job", "Plan", "Scheduler", "SchedulerSettings"]
+
+
+class Scheduler:
+    """The jobs of one arena. ``now`` is a monotonic clock in seconds."""
+
+    def __init__(self, settings: SchedulerSettings | None = None) -> None:
+        self.settings = settings or SchedulerSettings()
+        self._ramp = ChunkRamp(self.settings.ramp, self.settings.margin_ms / 1000)
+        self._waiting: dict[Job, Row] = {}
+        self._running: dict[Job, Row] = {}
+        self._hurry_s = self.settings.hurry_ms / 1000
+        self._calm_until = 0.0
+        """When rows that do not hurry may step next."""
+        self._room = self.settings.ring - self.settings.unreported
+        self._admissions = 0
+        self._steps_told = 0
+        self._now = 0.0
+        self.times = TurnTimes()
+
+    # --- what is known ---
+
+    @property
+    def active(self) -> int:
+        """Jobs in a slot."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """Jobs without a slot."""
+        return len(self._waiting)
+
+    def taken(self, job: Job) -> int:
+        """Frames of a job in a slot that plans have given to decode."""
+        return self._running[job].taken
+
+    def finished(self, job: Job) -> bool:
+        """Whether a job has ended and all its frames are sound; it still has its slot."""
+        row = self._running.get(job)
+        return row is not None and row.finished
+
+    # --- what happens ---
+
+    def admit(
+        self, job: Job, lead: PlayoutLead | None, now: float, *, initial_chunk: int | None = None
+    ) -> None:
+        """A job that wants to speak.
+
+        Args:
+            job: any name, not one that is here.
+            lead: its context's; None: it is never paced, and counts as if its sound were played
+                from the moment when it is made.
+            now: seconds.
+            initial_chunk: frames in its first chunk; counts over the settings. At most half the
+                ring.
+
+        Raises:
+            ServerBusy: all slots are taken and as many jobs wait as may.
+            ValueError: the job is here already.
+        """
+        if job in self._waiting or job in self._running:
+            raise ValueError("the job is here already")
+        settings = self.settings
+        bound = settings.max_waiting
+        if lead is not None and lead.started:
+            bound += settings.slots
+        if len(self._waiting) - (settings.slots - len(self._running)) >= bound:
+            raise ServerBusy(
+                f"All {settings.slots} slots speak and {len(self._waiting)} requests wait.",
+                remedy="Try again in a moment, or raise slots or max_waiting.",
+            )
+        target_s = math.inf
+        if lead is not None:
+            target_ms = settings.lead_ms if lead.target_ms is None else lead.target_ms
+            # Less than two frames would not let one be made while another is heard.
+            target_s = max(2 * FRAME_S, target_ms / 1000)
+        self._waiting[job] = Row(
+            job=job,
+            order=self._admissions,
+            lead=lead or PlayoutLead(),
+            assumed=lead is None,
+            target_s=target_s,
+            low_s=max(target_s / 2, target_s - settings.rest_ms / 1000),
+            admitted=now,
+            own_chunk=None if initial_chunk is None else min(initial_chunk, settings.ring // 2),
+        )
+        self._admissions += 1
+
+    def joined(self, job: Job, slot: int = -1) -> None:
+        """A waiting job has a slot now; its prefill is under way.
+
+        The moment when its first chunk is chosen, once.
+        """
+        row = self._waiting.pop(job, None)
+        if row is None:
+            return
+        initial = row.own_chunk
+        chosen = self.settings.initial_codec_chunk_frames
+        if initial is None and chosen == "load":
+            initial = chunk_by_load(len(self._running), self.settings.slots, self._ramp.steady)
+        elif initial is None and isinstance(chosen, int):
+            initial = min(chosen, self.settings.ring // 2)
+        self._running[job] = row
+        row.state = RowState.RUNNING
+        row.look(self._now)
+        self._ramp.open(row, initial)
+
+    def text(self, job: Job, available: bool) -> None:
+        """Whether the text for a job's next frame is there."""
+        if row := self._row(job):
+            row.has_text = available
+
+    def held(self, job: Job, held: bool) -> None:
+        """Whether a job's reader is too far behind to be given more."""
+        if row := self._row(job):
+            row.held = held
+
+    def stepped(self, job: Job, now: float, frames: int = 1) -> None:
+        """Codes of a job's next frame are, or will be before any later decode, in its ring."""
+        row = self._running.get(job)
+        if row is None or row.whole:
+            return
+        row.stepped += frames
+        row.last_step = self._steps_told
+        self._steps_told += 1
+
+    def ended(self, job: Job, frames: int | None = None) -> None:
+        """A job makes no more frames.
+
+        Args:
+            job: the job.
+            frames: how many of its frames are sound (the frame that said "end" is not, nor one
+                stepped ahead of it); None: all, those of which ``stepped`` tells later too. Those
+                given to decode already count as sound; what is too much of them is for the caller
+                to drop.
+        """
+        row = self._running.get(job)
+        if row is None:
+            return
+        row.state = RowState.DRAINING
+        if frames is not None:
+            row.whole = True
+            row.stepped = max(row.taken, min(row.stepped, frames))
+
+    def decoded(self, job: Job, frames: int, now: float) -> None:
+        """The sound of a job's oldest decode under way has arrived."""
+        row = self._running.get(job)
+        if row is None or not row.decoding:
+            return
+        taken, planned = row.decoding.popleft()
+        if taken != frames:
+            raise ValueError(f"{frames} frames arrived where {taken} were taken")
+        row.arrived += frames
+        self.times.decoded(now - planned)
+        if row.assumed:
+            row.lead.made(frames * FRAME_SAMPLES)
+            row.lead.sent(frames * FRAME_SAMPLES, now)
+
+    def leave(self, job: Job) -> None:
+        """A job is over or cancelled: its slot is free, and no plan names it again."""
+        self._waiting.pop(job, None)
+        self._running.pop(job, None)
+
+    def _row(self, job: Job) -> Row | None:
+        return self._running.get(job) or self._waiting.get(job)
+
+    # --- what to do ---
+
+    def plan(self, now: float) -> Plan:
+        """What to do now; empty where nothing is to be done before ``next_wake``."""
+        self._now = now
+        self.times.turn(now)
+        self._look(now)
+        joins = self._joins(now)
+        steps = self._steps(joins, now)
+        plan = Plan(
+            joins=tuple(row.job for row in joins),
+            decodes=self._take_decodes(now),
+            steps=tuple(row.job for row in steps),
+        )
+        if steps:
+            self._calm_until = now + CLIMB * FRAME_S - EPSILON_S
+        if plan:
+            self.times.began(now)
+        return plan
+
+    def decodes_now(self, now: float) -> tuple[tuple[Job, int], ...]:
+        """Only the decodes of a plan: between two plans, when codes have come."""
+        self._look(now)
+        return self._take_decodes(now)
+
+    def next_wake(self, now: float) -> float | None:
+        """When a plan will have something in it if nothing happens before; ``now`` where it has;
+        None where only an event can bring something."""
+        self.times.turn(now)
+        self._look(now)
+        if self._joins(now) or self._steps([], now) or self._decodes(now):
+            return now
+        times: list[float | None] = []
+        for row in self._running.values():
+            # What only the lead keeps from a step.
+            if row.can_step(self._room):
+                wanted = row.falls_to(row.low_s, now)
+                if wanted is not None:
+                    times.append(max(wanted, self._calm_until))
+                times.append(row.falls_to(min(row.low_s, self._hurry_s), now))
+            if row.undecoded and not row.held:
+                times.append(self._ramp.due_at(row, self.times.latency_s, now))
+        return min((each for each in times if each is not None), default=None)
+
+    def _look(self, now: float) -> None:
+        for row in self._running.values():
+            row.look(now)
+        for row in self._waiting.values():
+            row.look(now)
+
+    # --- joins ---
+
+    def _joins(self, now: float) -> list[Row]:
+        free = min(self.settings.slots - len(self._running), self.settings.max_joins)
+        if free <= 0 or not self._waiting:
+            return []
+        for row in self._waiting.values():
+            self._note_silence(row, now)
+        return sorted(self._waiting.values(), key=_join_rank)[:free]
+
+    def _note_silence(self, row: Row, now: float) -> None:
+        if not row.silent:
+            row.dry_since = None
+        elif row.dry_since is None:
+            row.dry_since = now if row.lead.started else row.admitted
+
+    # --- steps ---
+
+    def _steps(self, joins: list[Row], now: float) -> list[Row]:
+        rows = [row for row in (*self._running.values(), *joins) if row.may_step(self._room)]
+        calm = now >= self._calm_until
+        if not any(row.hurries(self._hurry_s) or (calm and row.wants_step()) for row in rows):
+            return []
+        rows.sort(key=_rank)
+        return rows[: self.settings.max_rows]
+
+    # --- decodes ---
+
+    def _take_decodes(self, now: float) -> tuple[tuple[Job, int], ...]:
+        decodes = self._decodes(now)
+        for row, frames in decodes:
+            self._ramp.take(row, frames, now)
+        return tuple((row.job, frames) for row, frames in decodes)
+
+    def _decodes(self, now: float) -> list[tuple[Row, int]]:
+        latency_s = self.times.latency_s
+        first_awaited = False
+        urgent: list[tuple[Row, int]] = []
+        ripe: list[tuple[Row, int]] = []
+        for row in self._running.values():
+            may_step = row.may_step(self._room)
+            frames = self._ramp.ready(row, latency_s, may_step)
+            if frames == 0:
+                first_awaited |= row.unheard and may_step and not row.decided
+                continue
+            if row.ripe_since is None:
+                row.ripe_since = now
+            # A whole chunk that is not due waits while a new call is about to sound, but not long.
+            patient = now - row.ripe_since < self.settings.margin_ms / 2000
+            first_awaited |= row.unheard
+            if patient and not row.unheard and not self._ramp.due(row, latency_s):
+                ripe.append((row, frames))
+            else:
+                urgent.append((row, frames))
+        chosen = sorted(urgent, key=lambda pair: _rank(pair[0]))
+        if not first_awaited:
+            chosen += sorted(ripe, key=lambda pair: _rank(pair[0]))
+        return self._bounded(chosen)
+
+    def _bounded(self, decodes: list[tuple[Row, int]]) -> list[tuple[Row, int]]:
+        """As many as a plan may have, at least one."""
+        total = 0
+        for index, (_, frames) in enumerate(decodes):
+            total += frames
+            if total > self.settings.max_decode_frames and index > 0:
+                return decodes[:index]
+        return decodes
+
+
+def _rank(row: Row) -> tuple[bool, float, int, int]:
+    """New calls first, then the least lead; among equals who has waited longest for a step."""
+    return not row.unheard, 0.0 if row.unheard else row.reach_s, row.last_step, row.order
+
+
+def _join_rank(row: Row) -> tuple[bool, float, int]:
+    """Those whose listeners hear nothing, new calls and contexts that ran dry, in the order in
+    which the silence began, so that none waits for ever; then the least lead."""
+    if row.dry_since is not None:
+        return False, row.dry_since, row.order
+    return True, row.reach_s, row.order
