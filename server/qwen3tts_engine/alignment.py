@@ -1,0 +1,119 @@
+"""When each word of a generation is heard, found while its sound is made. Pure.
+
+A model of speech does not say where it is in its text. What is known: how long words usually are
+beside one another (word_units), that a voice keeps its rate for a while, that it pauses where the
+text has a comma or an end of a sentence (pauses), that a word cannot begin before its first token
+went in, and, at the end, that the last word ends with the last sound. Words are laid along the
+voiced time at the rate found so far; each pause that fits a stop in the text becomes an anchor,
+from which the rate is corrected and the next words are counted. The rate is kept for the voice's
+next clause.
+
+Each word comes with the distance within which its times usually lie: 95 of 100 words, as
+benchmarks/alignment.py measures on sound whose word times are known. How well this does on the
+published checkpoints can only be measured with their weights, and so can whether the attention of
+the talker would help: an aligner that knows more takes this one's place behind ``WordAligner``, or
+a forced aligner behind ``ForcedAligner``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .guards import full_scale
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedWord:
+    """A word and its place in the sound."""
+
+    start: int
+    """First sample, of those pushed."""
+    end: int
+    """Sample after it; never after those pushed so far."""
+    char_start: int
+    """First code point in the text of the generation."""
+    char_end: int
+    """Code point after it."""
+    precision_ms: float
+    """How far off ``start`` and ``end`` usually are at most."""
+
+
+class WordAligner(Protocol):
+    """Finds word times while sound arrives. Words come in order, without overlap, each once."""
+
+    def append(self, text: str) -> None:
+        """More of the text."""
+        ...
+
+    def end_text(self) -> None:
+        """No more text."""
+        ...
+
+    def entered(self, char_end: int, frame: int) -> None:
+        """The text up to a code point had gone into the model with a frame (live text)."""
+        ...
+
+    def push(self, samples: NDArray[Any]) -> list[AlignedWord]:
+        """Sound [n] that was given out; the words that are complete with it."""
+        ...
+
+    def end(self) -> list[AlignedWord]:
+        """No more sound: the rest of the words."""
+        ...
+
+
+Align = Callable[[NDArray[Any], str, int], Sequence[tuple[int, int, int, int]]]
+"""``align(samples [n] float32, text, sample_rate)``: (first sample, sample after it, first code
+point, code point after it) of each word, in order."""
+
+
+class ForcedAligner:
+    """An aligner of someone else's (CTC, an ASR model with word times, ...) as a WordAligner.
+
+    It sees the sound as a whole, so its words come when the sound ends: for text heard in
+    recordings and tests, or for clauses that are made well ahead of their listener.
+
+    Args:
+        align: does it.
+        precision_ms: what it is known to reach, with 95 of 100 words.
+        sample_rate: hertz, of what is pushed.
+    """
+
+    def __init__(self, align: Align, precision_ms: float, sample_rate: int = 24_000) -> None:
+        self._align = align
+        self._precision_ms = precision_ms
+        self._sample_rate = sample_rate
+        self._text: list[str] = []
+        self._sound: list[NDArray[np.float32]] = []
+
+    def append(self, text: str) -> None:
+        """More of the text."""
+        self._text.append(text)
+
+    def end_text(self) -> None:
+        """No more text."""
+
+    def entered(self, char_end: int, frame: int) -> None:
+        """Of no use to it."""
+
+    def push(self, samples: NDArray[Any]) -> list[AlignedWord]:
+        """Sound [n], float32 or int16; no words yet."""
+        self._sound.append((samples / full_scale(samples)).astype(np.float32))
+        return []
+
+    def end(self) -> list[AlignedWord]:
+        """All words. What the aligner says out of order or beyond the sound is put right."""
+        text = "".join(self._text)
+        sound = np.concatenate(self._sound) if self._sound else np.zeros(0, np.float32)
+        found: list[AlignedWord] = []
+        at = 0
+        for start, end, char_start, char_end in self._align(sound, text, self._sample_rate):
+            start = min(max(at, start), len(sound))
+            at = min(max(start, end), len(sound))
+            found.append(AlignedWord(start, at, char_start, char_end, self._precision_ms))
+        return found

@@ -1,0 +1,305 @@
+"""Words laid along the sound by the rate of speech and by pauses that fit the text. Pure.
+
+How long words are beside one another is known (word_units), a voice keeps its rate for a while
+(speech_rates), and it pauses where the text has a comma or an end of a sentence (pauses). So words
+take up voiced time one after the other. A pause that fits a stop in the text is an anchor: from it
+the rate is corrected, and the next words are counted. A word at a stop is waited for, so that its
+pause can say where it ends; others are told a quarter of a second after their end.
+
+Places are in blocks of 10 ms, of all time or of voiced time; ``units`` count from the first word.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from numpy.typing import NDArray
+
+from .alignment import AlignedWord
+from .guards import BLOCK
+from .pauses import BLOCK_S, Pause, Pauses
+from .speech_rates import WORDS_SD, SpeechRate, SpeechRates
+from .syllables import Syllables
+from .word_units import SpokenWords, usual_unit_s
+
+FRAME_BLOCKS = 8
+"""Blocks in a frame of codes."""
+TURN_BLOCKS = 8
+"""Words are looked for so often."""
+HOLD_BLOCKS = 25.0
+"""A word is told so long after its estimated end: a pause may still correct it;"""
+HOLD = 0.5
+"""and longer by this part of the deviation that the rate gives its end."""
+PATIENCE_BLOCKS = 15.0
+PATIENCE = (0.0, 1.5, 2.0)
+"""The same where a stop follows, by its kind (none, comma, end of a sentence): its pause is worth
+waiting for."""
+HEARD = 0.6
+"""How far a word is moved from where an even rate has it to where its syllables were heard."""
+FIT = 16.0
+"""A pause fits a stop if its cost, in squared deviations, is below this."""
+SKIPPED = (0.0, 1.5, 5.0)
+"""Cost of a stop without a pause, by its kind."""
+LONG_BLOCKS = 25
+"""A pause of this length is one whatever its end."""
+STOP_BLOCKS = (1, 20, 30)
+"""A pause at a stop is usually as long, by its kind; the closure of a consonant is shorter."""
+SHORT = 8.0
+"""Cost of a pause of no length at a stop."""
+SURE = 2.0
+"""Standard deviations within which 95 of 100 words lie."""
+LEAST_BLOCKS = 3.0
+"""Deviation beside an anchor: where a pause begins is not exactly where a word ends."""
+
+
+class PauseAligner:
+    """Word times from the text, the rate of speech and pauses in the signal (WordAligner).
+
+    Args:
+        text: what is known of the text.
+        ended: whether that is all of it.
+        language: BCP 47 tag, for the usual rate.
+        rates: of voices heard before; the clause's own is added at its end.
+        voice: whose rate to use and keep.
+        dropped: samples left out at the start of the sound (guards.LeadingTrim), for ``entered``.
+    """
+
+    def __init__(
+        self,
+        text: str = "",
+        *,
+        ended: bool = False,
+        language: str | None = None,
+        rates: SpeechRates | None = None,
+        voice: Hashable = None,
+        dropped: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._text = SpokenWords(text, ended=ended, language=language)
+        self._rates = rates
+        self._voice = voice
+        self._dropped = dropped
+        self.pauses = Pauses()
+        """The pauses of what was pushed."""
+        self.syllables = Syllables()
+        """Its syllables."""
+        known = rates.get(voice) if rates is not None else None
+        self._rate = SpeechRate(usual_unit_s(language) / BLOCK_S, known and known / BLOCK_S)
+        self._units = [0.0]
+        """Units before each word, and before the next."""
+        self._told = 0
+        """Words told."""
+        self._told_end = 0.0
+        """Where the last one ends, in all time,"""
+        self._told_voiced = 0.0
+        """and in voiced time."""
+        self._anchor = 0.0
+        """The last anchor, in voiced time."""
+        self._anchor_units = 0.0
+        """Units before it."""
+        self._anchor_syllables = 0
+        self._matched = 0
+        """Pauses looked at."""
+        self._samples = 0
+        self._entered: list[tuple[int, int]] = []
+        """(code point, frame): what of the text had gone in."""
+
+    # --- what comes ---
+
+    def append(self, text: str) -> None:
+        """More of the text."""
+        self._text.append(text)
+
+    def end_text(self) -> None:
+        """No more text."""
+        self._text.end()
+
+    def entered(self, char_end: int, frame: int) -> None:
+        """The text up to a code point had gone into the model with a frame; in order."""
+        self._entered.append((char_end, frame))
+
+    def push(self, samples: NDArray[Any]) -> list[AlignedWord]:
+        """Sound [n] that was given out; the words that are complete with it."""
+        self._samples += len(samples)
+        found: list[AlignedWord] = []
+        pauses = self.pauses
+        for level_db in pauses.levels(samples):
+            self.syllables.take(level_db, pauses.voiced)
+            pauses.take(level_db)
+            # A pause is looked at when it is over or long enough to be sure of.
+            fresh = len(pauses.found) > self._matched and (
+                pauses.last_voice == pauses.blocks or pauses.length_of(-1) >= LONG_BLOCKS
+            )
+            if fresh or pauses.blocks % TURN_BLOCKS == 0:
+                self._rate.hear(self.syllables.count, pauses.voiced)
+                self._count()
+                if fresh:
+                    self._matched = len(pauses.found)
+                    self._match(pauses.found[-1], pauses.length_of(-1), found)
+                self._tell(found)
+        return found
+
+    def end(self) -> list[AlignedWord]:
+        """No more sound: the rest of the words, up to where the voice was last heard."""
+        self.end_text()
+        self._count()
+        self._rate.hear(self.syllables.count, self.pauses.voiced)
+        found: list[AlignedWord] = []
+        if self._told < len(self._text.words):
+            last = self.pauses.voiced_at(self.pauses.last_voice)
+            self._anchor_at(len(self._text.words) - 1, last, found)
+        if self._rates is not None and self._rate.anchored_units > 0:
+            self._rates.put(self._voice, self._rate.blocks * BLOCK_S)
+        return found
+
+    def _count(self) -> None:
+        """Add up the units of words that are new."""
+        for word in self._text.words[len(self._units) - 1 :]:
+            self._units.append(self._units[-1] + word.units)
+
+    def _stop(self, index: int) -> int:
+        """What follows a word. The end of the text is none: only ``end`` says where that is."""
+        return self._text.words[index].stop if index < len(self._text.words) - 1 else 0
+
+    # --- anchors ---
+
+    def _match(self, pause: Pause, length: int, found: list[AlignedWord]) -> None:
+        """If the pause fits a stop in the text, it is where the word before that ends."""
+        passed = pause.voiced - self._anchor
+        if passed <= 0:
+            return
+        syllables = self.syllables.count - self._anchor_syllables
+        best, chosen, skipped = FIT, -1, 0.0
+        for index in range(bisect_right(self._units, self._anchor_units) - 1, len(self._units) - 1):
+            stop = self._stop(index)
+            if not stop:
+                continue
+            units = self._units[index + 1] - self._anchor_units
+            cost = skipped + self._rate.cost(units, passed, syllables)
+            cost += SHORT * max(0.0, 1 - length / STOP_BLOCKS[stop])
+            if cost < best:
+                best, chosen = cost, index
+            skipped += SKIPPED[stop]
+            if skipped > FIT:
+                break
+        if chosen >= 0:
+            self._anchor_at(chosen, pause.voiced, found)
+
+    def _anchor_at(self, index: int, voiced: float, found: list[AlignedWord]) -> None:
+        """A word ends at a place that is known: tell up to it, and correct the rate."""
+        units = self._units[index + 1]
+        told, told_units = self._told_voiced, self._units[self._told]
+        span = units - self._anchor_units
+        pace = (voiced - self._anchor) / span
+        # How far off the last told word turns out to be.
+        off = told - self._anchor - (told_units - self._anchor_units) * pace
+        while self._told <= index:
+            begin, end = self._units[self._told], self._units[self._told + 1]
+            # Evenly between the anchors; where the words told already went too far, what is left
+            # of the time is shared by the rest.
+            ahead = max(0.0, off) / (units - told_units)
+            bound_ms = self._bound_ms(
+                begin - self._anchor_units, units - begin, off * (units - begin) / span
+            )
+            self._tell_one(
+                max(voiced - (units - begin) * (pace - ahead), self._earliest(self._told) or 0.0),
+                voiced - (units - end) * (pace - ahead),
+                bound_ms,
+                found,
+            )
+        self._rate.anchor(span, voiced - self._anchor)
+        self._anchor_units, self._anchor = units, voiced
+        self._anchor_syllables = self.syllables.count
+        self._told_voiced = max(self._told_voiced, voiced)
+
+    # --- words ---
+
+    def _tell(self, found: list[AlignedWord]) -> None:
+        """Tell the words whose time is over."""
+        rate = self._rate
+        while self._told < len(self._text.words):
+            earliest = self._earliest(self._told)
+            if earliest is None:
+                return
+            self._not_before(earliest)
+            units = self._units[self._told] - self._anchor_units
+            length = (self._units[self._told + 1] - self._anchor_units) * rate.blocks
+            wait = HOLD_BLOCKS + HOLD * rate.sd * length
+            if stop := self._stop(self._told):
+                wait = max(wait, PATIENCE_BLOCKS + PATIENCE[stop] * rate.sd * length)
+            if self.pauses.voiced < self._anchor + length + wait:
+                return
+            bound_ms = self._bound_ms(units, None, rate.sd * units * rate.blocks)
+            begin = max(self._told_voiced, earliest)
+            self._tell_one(begin, self._place(length), bound_ms, found)
+
+    def _earliest(self, index: int) -> float | None:
+        """Where the sound was when a word's first token went in, in voiced time; None: it has not
+        gone in yet. Text that was all there at the start went in before any sound."""
+        if not self._entered:
+            return 0.0
+        start = self._text.words[index].start
+        token = bisect_right(self._entered, start, key=lambda entry: entry[0])
+        if token == len(self._entered):
+            return None
+        block = self._entered[token][1] * FRAME_BLOCKS - self._dropped() / BLOCK
+        return self.pauses.voiced_at(min(max(block, 0.0), float(self.pauses.blocks)))
+
+    def _not_before(self, voiced: float) -> None:
+        """The next word begins there at the earliest: count it, and those after it, from there."""
+        units = self._units[self._told]
+        if voiced > self._anchor + (units - self._anchor_units) * self._rate.blocks:
+            self._anchor, self._anchor_units = voiced, units
+            self._anchor_syllables = bisect_right(self.syllables.peaks, voiced)
+
+    def _place(self, length: float) -> float:
+        """Where what is ``length`` long since the anchor ends: between where an even rate has it
+        and where its syllables were heard."""
+        even = self._anchor + length
+        peaks = self.syllables.peaks
+        # By the syllables heard in a block of this sound, so that only the unevenness counts.
+        at = self._anchor_syllables + length * len(peaks) / self.pauses.voiced - 0.5
+        index = math.floor(at)
+        if index < max(1, self._anchor_syllables) or index + 1 >= len(peaks):
+            return even
+        heard = peaks[index] + (at - index) * (peaks[index + 1] - peaks[index])
+        return even + HEARD * (heard - even)
+
+    def _bound_ms(self, units: float, following: float | None, off: float) -> float:
+        """Milliseconds within which 95 of 100 words lie.
+
+        Args:
+            units: between the last anchor and the word: the deviations of their lengths add up.
+            following: units between the word and the next anchor, where that is known.
+            off: blocks by which the rate, or the word before, may be off.
+        """
+        if following is not None:
+            # Like a random walk that is held at both ends.
+            units = units * following / (units + following)
+        walk = self._rate.blocks * WORDS_SD * math.sqrt(units + 1)
+        return round(SURE * math.hypot(walk, off, LEAST_BLOCKS) * BLOCK_S * 1000, -1)
+
+    def _tell_one(
+        self, begin: float, end: float, precision_ms: float, found: list[AlignedWord]
+    ) -> None:
+        """The next word lies between two places in voiced time."""
+        pauses = self.pauses
+        word = self._text.words[self._told]
+        begin = max(begin, self._told_voiced)
+        end = max(begin, end)
+        start = max(self._told_end, pauses.starts_at(begin))
+        stop = min(max(start, pauses.ends_at(end)), float(pauses.blocks))
+        start = min(start, stop)
+        found.append(
+            AlignedWord(
+                start=round(start * BLOCK),
+                end=round(stop * BLOCK),
+                char_start=word.start,
+                char_end=word.end,
+                precision_ms=precision_ms,
+            )
+        )
+        self._told += 1
+        self._told_end, self._told_voiced = stop, end
