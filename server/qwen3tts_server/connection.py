@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import contextlib
 import logging
 import time
@@ -11,19 +13,21 @@ from dataclasses import dataclass, field
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from qwen3tts_engine.base import Engine, SynthesisRequest
-from qwen3tts_wire.errors import EngineFailed, SpeechError
+from qwen3tts_engine.base import ClonesVoices, Engine, LoadedVoice, SynthesisRequest
+from qwen3tts_wire.errors import BadRequest, EngineFailed, SpeechError
+from qwen3tts_wire.messages import VoiceLoad
 from qwen3tts_wire.protocol import Data
 
-from .session import (
+from .commands import (
     Close,
     Command,
+    LoadVoice,
     PauseSynthesis,
     ResumeSynthesis,
-    Session,
     StartSynthesis,
     StopSynthesis,
 )
+from .session import Session
 from .settings import ServerSettings
 
 log = logging.getLogger(__name__)
@@ -62,6 +66,7 @@ class Connection:
         self._room = asyncio.Event()
         self._room.set()
         self._clauses: dict[int, _Clause] = {}
+        self._loads: set[asyncio.Task[None]] = set()
         self._close: Close | None = None
         self._gone = False
         """Nothing can be written any more; what still comes in is not looked at."""
@@ -78,6 +83,8 @@ class Connection:
                 await self._read()
                 self._tasks = None
                 writer.cancel()
+                for load in self._loads:
+                    load.cancel()
                 for clause in self._clauses.values():
                     if clause.task is not None:
                         clause.task.cancel()
@@ -163,6 +170,8 @@ class Connection:
                 case ResumeSynthesis(number):
                     if number in self._clauses:
                         self._clauses[number].go.set()
+                case LoadVoice(message):
+                    self._load(message)
                 case Close():
                     self._close = command
         self._wake.set()
@@ -214,3 +223,47 @@ class Connection:
             if self._clauses.get(number) is clause:
                 del self._clauses[number]
         self._act(commands)
+
+    def _load(self, message: VoiceLoad) -> None:
+        if self._tasks is None:
+            return
+        task = self._tasks.create_task(self._loading(message), name="load a voice")
+        self._loads.add(task)
+        task.add_done_callback(self._loads.discard)
+
+    async def _loading(self, message: VoiceLoad) -> None:
+        session, request_id = self._session, message.request_id
+        try:
+            loaded = await _load_voice(self._engine, message)
+        except SpeechError as error:
+            commands = session.voice_failed(request_id, error, self._clock())
+        except Exception:
+            log.exception("the engine broke while it loaded a voice")
+            broken = EngineFailed("The engine broke.", remedy="The server's log has the reason.")
+            commands = session.voice_failed(request_id, broken, self._clock())
+        else:
+            commands = session.voice_loaded(request_id, loaded, self._clock())
+        self._act(commands)
+
+
+async def _load_voice(engine: Engine, message: VoiceLoad) -> LoadedVoice:
+    assert isinstance(engine, ClonesVoices)
+    audio = None
+    if message.ref_audio is not None:
+        audio = await asyncio.to_thread(_from_base64, message.ref_audio)
+    return await engine.load_voice(
+        voice_id=message.voice_id,
+        ref_audio=audio,
+        ref_text=message.ref_text or None,
+        x_vector_only=message.x_vector_only,
+    )
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BadRequest(
+            "voice.load.ref_audio is not base64.",
+            remedy="Send a sound file's bytes as base64 without line breaks (RFC 4648 section 4).",
+        ) from error

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import fields
 
-from qwen3tts_engine.base import Engine, PcmChunk, SynthesisRequest
+from qwen3tts_engine.base import Engine, LoadedVoice, PcmChunk
 from qwen3tts_engine.segmenter import SegmenterSettings
-from qwen3tts_wire.errors import BadRequest, ServerBusy, SpeechError
+from qwen3tts_engine.text_plan import PlanMode
+from qwen3tts_wire.errors import ServerBusy, SpeechError
 from qwen3tts_wire.formats import FORMATS
 from qwen3tts_wire.messages import (
+    MODES,
     PROTOCOL,
     AudioCredit,
     ContextCancel,
@@ -31,55 +33,26 @@ from qwen3tts_wire.messages import (
     TextFlush,
     VoiceInfo,
     VoiceLoad,
+    VoiceReady,
     WordInfo,
 )
 from qwen3tts_wire.protocol import ContextBroken, Data, ServerEvent, ServerProtocol
 
+from .commands import (
+    Close,
+    Command,
+    LoadVoice,
+    PauseSynthesis,
+    ResumeSynthesis,
+    StartSynthesis,
+    StopSynthesis,
+)
 from .settings import ServerSettings
 from .utterance import Done, Failed, Item, Sound, Utterance, Words
+from .voice_loads import VoiceLoads
 
-_UNUSED = ("instructions", "sampling", "seed", "initial_codec_chunk_frames")
-"""Options that no engine takes as yet."""
-
-
-@dataclass(frozen=True)
-class StartSynthesis:
-    """Give a clause of a context to the engine; a context has one at a time."""
-
-    context_no: int
-    request: SynthesisRequest
-
-
-@dataclass(frozen=True)
-class StopSynthesis:
-    """Take a context's clause back from the engine, at once."""
-
-    context_no: int
-
-
-@dataclass(frozen=True)
-class PauseSynthesis:
-    """Do not ask the engine for more of this context."""
-
-    context_no: int
-
-
-@dataclass(frozen=True)
-class ResumeSynthesis:
-    """Ask the engine for more of this context again."""
-
-    context_no: int
-
-
-@dataclass(frozen=True)
-class Close:
-    """Close the connection once everything is written."""
-
-    code: int
-    reason: str
-
-
-Command = StartSynthesis | StopSynthesis | PauseSynthesis | ResumeSynthesis | Close
+_OPTIONS = ("instructions", "speed", "sampling", "seed", "initial_codec_chunk_frames")
+"""Options of ``context.open`` that an engine takes or ignores; ``lead_ms`` means something here."""
 
 
 class Session:
@@ -103,6 +76,7 @@ class Session:
         """Contexts to which something happened since the last commands."""
         self._waiting: dict[int, Utterance] = {}
         """Contexts whose text may have to be flushed."""
+        self._loads = VoiceLoads(engine, settings.max_voice_loads)
         self._commands: list[Command] = []
         self._draining_until: float | None = None
         self._closed = False
@@ -135,10 +109,7 @@ class Session:
             self._protocol.send_pong(event, now * 1000, now * 1000)
             return
         if isinstance(event, VoiceLoad):
-            error = BadRequest(
-                "This engine loads no voices.", remedy="Use one that session.created lists."
-            )
-            self._protocol.send_error(error, request_id=event.request_id)
+            self._load(event)
             return
         if isinstance(event, ContextOpen):
             self._open(event, now)
@@ -157,7 +128,14 @@ class Session:
         except SpeechError as error:
             self._protocol.send_failure(event.context_id, error)
             return
-        utterance = Utterance(event, self._settings, self._engine.sample_rate, self._segmenter, now)
+        utterance = Utterance(
+            event,
+            self._settings,
+            self._engine.sample_rate,
+            self._segmenter,
+            now,
+            mode=self._mode(event),
+        )
         self._live[utterance.no] = utterance
         self._numbers[event.context_id] = utterance.no
         self._turn.append(utterance.no)
@@ -168,14 +146,25 @@ class Session:
             ContextStarted(
                 context_id=event.context_id,
                 context_no=event.context_no,
-                mode="clause",
+                mode=utterance.mode,
                 format=event.format,
                 voice=voice,
                 language=event.language,
-                ignored=tuple(name for name in _UNUSED if getattr(event, name) is not None),
+                ignored=self._ignored(event),
                 marks=dict(utterance.marks),
             )
         )
+
+    def _mode(self, event: ContextOpen) -> PlanMode:
+        """The mode that this voice has; clauses where it takes no live text."""
+        if event.mode == "clause" or "live" not in self._engine.modes(event.voice):
+            return "clause"
+        return "auto" if event.mode == "auto" else "live"
+
+    def _ignored(self, event: ContextOpen) -> tuple[str, ...]:
+        """Options that were given and that the engine does not have."""
+        given = (name for name in _OPTIONS if getattr(event, name) != _DEFAULTS[name])
+        return tuple(name for name in given if name not in self._engine.options)
 
     def _append(self, utterance: Utterance, event: TextAppend, now: float) -> None:
         utterance.append(event.text, now)
@@ -219,6 +208,32 @@ class Session:
         self._live.pop(utterance.no, None)
         self._done.pop(utterance.no, None)
         self._numbers.pop(utterance.context_id, None)
+
+    # --- voices ---
+
+    def _load(self, event: VoiceLoad) -> None:
+        try:
+            if self._draining_until is not None:
+                raise ServerBusy("The server is about to stop.", remedy="Use another connection.")
+            self._loads.begin(event)
+        except SpeechError as error:
+            self._protocol.send_error(error, request_id=event.request_id)
+        else:
+            self._commands.append(LoadVoice(event))
+
+    def voice_loaded(self, request_id: str, voice: LoadedVoice, now: float) -> list[Command]:
+        """The engine has a voice ready."""
+        if self._loads.end(request_id):
+            self._protocol.send_voice_ready(
+                VoiceReady(request_id, voice.voice_id, voice.cached, voice.ref_text)
+            )
+        return self._take_commands(now)
+
+    def voice_failed(self, request_id: str, error: SpeechError, now: float) -> list[Command]:
+        """The engine could not make a voice of it."""
+        if self._loads.end(request_id):
+            self._protocol.send_error(error, request_id=request_id)
+        return self._take_commands(now)
 
     # --- the engine ---
 
@@ -298,8 +313,15 @@ class Session:
             voices=voices,
             formats=FORMATS,
             limits=self._settings.limits,
-            modes=("clause",),
+            modes=self._modes(),
         )
+
+    def _modes(self) -> tuple[str, ...]:
+        """The modes that there are a voice for."""
+        engine = self._engine
+        voices = (None, *(each.id for each in engine.voices()))
+        live = any("live" in engine.modes(each) for each in voices)
+        return MODES if live else ("clause",)
 
     def _take_commands(self, now: float) -> list[Command]:
         for utterance in self._touched.values():
@@ -324,6 +346,9 @@ class Session:
         self._touched.clear()
         if self._draining_until is not None and not self._live and not self._closed:
             self._closed = True
+            for request_id in self._loads.end_all():
+                stopped = ServerBusy("The server stopped before the voice was ready.")
+                self._protocol.send_error(stopped, request_id=request_id)
             self._commands.append(Close(1012, "the server is stopping; connect again"))
         commands, self._commands = self._commands, []
         return commands
@@ -357,6 +382,7 @@ class Session:
                         each.char_start,
                         each.char_end,
                         each.precision,
+                        each.precision_ms,
                     )
                     for each in item.words
                 ],
@@ -377,6 +403,7 @@ class Session:
                 samples=utterance.sent,
                 chars=utterance.chars,
                 clauses=utterance.clauses,
+                reason=utterance.reason,
                 marks=dict(utterance.marks),
             )
         )
@@ -391,6 +418,8 @@ class Session:
             self._numbers.pop(oldest.context_id, None)
             self._protocol.forget(oldest.context_id)
 
+
+_DEFAULTS = {each.name: each.default for each in fields(ContextOpen) if each.name in _OPTIONS}
 
 _HANDLERS: dict[type, Callable[..., None]] = {
     TextAppend: Session._append,

@@ -28,6 +28,8 @@ class ServerSettings:
     """Audio of one context kept here beyond the client's credit; then its engine waits."""
     frame_ms: float = 100.0
     """Longest audio message."""
+    max_voice_loads: int = 4
+    """Voices that one connection may have made ready at once."""
     done_kept: int = 64
     """Contexts of a connection that are done and may still be cancelled."""
     done_kept_chars: int = 1_000_000
@@ -56,6 +58,12 @@ class ServerSettings:
                 raise ValueError(f"limits.{each.name} must be from 1 to {getattr(most, each.name)}")
         if self.limits.max_window_ms < MIN_WINDOW_MS:
             raise ValueError(f"limits.max_window_ms must be at least {MIN_WINDOW_MS}")
-        for name in ("max_connections", "ping_interval_s", "ping_timeout_s", "ahead_ms"):
+        for name in (
+            "max_connections",
+            "max_voice_loads",
+            "ping_interval_s",
+            "ping_timeout_s",
+            "ahead_ms",
+        ):
             if getattr(self, name) == 0:
                 raise ValueError(f"{name} must be more than 0")

@@ -6,8 +6,10 @@ from array import array
 from collections import deque
 from dataclasses import dataclass
 
-from qwen3tts_engine.base import PcmChunk, SynthesisRequest
-from qwen3tts_engine.segmenter import Segment, Segmenter, SegmenterSettings
+from qwen3tts_engine.base import SAMPLE_RATE, EndReason, PcmChunk, SynthesisRequest
+from qwen3tts_engine.playout import PlayoutLead
+from qwen3tts_engine.segmenter import SegmenterSettings
+from qwen3tts_engine.text_plan import PlanMode, TextPlan
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.formats import CLAUSE_START
@@ -20,6 +22,10 @@ from .transcode import Transcoder
 
 AUDIBLE = 328
 """A sample beyond 1 % of full scale (-40 dBFS) can be heard on a telephone."""
+ENGINE_MARKS = ("slot", "prefill", "first_codes")
+"""Marks that an engine may tell; ``slot`` else is when it was asked."""
+_BY_WEIGHT: tuple[EndReason, ...] = ("text_end", "dry", "silence", "frame_cap")
+"""Why generations end, the least disturbing first: a context tells the last of its generations'."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +68,13 @@ class Utterance:
         engine_hz: int,
         segmenter: SegmenterSettings,
         now: float,
+        mode: PlanMode = "clause",
     ) -> None:
         self.opened = opened
+        self.mode = mode
+        """How text becomes speech: the mode really used."""
+        self.reason: EndReason = "text_end"
+        """Why it ended."""
         self.marks: dict[str, float] = {}
         self.words: list[Word] = []
         self.sent = 0
@@ -80,8 +91,9 @@ class Utterance:
         self._ended = False
         self._waiting_text = False
         self._last_append = now
-        self._segmenter = Segmenter(segmenter, language=opened.language)
-        self._segments: deque[Segment] = deque()
+        self._plan = TextPlan(mode, segmenter, language=opened.language)
+        self._lead = PlayoutLead(opened.lead_ms)
+        self._told: set[str] = set()
         self._transcoder = Transcoder(engine_hz, opened.format)
         self._origin = 0
         self._flags = 0
@@ -124,7 +136,7 @@ class Utterance:
 
     def mark(self, name: str, now: float) -> None:
         """Note when something happened first, in milliseconds."""
-        self.marks.setdefault(name, round(now * 1000, 3))
+        self.marks.setdefault(name, _ms(now))
 
     # --- text in ---
 
@@ -134,52 +146,68 @@ class Utterance:
             return
         self.mark("first_delta", now)
         self._text.add(text)
+        if self.over:
+            return
         self._last_append = now
         self._waiting_text = True
-        self._take(self._segmenter.push(text), now)
+        self._plan.append(text)
+        self._planned(now)
 
     def flush(self, now: float) -> None:
         """Speak what is there."""
         self._waiting_text = False
-        self._take(self._segmenter.flush(), now)
+        if not self.over:
+            self._plan.flush()
+            self._planned(now)
 
     def end(self, now: float) -> None:
         """No more text."""
         self._ended = True
         self._waiting_text = False
-        self._take(self._segmenter.end(), now)
+        if not self.over:
+            self._plan.end()
+            self._planned(now)
         self._finish_if_said(now)
 
-    def _take(self, segments: list[Segment], now: float) -> None:
-        spoken = [each for each in segments if each.text]
-        if spoken:
+    def _planned(self, now: float) -> None:
+        if self._plan.waiting:
             self.mark("segment_ready", now)
-        self._segments.extend(spoken)
 
     # --- the engine ---
 
     def next_request(self) -> SynthesisRequest | None:
-        """The next clause to give to the engine, if it is its turn."""
-        if self.speaking or self.paused or self.over or not self._segments:
+        """The next piece of text to give to the engine, if it is its turn."""
+        if self.speaking or self.paused or self.over:
             return None
-        segment = self._segments.popleft()
+        piece = self._plan.next()
+        if piece is None:
+            return None
         self.speaking = True
         self.clauses += 1
         self._flags = CLAUSE_START
         self._origin = self._transcoder.engine_position
+        opened = self.opened
         return SynthesisRequest(
-            text=segment.text,
-            voice=self.opened.voice,
-            language=self.opened.language,
-            speed=self.opened.speed,
-            offsets=segment.offsets,
-            final=segment.final,
+            text=piece.text,
+            voice=opened.voice,
+            language=opened.language,
+            speed=opened.speed,
+            offsets=piece.offsets,
+            final=piece.final,
+            continued=self._transcoder.engine_position > 0,
+            more=piece.more,
+            instructions=opened.instructions,
+            sampling=opened.sampling,
+            seed=opened.seed,
+            initial_codec_chunk_frames=opened.initial_codec_chunk_frames,
+            lead=self._lead,
         )
 
     def produced(self, chunk: PcmChunk, now: float) -> None:
         """The engine gave sound of the clause under way."""
         if self.over:
             return
+        self._note(chunk)
         if chunk.pcm:
             self.mark("first_pcm", now)
             if "first_audible" not in self.marks and _audible(chunk.pcm):
@@ -190,10 +218,21 @@ class Utterance:
             self._queue.append(Words(words))
         self._sound(self._transcoder.push(chunk.pcm))
 
+    def _note(self, chunk: PcmChunk) -> None:
+        """What the engine says of its work."""
+        if chunk.end is not None:
+            self.reason = max(self.reason, chunk.end, key=_BY_WEIGHT.index)
+        for name, at in chunk.marks.items():
+            if name in ENGINE_MARKS and name not in self._told:
+                self._told.add(name)
+                self.marks[name] = _ms(at)
+
     def generated_clause(self, now: float) -> None:
         """The engine has given all of the clause under way."""
         self.speaking = False
-        if not self._segments:
+        self._plan.generated()
+        self._planned(now)
+        if not self._plan.waiting:
             # Nothing follows at once: the last 3 ms of the clause must not wait for the next.
             self._sound(self._transcoder.flush())
         self._finish_if_said(now)
@@ -204,7 +243,7 @@ class Utterance:
             return
         self.speaking = False
         self.over = True
-        self._segments.clear()
+        self._plan.close()
         self._sound(self._transcoder.flush())
         self._queue.append(Failed(error))
 
@@ -215,7 +254,7 @@ class Utterance:
             self._queued += len(data) // self.opened.format.bytes_per_sample
 
     def _finish_if_said(self, now: float) -> None:
-        if self._ended and not self.speaking and not self._segments and not self.over:
+        if self._ended and not self.speaking and not self.over and self._plan.finished():
             self.over = True
             self.mark("generated", now)
             self._queue.append(Done())
@@ -240,7 +279,9 @@ class Utterance:
         count = len(item.data) // width
         self._credit -= count
         self._queued -= count
+        before = self._engine_samples(self.sent)
         self.sent += count
+        self._lead.sent(self._engine_samples(self.sent) - before, now)
         self.mark("first_sent", now)
         return item
 
@@ -262,7 +303,7 @@ class Utterance:
     def release(self) -> None:
         """Keep only what a cancel after the end needs."""
         self._queue.clear()
-        self._segments.clear()
+        self._plan.close()
 
     # --- the listener ---
 
@@ -271,6 +312,8 @@ class Utterance:
         self._played = min(report.played, self.sent)
         self._played_at = now
         self._moving = report.state == "playing"
+        # A client without audio plays on by itself as soon as there is some; one that holds, not.
+        self._lead.report(self._engine_samples(self._played), report.state != "held", now)
 
     def played(self, now: float) -> int:
         """The position at the listener's ear: as reported, else as if all was played at once."""
@@ -285,6 +328,10 @@ class Utterance:
     def lead_s(self, now: float) -> float:
         """Seconds of sound made that the listener has not heard."""
         return (self.generated - self.played(now)) / self.opened.format.sample_rate
+
+    def _engine_samples(self, samples: int) -> int:
+        """Samples of the context at the rate of engines."""
+        return samples * SAMPLE_RATE // self.opened.format.sample_rate
 
     def cut(self, played: int | None) -> tuple[int, Heard]:
         """The position that counts (the cancel's, else the last report's); the text cut there."""
@@ -304,7 +351,9 @@ class Utterance:
         pause_ms = self.opened.pause_flush_ms
         if pause_ms is None:
             pause_ms = self._settings.pause_flush_ms
-        if not self.waiting or pause_ms == 0 or self.speaking or self._segments:
+        if not self.waiting or pause_ms == 0 or self._plan.waiting:
+            return None
+        if self.speaking and not self._plan.growing:
             return None
         due = self._last_append + pause_ms / 1000
         lead_ms = self.opened.lead_ms
@@ -316,6 +365,10 @@ class Utterance:
         if self._played_at is not None and not self._moving:
             return None  # it stands still; the next report asks again
         return max(due, now + max(spare, 0.02))
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)
 
 
 def _audible(pcm: bytes) -> bool:

@@ -21,6 +21,8 @@ class Word:
     """Offset of the first code point after the word."""
     precision: str = "exact"
     """How far ``start`` and ``end`` can be trusted: ``exact`` or ``estimated``."""
+    precision_ms: float | None = None
+    """How far off they usually are at most (95 of 100 words), where that was measured."""
 
     def moved(self, samples: int) -> Word:
         """The same word, ``samples`` later."""

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
-import inspect
+import itertools
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any
-from urllib.parse import urlsplit
 
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from .context import STOPPABLE, Context
+from .dialling import DIRECT, check_address, closed, frame_log, refused
 from .errors import (
-    BadRequest,
     ConnectionLost,
     ProtocolError,
     ServerBusy,
@@ -28,7 +28,7 @@ from .errors import (
 )
 from .events import Alignment, Audio, Cancelled, Done, Event, Started
 from .formats import AudioFormat
-from .messages import PROTOCOL, ErrorInfo, Pong, ServerDraining, SessionCreated
+from .messages import PROTOCOL, ErrorInfo, Pong, ServerDraining, SessionCreated, VoiceReady
 from .offset import ClockOffset
 from .protocol import ClientEvent, ClientProtocol, Violation
 
@@ -87,6 +87,8 @@ class SpeechClient:
         self._offset = ClockOffset()
         self._contexts: dict[int, Context] = {}
         self._done: deque[Context] = deque()
+        self._loads: dict[str, asyncio.Future[VoiceReady]] = {}
+        self._load_numbers = itertools.count(1)
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -113,7 +115,7 @@ class SpeechClient:
             ProtocolError: what answers does not speak this protocol.
             ServerBusy: the server takes no connection now.
         """
-        _check_address(url)
+        check_address(url)
         try:
             async with asyncio.timeout(open_timeout):
                 socket = await connect(
@@ -126,8 +128,8 @@ class SpeechClient:
                     ping_interval=PEER_PING_S,
                     ping_timeout=PEER_TIMEOUT_S,
                     close_timeout=2,
-                    logger=_frame_log(),
-                    **_DIRECT,
+                    logger=frame_log(),
+                    **DIRECT,
                 )
                 if socket.subprotocol != PROTOCOL:
                     await socket.close(1002, f"{PROTOCOL} was not accepted")
@@ -150,7 +152,7 @@ class SpeechClient:
                 remedy="Check the address, and that the server is not overloaded.",
             ) from error
         except InvalidStatus as error:
-            raise _refused(url, error.response.status_code) from error
+            raise refused(url, error.response.status_code) from error
         except (InvalidHandshake, EOFError) as error:
             raise ProtocolError(
                 f"What answers at {url} is not a WebSocket server.",
@@ -228,6 +230,45 @@ class SpeechClient:
         await self.flush_out()
         return context
 
+    async def load_voice(
+        self,
+        ref_audio: bytes | None = None,
+        ref_text: str | None = None,
+        *,
+        voice_id: str | None = None,
+        x_vector_only: bool = False,
+    ) -> VoiceReady:
+        """Have a voice made of a sound file's bytes, or one that the server has stored made ready.
+
+        ``ref_text`` is what is said in the file; without it the server finds out, where it can.
+        ``x_vector_only`` takes only the colour of the voice from it. The ``voice_id`` of the answer
+        is what ``open`` takes as ``voice``.
+
+        Raises:
+            BadRequest: the engine clones no voices, or not from this.
+            UnknownVoice: the server knows no voice of that id.
+            LimitExceeded: the file is larger than the server takes.
+            ServerBusy: too many are being loaded.
+            ConnectionLost: the connection is over.
+        """
+        if self.error is not None:
+            raise self.error
+        audio = None if ref_audio is None else base64.b64encode(ref_audio).decode()
+        message = self.protocol.send_voice_load(
+            f"v{next(self._load_numbers)}",
+            voice_id=voice_id,
+            ref_audio=audio,
+            ref_text=ref_text,
+            x_vector_only=x_vector_only,
+        )
+        answer: asyncio.Future[VoiceReady] = asyncio.get_running_loop().create_future()
+        self._loads[message.request_id] = answer
+        try:
+            await self.flush_out()
+            return await answer
+        finally:
+            self._loads.pop(message.request_id, None)
+
     async def close(self) -> None:
         """Leave. Contexts that are still read end with ConnectionLost."""
         self._lose(ConnectionLost("This side closed the connection."))
@@ -292,9 +333,9 @@ class SpeechClient:
                     code = 1002 if isinstance(self.error, ProtocolError) else 1000
                     await self._socket.close(code, self.error.message[:120])
                     return
-            self._lose(_closed(self._socket))
+            self._lose(closed(self._socket))
         except ConnectionClosed:
-            self._lose(_closed(self._socket))
+            self._lose(closed(self._socket))
 
     async def _write(self) -> None:
         with contextlib.suppress(ConnectionClosed):
@@ -323,6 +364,8 @@ class SpeechClient:
                 self._ready.set_result(None)
         elif isinstance(event, ServerDraining):
             self.draining.set()
+        elif isinstance(event, VoiceReady):
+            self._loaded(event.request_id, event)
         elif isinstance(event, Violation):
             self._violated(event)
         elif isinstance(event, SessionCreated):
@@ -351,6 +394,8 @@ class SpeechClient:
             event.code, event.message, remedy=event.remedy, context_id=event.context_id
         )
         context = self._by_id(event.context_id or "")
+        if event.request_id is not None and self._loaded(event.request_id, error):
+            return
         if event.ends == "connection":
             self._lose(error)
         elif context is not None and (event.ends == "context" or context.cancelling):
@@ -359,6 +404,17 @@ class SpeechClient:
             context.fail(error)
         else:
             log.warning("the speech server answered: %s", error)
+
+    def _loaded(self, request_id: str, answer: VoiceReady | SpeechError) -> bool:
+        """The answer to a ``voice.load``; False: nobody waits for it."""
+        future = self._loads.get(request_id)
+        if future is None or future.done():
+            return False
+        if isinstance(answer, SpeechError):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+        return True
 
     def _violated(self, event: Violation) -> None:
         context = None if event.context_no is None else self._contexts.get(event.context_no)
@@ -379,59 +435,11 @@ class SpeechClient:
         self._room.set()
         if not self._ready.done():
             self._ready.set_exception(error)
+        for request_id in self._loads:
+            self._loaded(request_id, type(error)(error.message, remedy=error.remedy))
         contexts, self._contexts = self._contexts, {}
         for context in contexts.values():
             # One exception each: each is raised, with its own traceback, by its own reader.
             context.fail(
                 type(error)(error.message, remedy=error.remedy, context_id=context.context_id)
             )
-
-
-def _check_address(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # brackets that do not close, a port that there is not
-        good = False
-    if not good:
-        raise BadRequest(
-            f"{url!r} is not the address of a speech server.",
-            remedy="It looks like ws://127.0.0.1:8765/v1/speech.",
-        )
-
-
-def _frame_log() -> logging.Logger:
-    """Where the library below writes; never what is said, which it would write while debugging."""
-    frames = log.getChild("frames")
-    frames.setLevel(max(logging.INFO, log.getEffectiveLevel()))
-    return frames
-
-
-def _closed(socket: ClientConnection) -> SpeechError:
-    """Why the server closed, as an error with its remedy."""
-    code, reason = socket.close_code, socket.close_reason or ""
-    said = f" ({code} {reason})".rstrip() if code not in (None, 1005, 1006) else ""
-    if code == 1013:
-        return ServerBusy(f"The server takes no connection now{said}.", remedy="Try again later.")
-    if code == 1002:
-        return ProtocolError(f"The server refused the protocol{said}.")
-    if code == 1012:
-        return ConnectionLost(f"The server is stopping{said}.", remedy="Connect again.")
-    return ConnectionLost(
-        f"The connection to the server is lost{said}.", remedy="Check the server and connect again."
-    )
-
-
-def _refused(url: str, status: int) -> SpeechError:
-    if status in (429, 503):
-        return ServerBusy(f"{url} answered HTTP {status}.", remedy="Try again later.")
-    return ProtocolError(
-        f"{url} answered HTTP {status}, not as a speech server.",
-        remedy="Check host, port and path; the path is /v1/speech.",
-    )
-
-
-# websockets 15 and later would take a proxy from the environment.
-_DIRECT: dict[str, Any] = (
-    {"proxy": None} if "proxy" in inspect.signature(connect).parameters else {}
-)

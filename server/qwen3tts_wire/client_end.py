@@ -25,6 +25,8 @@ from .messages import (
     TextAppend,
     TextEnd,
     TextFlush,
+    VoiceLoad,
+    VoiceReady,
 )
 from .states import AUDIO, CLIENT, FAILURE, OVER, ContextState, move
 
@@ -132,6 +134,29 @@ class ClientProtocol(Endpoint[ClientEvent]):
         context = self._move(context_no, ContextCancel.type)
         self.outbox.put(encode(ContextCancel(context.opened.context_id, played)))
 
+    def send_voice_load(self, request_id: str, **options: Any) -> VoiceLoad:
+        """Have a voice made ready. Options are the fields of ``voice.load``.
+
+        Raises:
+            BadRequest: an option that is unknown or out of bounds.
+            LimitExceeded: the reference is larger than the server takes.
+        """
+        unknown = options.keys() - kinds(VoiceLoad).keys()
+        if unknown:
+            raise BadRequest(f"voice.load takes no option {', '.join(sorted(unknown))}.")
+        wanted = VoiceLoad(request_id, **options)
+        limits = self.session.limits if self.session is not None else Limits()
+        data = encode(wanted)
+        if len(data.encode()) > limits.max_message_bytes:
+            raise LimitExceeded(
+                f"The reference audio is larger than the {limits.max_message_bytes} bytes of "
+                "one message (as base64).",
+                remedy="Send a shorter one, or a compressed sound file.",
+            )
+        message: VoiceLoad = read(VoiceLoad, write(wanted), where="voice.load", strict=True)
+        self.outbox.put(data)
+        return message
+
     def send_ping(self, client_time_ms: float) -> None:
         """Ask for the server's clock."""
         self.outbox.put(encode(Ping(client_time_ms)))
@@ -180,7 +205,7 @@ class ClientProtocol(Endpoint[ClientEvent]):
             self._session(message)
         elif isinstance(message, ErrorInfo):
             self._error(message)
-        elif isinstance(message, (Pong, ServerDraining)):
+        elif isinstance(message, (Pong, ServerDraining, VoiceReady)):
             self._events.append(message)
         else:
             self._about_context(message)

@@ -205,7 +205,13 @@ class Context:
         elif isinstance(message, AlignmentInfo):
             words = tuple(
                 Word(
-                    each.text, each.start, each.end, each.char_start, each.char_end, each.precision
+                    each.text,
+                    each.start,
+                    each.end,
+                    each.char_start,
+                    each.char_end,
+                    each.precision,
+                    each.precision_ms,
                 )
                 for each in message.words
             )

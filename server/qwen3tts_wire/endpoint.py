@@ -25,6 +25,7 @@ from .messages import (
     TextEnd,
     TextFlush,
     VoiceLoad,
+    VoiceReady,
 )
 from .states import ContextState
 from .surrogates import SurrogateJoiner
@@ -81,6 +82,7 @@ ServerEvent = (
 )
 ClientEvent = (
     SessionCreated
+    | VoiceReady
     | Pong
     | ContextStarted
     | AlignmentInfo

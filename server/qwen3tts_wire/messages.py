@@ -17,7 +17,11 @@ PROTOCOL = "qwen3tts.speech.v1"
 
 MAX_APPEND_CHARS = 16_384
 MAX_TEXT_CHARS = 100_000
-MAX_MESSAGE_BYTES = 262_144
+MAX_MESSAGE_BYTES = 2_097_152
+"""Half a minute of reference audio as base64: 24 kHz, 16 bits, mono."""
+MAX_PLAIN_CHARS = 262_144
+"""No message but ``voice.load`` is longer: to read 2 MiB of small fields takes 0.1 s, of one string
+2 ms, and every call of the server waits meanwhile."""
 MIN_WINDOW_MS = 20
 MAX_WINDOW_MS = 60_000
 DEFAULT_WINDOW_MS = 10_000.0
@@ -162,9 +166,9 @@ class VoiceLoad:
     voice_id: Annotated[str, Text(1, 256, printable=True)] | None = None
     """A voice that the server has stored."""
     ref_audio: Annotated[str, Text(1, MAX_MESSAGE_BYTES)] | None = None
-    """Reference audio, base64."""
+    """Reference audio: a sound file, base64."""
     ref_text: Annotated[str, Text(0, 4096)] | None = None
-    """What is said in it."""
+    """What is said in it; left out: the server finds out, where it can."""
     x_vector_only: Annotated[bool, Flag()] = False
     """Take only the colour of the voice from it."""
 
@@ -208,7 +212,7 @@ class Limits:
     max_text_chars: Annotated[int, Whole(1, 2**31)] = MAX_TEXT_CHARS
     """Code points in one context."""
     max_message_bytes: Annotated[int, Whole(1, 2**31)] = MAX_MESSAGE_BYTES
-    """Bytes in one message."""
+    """Bytes in one message; only ``voice.load`` may have more than 262144 characters."""
     max_window_ms: Annotated[float, Real(1, MAX_WINDOW_MS)] = MAX_WINDOW_MS
     """Credit that a context may hold."""
 
@@ -231,7 +235,22 @@ class SessionCreated:
     limits: Annotated[Limits, Record(Limits, strict=False)]
     """The server's bounds."""
     modes: Annotated[tuple[str, ...], Many(Text(1, 64), 16)]
-    """The modes that the engine really has."""
+    """The modes that the voices on offer have; one loaded later may have others."""
+
+
+@dataclass(frozen=True)
+class VoiceReady:
+    """The answer to ``voice.load``."""
+
+    type: ClassVar[str] = "voice.ready"
+    request_id: Id
+    """As it was in the request."""
+    voice_id: Annotated[str, Text(1, 256, printable=True)]
+    """What ``context.open`` names."""
+    cached: Annotated[bool, Flag()] = False
+    """Whether the voice was ready before."""
+    ref_text: Annotated[str, Text(0, 4096)] | None = None
+    """What its reference says, as given or as found out; left out where it is not used."""
 
 
 @dataclass(frozen=True)
@@ -286,6 +305,8 @@ class WordInfo:
     """The first code point after it."""
     precision: Annotated[str, Text(1, 64)] = "exact"
     """How far start and end can be trusted: ``exact`` or ``estimated``."""
+    precision_ms: Annotated[float, Real(0, 1e6)] | None = None
+    """How far off they usually are at most, where that was measured."""
 
 
 @dataclass(frozen=True)
@@ -313,7 +334,7 @@ class ContextDone:
     clauses: Samples
     """Pieces in which the engine was given the text."""
     reason: Annotated[str, Text(1, 64)] = "text_end"
-    """Why it ended: ``text_end``, ``frame_cap`` or ``silence``."""
+    """Why it ended: ``text_end``, ``dry``, ``silence`` or ``frame_cap``."""
     marks: Marks = field(default_factory=dict)
     """When things happened; see Marks."""
 
@@ -382,6 +403,7 @@ ClientMessage = (
 )
 ServerMessage = (
     SessionCreated
+    | VoiceReady
     | Pong
     | ContextStarted
     | AlignmentInfo
@@ -409,6 +431,7 @@ SERVER_MESSAGES: dict[str, type[ServerMessage]] = {
     kind.type: kind
     for kind in (
         SessionCreated,
+        VoiceReady,
         Pong,
         ContextStarted,
         AlignmentInfo,

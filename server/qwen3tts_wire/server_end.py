@@ -13,6 +13,7 @@ from .errors import BadRequest, LimitExceeded, ProtocolError, SpeechError
 from .formats import AudioFrame
 from .messages import (
     CLIENT_MESSAGES,
+    MAX_PLAIN_CHARS,
     AlignmentInfo,
     ContextCancel,
     ContextCancelled,
@@ -29,6 +30,7 @@ from .messages import (
     TextEnd,
     TextFlush,
     VoiceLoad,
+    VoiceReady,
     WordInfo,
 )
 from .states import AUDIO, FAILURE, SERVER, ContextState, move
@@ -57,6 +59,10 @@ class ServerProtocol(Endpoint[ServerEvent]):
             return
         if len(data) > self.limits.max_message_bytes:
             self._answer(LimitExceeded(f"The message has {len(data)} characters."))
+            return
+        if len(data) > MAX_PLAIN_CHARS and not _may_be_voice(data):
+            most = f"only a voice.load may have more than {MAX_PLAIN_CHARS}"
+            self._answer(LimitExceeded(f"The message has {len(data)} characters; {most}."))
             return
         message = decode(data, CLIENT_MESSAGES, strict=True)
         if isinstance(message, Fault):
@@ -191,6 +197,10 @@ class ServerProtocol(Endpoint[ServerEvent]):
         """Say who serves; the first message of a connection."""
         self.outbox.put(encode(message))
 
+    def send_voice_ready(self, message: VoiceReady) -> None:
+        """Answer a ``voice.load``; ``send_error`` with its ``request_id`` is the other answer."""
+        self.outbox.put(encode(message))
+
     def send_pong(self, ping: Ping, received_ms: float, sent_ms: float) -> None:
         """Answer a ping; both times of the server's monotonic clock."""
         self.outbox.put(encode(Pong(ping.client_time_ms, received_ms, sent_ms)))
@@ -253,6 +263,14 @@ class ServerProtocol(Endpoint[ServerEvent]):
 
 _LIVE = frozenset({ContextState.OPEN, ContextState.ENDING, ContextState.CANCELLING})
 _CARRIES_TEXT = frozenset({TextAppend.type, TextFlush.type, TextEnd.type, ContextCancel.type})
+
+
+def _may_be_voice(data: str) -> bool:
+    """Whether a long message is quick to read: few fields, one of them long.
+
+    The commas of a ``ref_text`` count; base64 has none.
+    """
+    return VoiceLoad.type in data and sum(map(data.count, ",[{\\")) <= 16_384
 
 
 def error_info(

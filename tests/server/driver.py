@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest, Voice
-from qwen3tts_server.session import (
+from qwen3tts_server.commands import (
     Close,
     Command,
+    LoadVoice,
     PauseSynthesis,
     ResumeSynthesis,
-    Session,
     StartSynthesis,
     StopSynthesis,
 )
+from qwen3tts_server.session import Session
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import SpeechError
@@ -28,12 +29,14 @@ from tests.engine.fake_engine import FakeEngine
 class Driver:
     """One connection, every step of it by hand."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, engine: FakeEngine | None = None, **settings: Any) -> None:
         self.now = 100.0
         self.client = ClientProtocol()
-        self.session = Session(FakeEngine(), ServerSettings(**settings))
+        self.session = Session(engine or FakeEngine(), ServerSettings(**settings))
         self.speaking: dict[int, SynthesisRequest] = {}
         """What the engine is saying, by context."""
+        self.loading: list[str] = []
+        """Requests for voices that the engine has."""
         self.requests: list[tuple[int, SynthesisRequest]] = []
         self.paused: set[int] = set()
         self.closed: Close | None = None
@@ -76,6 +79,8 @@ class Driver:
                 case ResumeSynthesis(no):
                     assert no in self.speaking
                     self.paused.remove(no)
+                case LoadVoice(message):
+                    self.loading.append(message.request_id)
                 case Close():
                     assert self.closed is None
                     self.closed = command
@@ -101,8 +106,14 @@ class Driver:
 
     # --- the engine ---
 
-    def produce(self, no: int, pcm: bytes, *words: Word) -> None:
-        self.act(self.session.produced(no, PcmChunk(pcm, words), self.now))
+    def produce(self, no: int, pcm: bytes, *words: Word, **fields: Any) -> None:
+        self.act(self.session.produced(no, PcmChunk(pcm, words, **fields), self.now))
+
+    def take(self, no: int) -> str:
+        """The engine takes what has come of a live piece."""
+        more = self.speaking[no].more
+        assert more is not None
+        return "".join(text for text, _ in more.take())
 
     def finish(self, no: int) -> None:
         """The engine ends the clause."""

@@ -14,7 +14,8 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from qwen3tts_server.run import RunningServer, running_server
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_wire.client import _DIRECT, Alignment, Audio, Context, Done, SpeechClient, Started
+from qwen3tts_wire.client import Alignment, Audio, Context, Done, SpeechClient, Started
+from qwen3tts_wire.dialling import DIRECT
 from qwen3tts_wire.errors import ConnectionLost, EngineFailed, SpeechError, UnknownVoice
 from qwen3tts_wire.formats import FORMATS, AudioFormat
 from qwen3tts_wire.messages import PROTOCOL, Limits
@@ -40,7 +41,7 @@ async def talking(
 @contextlib.asynccontextmanager
 async def raw(server: RunningServer, **options: Any) -> AsyncIterator[ClientConnection]:
     names = [websockets.Subprotocol(PROTOCOL)]
-    async with connect(server.url, subprotocols=names, **_DIRECT, **options) as connection:
+    async with connect(server.url, subprotocols=names, **DIRECT, **options) as connection:
         await connection.recv()
         yield connection
 
@@ -242,7 +243,7 @@ async def _open_anyway(client: SpeechClient) -> Context:
 
 
 async def test_the_subprotocol_is_required_and_its_absence_has_a_reason() -> None:
-    async with talking() as (_, server, _), connect(server.url, **_DIRECT) as connection:
+    async with talking() as (_, server, _), connect(server.url, **DIRECT) as connection:
         with pytest.raises(websockets.ConnectionClosed) as caught:
             await connection.recv()
         assert caught.value.rcvd is not None
@@ -266,7 +267,7 @@ async def test_a_wrong_path_is_told_from_a_missing_server() -> None:
 async def test_a_message_larger_than_the_bound_closes_with_1009() -> None:
     async with talking() as (_, server, client):
         async with raw(server, max_size=None) as connection:
-            await connection.send("x" * 300_000)
+            await connection.send("x" * (Limits().max_message_bytes + 1))
             with pytest.raises(websockets.ConnectionClosed) as caught:
                 await connection.recv()
             assert caught.value.rcvd is not None

@@ -9,7 +9,7 @@ from qwen3tts_codecs.g711 import encode_alaw, encode_ulaw
 from qwen3tts_codecs.pcm import from_bytes, to_bytes
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_engine.base import PcmChunk
-from qwen3tts_server.session import Close
+from qwen3tts_server.commands import Close
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed
 from qwen3tts_wire.formats import FORMATS, AudioFormat, AudioFrame
@@ -53,6 +53,8 @@ def test_clauses_go_to_the_engine_one_after_another_without_waiting_for_playout(
     assert len(said) > 1
     assert line.done().clauses == len(said)
     assert [request.final for _, request in line.requests].count(True) <= 1
+    # A pause at the start of a later clause is part of the speech.
+    assert [request.continued for _, request in line.requests] == [False] + [True] * (len(said) - 1)
 
 
 def test_positions_of_words_count_from_the_contexts_first_sample_and_text() -> None:
@@ -189,9 +191,9 @@ def test_the_greeting_says_what_there_is() -> None:
 
 def test_options_that_the_engine_does_not_know_are_named() -> None:
     line = Driver()
-    line.open(seed=3, instructions="softly", speed=1.5)
+    line.open(seed=3, instructions="softly", speed=1.5, lead_ms=100.0)
     line.read()
-    assert line.started().ignored == ("instructions", "seed")
+    assert line.started().ignored == ("instructions", "speed", "seed")
 
 
 @pytest.mark.parametrize("mode", ["auto", "clause", "live"])

@@ -11,12 +11,14 @@ from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed, ProtocolError
 from qwen3tts_wire.formats import FORMATS, AudioFrame
 from qwen3tts_wire.messages import (
+    MODES,
     AlignmentInfo,
     ContextCancelled,
     ContextDone,
     ErrorInfo,
 )
 from qwen3tts_wire.protocol import ContextState, Violation
+from tests.engine.fake_engine import FakeEngine
 from tests.server.driver import Driver, tone
 
 # Named as often as it is to come up.
@@ -24,6 +26,13 @@ NAMES = (
     "open append append flush end report credit credit cancel "
     "produce produce produce finish finish fail read read_one time"
 )
+LIVE_NAMES = (
+    "open append append append append append append flush end report cancel "
+    "produce finish fail read read_one time take take dry dry give_up give_up"
+)
+LIVE_STEPS = st.lists(
+    st.tuples(st.sampled_from(LIVE_NAMES.split(" ")), st.integers(0, 5)), min_size=20, max_size=50
+).map(lambda steps: [("open", steps[0][1]), ("open", 2), *steps])
 STEPS = st.lists(
     st.tuples(st.sampled_from(NAMES.split(" ")), st.integers(0, 5)), min_size=20, max_size=70
 )
@@ -33,8 +42,12 @@ WORDS = ("Hello there. ", "and so it ", "goes on, ", "\ud83d", "\ude00 ", "**Yes
 class Walk:
     """Takes random steps and watches what comes out."""
 
-    def __init__(self) -> None:
-        self.line = Driver(ahead_ms=200)
+    def __init__(self, engine: FakeEngine | None = None) -> None:
+        self.line = Driver(engine, ahead_ms=200)
+        self.said: dict[int, str] = {}
+        """What the engine has taken to say."""
+        self.begun = 0
+        """Requests whose first text was taken."""
         self.numbers: list[int] = []
         self.credit: dict[int, float] = {}
         self.text: dict[int, str] = {}
@@ -44,7 +57,9 @@ class Walk:
         if name == "open":
             form = FORMATS[value % len(FORMATS)]
             window = 20.0 + 100 * value
-            no = line.client.send_open(format=form, window_ms=window).context_no
+            mode = MODES[value % len(MODES)]
+            no = line.client.send_open(format=form, window_ms=window, mode=mode).context_no
+            self.said[no] = ""
             self.numbers.append(no)
             self.credit[no] = form.samples(window)
             self.text[no] = ""
@@ -59,11 +74,18 @@ class Walk:
             line.pass_time(0.1 * value)
         elif self.numbers:
             no = self.numbers[value % len(self.numbers)]
-            if name in ("produce", "finish", "fail"):
+            if name in ("produce", "finish", "fail", "take", "dry", "give_up"):
                 self.engine(name, no, value)
             else:
                 self.client(name, no, value)
         line.write()
+        self.read_texts()
+
+    def read_texts(self) -> None:
+        """What the engine has from the start of a request, it says."""
+        for no, request in self.line.requests[self.begun :]:
+            self.begun += 1
+            self.said[no] += request.text
 
     def client(self, name: str, no: int, value: int) -> None:
         client = self.line.client
@@ -93,8 +115,22 @@ class Walk:
             assert request.offsets is not None
             word = Word(request.text, 0, 500, request.offsets[0], request.offsets[-1])
             line.produce(no, tone(500 * value), word)
+        elif name == "take":
+            if request.more is not None:
+                self.said[no] += line.take(no)
         elif name == "finish":
+            if request.more is not None:
+                self.said[no] += line.take(no)
+                if not request.more.ended:
+                    return
             line.finish(no)
+        elif name == "dry":
+            if request.more is not None and request.more.close():
+                self.said[no] += line.take(no)  # and is still to be made
+        elif name == "give_up":
+            if request.more is not None:
+                request.more.close()
+                line.finish(no)
         elif value == 0:
             line.fail(no, EngineFailed("broke"))
 
@@ -110,7 +146,8 @@ class Walk:
         line.read()
         while line.speaking:
             for no in list(line.speaking):
-                line.finish(no)
+                self.engine("finish", no, 0)
+            self.read_texts()
             line.read()
         line.read()
 
@@ -118,7 +155,18 @@ class Walk:
 @settings(max_examples=150, deadline=None)
 @given(STEPS)
 def test_whatever_happens_every_context_ends_once_and_rightly(steps: list[tuple[str, int]]) -> None:
-    walk = Walk()
+    check(Walk(), steps)
+
+
+@settings(max_examples=300, deadline=None)
+@given(LIVE_STEPS)
+def test_it_does_with_live_text_too_and_all_text_is_said_once(
+    steps: list[tuple[str, int]],
+) -> None:
+    check(Walk(FakeEngine(live=True)), steps)
+
+
+def check(walk: Walk, steps: list[tuple[str, int]]) -> None:
     for name, value in steps:
         walk.step(name, value)
     walk.settle()
@@ -150,13 +198,10 @@ def test_whatever_happens_every_context_ends_once_and_rightly(steps: list[tuple[
     assert over.keys() == set(walk.numbers)
     for no in walk.numbers:
         assert position[no] / 2 <= walk.credit[no]
-    said = dict.fromkeys(walk.numbers, "")
-    for no, request in line.requests:
-        said[no] += request.text
     for no, end in over.items():
         if isinstance(end, ContextDone):
             letters = [each for each in walk.text[no] if each.isalpha()]
-            assert [each for each in said[no] if each.isalpha()] == letters
+            assert [each for each in walk.said[no] if each.isalpha()] == letters
 
 
 JUNK = st.recursive(
