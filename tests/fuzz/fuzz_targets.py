@@ -6,7 +6,7 @@ here replay examples through all of them; ``run_atheris.py`` searches for more.
 
 from __future__ import annotations
 
-from tests.fuzz import agent_target, media_targets, sip_targets, speech_targets
+from tests.fuzz import agent_target, media_targets, sip_targets, speech_targets, voice_targets
 from tests.fuzz.target import Target
 
 TARGETS: dict[str, Target] = {
@@ -14,4 +14,5 @@ TARGETS: dict[str, Target] = {
     **sip_targets.TARGETS,
     **agent_target.TARGETS,
     **speech_targets.TARGETS,
+    **voice_targets.TARGETS,
 }

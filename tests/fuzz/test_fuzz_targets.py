@@ -18,6 +18,11 @@ DESCRIPTION = OFFER.encode()
 INVITE = request("INVITE", body=OFFER)
 RECORD = b'{"context_id":"c","marks_ms":{%s},"origin_s":%s}'
 HARD: dict[str, tuple[bytes, ...]] = {
+    "wav": (
+        b"RIFF\xff\xff\xff\xffWAVE",
+        b"RIFF\x04\x00\x00\x00WAVEfmt \xff\xff\xff\xff",
+        b"RIFF\x04\x00\x00\x00WAVEfmt \x10\x00\x00\x00" + bytes(16) + b"data\x00\x00\x00\x00",
+    ),
     "rtp": (
         b"\x8f" + bytes(11),  # contributing sources beyond the end
         b"\x90" + bytes(11) + b"\x00\x00\xff\xff",  # an extension beyond the end

@@ -1,0 +1,272 @@
+"""Reads what a checkpoint says about itself. No torch.
+
+Source of every value: ``config.json``, ``generation_config.json`` and
+``speech_tokenizer/config.json`` of the checkpoint. The published files hold more than is read
+here and differ from the defaults of the code that came with them, so nothing is filled in: a
+missing field is an error that names it. The one exception stands at SpeakerEncoderConfig.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import get_args
+
+from qwen3tts_engine.qwen3.codec_config import read_codec
+from qwen3tts_engine.qwen3.fields import BadCheckpoint, Fields, even_heads, right_kind
+from qwen3tts_engine.qwen3.model_config import (
+    CONTROL_IDS,
+    CodecConfig,
+    CodecDecoderConfig,
+    CodecEncoderConfig,
+    ControlIds,
+    GenerationConfig,
+    LayersConfig,
+    ModelConfig,
+    PredictorConfig,
+    SpeakerEncoderConfig,
+    TalkerConfig,
+    Task,
+    TextIds,
+)
+
+__all__ = [
+    "BadCheckpoint",
+    "CodecConfig",
+    "CodecDecoderConfig",
+    "CodecEncoderConfig",
+    "ControlIds",
+    "GenerationConfig",
+    "LayersConfig",
+    "ModelConfig",
+    "PredictorConfig",
+    "SpeakerEncoderConfig",
+    "TalkerConfig",
+    "Task",
+    "TextIds",
+    "read_config",
+]
+
+BYTE_LINE_FEED = "\u010a"
+"""A line feed in the byte alphabet of ``vocab.json``."""
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """All that the checkpoint in a folder says about itself.
+
+    Raises:
+        BadCheckpoint: no folder, another kind of model, a missing or senseless field.
+    """
+    if not folder.is_dir():
+        raise BadCheckpoint(
+            f"{folder} is not a folder.", remedy="Name the folder that holds config.json."
+        )
+    file = folder / "config.json"
+    if not file.is_file():
+        raise BadCheckpoint(
+            f"{folder} holds no config.json.",
+            remedy="Name the folder of a Qwen3-TTS checkpoint, as downloaded.",
+        )
+    top = Fields.read(file)
+    right_kind(top, "model_type", "qwen3_tts")
+    right_kind(top, "tokenizer_type", "qwen3_tts_tokenizer_12hz")
+    task: Task = next(
+        one for one in get_args(Task) if one == top.text("tts_model_type", get_args(Task))
+    )
+    talker = _talker(top.section("talker_config"), task)
+    section = top.section("talker_config")
+    codec = read_codec(Fields.read(folder / "speech_tokenizer" / "config.json"))
+    config = ModelConfig(
+        task=task,
+        size=top.text("tts_model_size"),
+        text_ids=_text_ids(top, Fields.read(folder / "vocab.json"), talker.text_vocab),
+        talker=talker,
+        predictor=_predictor(section.section("code_predictor_config"), talker),
+        speaker=_speaker(top.section("speaker_encoder_config"), talker) if task == "base" else None,
+        codec=codec,
+        generation=_generation(Fields.read(folder / "generation_config.json")),
+    )
+    if talker.code_groups != codec.quantizers:
+        section.refuse(
+            "num_code_groups",
+            f"is {talker.code_groups}, but the speech tokenizer has {codec.quantizers} codes",
+        )
+    if talker.codes != codec.decoder.codebook_size:
+        section.refuse(
+            "vocab_size",
+            f"leaves {talker.codes} codes, but the speech tokenizer has "
+            f"{codec.decoder.codebook_size}",
+        )
+    return config
+
+
+def _layers(at: Fields) -> LayersConfig:
+    at.must_be("hidden_act", "silu")
+    at.must_be("attention_bias", False)
+    at.must_be("use_sliding_window", False)
+    heads, kv_heads = at.integer("num_attention_heads", 1, 1024), at.integer("num_key_value_heads")
+    head_dim = at.integer("head_dim", 2, 1024)
+    even_heads(at, heads, kv_heads, head_dim)
+    return LayersConfig(
+        hidden=at.integer("hidden_size", 1, 1 << 16),
+        ffn=at.integer("intermediate_size", 1, 1 << 20),
+        layers=at.integer("num_hidden_layers", 1, 1024),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        rms_eps=at.number("rms_norm_eps", 0.0, 1.0),
+        rope_theta=at.number("rope_theta", 1.0),
+    )
+
+
+def _talker(at: Fields, task: Task) -> TalkerConfig:
+    if "rope_scaling" in at:
+        # Three sections of positions that are equal for speech: ordinary RoPE.
+        rope = at.section("rope_scaling")
+        rope.must_be("rope_type", "default")
+        rope.must_be("type", "default")
+    vocab = at.integer("vocab_size", CONTROL_IDS + 1, 1 << 20)
+
+    def control(name: str) -> int:
+        return at.integer(name, vocab - CONTROL_IDS, vocab - 1)
+
+    languages = _ids(at, "codec_language_id", vocab)
+    # A checkpoint without named speakers holds empty tables, or none.
+    named = task == "custom_voice"
+    speakers = _ids(at, "spk_id", vocab) if named else {}
+    if named and not speakers:
+        at.refuse("spk_id", "names no speaker")
+    return TalkerConfig(
+        layers=_layers(at),
+        vocab=vocab,
+        text_vocab=at.integer("text_vocab_size", 1, 1 << 24),
+        text_hidden=at.integer("text_hidden_size", 1, 1 << 16),
+        code_groups=at.integer("num_code_groups", 2, 64),
+        max_positions=at.integer("max_position_embeddings"),
+        ids=ControlIds(
+            pad=control("codec_pad_id"),
+            bos=control("codec_bos_id"),
+            eos=control("codec_eos_token_id"),
+            think=control("codec_think_id"),
+            nothink=control("codec_nothink_id"),
+            think_bos=control("codec_think_bos_id"),
+            think_eos=control("codec_think_eos_id"),
+        ),
+        languages=MappingProxyType(languages),
+        speakers=MappingProxyType(speakers),
+        dialects=MappingProxyType(_dialects(at, speakers, languages) if named else {}),
+    )
+
+
+def _ids(at: Fields, name: str, vocab: int) -> dict[str, int]:
+    table = at.section(name)
+    return {key.lower(): table.integer(key, 0, vocab - 1) for key in table}
+
+
+def _dialects(
+    at: Fields, speakers: Mapping[str, int], languages: Mapping[str, int]
+) -> dict[str, str]:
+    table = at.section("spk_is_dialect")
+    keys = {key.lower(): key for key in table}
+    dialects = {}
+    for speaker in speakers:
+        # ``false``, or the name of a language.
+        key = keys.get(speaker, speaker)
+        if key in table and table.is_false(key):
+            continue
+        dialect = table.text(key)
+        if dialect not in languages:
+            table.refuse(key, f"is {dialect!r}, no language of codec_language_id")
+        dialects[speaker] = dialect
+    return dialects
+
+
+def _predictor(at: Fields, talker: TalkerConfig) -> PredictorConfig:
+    if "rope_scaling" in at:
+        at.refuse("rope_scaling", "is set; this engine knows only null")
+    at.must_be("num_code_groups", talker.code_groups)
+    config = PredictorConfig(
+        layers=_layers(at),
+        vocab=at.integer("vocab_size", 1, 1 << 20),
+        groups=at.integer("num_code_groups", 2, 64) - 1,
+    )
+    if config.vocab != talker.codes:
+        at.refuse("vocab_size", f"is {config.vocab}, but the talker has {talker.codes} codes")
+    return config
+
+
+def _text_ids(at: Fields, words: Fields, text_vocab: int) -> TextIds:
+    def one(name: str) -> int:
+        return at.integer(name, 0, text_vocab - 1)
+
+    def word(name: str) -> int:
+        # The layout of the prompt rests on these being one token each.
+        return words.integer(name, 0, text_vocab - 1)
+
+    ids = TextIds(
+        im_start=one("im_start_token_id"),
+        im_end=one("im_end_token_id"),
+        tts_pad=one("tts_pad_token_id"),
+        tts_bos=one("tts_bos_token_id"),
+        tts_eos=one("tts_eos_token_id"),
+        assistant=word("assistant"),
+        user=word("user"),
+        newline=word(BYTE_LINE_FEED),
+    )
+    at.must_be("assistant_token_id", ids.assistant)
+    return ids
+
+
+def _speaker(at: Fields, talker: TalkerConfig) -> SpeakerEncoderConfig:
+    at.must_be("enc_dim", talker.layers.hidden)
+    at.must_be("sample_rate", 24_000)
+    usual = SpeakerEncoderConfig(
+        enc_dim=at.integer("enc_dim"), sample_rate=at.integer("sample_rate")
+    )
+
+    def one(name: str, value: int) -> int:
+        return at.integer(name, 1, 1 << 16) if name in at else value
+
+    def several(name: str, values: tuple[int, ...]) -> tuple[int, ...]:
+        return at.integers(name, high=1 << 16) if name in at else values
+
+    config = dataclasses.replace(
+        usual,
+        mel_dim=one("mel_dim", usual.mel_dim),
+        enc_channels=several("enc_channels", usual.enc_channels),
+        enc_kernel_sizes=several("enc_kernel_sizes", usual.enc_kernel_sizes),
+        enc_dilations=several("enc_dilations", usual.enc_dilations),
+        enc_attention_channels=one("enc_attention_channels", usual.enc_attention_channels),
+        enc_res2net_scale=one("enc_res2net_scale", usual.enc_res2net_scale),
+        enc_se_channels=one("enc_se_channels", usual.enc_se_channels),
+    )
+    blocks = len(config.enc_channels)
+    if blocks < 3 or {len(config.enc_kernel_sizes), len(config.enc_dilations)} != {blocks}:
+        at.refuse(
+            "enc_channels", "has not as many entries as kernels and dilations, three at least"
+        )
+    *inner, last = config.enc_channels
+    if any(one % config.enc_res2net_scale for one in inner):
+        at.refuse("enc_channels", f"holds one that {config.enc_res2net_scale} does not divide")
+    if last != sum(inner[1:]) or len(set(inner)) != 1:
+        at.refuse("enc_channels", "does not end with the sum of its inner blocks, all of one width")
+    return config
+
+
+def _generation(at: Fields) -> GenerationConfig:
+    # Without sampling the likeliest code is taken, which a temperature of 0 says here.
+    drawn, predictor_drawn = at.boolean("do_sample"), at.boolean("subtalker_dosample")
+    return GenerationConfig(
+        temperature=at.number("temperature", 0.0, 100.0) if drawn else 0.0,
+        top_k=at.integer("top_k", 0),
+        top_p=at.number("top_p", 0.0, 1.0),
+        repetition_penalty=at.number("repetition_penalty", 0.01, 100.0),
+        predictor_temperature=(
+            at.number("subtalker_temperature", 0.0, 100.0) if predictor_drawn else 0.0
+        ),
+        predictor_top_k=at.integer("subtalker_top_k", 0),
+        predictor_top_p=at.number("subtalker_top_p", 0.0, 1.0),
+        max_frames=at.integer("max_new_tokens"),
+    )

@@ -1,0 +1,260 @@
+"""Our own Qwen3-TTS behind the Engine protocol: a checkpoint, its voices, and one thread.
+
+That one thread loads the model, warms it up and then takes the worker's turns: whatever touches
+the device's rows happens there. Event loops give it generations and read their sound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from qwen3tts_engine.base import (
+    SAMPLE_RATE,
+    LoadedVoice,
+    Mode,
+    PcmChunk,
+    SynthesisRequest,
+    Voice,
+)
+from qwen3tts_engine.scheduler import Scheduler, SchedulerSettings
+from qwen3tts_wire.errors import BadRequest, EngineUnavailable, UnknownVoice
+
+from .loaded import Loaded, free_device_memory
+from .memory import MemoryPlan
+from .outlet import LoopOutlet
+from .prefixes import Prefixes
+from .reference_audio import Source
+from .runner import Progress
+from .settings import Qwen3Settings
+from .voices import ClonedVoice, VoiceStore
+from .worker import Worker, WorkerSettings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    loaded: Loaded
+    worker: Worker
+    thread: threading.Thread
+
+
+class Qwen3Engine:
+    """Qwen3-TTS behind the Engine protocol (base.py, where each method is described)."""
+
+    name = "qwen3"
+    sample_rate = SAMPLE_RATE
+
+    def __init__(self, settings: Qwen3Settings, progress: Progress | None = None) -> None:
+        """``progress`` is told what ``start`` does, from another thread: what it is, how much of
+        it is done, how much there is."""
+        self.settings = settings
+        self.model = f"Qwen3-TTS ({settings.model})"
+        self.options = frozenset(
+            {"instructions", "sampling", "seed", "initial_codec_chunk_frames", "lead"}
+        )
+        self._progress: Progress = progress or (lambda _what, _done, _of: None)
+        self._running: _Running | None = None
+        self._starting = asyncio.Lock()
+
+    @property
+    def memory(self) -> MemoryPlan:
+        """What the model and its generations take on the device."""
+        return self._started().loaded.runner.memory
+
+    @property
+    def notes(self) -> list[str]:
+        """What people should know who started it: the memory it takes, what could not be had."""
+        runner = self._started().loaded.runner
+        return [*runner.memory.lines(), *runner.notes]
+
+    @property
+    def under_way(self) -> int:
+        """Generations that are not done."""
+        return self._started().worker.under_way
+
+    async def start(self) -> None:
+        """Load the model and warm it up; see base.Engine.
+
+        Raises:
+            EngineUnavailable: the checkpoint or the device is missing, damaged or too small.
+            UnknownVoice: the default voice does not exist.
+        """
+        async with self._starting:
+            if self._running is not None:
+                return
+            ready: Future[tuple[Loaded, Worker]] = Future()
+            thread = threading.Thread(
+                target=self._run, args=(ready,), name="qwen3 engine", daemon=True
+            )
+            thread.start()
+            # Loading cannot be interrupted; if nobody waits any more, what it makes is let go.
+            started = asyncio.wrap_future(ready)
+            try:
+                loaded, worker = await asyncio.shield(started)
+            except asyncio.CancelledError:
+                ready.add_done_callback(_give_up)
+                started.add_done_callback(lambda each: each.cancelled() or each.exception())
+                raise
+            self._running = _Running(loaded, worker, thread)
+            self.model = loaded.name
+            if not loaded.config.takes_instructions:
+                self.options -= {"instructions"}
+            for line in (f"speaking with {self.model}", *self.notes):
+                log.info("%s", line)
+
+    def _run(self, ready: Future[tuple[Loaded, Worker]]) -> None:
+        """The engine's thread."""
+        settings = self.settings
+        try:
+            loaded = Loaded(settings, self._progress)
+            if settings.warmup:
+                loaded.runner.warmup(self._progress)
+            worker = Worker(
+                loaded.runner,
+                Scheduler(
+                    SchedulerSettings(
+                        slots=loaded.runner.slots,
+                        max_waiting=settings.max_waiting,
+                        lead_ms=settings.lead_ms,
+                        initial_codec_chunk_frames=settings.initial_codec_chunk_frames,
+                    )
+                ),
+                WorkerSettings(
+                    code_eos=loaded.config.talker.ids.eos,
+                    dry_timeout_s=settings.dry_timeout_s,
+                    unread_samples=round(settings.unread_s * SAMPLE_RATE),
+                ),
+                embed=lambda prompt, x_vector: loaded.model.embed(prompt, x_vector=x_vector),
+                prefixes=Prefixes(settings.prefix_bytes),
+                clock=time.monotonic,
+            )
+        except BaseException as error:
+            ready.set_exception(error)
+            return
+        ready.set_result((loaded, worker))
+        try:
+            worker.run()
+        finally:
+            loaded.close()
+
+    async def warmup(self) -> None:
+        """Do once what is done once (graphs, compilation), as ``start`` does unless the settings
+        say otherwise. Waits until nothing is being said.
+
+        Raises:
+            EngineUnavailable: not started, or the device has no room.
+        """
+        running = self._started()
+        warm = running.worker.when_idle(lambda: running.loaded.runner.warmup(self._progress))
+        await asyncio.wrap_future(warm)
+
+    async def close(self) -> None:
+        """End the thread and free the device; see base.Engine."""
+        async with self._starting:
+            running, self._running = self._running, None
+            if running is not None:
+                running.worker.close()
+                await asyncio.to_thread(running.thread.join)
+                del running
+                free_device_memory()
+
+    def voices(self) -> Sequence[Voice]:
+        """The voices, the default first; a Base checkpoint's are those cloned so far.
+
+        Raises:
+            EngineUnavailable: not started.
+        """
+        return self._started().loaded.catalogue.listed()
+
+    def check(self, voice: str | None, language: str | None) -> None:
+        """Refuse an unknown voice or language; see base.Engine."""
+        self._started().loaded.catalogue.voice(voice, language)
+
+    def modes(self, voice: str | None) -> Sequence[Mode]:
+        """``live`` as well, but for voices that go on from a recording."""
+        loaded = self._started().loaded
+        if loaded.store is not None:
+            try:
+                cloned = loaded.store.find(loaded.catalogue.voice(voice, None))
+            except UnknownVoice:
+                return ("clause",)
+            if cloned.reference is not None:
+                return ("clause",)
+        return ("clause", "live")
+
+    async def load_voice(
+        self,
+        *,
+        voice_id: str | None = None,
+        ref_audio: Source | None = None,
+        ref_text: str | None = None,
+        x_vector_only: bool = False,
+        name: str | None = None,
+    ) -> LoadedVoice:
+        """Make a voice from a recording, or find one made before; see base.ClonesVoices.
+
+        ``name``: what it can be asked for as, behind ``clone:``.
+        """
+        loaded = self._started().loaded
+        store = _store(loaded)
+        if ref_audio is None:
+            if voice_id is None:
+                raise BadRequest("Neither voice_id nor ref_audio is given.", remedy="Give one.")
+            voice, cached = await store.load(voice_id), True
+        else:
+            prepared = await store.prepare(ref_audio, ref_text, x_vector_only, name)
+            voice, cached = prepared.voice, prepared.cached
+        await self._hear_reference(loaded, voice)
+        return LoadedVoice(voice.id, cached, voice.transcript)
+
+    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
+        """Speak; see base.Engine."""
+        running = self._started()
+        loaded, worker = running.loaded, running.worker
+        voice_id = loaded.catalogue.voice(request.voice, request.language)
+        with ExitStack() as stack:
+            voice: ClonedVoice | None = None
+            if loaded.store is not None:
+                voice = stack.enter_context(loaded.store.using(await loaded.store.load(voice_id)))
+                await self._hear_reference(loaded, voice)
+            outlet = LoopOutlet(worker.settings.unread_samples, worker.wake)
+            job = loaded.job(request, voice_id, voice, outlet)
+            worker.submit(job)
+            try:
+                while (chunk := await outlet.next()) is not None:
+                    yield chunk
+            finally:
+                worker.cancel(job)
+
+    async def _hear_reference(self, loaded: Loaded, voice: ClonedVoice) -> None:
+        if voice.reference is not None and voice.codec is None:
+            await asyncio.to_thread(loaded.hear_reference, voice)
+
+    def _started(self) -> _Running:
+        if self._running is None:
+            raise EngineUnavailable(
+                "The Qwen3-TTS engine has not been started.", remedy="Await its start() first."
+            )
+        return self._running
+
+
+def _give_up(ready: Future[tuple[Loaded, Worker]]) -> None:
+    if ready.exception() is None:
+        ready.result()[1].close()
+
+
+def _store(loaded: Loaded) -> VoiceStore:
+    if loaded.store is None:
+        raise BadRequest(
+            f"This checkpoint ({loaded.config.task}) cannot clone a voice.",
+            remedy="Serve a Base checkpoint for cloned voices.",
+        )
+    return loaded.store

@@ -1,0 +1,46 @@
+"""What the worker does when the model's code raises: find the row at fault. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from qwen3tts_wire.errors import EngineFailed, SpeechError
+
+Row = TypeVar("Row")
+Done = TypeVar("Done")
+
+
+def one_by_one(
+    rows: Sequence[Row], launch: Callable[[Row], Done]
+) -> tuple[list[tuple[Row, Done]], list[tuple[Row, Exception]]]:
+    """Launch each row by itself, after all of them together failed: what worked, what did not."""
+    good: list[tuple[Row, Done]] = []
+    bad: list[tuple[Row, Exception]] = []
+    for row in rows:
+        try:
+            good.append((row, launch(row)))
+        except Exception as error:
+            bad.append((row, error))
+    return good, bad
+
+
+def told(error: Exception) -> SpeechError:
+    """The error as its reader may see it: no words of the text, no lines of code."""
+    if isinstance(error, SpeechError):
+        return error
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        # torch.OutOfMemoryError is a RuntimeError; this module does without torch.
+        return EngineFailed(
+            "The device is out of memory.",
+            remedy="Send it again later; fewer slots or positions leave more room.",
+        )
+    return EngineFailed("The model's code failed.", remedy="The server's log has the reason.")
+
+
+def not_finite() -> SpeechError:
+    """The model gave a NaN or an infinity."""
+    return EngineFailed(
+        "The model gave numbers that are not finite.",
+        remedy="Send it again; if it stays so, the checkpoint is damaged or its dtype too narrow.",
+    )

@@ -1,0 +1,154 @@
+"""A checkpoint's JSON, field by field: what is missing or wrong is named with its path."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from qwen3tts_wire.errors import EngineUnavailable
+
+REMEDY = "Download the checkpoint again, or compare it with the published one."
+
+
+class BadCheckpoint(EngineUnavailable):
+    """The checkpoint is damaged, incomplete, or of another kind; names file and field or tensor."""
+
+
+class Fields:
+    """One object of a JSON file.
+
+    Every reader raises BadCheckpoint with the file and the field's path, like
+    ``config.json: talker_config.hidden_size is missing``.
+    """
+
+    def __init__(self, file: Path, path: str, values: Mapping[str, object]) -> None:
+        self.file = file
+        self.path = path
+        self._values = values
+
+    @classmethod
+    def read(cls, file: Path) -> Fields:
+        """The object that a file holds."""
+        try:
+            # utf-8-sig: some editors put a byte order mark in front.
+            values = json.loads(file.read_text(encoding="utf-8-sig"))
+        except FileNotFoundError:
+            raise BadCheckpoint(f"{file} is missing.", remedy=REMEDY) from None
+        except OSError as error:
+            raise BadCheckpoint(
+                f"{file} cannot be read: {error.strerror}.", remedy=REMEDY
+            ) from None
+        except (ValueError, RecursionError) as error:
+            raise BadCheckpoint(f"{file} is not JSON: {error}.", remedy=REMEDY) from None
+        if not isinstance(values, dict):
+            raise BadCheckpoint(f"{file} holds no JSON object.", remedy=REMEDY)
+        return cls(file, "", values)
+
+    def __contains__(self, name: str) -> bool:
+        return self._values.get(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def where(self, name: str) -> str:
+        """The file and the field's path in it."""
+        return f"{self.file}: {self.path}{name}"
+
+    def refuse(self, name: str, problem: str) -> NoReturn:
+        """Raise BadCheckpoint for a field."""
+        raise BadCheckpoint(f"{self.where(name)} {problem}.", remedy=REMEDY)
+
+    def _value(self, name: str) -> object:
+        if name not in self._values:
+            self.refuse(name, "is missing")
+        return self._values[name]
+
+    def section(self, name: str) -> Fields:
+        """A nested object."""
+        value = self._value(name)
+        if not isinstance(value, dict):
+            self.refuse(name, f"is {_shown(value)}, not an object")
+        return Fields(self.file, f"{self.path}{name}.", value)
+
+    def integer(self, name: str, low: int = 1, high: int = 1 << 31) -> int:
+        """A whole number from ``low`` to ``high``."""
+        value = self._value(name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.refuse(name, f"is {_shown(value)}, not a whole number")
+        if not low <= value <= high:
+            self.refuse(name, f"is {_shown(value)}, not from {low} to {high}")
+        return value
+
+    def number(self, name: str, low: float = 0.0, high: float = math.inf) -> float:
+        """A finite number from ``low`` to ``high``."""
+        value = self._value(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.refuse(name, f"is {_shown(value)}, not a number")
+        # Compared before it becomes a float: a whole number may be too large for one.
+        if not low <= value <= min(high, 1e300):
+            self.refuse(name, f"is {_shown(value)}, not a finite number from {low} to {high}")
+        return float(value)
+
+    def boolean(self, name: str) -> bool:
+        """True or false."""
+        value = self._value(name)
+        if not isinstance(value, bool):
+            self.refuse(name, f"is {_shown(value)}, not true or false")
+        return value
+
+    def is_false(self, name: str) -> bool:
+        """Whether a field holds ``false`` and not, say, a string."""
+        return self._value(name) is False
+
+    def text(self, name: str, choices: tuple[str, ...] = ()) -> str:
+        """A string; one of ``choices`` where there are any."""
+        value = self._value(name)
+        if not isinstance(value, str):
+            self.refuse(name, f"is {_shown(value)}, not a string")
+        if choices and value not in choices:
+            self.refuse(name, f"is {_shown(value)}, not one of {', '.join(choices)}")
+        return value
+
+    def integers(self, name: str, *, low: int = 1, high: int = 1 << 31) -> tuple[int, ...]:
+        """A list of whole numbers, at least one."""
+        value = self._value(name)
+        if not isinstance(value, list) or not value or len(value) > 64:
+            self.refuse(name, f"is {_shown(value)}, not a list of 1 to 64 whole numbers")
+        inner = Fields(
+            self.file, f"{self.path}{name}.", {str(at): one for at, one in enumerate(value)}
+        )
+        return tuple(inner.integer(at, low, high) for at in inner)
+
+    def must_be(self, name: str, wanted: object) -> None:
+        """Refuse a field that is there with any other value: this engine knows only ``wanted``."""
+        value = self._values.get(name, wanted)
+        if value != wanted or isinstance(value, bool) != isinstance(wanted, bool):
+            self.refuse(name, f"is {_shown(value)}; this engine knows only {_shown(wanted)}")
+
+
+def _shown(value: object) -> str:
+    """A value for a message, shortened."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def right_kind(top: Fields, name: str, wanted: str) -> None:
+    """Refuse the file of another kind of model with one clear error."""
+    found = top.text(name) if name in top else "absent"
+    if found != wanted:
+        raise BadCheckpoint(
+            f"{top.file} is of another kind of model: {name} is {found!r}, not {wanted!r}.",
+            remedy="Name the folder of a Qwen3-TTS 12 Hz checkpoint: CustomVoice, VoiceDesign or "
+            "Base, of 0.6B or 1.7B.",
+        )
+
+
+def even_heads(at: Fields, heads: int, kv_heads: int, head_dim: int) -> None:
+    """Refuse heads that cannot be grouped, or rotated by pairs."""
+    if heads % kv_heads:
+        at.refuse("num_key_value_heads", f"is {kv_heads}, no divisor of {heads} heads")
+    if head_dim % 2:
+        at.refuse("head_dim", f"is {head_dim}, which is odd")

@@ -1,0 +1,244 @@
+"""What a checkpoint is: shapes, ids, voices, defaults. Values only; config.py reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Task = Literal["custom_voice", "voice_design", "base"]
+"""What a checkpoint was trained for: named speakers, voices from a description, cloning."""
+
+CONTROL_IDS = 1024
+"""Ids at the end of the talker's vocabulary that are no codes; only eos of them may be drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayersConfig:
+    """A stack of decoder layers: RMSNorm, grouped-query attention with RoPE, SwiGLU."""
+
+    hidden: int
+    ffn: int
+    """Width between gate and down projection."""
+    layers: int
+    heads: int
+    """Query heads."""
+    kv_heads: int
+    """Key and value heads; each serves ``heads / kv_heads`` query heads."""
+    head_dim: int
+    rms_eps: float
+    rope_theta: float
+    """Base of the rotary embedding's wavelengths."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlIds:
+    """Ids of the codec track that are no codes; rows of the talker's codec embedding."""
+
+    pad: int
+    bos: int
+    eos: int
+    """Drawn as code 0: the speech has ended."""
+    think: int
+    """Before a language id."""
+    nothink: int
+    """Instead of one: the model finds the language."""
+    think_bos: int
+    think_eos: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextIds:
+    """Ids of the text track that are no text; rows of the text embedding."""
+
+    im_start: int
+    im_end: int
+    tts_pad: int
+    tts_bos: int
+    tts_eos: int
+    assistant: int
+    """The word itself, as one token; who speaks."""
+    user: int
+    """Likewise; who instructs."""
+    newline: int
+    """A line feed alone."""
+
+    @property
+    def role(self) -> tuple[int, int, int]:
+        """What stands before every text: ``<|im_start|>assistant`` and a line feed."""
+        return (self.im_start, self.assistant, self.newline)
+
+
+@dataclass(frozen=True, slots=True)
+class TalkerConfig:
+    """The model of code 0 of each frame."""
+
+    layers: LayersConfig
+    vocab: int
+    """Codes, then CONTROL_IDS control ids."""
+    text_vocab: int
+    text_hidden: int
+    """Width of the text embedding, before its projection to ``layers.hidden``."""
+    code_groups: int
+    """Codes in a frame."""
+    max_positions: int
+    ids: ControlIds
+    languages: Mapping[str, int]
+    """Language name, lower case, to its id on the codec track; dialects among them."""
+    speakers: Mapping[str, int]
+    """Speaker name, lower case, to its id on the codec track; empty but for ``custom_voice``."""
+    dialects: Mapping[str, str]
+    """Speaker to the language that Chinese and automatic language mean for that speaker."""
+
+    @property
+    def codes(self) -> int:
+        """Ids below this are codes; those from here on are control ids."""
+        return self.vocab - CONTROL_IDS
+
+
+@dataclass(frozen=True, slots=True)
+class PredictorConfig:
+    """The model of codes 1 to ``groups`` of a frame, given code 0."""
+
+    layers: LayersConfig
+    vocab: int
+    """Codes of each group."""
+    groups: int
+    """Embedding tables and heads: one less than the codes in a frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerEncoderConfig:
+    """ECAPA-TDNN over a log mel spectrogram.
+
+    The published ``speaker_encoder_config`` holds ``enc_dim`` and ``sample_rate`` alone, both
+    required here; the others are the architecture's own, as are the spectrogram's parameters,
+    which no file holds.
+    """
+
+    enc_dim: int
+    """Length of the speaker vector; the talker's hidden size."""
+    sample_rate: int
+    """Hertz."""
+    mel_dim: int = 128
+    enc_channels: tuple[int, ...] = (512, 512, 512, 512, 1536)
+    enc_kernel_sizes: tuple[int, ...] = (5, 3, 3, 3, 1)
+    enc_dilations: tuple[int, ...] = (1, 2, 3, 4, 1)
+    enc_attention_channels: int = 128
+    enc_res2net_scale: int = 8
+    enc_se_channels: int = 128
+    n_fft: int = 1024
+    win_length: int = 1024
+    """Samples."""
+    hop_length: int = 256
+    """Samples."""
+    f_min: float = 0.0
+    """Hertz."""
+    f_max: float = 12_000.0
+    """Hertz."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodecDecoderConfig:
+    """Codes to samples. Names are those of ``decoder_config`` in the checkpoint."""
+
+    codebook_size: int
+    codebook_dim: int
+    """Width after the codebooks' output projection; the books are half as wide."""
+    num_quantizers: int
+    latent_dim: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    sliding_window: int
+    """Positions that a position attends to, itself among them."""
+    rms_norm_eps: float
+    rope_theta: float
+    decoder_dim: int
+    upsample_rates: tuple[int, ...]
+    upsampling_ratios: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CodecEncoderConfig:
+    """Samples to codes (Mimi). Names are those of ``encoder_config`` in the checkpoint."""
+
+    sampling_rate: int
+    """Hertz."""
+    hidden_size: int
+    num_filters: int
+    num_residual_layers: int
+    upsampling_ratios: tuple[int, ...]
+    """Of the decoder that Mimi has; the encoder's strides are these, backwards."""
+    kernel_size: int
+    last_kernel_size: int
+    residual_kernel_size: int
+    dilation_growth_rate: int
+    compress: int
+    codebook_size: int
+    codebook_dim: int
+    num_quantizers: int
+    """Books in the file; ``CodecConfig.quantizers`` of them are used."""
+    num_semantic_quantizers: int
+    vector_quantization_hidden_dimension: int
+    num_hidden_layers: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    norm_eps: float
+    rope_theta: float
+    sliding_window: int
+
+
+@dataclass(frozen=True, slots=True)
+class CodecConfig:
+    """The speech tokenizer: 12.5 frames a second."""
+
+    decoder: CodecDecoderConfig
+    encoder: CodecEncoderConfig
+    sample_rate: int = 24_000
+    """Hertz."""
+    samples_per_frame: int = 1920
+    quantizers: int = 16
+    """Codes in a frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationConfig:
+    """The checkpoint's own sampling; a temperature of 0 is greedy."""
+
+    temperature: float
+    top_k: int
+    """0: all."""
+    top_p: float
+    repetition_penalty: float
+    predictor_temperature: float
+    predictor_top_k: int
+    predictor_top_p: float
+    max_frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """A whole checkpoint."""
+
+    task: Task
+    size: str
+    """As the checkpoint names it: ``0b6``, ``1b7``."""
+    text_ids: TextIds
+    talker: TalkerConfig
+    predictor: PredictorConfig
+    speaker: SpeakerEncoderConfig | None
+    """None but for ``base``."""
+    codec: CodecConfig
+    generation: GenerationConfig
+
+    @property
+    def takes_instructions(self) -> bool:
+        """Whether instructions change how this checkpoint speaks: not the small CustomVoice,
+        which was not trained on them, and not Base."""
+        return self.task == "voice_design" or (self.task == "custom_voice" and self.size != "0b6")

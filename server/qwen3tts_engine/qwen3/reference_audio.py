@@ -1,0 +1,237 @@
+"""Reference audio for cloning: whatever a caller has, checked, as mono samples at 24 kHz.
+
+WAV is read here; every other format by PyAV, where it is installed. Channels become one by their
+mean, and only another rate than 24 kHz is converted, so a mono recording at 24 kHz comes out as it
+went in, bit for bit. What is wrong with a recording is said before anything is computed from it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_engine.qwen3 import wav_file
+from qwen3tts_engine.qwen3.audio_worker import TooLong
+from qwen3tts_engine.qwen3.foreign_audio import decode_foreign
+from qwen3tts_engine.qwen3.reference_rate import convert
+from qwen3tts_wire.errors import BadRequest, LimitExceeded
+
+SAMPLE_RATE = 24_000
+"""Hertz."""
+RATE_MIN, RATE_MAX = 4_000, 192_000
+"""Rates of recordings that are taken, hertz."""
+CHANNELS_MAX = 64
+PEAK_MAX = 4.0
+"""Beyond this, samples were not scaled to ±1. Float recordings may pass 1 by a little."""
+
+Samples = NDArray[np.float32]
+Source = bytes | str | Path | tuple[NDArray[Any], int]
+"""A file's bytes, a file's path, or samples with their rate in hertz: shape [n] or [n, channels],
+floats of full scale ±1 or integers of their type's full scale."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceLimits:
+    """What a reference recording may be."""
+
+    min_s: float = 1.0
+    """Seconds; less does not show a voice."""
+    max_s: float = 60.0
+    """Seconds; each costs 12.5 positions of every generation that continues the recording."""
+    max_bytes: int = 32 << 20
+    """Of a file."""
+    silence_dbfs: float = -60.0
+    """A recording whose level (RMS about its mean) is below this is silent."""
+
+    def __post_init__(self) -> None:
+        if not 0.1 <= self.min_s <= self.max_s <= 3600.0:
+            raise ValueError(
+                f"min_s={self.min_s} and max_s={self.max_s} must be rising, within 0.1 to 3600"
+            )
+
+
+DEFAULT_LIMITS = ReferenceLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A checked recording at its own rate."""
+
+    samples: Samples
+    """Mono, shape [n], finite, full scale ±1."""
+    rate: int
+    """Hertz."""
+
+    @property
+    def seconds(self) -> float:
+        """Length."""
+        return len(self.samples) / self.rate
+
+    def at(self, rate: int) -> Samples:
+        """The samples at another rate; at their own, unchanged."""
+        return convert(self.samples, self.rate, rate)
+
+
+def read_reference(source: Source, limits: ReferenceLimits = DEFAULT_LIMITS) -> Samples:
+    """Mono samples at SAMPLE_RATE, shape [n], full scale ±1; raises what read_recording does."""
+    return read_recording(source, limits).at(SAMPLE_RATE)
+
+
+def read_recording(source: Source, limits: ReferenceLimits = DEFAULT_LIMITS) -> Recording:
+    """Decode and check a recording.
+
+    Raises:
+        BadRequest: not audio, no such file, a decoder that is not installed, no channels, a rate
+            out of range, too short, silent, samples that are not finite or not within ±1.
+        LimitExceeded: too long, or too many bytes.
+    """
+    if isinstance(source, tuple):
+        recording = _from_array(source, limits)
+    else:
+        data = source if isinstance(source, bytes) else _read(Path(source), limits)
+        recording = _from_bytes(data, limits)
+    _check(recording, limits)
+    return recording
+
+
+def _read(path: Path, limits: ReferenceLimits) -> bytes:
+    try:
+        # Only plain files: a pipe or a device may never end.
+        if not path.is_file():
+            raise BadRequest(
+                f"There is no file {path}.", remedy="Name a file with the reference recording."
+            )
+        with path.open("rb") as file:
+            return file.read(limits.max_bytes + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadRequest(
+            f"The reference recording could not be read: {reason}.",
+            remedy="Check the path and its permissions.",
+        ) from None
+
+
+def _from_bytes(data: bytes, limits: ReferenceLimits) -> Recording:
+    if len(data) > limits.max_bytes:
+        raise LimitExceeded(
+            f"The reference recording has more than {limits.max_bytes} bytes.",
+            remedy=f"{limits.min_s:g} to {limits.max_s:g} s of one voice are enough; "
+            "10 s are a good length.",
+        )
+    try:
+        file = wav_file.WavFile.parse(data)
+    except wav_file.NotThisKind:
+        try:
+            samples, rate = decode_foreign(data, limits.max_s)
+        except TooLong:
+            _too_long(limits.max_s, limits)
+        return Recording(samples, _whole_rate(rate))
+    except wav_file.Damaged as error:
+        raise BadRequest(
+            f"The reference recording is a damaged WAV file: {error}.",
+            remedy="Export it again, as WAV with 16 bits.",
+        ) from None
+    _check_shape(file.frames, file.channels, file.rate, limits)
+    return Recording(_mono(file.samples()), file.rate)
+
+
+def _from_array(source: tuple[NDArray[Any], int], limits: ReferenceLimits) -> Recording:
+    if len(source) != 2 or not isinstance(source[0], np.ndarray):
+        raise BadRequest(
+            "The reference recording is no pair of samples and rate.",
+            remedy="Give a NumPy array and its rate in hertz.",
+        )
+    array, rate = source
+    if array.ndim not in (1, 2) or array.dtype.kind not in "fiu":
+        raise BadRequest(
+            f"The reference samples are {array.dtype} of shape {array.shape}.",
+            remedy="Give floats or integers of shape [samples] or [samples, channels].",
+        )
+    rate = _whole_rate(rate)
+    frames, channels = array.shape if array.ndim == 2 else (len(array), 1)
+    if channels > CHANNELS_MAX >= frames:
+        raise BadRequest(
+            f"The reference samples have {channels} channels.",
+            remedy="Shape [samples, channels] is expected; transpose the array.",
+        )
+    _check_shape(frames, channels, rate, limits)
+    if array.dtype.kind == "f":
+        # What is beyond float32 becomes infinite and is refused as such.
+        with np.errstate(over="ignore"):
+            samples = array.astype(np.float32)
+    else:
+        samples = wav_file.from_integers(array)
+    return Recording(_mono(samples.reshape(frames, channels)), rate)
+
+
+def _mono(samples: Samples) -> Samples:
+    """Shape [n, channels] to [n]: the mean, in float32."""
+    if samples.shape[1] == 1:
+        return samples[:, 0]
+    with np.errstate(over="ignore", invalid="ignore"):
+        mono: Samples = samples.mean(axis=1, dtype=np.float32)
+    return mono
+
+
+def _whole_rate(rate: object) -> int:
+    whole = int(rate) if isinstance(rate, (int, np.integer)) else 0
+    if not RATE_MIN <= whole <= RATE_MAX:
+        shown = rate if isinstance(rate, (int, float, np.number)) else type(rate).__name__
+        raise BadRequest(
+            f"The reference recording's rate is {shown}.",
+            remedy=f"Rates from {RATE_MIN} to {RATE_MAX} Hz are taken.",
+        )
+    return whole
+
+
+def _check_shape(frames: int, channels: int, rate: int, limits: ReferenceLimits) -> None:
+    """Refuse by the header what need not be decoded."""
+    _whole_rate(rate)
+    if not 1 <= channels <= CHANNELS_MAX:
+        raise BadRequest(
+            f"The reference recording has {channels} channels.",
+            remedy=f"Give a recording of 1 to {CHANNELS_MAX} channels.",
+        )
+    if frames > limits.max_s * rate:
+        _too_long(frames / rate, limits)
+
+
+def _too_long(seconds: float, limits: ReferenceLimits) -> NoReturn:
+    raise LimitExceeded(
+        f"The reference recording has {seconds:.1f} s or more; at most {limits.max_s:g} s are "
+        "taken.",
+        remedy="Cut out a part in which the voice speaks; 10 s are a good length.",
+    )
+
+
+def _check(recording: Recording, limits: ReferenceLimits) -> None:
+    samples = recording.samples
+    if recording.seconds < limits.min_s:
+        raise BadRequest(
+            f"The reference recording has {recording.seconds:.2f} s; at least {limits.min_s:g} s "
+            "are needed.",
+            remedy="Give a longer recording; 10 s are a good length.",
+        )
+    if not np.isfinite(samples).all():
+        raise BadRequest(
+            "The reference recording holds samples that are not finite.",
+            remedy="Export it again; no sample may be NaN or infinite.",
+        )
+    peak = float(np.abs(samples).max())
+    if peak > PEAK_MAX:
+        raise BadRequest(
+            f"The reference samples reach {peak:.0f}; full scale is 1.",
+            remedy="Divide them by their full scale (32768 for 16 bits), or give integers.",
+        )
+    level = float(samples.std(dtype=np.float64))
+    level_dbfs = 20 * math.log10(level) if level else -math.inf
+    if level_dbfs < limits.silence_dbfs:
+        raise BadRequest(
+            f"The reference recording is silent: its level is {level_dbfs:.0f} dBFS.",
+            remedy="Give a recording in which the voice is heard.",
+        )

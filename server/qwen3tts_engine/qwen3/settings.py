@@ -1,0 +1,84 @@
+"""How the Qwen3-TTS engine runs. No torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+DTypeName = Literal["float32", "bfloat16", "float16"]
+DTYPES: tuple[DTypeName, ...] = ("float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, slots=True)
+class Qwen3Settings:
+    """Settings of one engine; ValueError for one that cannot be."""
+
+    model: str
+    """A checkpoint: a folder, or a hub id such as ``Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice``."""
+    device: str = "auto"
+    """``cpu``, ``cuda``, ``cuda:N``; ``auto``: the first GPU, without one the CPU."""
+    dtype: DTypeName | None = None
+    """Of the talker and the predictor; None: bfloat16 on a GPU, float32 on the CPU."""
+    codec_dtype: DTypeName | None = None
+    """Of the codec; None: float16 on a GPU, float32 on the CPU."""
+    slots: int | None = None
+    """Generations at once; None: 64 on a GPU, 16 on the CPU."""
+    positions: int = 2048
+    """Longest generation: prompt and frames (80 ms each)."""
+    max_waiting: int = 256
+    """Generations that wait for a slot; further ones are refused."""
+    lead_ms: float = 800.0
+    """A generation with so much sound ahead of its listener rests."""
+    initial_codec_chunk_frames: int | Literal["load"] | None = None
+    """Frames in a request's first chunk of sound: a number; by load (powers of two below the
+    steady chunk, by the share of slots that speak); None: as few as the deadline needs."""
+    dry_timeout_s: float = 2.0
+    """Text that stops coming for so long ends its generation; what comes later begins another."""
+    unread_s: float = 2.0
+    """Sound made for a reader who does not read; then its generation waits."""
+    max_chars: int = 5000
+    """Most code points in one request."""
+    voice: str | None = None
+    """What speaks where a request names neither voice nor language; None: the first."""
+    voice_folder: Path | None = None
+    """Where cloned voices outlive the process; None: nowhere."""
+    voices_bytes: int = 1 << 30
+    """Memory for cloned voices; the least recently used go."""
+    prefix_bytes: int = 1 << 28
+    """Memory for the computed beginnings of long prompts."""
+    whisper: str | None = None
+    """Whisper model (folder or hub id) that writes down what a reference says; None: none."""
+    graphs: bool | Literal["auto"] = "auto"
+    """CUDA graphs; ``auto``: where there is a GPU."""
+    warmup: bool = True
+    """Whether ``start`` warms up; else ``Qwen3Engine.warmup`` does, or the first requests pay."""
+    compile: bool = False
+    """torch.compile inside the graphs: a slower start, a quicker step."""
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise ValueError("model is empty; name a checkpoint's folder or hub id")
+        if self.device not in ("auto", "cpu", "cuda") and not (
+            self.device.startswith("cuda:") and self.device[5:].isdecimal()
+        ):
+            raise ValueError(f"device={self.device!r} must be auto, cpu, cuda or cuda:N")
+        for name in ("dtype", "codec_dtype"):
+            value = getattr(self, name)
+            if value is not None and value not in DTYPES:
+                raise ValueError(f"{name}={value!r} must be one of {', '.join(DTYPES)}")
+        if self.slots is not None and not 1 <= self.slots <= 1024:
+            raise ValueError(f"slots={self.slots} must be from 1 to 1024")
+        if not 64 <= self.positions <= 32_768:
+            raise ValueError(f"positions={self.positions} must be from 64 to 32768")
+        initial = self.initial_codec_chunk_frames
+        if not (initial in (None, "load") or (isinstance(initial, int) and initial >= 1)):
+            raise ValueError(f"initial_codec_chunk_frames={initial!r} must be load, or 1 or more")
+        for name in ("lead_ms", "dry_timeout_s", "unread_s", "max_chars"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name}={value} must be above 0")
+        for name in ("max_waiting", "voices_bytes", "prefix_bytes"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be 0 or above")

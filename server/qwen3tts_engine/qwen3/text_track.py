@@ -1,0 +1,117 @@
+"""The text of one generation as tokens: all there from the start, or growing. No torch."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Protocol
+
+from qwen3tts_engine.base import SynthesisRequest
+from qwen3tts_engine.live_text import LiveText
+
+
+class TokenStream(Protocol):
+    """bpe_stream.StreamingTokenizer: tokens as soon as no later text can change them."""
+
+    def push(self, text: str) -> list[tuple[int, int]]:
+        """Tokens that are now certain, each with where its text ends."""
+        ...
+
+    def end(self) -> list[tuple[int, int]]:
+        """The rest."""
+        ...
+
+
+class TextTrack:
+    """Text in, tokens out; and which part of the text a token is.
+
+    ``ids[i]`` is a token, ``ends[i]`` the position in ``text`` behind it, in code points.
+    """
+
+    def __init__(self, request: SynthesisRequest, tokens: TokenStream) -> None:
+        self.ids: list[int] = []
+        self.ends: list[int] = []
+        self.text = ""
+        self.ended = False
+        """No more tokens come."""
+        self.dried = False
+        """It ended because no more text came in time."""
+        self.speakable = False
+        """Whether there is anything to say in it."""
+        self._offsets: list[int] = []
+        self._tokens = tokens
+        self.streaming = request.more is not None
+        """Whether it grows while it is spoken, or might have: text that came early is spoken as if
+        it had come late."""
+        self._live = request.more
+        offsets = request.offsets or tuple(range(len(request.text) + 1))
+        self._add(request.text, offsets)
+        self.pull()
+
+    @property
+    def source(self) -> LiveText | None:
+        """Where more text comes from."""
+        return self._live
+
+    @property
+    def live(self) -> bool:
+        """Whether text may still come."""
+        return self._live is not None
+
+    def pull(self) -> bool:
+        """Take what has arrived; whether anything changed."""
+        if self.ended:
+            return False
+        before = len(self.ids)
+        if self._live is not None:
+            for text, offsets in self._live.take():
+                self._add(text, offsets)
+        if self._live is None or self._live.ended:
+            self._extend(self._tokens.end())
+            self._live = None
+            self.ended = True
+            return True
+        return len(self.ids) > before
+
+    def dry(self) -> None:
+        """No text came for too long: what is there is all. What is refused begins another."""
+        if self._live is not None:
+            self.dried = self._live.close()
+            self.pull()
+
+    def full(self) -> None:
+        """There is no room for more text here; what is refused begins another generation."""
+        if self._live is not None:
+            self._live.close()
+            self.pull()
+
+    def leave(self) -> None:
+        """Nobody reads any more."""
+        if self._live is not None:
+            self._live.close()
+            self._live.on_change = None
+
+    def original(self, start: int, end: int) -> tuple[int, int]:
+        """Where ``text[start:end]`` lies in the context's original text (base.original)."""
+        if start >= end:
+            return (self._offsets[start],) * 2
+        return self._offsets[start], min(self._offsets[end - 1] + 1, self._offsets[-1])
+
+    def _add(self, text: str, offsets: tuple[int, ...]) -> None:
+        if not self.text:
+            # What is blank before the first word is no part of what is said.
+            blank = len(text) - len(text.lstrip())
+            text, offsets = text[blank:], offsets[blank:]
+        self._offsets[-1:] = offsets
+        self.text += text
+        self.speakable = self.speakable or any(map(_is_spoken, text))
+        self._extend(self._tokens.push(text) if text else [])
+
+    def _extend(self, tokens: list[tuple[int, int]]) -> None:
+        for token, end in tokens:
+            self.ids.append(token)
+            self.ends.append(end)
+
+
+def _is_spoken(char: str) -> bool:
+    """Letters, digits, other numbers, currency and the like; not punctuation, not white space."""
+    return unicodedata.category(char)[0] in "LN" or unicodedata.category(char) in ("Sc", "So", "Sm")

@@ -1,0 +1,180 @@
+"""Cloned voices on disk: one file each under its id, shared by all who know the folder.
+
+A voice is somebody's voice: files and folders are made for their owner alone. A file is written
+beside its place and moved there, and carries a digest, so a reader sees all of a voice or none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from qwen3tts_engine.qwen3.prompt import Reference
+from qwen3tts_engine.qwen3.voice_content import VoiceContent
+from qwen3tts_wire.errors import EngineUnavailable
+
+log = logging.getLogger(__name__)
+
+_ID = re.compile(r"[0-9a-f]{64}")
+_FILE_MAX = 64 << 20
+"""Bytes; a voice of the longest recording has a hundredth of it."""
+
+
+def is_voice_id(text: str) -> bool:
+    """Whether a text could be a voice's id."""
+    return _ID.fullmatch(text) is not None
+
+
+class VoiceFiles:
+    """A folder of voices. Thread-safe, and safe between processes."""
+
+    def __init__(self, folder: Path, *, bound_bytes: int = 1 << 30) -> None:
+        """Make the folder if there is none.
+
+        Beyond ``bound_bytes`` in all, further voices are not kept here, which the log tells.
+
+        Raises:
+            EngineUnavailable: it cannot be made.
+        """
+        self.folder = folder
+        self.bound_bytes = bound_bytes
+        self._names = folder / "names"
+        try:
+            for one in (folder, self._names):
+                one.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise EngineUnavailable(
+                f"The folder of cloned voices {folder} cannot be used: {error.strerror}.",
+                remedy="Name another folder in the settings, or none.",
+            ) from None
+
+    def load(self, voice_id: str) -> VoiceContent | None:
+        """The voice of that id; None if there is none, or its file is damaged (the log tells)."""
+        file = self._file(voice_id)
+        try:
+            with file.open("rb") as opened:
+                data = opened.read(_FILE_MAX)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            log.warning("the voice file %s cannot be read: %s", file.name, error.strerror)
+            return None
+        try:
+            return _unpack(data)
+        except (SafetensorError, ValueError, KeyError, TypeError):
+            log.warning("the voice file %s is damaged; the voice is computed anew", file.name)
+            return None
+
+    def save(self, voice_id: str, content: VoiceContent) -> bool:
+        """Keep a voice; False, and a line in the log, if that cannot be."""
+        data = _pack(content)
+        try:
+            with os.scandir(self.folder) as entries:
+                kept = sum(one.stat().st_size for one in entries if one.is_file())
+            if kept + len(data) > self.bound_bytes:
+                log.warning("the voice folder is full (%d bytes); a voice is not kept", kept)
+                return False
+            _write(self._file(voice_id), data)
+        except OSError as error:
+            log.warning("a voice could not be written: %s", error.strerror)
+            return False
+        return True
+
+    def forget(self, voice_id: str) -> bool:
+        """Remove a voice and its names; False if there is none."""
+        for name, named in self.names().items():
+            if named == voice_id:
+                self._name_file(name).unlink(missing_ok=True)
+        try:
+            self._file(voice_id).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def names(self) -> dict[str, str]:
+        """The id that each name stands for; damaged entries are left out."""
+        found = {}
+        for file in sorted(self._names.glob("*.json")):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                entry = json.loads(file.read_bytes()[:4096])
+                name, voice_id = str(entry["name"]), str(entry["id"])
+                if is_voice_id(voice_id) and self._name_file(name) == file:
+                    found[name] = voice_id
+        return found
+
+    def set_name(self, name: str, voice_id: str) -> None:
+        """Let a name stand for a voice; a line in the log if that cannot be written."""
+        data = json.dumps({"name": name, "id": voice_id}).encode()
+        try:
+            _write(self._name_file(name), data)
+        except OSError as error:
+            log.warning("a voice's name could not be written: %s", error.strerror)
+
+    def _file(self, voice_id: str) -> Path:
+        if not is_voice_id(voice_id):
+            raise ValueError("a voice's id has 64 hexadecimal digits")
+        return self.folder / f"{voice_id}.safetensors"
+
+    def _name_file(self, name: str) -> Path:
+        """Names may hold what file names may not."""
+        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+        return self._names / f"{digest[:32]}.json"
+
+
+def _write(file: Path, data: bytes) -> None:
+    # Made with mode 0600.
+    handle, beside = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as opened:
+            opened.write(data)
+        Path(beside).replace(file)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+
+
+def _pack(content: VoiceContent) -> bytes:
+    tensors = {"x_vector": content.x_vector.contiguous()}
+    if content.reference is not None:
+        tensors["codes"] = torch.tensor(content.reference.codes, dtype=torch.int32)
+        tensors["text_ids"] = torch.tensor(content.reference.text_ids, dtype=torch.int32)
+        words = (content.transcript or "").encode("utf-8", "surrogatepass")
+        tensors["transcript"] = torch.tensor(list(words), dtype=torch.uint8)
+    tensors["digest"] = _digest(tensors)
+    return save(tensors)
+
+
+def _unpack(data: bytes) -> VoiceContent:
+    tensors = load(data)
+    found = tensors.pop("digest")
+    if not torch.equal(found, _digest(tensors)):
+        raise ValueError("digest")
+    reference = transcript = None
+    if "codes" in tensors:
+        reference = Reference(
+            text_ids=tuple(tensors["text_ids"].tolist()),
+            codes=tuple(tuple(frame) for frame in tensors["codes"].tolist()),
+        )
+        transcript = bytes(tensors["transcript"].tolist()).decode("utf-8", "surrogatepass")
+    return VoiceContent(tensors["x_vector"], reference, transcript)
+
+
+def _digest(tensors: dict[str, Tensor]) -> Tensor:
+    """Hash over names, shapes and values, shape [32], uint8."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return torch.tensor(list(digest.digest()), dtype=torch.uint8)

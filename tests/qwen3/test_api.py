@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import re
+import threading
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from qwen3tts_engine.qwen3.api import Qwen3TTS
+from qwen3tts_wire.errors import BadRequest, EngineUnavailable, UnknownVoice
+from tests.qwen3.engine_world import GREEDY, assert_same, recording
+
+TEXT = "Good morning."
+LONG = "Good morning. This is the line."
+DOC = Path(__file__).parents[2] / "docs" / "engine.md"
+
+
+@pytest.fixture(scope="module")
+def tts(tiny: dict[str, Path]) -> Iterator[Qwen3TTS]:
+    with Qwen3TTS.load(str(tiny["custom_voice"])) as loaded:
+        loaded.warmup()
+        yield loaded
+
+
+def test_a_text_is_streamed_as_floats_with_their_rate(tts: Qwen3TTS) -> None:
+    pieces = list(tts.stream(TEXT, voice="ryan", language="en"))
+    assert {rate for _, rate in pieces} == {24_000} == {tts.sample_rate}
+    assert "CustomVoice" in tts.model
+    assert "ryan" in [each.id for each in tts.voices()]
+    assert all(pcm.dtype == np.float32 and len(pcm) for pcm, _ in pieces)
+    assert max(np.abs(pcm).max() for pcm, _ in pieces) <= 1.0
+    # The first is one frame, so that it comes early, less the silence before it.
+    assert len(pieces[0][0]) <= 1920
+
+
+def test_what_is_streamed_is_what_is_generated(tts: Qwen3TTS) -> None:
+    streamed = np.concatenate([pcm for pcm, _ in tts.stream(LONG, sampling=GREEDY)])
+    whole, rate = tts.generate(LONG, sampling=GREEDY)
+    assert rate == 24_000
+    assert_same(streamed, whole)
+
+
+def test_pieces_are_as_long_as_asked_for(tts: Qwen3TTS) -> None:
+    pieces = [pcm for pcm, _ in tts.stream(TEXT, sampling=GREEDY, frames_per_emission=4)]
+    assert {len(pcm) for pcm in pieces[:-1]} == {4 * 1920}
+    assert 0 < len(pieces[-1]) <= 4 * 1920
+    assert_same(np.concatenate(pieces), tts.generate(TEXT, sampling=GREEDY)[0])
+    with pytest.raises(BadRequest, match="frames_per_emission"):
+        tts.stream(TEXT, frames_per_emission=0)
+
+
+@pytest.mark.parametrize("mode", ["auto", "clause", "live"])
+def test_a_text_in_pieces_sounds_as_the_whole_text(tts: Qwen3TTS, mode: Any) -> None:
+    whole, _ = tts.generate(LONG, mode=mode, sampling=GREEDY)
+    pieces, _ = tts.generate(iter(re.findall(".{1,3}", LONG)), mode=mode, sampling=GREEDY)
+    assert_same(pieces, whole)
+
+
+def test_nothing_to_say_is_no_sound(tts: Qwen3TTS) -> None:
+    assert list(tts.stream("...")) == []
+    assert tts.generate(iter([]))[0].shape == (0,)
+
+
+def test_a_reader_who_stops_frees_the_row(tts: Qwen3TTS) -> None:
+    written: list[str] = []
+    written_on = threading.Event()
+    asked = threading.Event()
+
+    def words() -> Iterator[str]:
+        for word in ("Good ", "morning. ", "And "):
+            written.append(word)
+            yield word
+        written_on.set()
+        assert asked.wait(10)
+        yield "on. "
+        written.append("too much")
+        yield "This is not read any more. "
+
+    pieces = tts.stream(words())
+    next(pieces)
+    assert written_on.wait(10)
+    pieces.close()  # type: ignore[attr-defined]
+    asked.set()
+    assert "too much" not in written
+    assert len(tts.generate(TEXT)[0]) > 0
+
+
+def test_a_reader_that_is_forgotten_on_the_loops_own_thread_does_not_block_it(
+    tts: Qwen3TTS,
+) -> None:
+    pieces = tts.stream(LONG)
+    next(pieces)
+    done = threading.Event()
+
+    def forget() -> None:
+        pieces.close()  # type: ignore[attr-defined]
+        done.set()
+
+    tts._loop.call_soon_threadsafe(forget)
+    assert done.wait(10)
+    assert len(tts.generate(TEXT)[0]) > 0
+
+
+def test_a_text_that_breaks_off_raises_its_own_error_after_what_was_said(tts: Qwen3TTS) -> None:
+    def words() -> Iterator[str]:
+        yield "Good morning. "
+        raise LookupError("the model of language is gone")
+
+    with pytest.raises(LookupError, match="gone"):
+        list(tts.stream(words()))
+
+
+def test_errors_are_those_of_the_engine(tts: Qwen3TTS) -> None:
+    with pytest.raises(UnknownVoice):
+        tts.generate(TEXT, voice="nobody")
+    with pytest.raises(UnknownVoice):
+        tts.generate(TEXT, language="qq")
+    with pytest.raises(BadRequest):
+        tts.create_voice(recording(), x_vector_only=True)
+
+
+def test_several_threads_share_it(tts: Qwen3TTS) -> None:
+    alone, _ = tts.generate(TEXT, sampling=GREEDY)
+    said: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: said.append(tts.generate(TEXT, sampling=GREEDY)[0]))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(said) == 4
+    for each in said:
+        assert_same(each, alone)
+
+
+def speaking() -> int:
+    """Loops that run for loaded models."""
+    return [thread.name for thread in threading.enumerate()].count("qwen3 speech")
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+    before = speaking()
+    with pytest.raises(EngineUnavailable):
+        Qwen3TTS.load(str(tmp_path / "none"))
+    assert speaking() == before
+    with pytest.raises(ValueError, match="slots"):
+        Qwen3TTS.load(str(tmp_path), slots=0)
+
+
+def test_what_is_closed_says_so(tiny: dict[str, Path]) -> None:
+    tts = Qwen3TTS.load(str(tiny["custom_voice"]))
+    pieces = tts.stream(LONG)
+    next(pieces)
+    tts.close()
+    tts.close()
+    with pytest.raises(EngineUnavailable):
+        list(pieces)
+    with pytest.raises(EngineUnavailable):
+        tts.generate(TEXT)
+
+
+def test_the_examples_of_the_page_run(
+    tiny: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples, rate = recording()
+    with wave.open(str(tmp_path / "me.wav"), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes((samples * 32767).astype("<i2").tobytes())
+    monkeypatch.chdir(tmp_path)
+    examples = re.findall(r"```python\n(.*?)```", DOC.read_text("utf-8"), re.DOTALL)
+    assert len(examples) == 3
+    for example in examples:
+        played: list[Any] = []
+        names: dict[str, Any] = {
+            "play": lambda pcm, rate, played=played: played.append((pcm, rate)),
+            "deltas": lambda: iter(["Good ", "morn", "ing. "]),
+        }
+        for name, task in (("0.6B-CustomVoice", "custom_voice"), ("0.6B-Base", "base")):
+            example = example.replace(f"Qwen/Qwen3-TTS-12Hz-{name}", str(tiny[task]))
+        exec(compile(example, DOC.name, "exec"), names)
+        pcm, rate = (played or [(names["pcm"], names["rate"])])[0]
+        assert rate == 24_000
+        assert len(pcm) > 0

@@ -1,0 +1,122 @@
+"""One allocation, its size known beforehand; slots that begin clean."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from qwen3tts_engine.qwen3.arena import (
+    KEY_HIGH,
+    KEY_LOW,
+    TOP_K,
+    Arena,
+    KvSnapshot,
+    Sampling,
+    on_device,
+    out_of_memory,
+)
+from qwen3tts_engine.qwen3.random_weights import PUBLISHED
+from qwen3tts_engine.qwen3.sampling import ALL, NO_TOP_P, seed_key
+from qwen3tts_wire.errors import EngineUnavailable
+from tests.qwen3.small import small_config
+
+CONFIG = small_config(projection=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_its_bytes_are_what_it_allocates(dtype: torch.dtype) -> None:
+    arena = Arena(CONFIG, slots=3, positions=20, dtype=dtype)
+    parts = (
+        arena.kv, arena.hidden, arena.logits, arena.seen, arena.counters, arena.knobs, arena.codes
+    )  # fmt: skip
+    assert arena.bytes == sum(part.nbytes for part in parts)
+    assert arena.bytes == 4 * Arena.bytes_per_slot(CONFIG, 20, dtype)
+
+
+def test_a_slot_of_the_published_models_is_as_large_as_the_counts_say() -> None:
+    """114,688 bytes a position in half precision, at either size."""
+    for name in ("0.6b-base", "1.7b-base"):
+        size = Arena.bytes_per_slot(PUBLISHED[name], 1024, torch.bfloat16)
+        assert 0 < size - 1024 * 114_688 < 40_000
+
+
+def test_reset_clears_a_slot_and_no_other() -> None:
+    arena = Arena(CONFIG, slots=2, positions=6)
+    parts = (arena.kv.transpose(0, 1), arena.hidden, arena.logits, arena.codes)
+    for part in parts:
+        part.fill_(3)
+    arena.seen.fill_(True)
+    arena.counters.fill_(9)
+    arena.kv[:, 1] = torch.nan
+    sampling = Sampling(0.5, 0, 0.75, 1.25, 0.0, 7, 1.0)
+    arena.reset(1, sampling, -5)
+    assert not any(part[1].any() for part in parts)
+    assert all((part[0] == 3).all() and (part[2] == 3).all() for part in parts)
+    assert arena.seen.all(dim=1).tolist() == [True, False, True]
+    assert arena.pos.tolist() == [9, 0, 9]
+    assert arena.frame.tolist() == [9, 0, 9]
+    assert arena.counters[1, [KEY_LOW, KEY_HIGH]].tolist() == [*seed_key(-5)]
+    assert arena.counters[1, TOP_K:].tolist() == [ALL] + [7] * 15
+    assert arena.knobs[1].tolist() == [2.0] + [0.0] * 15 + [0.75] + [NO_TOP_P] * 15 + [1.25]
+
+
+def test_a_snapshot_is_a_copy() -> None:
+    arena = Arena(CONFIG, slots=2, positions=6)
+    arena.kv.normal_()
+    snapshot = arena.snapshot(0, 4)
+    kept = snapshot.kv.clone()
+    arena.kv[:, 0] = 0
+    arena.restore(1, snapshot)
+    assert torch.equal(arena.kv[:, 1, :4], kept)
+    assert isinstance(snapshot, KvSnapshot)
+    assert (snapshot.length, snapshot.bytes) == (4, kept.nbytes)
+
+
+@pytest.mark.parametrize(("slots", "positions"), [(0, 8), (1, 0), (1, 129)])
+def test_senseless_sizes_are_refused(slots: int, positions: int) -> None:
+    with pytest.raises(
+        EngineUnavailable, match=f"{slots} slots of {positions} positions"
+    ) as caught:
+        Arena(CONFIG, slots=slots, positions=positions)
+    assert "1 to 128 positions" in caught.value.remedy
+
+
+class TestOutOfMemory:
+    def test_an_arena_without_room_says_how_much_it_needs(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object, **__: object) -> None:
+            raise torch.OutOfMemoryError
+
+        monkeypatch.setattr(torch, "zeros", full)
+        with pytest.raises(
+            EngineUnavailable, match=r"2 slots of 6 positions need 0\.00 GiB on cpu"
+        ):
+            Arena(CONFIG, slots=2, positions=6)
+
+    def test_on_a_gpu_it_says_what_is_free(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1 << 30, 3 << 30))
+        error = out_of_memory("64 slots", 5 << 30, torch.device("cuda"))
+        assert error.message == "64 slots need 5.00 GiB on cuda, which has 1.00 of 3.00 GiB free."
+        assert "fewer slots" in error.remedy
+
+
+def test_numbers_go_to_a_gpu_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From pinned memory, which is not reused before the copy is done."""
+    pinned, moved = [], []
+
+    def pin(numbers: torch.Tensor) -> torch.Tensor:
+        pinned.append(numbers.tolist())
+        return numbers
+
+    def move(_: torch.Tensor, device: torch.device, *, non_blocking: bool) -> str:
+        moved.append((device.type, non_blocking))
+        return "there"
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    monkeypatch.setattr(torch.Tensor, "to", move)
+    for kind in ("cuda", "cpu"):
+        there: object = on_device([1, 2], torch.int64, torch.device(kind))
+        assert there == "there"
+    assert pinned == [[1, 2]]
+    assert moved == [("cuda", True), ("cpu", True)]

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qwen3tts_engine.qwen3.config import SpeakerEncoderConfig
+from qwen3tts_engine.qwen3.mel import filterbank, hz_to_mel, log_mel, mel_to_hz
+from tests.qwen3 import formula
+
+CONFIG = SpeakerEncoderConfig(enc_dim=8, sample_rate=24_000)
+
+
+@given(st.floats(0, 12_000))
+@settings(deadline=None)
+def test_the_mel_scale_goes_back_to_hertz(hz: float) -> None:
+    assert mel_to_hz(hz_to_mel(np.array(hz))) == pytest.approx(hz, abs=1e-9)
+
+
+def test_the_mel_scale_is_slaneys() -> None:
+    assert hz_to_mel(np.array([0, 200 / 3, 1000, 6400])) == pytest.approx([0, 1, 15, 42])
+
+
+def test_the_filterbank_is_librosas() -> None:
+    bank = filterbank(24_000, 1024, 128, 0.0, 12_000.0)
+    # From librosa 0.11 (filters.mel).
+    assert bank.shape == (128, 513)
+    assert bank.sum() == pytest.approx(5.4594154, abs=1e-5)
+    assert bank[0, 1] == pytest.approx(0.03355042636394501, abs=4e-9)
+    assert bank[90, 180] == pytest.approx(0.005554442759603262, abs=4e-9)
+    assert bank[127, 508] == pytest.approx(0.0009127134690061212, abs=4e-9)
+    assert bank[[0, 40, 80, 127]].sum(axis=1) == pytest.approx(
+        [0.04211951, 0.04074875, 0.04254261, 0.04264145], abs=1e-7
+    )
+
+
+def test_the_filterbank_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        filterbank(24_000, 1024, 128, 0.0, 12_000.0)[0, 0] = 1
+
+
+def test_a_spectrogram_is_that_of_the_checkpoints_code() -> None:
+    mel = log_mel(torch.from_numpy(formula.voice(30_001)), CONFIG)
+    # From qwen-tts 0.1.1 (mel_spectrogram) on the same samples.
+    assert mel.shape == (128, 117)
+    for band, column, values in (
+        (0, 0, [-2.851819, -4.747804, -6.987321]),
+        (10, 50, [-0.240648, -0.400551, -0.608026]),
+        (60, 3, [-3.605814, -4.197708, -5.01261]),
+        (127, 110, [-11.512925, -11.512925, -11.512925]),
+    ):
+        assert mel[band, column : column + 3].tolist() == pytest.approx(values, abs=5e-6)
+    assert mel.mean().item() == pytest.approx(-7.714922904968262, abs=2e-6)
+
+
+def test_silence_is_the_floor() -> None:
+    mel = log_mel(torch.zeros(2400), CONFIG)
+    assert torch.equal(mel, torch.full_like(mel, 1e-5).log())
+
+
+@given(st.integers(400, 5000))
+@settings(deadline=None, max_examples=30)
+def test_there_is_a_column_for_every_whole_hop(samples: int) -> None:
+    assert log_mel(torch.zeros(samples), CONFIG).shape == (128, samples // 256)

@@ -1,0 +1,107 @@
+"""The talker's table, and its steps against the layers written the ordinary way."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from qwen3tts_engine.qwen3 import talker as module
+from qwen3tts_engine.qwen3.arena import Arena
+from qwen3tts_engine.qwen3.config import BadCheckpoint
+from qwen3tts_engine.qwen3.model import Qwen3Model
+from qwen3tts_engine.qwen3.weights import Weights
+from tests.qwen3.rows import Script, Stage, script
+from tests.qwen3.small import plain_layers, small_config, small_weights
+
+CONFIG = small_config(projection=True)
+
+
+@pytest.fixture(scope="module")
+def weights() -> Weights:
+    return small_weights(CONFIG)[0]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["norms folded", "norms fused"])
+def model(request: pytest.FixtureRequest) -> Qwen3Model:
+    return Qwen3Model.from_weights(CONFIG, *small_weights(CONFIG), fused_norm=request.param)
+
+
+def test_the_table_holds_every_embedding(
+    model: Qwen3Model, weights: Weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, rows, vocab = model.talker.table, model.talker.rows, CONFIG.talker.vocab
+    at = weights.under("talker.")
+    raw = at["model.text_embedding.weight"]
+    first, second = (
+        (at[f"text_projection.linear_fc{n}.weight"], at[f"text_projection.linear_fc{n}.bias"])
+        for n in (1, 2)
+    )
+    text = functional.linear(functional.silu(functional.linear(raw, *first)), *second)
+    torch.testing.assert_close(table[: rows.codec], text, rtol=1e-5, atol=1e-5)
+    assert torch.equal(table[rows.codec :][:vocab], at["model.codec_embedding.weight"])
+    for group in range(15):
+        expected = at[f"code_predictor.model.codec_embedding.{group}.weight"]
+        assert torch.equal(table[rows.groups[group + 1] :][: len(expected)], expected)
+    assert not table[rows.nothing].any()
+    assert rows.nothing == len(table) - 1
+    by_chunks = torch.zeros(CONFIG.talker.text_vocab, CONFIG.talker.layers.hidden)
+    monkeypatch.setattr(module, "CHUNK", 77)
+    module.fill_text_table(by_chunks, at, CONFIG)
+    torch.testing.assert_close(by_chunks, text, rtol=1e-5, atol=1e-5)
+
+
+def test_prefill_and_steps_are_the_plain_layers(model: Qwen3Model, weights: Weights) -> None:
+    stage, row = Stage(model, slots=3), script(model, 1, 20)
+    stage.join({1: row}, pad=3, padding_rows=2)
+    inputs, head = row.embeds, weights["talker.codec_head.weight"]
+    talker, plain = model.talker, weights.under("talker.model.")
+    for number in range(6):
+        expected = plain_layers(inputs, plain, CONFIG.talker.layers)[-1]
+        torch.testing.assert_close(stage.arena.hidden[1], expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(stage.arena.logits[1], head @ expected, rtol=1e-4, atol=1e-4)
+        stage.step([1], padding_rows=2)
+        codes = stage.spoken[1].codes[-1]
+        ids = [start + int(code) for start, code in zip(talker.rows.groups, codes, strict=True)]
+        terms = talker.table[[*ids, row.text[number]]]
+        inputs = torch.cat([inputs, terms.sum(0)[None]])
+
+
+def test_prompts_of_all_lengths_together(model: Qwen3Model) -> None:
+    rows = [script(model, seed, 1) for seed in range(5)]
+    together, stage = Stage(model, slots=5), Stage(model, slots=5)
+    together.join(dict(enumerate(rows)), pad=1)
+    for slot, row in enumerate(rows):
+        stage.join({slot: row})
+        torch.testing.assert_close(
+            together.arena.logits[slot], stage.arena.logits[slot], rtol=1e-4, atol=1e-4
+        )
+    assert together.arena.pos.tolist()[:5] == [len(row.embeds) for row in rows]
+
+
+def test_a_prompt_that_fills_the_slot_to_the_last_position(model: Qwen3Model) -> None:
+    """Padding behind it, which has no place of its own, does not write over its end."""
+    row = script(model, 3, 1)
+    length = len(row.embeds)
+    tight, wide = Stage(model, slots=1, positions=length), Stage(model, slots=1)
+    for stage in (tight, wide):
+        stage.join({0: row}, pad=5)
+    torch.testing.assert_close(tight.arena.kv[:, 0], wide.arena.kv[:, 0, :length])
+    torch.testing.assert_close(tight.arena.logits[0], wide.arena.logits[0])
+
+
+def test_a_missing_tensor_is_named(weights: Weights) -> None:
+    shapes = {name: tuple(weights[name].shape) for name in weights.names()}
+    del shapes["talker.codec_head.weight"]
+    fewer = Weights("some file", shapes, lambda name: weights[name])
+    with pytest.raises(BadCheckpoint, match=r"some file: tensor talker\.codec_head\.weight"):
+        Qwen3Model.from_weights(CONFIG, fewer, small_weights(CONFIG)[1])
+
+
+def test_scratch_takes_what_padding_writes(model: Qwen3Model) -> None:
+    stage = Stage(model, slots=2)
+    stage.join({0: Script(script(model, 2, 1).embeds, [0])}, padding_rows=3)
+    stage.step([0], padding_rows=3)
+    arena: Arena = stage.arena
+    assert arena.kv[:, arena.scratch].any()
+    assert not arena.kv[:, 1].any()

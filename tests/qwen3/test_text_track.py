@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+
+from qwen3tts_engine.base import SynthesisRequest
+from qwen3tts_engine.live_text import LiveText
+from qwen3tts_engine.qwen3.text_track import TextTrack
+from tests.qwen3.worker_world import Letters
+
+
+def track(text: str, more: LiveText | None = None, **fields: object) -> TextTrack:
+    return TextTrack(SynthesisRequest(text, more=more, **fields), Letters())  # type: ignore[arg-type]
+
+
+def letters(made: TextTrack) -> str:
+    return "".join(map(chr, made.ids))
+
+
+def test_a_text_that_does_not_grow_is_all_there() -> None:
+    made = track("hello")
+    assert letters(made) == "hello"
+    assert made.ends == [1, 2, 3, 4, 5]
+    assert made.ended
+    assert not made.live
+    assert not made.streaming
+    assert not made.pull()
+
+
+def test_text_that_has_ended_early_is_still_text_that_grew() -> None:
+    more = LiveText()
+    more.push("lo", (3, 4, 5))
+    more.end()
+    made = track("hel", more)
+    assert letters(made) == "hello"
+    assert made.ended
+    assert made.streaming
+
+
+def test_tokens_are_given_as_soon_as_they_are_certain() -> None:
+    more = LiveText()
+    made = track("hel", more)
+    assert letters(made) == "he"
+    more.push("lo", (3, 4, 5))
+    assert made.pull()
+    assert letters(made) == "hell"
+    assert not made.pull()
+    more.end()
+    assert made.pull()
+    assert letters(made) == "hello"
+
+
+def test_what_is_blank_before_the_first_word_is_left_out() -> None:
+    more = LiveText()
+    made = track("  ", more)
+    more.push(" hi", (2, 3, 4, 5))
+    more.end()
+    made.pull()
+    assert made.text == "hi"
+    assert made.original(0, 2) == (3, 5)
+
+
+def test_a_place_in_the_text_is_a_place_in_the_original() -> None:
+    more = LiveText()
+    made = track("ab", more, offsets=(2, 3, 6))
+    more.push(" c", (8, 9, 10))
+    more.end()
+    made.pull()
+    assert made.original(0, 2) == (2, 4)
+    assert made.original(3, 4) == (9, 10)
+    assert made.original(1, 1) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("...", False), (" ?! ", False), ("a", True), ("5", True), ("€", True)]
+)
+def test_there_is_something_to_say_or_not(text: str, said: bool) -> None:
+    assert track(text).speakable is said
+
+
+def test_text_that_is_refused_later_is_told_apart_from_text_that_ended() -> None:
+    more = LiveText()
+    made = track("ab", more)
+    made.dry()
+    assert (made.dried, made.ended, letters(made)) == (True, True, "ab")
+    assert not more.push("c", (2, 3))
+
+    ended = LiveText()
+    ended.push("c", (2, 3))
+    made = track("ab", ended)
+    ended.end()
+    made.dry()
+    assert (made.dried, letters(made)) == (False, "abc")
+    made.dry()
+    made.full()
+    made.leave()
+
+
+def test_text_without_room_is_refused() -> None:
+    more = LiveText()
+    made = track("ab", more)
+    made.full()
+    assert (made.dried, made.ended) == (False, True)
+    assert more.closed
+
+
+def test_who_leaves_is_not_called_any_more() -> None:
+    more = LiveText()
+    more.on_change = pytest.fail
+    made = track("ab", more)
+    made.leave()
+    assert more.closed
+    assert more.on_change is None

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from qwen3tts_engine.base import PcmChunk, SynthesisRequest
+from qwen3tts_engine.guards import SoundGuard
+from qwen3tts_engine.live_text import LiveText
+from qwen3tts_engine.pause_aligner import PauseAligner
+from qwen3tts_engine.qwen3.jobs import Job
+from qwen3tts_engine.qwen3.outlet import LoopOutlet
+from qwen3tts_engine.qwen3.text_track import TextTrack
+from qwen3tts_engine.qwen3.voicing import Voicing
+from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.errors import EngineFailed
+from tests.qwen3.worker_world import FRAME, Letters, World
+
+
+def tone(frames: int) -> Any:
+    return (0.3 * np.sin(np.arange(frames * FRAME) / 20)).astype(np.float32)
+
+
+def silence(frames: int) -> Any:
+    return np.zeros(frames * FRAME, np.float32)
+
+
+def voiced(text: str = "ab cd", more: LiveText | None = None) -> tuple[Voicing, Job]:
+    track = TextTrack(SynthesisRequest(text, more=more), Letters())
+    job = World().job(text)
+    job.track = track
+    guard = SoundGuard()
+    return Voicing(track, guard, PauseAligner(dropped=lambda: guard.dropped)), job
+
+
+def test_silence_before_the_first_sound_is_left_out_but_for_its_end() -> None:
+    voicing, job = voiced()
+    job.mark("slot", 1.0)
+    assert voicing.sound(job, silence(2)) == (None, False)
+    chunk, over = voicing.sound(job, tone(1))
+    assert chunk is not None
+    assert not over
+    assert FRAME < chunk.samples <= FRAME + 480
+    assert chunk.marks == {"slot": 1.0}
+    second, _ = voicing.sound(job, tone(1))
+    assert second is not None
+    assert (second.samples, second.marks) == (FRAME, {})
+
+
+def test_it_is_over_when_silence_lasts_after_the_text() -> None:
+    voicing, job = voiced()
+    voicing.sound(job, tone(12))
+    over = [voicing.sound(job, silence(5))[1] for _ in range(4)]
+    # 1.2 s are 15 frames.
+    assert over == [False, False, True, True]
+
+
+def test_silence_while_text_is_left_is_a_pause() -> None:
+    voicing, job = voiced("ab cd", LiveText())
+    voicing.sound(job, tone(12))
+    assert not any(voicing.sound(job, silence(5))[1] for _ in range(10))
+
+
+def test_words_are_told_once_and_the_rest_at_the_end() -> None:
+    voicing, job = voiced("ab cd ef")
+    words: list[Word] = []
+    for _ in range(20):
+        job.sounded += 1
+        chunk, _ = voicing.sound(job, tone(1))
+        assert chunk is not None
+        words += chunk.words
+    job.end = "text_end"
+    last = voicing.last(job)
+    assert [word.text for word in (*words, *last.words)] == ["ab", "cd", "ef"]
+    assert last.end == "text_end"
+    assert last.samples == 0
+
+
+def test_where_all_was_silence_no_word_was_said() -> None:
+    voicing, job = voiced()
+    voicing.sound(job, silence(3))
+    assert voicing.last(job).words == ()
+
+
+def test_longer_text_may_last_longer() -> None:
+    voicing, _ = voiced()
+    assert voicing.frame_cap(10) == voicing.frame_cap(0) + 80
+
+
+async def test_a_reader_gets_what_was_put_and_then_the_end() -> None:
+    room: list[int] = []
+    out = LoopOutlet(10, lambda: room.append(out.unread))
+    await asyncio.to_thread(out.put, PcmChunk(bytes(20)))
+    await asyncio.to_thread(out.put, PcmChunk(bytes(6)))
+    assert out.unread == 13
+    assert await out.next() == PcmChunk(bytes(20))
+    assert await out.next() == PcmChunk(bytes(6))
+    assert room == [3]
+    waiting = asyncio.create_task(out.next())
+    await asyncio.to_thread(out.finish, None)
+    assert await waiting is None
+    assert await out.next() is None
+
+
+async def test_a_reader_gets_what_was_put_and_then_the_error() -> None:
+    out = LoopOutlet(10, lambda: None)
+    out.put(PcmChunk(b"ab"))
+    out.finish(EngineFailed("It broke."))
+    assert await out.next() == PcmChunk(b"ab")
+    with pytest.raises(EngineFailed):
+        await out.next()
+
+
+def test_what_is_put_for_a_loop_that_is_gone_is_nobodys() -> None:
+    async def make() -> LoopOutlet:
+        return LoopOutlet(10, lambda: None)
+
+    out = asyncio.run(make())
+    out.put(PcmChunk(b"ab"))
+    out.finish(None)
