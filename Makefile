@@ -7,17 +7,17 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := server pacer codecs phone cli tests benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install test check format lint types coverage fuzz wheel bench peers clean
+.PHONY: help demo install test check format lint types coverage fuzz wheel bench peers tiny-models oracle regression clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.ready-demo  ## from nothing to a finished phone call, with its recording and latencies
 	$(BIN)/python -m qwen3tts_cli.demo
 
-install: $(VENV)/.ready-dev $(VENV)/.ready-bench peers  ## everything that tests and benchmarks need, in .venv
+install: $(VENV)/.ready-dev $(VENV)/.ready-bench oracle peers  ## everything that tests and benchmarks need, in .venv
 
-test: $(VENV)/.ready-dev $(VENV)/.ready-bench peers  ## all tests, those with real SIP peers too
+test: $(VENV)/.ready-dev $(VENV)/.ready-bench oracle peers  ## all tests, those with real SIP peers too
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 check: format lint types test  ## format, lint, types, tests
@@ -32,7 +32,7 @@ lint: $(VENV)/.ready-dev  ## ruff, without changing anything
 types: $(VENV)/.ready-dev  ## mypy, strict, tests included
 	$(BIN)/mypy
 
-coverage: $(VENV)/.ready-dev $(VENV)/.ready-bench peers  ## tests with branch coverage by package
+coverage: $(VENV)/.ready-dev $(VENV)/.ready-bench oracle peers  ## tests with branch coverage by package
 	$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
 	$(BIN)/coverage report
 
@@ -51,8 +51,17 @@ bench: $(VENV)/.ready-dev $(VENV)/.ready-bench  ## every benchmark, quick
 peers:  ## the real SIP peers (baresip, SIPp) from Debian, where they may be installed
 	@sh tests/peers/install.sh
 
+oracle: $(VENV)/.ready-dev  ## the official package beside ours, for the parity tests, in .oracle
+	@$(BIN)/python tests/parity/install.py || { echo "left out: the comparison with the official package. To add it: make oracle"; test -z "$$QWEN3TTS_NOTHING_LEFT_OUT"; }
+
+regression: $(VENV)/.ready-dev  ## what is streamed beside the offline decode, clicks, order, codes, against the kept baseline
+	$(BIN)/python -m tests.regression $(REGRESSION_ARGS)
+
+tiny-models: $(VENV)/.ready-dev  ## small random Qwen3-TTS checkpoints in the real layout, in out/tiny-models
+	$(BIN)/python -m qwen3tts_engine.qwen3.tiny out/tiny-models
+
 clean:  ## remove the environment and all that was built
-	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .oracle build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.ready-venv:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or later is needed: make PYTHON=python3.12 ...")'
@@ -61,11 +70,11 @@ $(VENV)/.ready-venv:
 	@touch $@
 
 $(VENV)/.ready-demo: $(VENV)/.ready-venv pyproject.toml
-	$(PIP) install --constraint constraints.txt --editable '.[all]'
+	$(PIP) install --constraint constraints.txt --editable '.[server,embedded,phone]'
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready-venv pyproject.toml constraints.txt | peers
-	$(PIP) install --constraint constraints.txt --editable '.[all]' --group dev
+	$(PIP) install --constraint constraints.txt --editable '.[all]' --group dev --group kernels
 	@touch $@ $(VENV)/.ready-demo
 
 # What stands beside ours in tests and benchmarks. pesq is built by a C compiler; without one the rest goes on.

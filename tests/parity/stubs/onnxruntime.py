@@ -1,0 +1,1 @@
+"""Stands in for ONNX Runtime, which only the official package's 25 Hz tokenizer uses."""

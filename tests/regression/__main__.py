@@ -1,0 +1,168 @@
+"""The regression suite: `python -m tests.regression [--model FOLDER]`, or `make regression`.
+
+Without a model it makes tiny checkpoints of all three tasks and compares with the baseline in the
+repository. Exit code 1: something got worse, or is wrong in itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from qwen3tts_engine.qwen3.tiny import make_tiny
+from tests.regression.compare import comparable, faults, regressions
+from tests.regression.suite import Subject, run
+from tests.regression.texts import SPOKEN, TEXTS, Text
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+TINY_BASELINE = HERE / "baseline_tiny.json"
+TINY_TEXTS = {
+    "custom_voice": ("short", "english", "clauses", "german", "chinese", "any"),
+    "voice_design": ("short",),
+    "base": ("short", "german"),
+}
+"""What tiny checkpoints say: enough for every path, in a minute on one core."""
+
+
+def machine() -> dict[str, Any]:
+    """What the codes and times of a run depend on, besides the code."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "processor": platform.machine(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "cores": os.cpu_count(),
+        "gpu": gpu,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def commit() -> str | None:
+    """The tree's, with a mark when it was changed."""
+    done = subprocess.run(
+        ["git", "-C", str(ROOT), "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip() or None
+
+
+def subjects(model: str | None, folder: Path) -> Iterator[tuple[str, str, Sequence[Text]]]:
+    """Name, checkpoint and texts of each run; tiny checkpoints are made in ``folder``."""
+    if model is not None:
+        yield Path(model).name, model, TEXTS
+        return
+    for task, made in make_tiny(folder).items():
+        texts = [text for text in TEXTS if text.name in TINY_TEXTS[task]]
+        yield f"tiny {task}", str(made), texts
+
+
+def show(name: str, result: dict[str, Any]) -> None:
+    """One checkpoint's table."""
+    table = Table(title=name, title_justify="left")
+    columns = ("text", "frames", "SNR dB", "MAE", "joints", "click sigma", "joint error",
+               "repeated", "trimmed ms", "same again")  # fmt: skip
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index else "left")
+    for text, found in result["texts"].items():
+        clicks = found["clicks"]
+        table.add_row(
+            text,
+            str(found["frames"]),
+            f"{found['difference']['snr_db']:.1f}",
+            f"{found['difference']['mae']:.1e}",
+            str(clicks["joints"]),
+            f"{clicks['more_than_offline_sigma']:+.2f}",
+            f"{clicks['joint_error']:.2f}",
+            str(found["order"]["repeated"]),
+            f"{found['delivered']['trimmed_start_ms']:.0f}",
+            "yes" if found["same_again"] else "NO",
+        )
+    console = Console(width=int(os.environ.get("COLUMNS", "120")))
+    console.print(table)
+    speed = result["speed"]
+    console.print(
+        f"first audio p50 {speed['first_audio_ms_p50']:.1f} ms, "
+        f"p95 {speed['first_audio_ms_p95']:.1f} ms; real-time factor "
+        f"{speed['real_time_factor']:.3f}; the same in a batch: {result['same_in_a_batch']:.0%}"
+    )
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="tests.regression", description=__doc__)
+    parser.add_argument("--model", help="checkpoint folder or hub id; default: tiny ones")
+    parser.add_argument("--reference", type=Path, help="recording to clone, for Base checkpoints")
+    parser.add_argument("--reference-text", default=SPOKEN, help="what is said in it")
+    parser.add_argument("--baseline", type=Path, help="JSON of an earlier run to compare with")
+    parser.add_argument("--keep", action="store_true", help="make this run the baseline")
+    parser.add_argument("--speed", action="store_true", help="slower than the baseline is worse")
+    parser.add_argument("--json", type=Path, default=ROOT / "out" / "regression.json")
+    parser.add_argument("--repeats", type=int, default=5, help="for the time to first audio")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, auto")
+    parser.add_argument("--compile", action="store_true", help="torch.compile inside the graphs")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run, compare, write; the exit code."""
+    given = arguments()
+    torch.set_num_threads(1 if given.model is None else torch.get_num_threads())
+    baseline: Path = given.baseline or (
+        TINY_BASELINE if given.model is None else given.json.with_suffix(".baseline.json")
+    )
+    settings = {"device": given.device, "compile": given.compile}
+    results, shared = {}, {"machine": machine()}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, model, texts in subjects(given.model, Path(folder)):
+            subject = Subject(
+                model, given.reference, given.reference_text, given.repeats, texts, settings
+            )
+            results[name] = run(subject) | shared
+            show(name, results[name])
+    record = {
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "models": results,
+    }
+    given.json.parent.mkdir(parents=True, exist_ok=True)
+    given.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    if given.keep:
+        baseline.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    wrong = [f"{name}: {fault}" for name, result in results.items() for fault in faults(result)]
+    if baseline.exists():
+        before = json.loads(baseline.read_text(encoding="utf-8"))["models"]
+        for name in results.keys() & before.keys():
+            wrong += [
+                f"{name}: {worse}"
+                for worse in regressions(results[name], before[name], speed=given.speed)
+            ]
+            if not comparable(results[name], before[name]):
+                print(
+                    f"{name}: codes are not compared: the baseline is of another machine or torch"
+                )
+    else:
+        print(f"nothing to compare with: {baseline} does not exist (--keep makes it)")
+    for line in wrong:
+        print(f"REGRESSION {line}")
+    print(f"{given.json} written; {len(wrong)} regressions")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
