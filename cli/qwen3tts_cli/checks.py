@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -16,15 +17,21 @@ from pathlib import Path
 
 from qwen3tts_cli.exits import MissingProgram
 from qwen3tts_cli.player import find_player
+from qwen3tts_engine.qwen3.config import read_config
+from qwen3tts_wire.errors import SpeechError
 
 EXTRAS = {
     "server": ("fastapi", "uvicorn"),
     "embedded": ("espeakng_loader",),
     "phone": ("sipmessage", "httpx"),
+    "qwen3": ("torch", "safetensors", "tokenizers", "huggingface_hub"),
 }
 """The packages that an extra brings, by the names they are imported by."""
 BASE = ("numpy", "websockets", "typer", "rich")
 PYTHON = (3, 11)
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+NO_TORCH = ", no torch"
+SEES_GPU = "import torch; torch.cuda.is_available() or exit('it was built for another CUDA')"
 PROGRAM_S = 20.0
 """How long a program that is asked may take."""
 
@@ -165,6 +172,10 @@ def gpu(which: Callable[[str], str | None] = shutil.which) -> Check:
         remedy = "Check the driver: nvidia-smi must work by itself. Without it the CPU is used."
         return Check("GPU", Level.WARN, f"nvidia-smi fails: {said or 'no answer'}", remedy)
     found = "; ".join(line.strip() for line in done.stdout.splitlines() if line.strip())
+    reason = "" if torch == NO_TORCH else _python_fails(SEES_GPU)
+    if reason:
+        remedy = "Install a PyTorch for this driver's CUDA: pytorch.org/get-started says which."
+        return Check("GPU", Level.WARN, f"{found}{torch}, which does not use it: {reason}", remedy)
     return Check("GPU", Level.OK, f"{found}{torch}")
 
 
@@ -173,24 +184,33 @@ def _torch_version() -> str:
     try:
         return f", torch {version('torch')}"
     except PackageNotFoundError:
-        return ", no torch"
+        return NO_TORCH
 
 
 def checkpoint(folder: Path | None) -> Check:
-    """Whether a model's folder holds what a model consists of."""
+    """Whether a model's folder holds what a model consists of; a hub id is not looked up."""
     if folder is None:
         found = "none configured (MR_QWEN3TTS_CHECKPOINT); the embedded voice needs none"
         return Check("checkpoint", Level.OK, found)
     remedy = "Point --checkpoint or MR_QWEN3TTS_CHECKPOINT at a downloaded model's folder."
     if not folder.is_dir():
+        if HUB_ID.fullmatch(str(folder)):
+            return Check("checkpoint", Level.OK, f"{folder}, fetched when it is first served")
         return Check("checkpoint", Level.FAIL, f"{folder} is no folder", remedy)
     if not (folder / "config.json").is_file():
         return Check("checkpoint", Level.FAIL, f"{folder} has no config.json", remedy)
     weights = sorted(folder.glob("*.safetensors"))
     if not weights:
         return Check("checkpoint", Level.FAIL, f"{folder} has no *.safetensors", remedy)
+    try:
+        config = read_config(folder)
+    except SpeechError as error:
+        return Check("checkpoint", Level.FAIL, error.message, error.remedy or remedy)
+    if not (folder / "speech_tokenizer" / "model.safetensors").is_file():
+        return Check("checkpoint", Level.FAIL, f"{folder} has no speech_tokenizer", remedy)
     size = sum(each.stat().st_size for each in weights)
-    return Check("checkpoint", Level.OK, f"{folder}: {len(weights)} files, {size / 1e9:.1f} GB")
+    found = f"{folder}: {config.task}, {len(weights)} files, {size / 1e9:.1f} GB"
+    return Check("checkpoint", Level.OK, found)
 
 
 def route() -> Check:

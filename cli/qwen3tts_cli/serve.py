@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from qwen3tts_cli.exits import needs
 from qwen3tts_cli.output import note, notes
+from qwen3tts_cli.progress import Stages
+
+if TYPE_CHECKING:
+    from qwen3tts_engine.base import Engine
+    from qwen3tts_server.run import RunningServer
+
+PANEL = "Qwen3-TTS"
 
 
 class EngineName(StrEnum):
     """What speaks."""
 
     EMBEDDED = "embedded"
+    QWEN3 = "qwen3"
+
+
+class DTypeName(StrEnum):
+    """Number types that a model may be computed in."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
 
 
 def add_to(app: typer.Typer) -> None:
     """Put the subcommand into ``app``."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts serve\n\n"
-        "  mr-qwen3tts serve --host 0.0.0.0 --port 9000 --workers 4"
+        "  mr-qwen3tts serve --host 0.0.0.0 --port 9000 --workers 4\n\n"
+        "  mr-qwen3tts serve --engine qwen3 --model Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice\n\n"
+        "  mr-qwen3tts serve --engine qwen3 --model ./checkpoint --device cpu --slots 4"
     )(serve)
 
 
@@ -36,26 +56,147 @@ def serve(
             min=0, max=256, help="Processes of the embedded voice; 0 is as the processors allow."
         ),
     ] = 0,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            envvar="MR_QWEN3TTS_CHECKPOINT",
+            metavar="PATH_OR_HUB_ID",
+            help="The checkpoint: a folder, or an id to fetch from the hub.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=PANEL),
+    ] = "auto",
+    dtype: Annotated[
+        DTypeName | None,
+        typer.Option(
+            help="Of the model; bfloat16 on a GPU, float32 on a CPU if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
+    codec_dtype: Annotated[
+        DTypeName | None,
+        typer.Option(
+            help="Of the codec; float16 on a GPU, float32 on a CPU if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
+    slots: Annotated[
+        int | None,
+        typer.Option(
+            help="Voices that speak at once; 64 on a GPU, 16 on a CPU if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
+    positions: Annotated[
+        int | None,
+        typer.Option(
+            help="Longest clause, with its prompt, in frames of 80 ms.", rich_help_panel=PANEL
+        ),
+    ] = None,
+    lead_ms: Annotated[
+        float | None,
+        typer.Option(
+            help="Sound made ahead of a listener; then others come first.", rich_help_panel=PANEL
+        ),
+    ] = None,
+    voice: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="What speaks where nothing is asked for.", rich_help_panel=PANEL
+        ),
+    ] = None,
+    voice_folder: Annotated[
+        Path | None,
+        typer.Option(help="Where cloned voices are kept between runs.", rich_help_panel=PANEL),
+    ] = None,
+    whisper: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH_OR_HUB_ID",
+            help="A Whisper model that hears the words of recordings that come without.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
+    graphs: Annotated[
+        bool | None,
+        typer.Option(help="CUDA graphs; on where there is a GPU.", rich_help_panel=PANEL),
+    ] = None,
+    compiled: Annotated[
+        bool,
+        typer.Option(
+            "--compile", help="Compile the model: minutes at the start.", rich_help_panel=PANEL
+        ),
+    ] = False,
 ) -> None:
     """Run the [bold]speech server[/bold]; Ctrl-C lets what is being said finish, twice does not."""
-    with needs("server,embedded"):
-        from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
-        from qwen3tts_server.run import RunningServer
-        from qwen3tts_server.run import serve as keep_serving
-        from qwen3tts_server.settings import ServerSettings
-
-    voice = EmbeddedEngine(EmbeddedSettings(workers=workers))
     if not is_loopback(host):
         note(f"{host} may be reached from other machines; there is no password and no encryption.")
-    starting = notes().status("Starting the voice …")
-    with starting:
+    with notes().status("Starting the voice …") as status:
+        stages = Stages(status)
+        if engine is EngineName.EMBEDDED:
+            speaking = _embedded(workers)
+        else:
+            if model is None:
+                raise typer.BadParameter(
+                    "the engine qwen3 needs a checkpoint: --model FOLDER, or a hub id such as"
+                    " Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice."
+                )
+            values = {
+                "model": model,
+                "device": device,
+                "dtype": None if dtype is None else dtype.value,
+                "codec_dtype": None if codec_dtype is None else codec_dtype.value,
+                "slots": slots,
+                "positions": positions,
+                "lead_ms": lead_ms,
+                "voice": voice,
+                "voice_folder": voice_folder,
+                "whisper": whisper,
+                "graphs": graphs,
+                "compile": compiled,
+            }
+            given = {name: value for name, value in values.items() if value is not None}
+            speaking = _qwen3(given, stages)
+        _keep_serving(speaking, host, port, stages)
 
-        def ready(running: RunningServer) -> None:
-            starting.stop()
-            typer.echo(running.url)
-            note("Ctrl-C ends it.")
 
-        keep_serving(voice, ServerSettings(host=host, port=port), on_ready=ready)
+def _embedded(workers: int) -> Engine:
+    with needs("server,embedded"):
+        from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
+        from qwen3tts_server import run as _run  # noqa: F401
+
+    return EmbeddedEngine(EmbeddedSettings(workers=workers))
+
+
+def _qwen3(given: Mapping[str, object], stages: Stages) -> Engine:
+    stages("Loading PyTorch", 0, 1)
+    with needs("server,qwen3"):
+        from qwen3tts_engine.qwen3.engine import Qwen3Engine
+        from qwen3tts_engine.qwen3.settings import Qwen3Settings
+        from qwen3tts_server import run as _run  # noqa: F401
+
+    try:
+        settings = Qwen3Settings(**given)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from None
+    return Qwen3Engine(settings, stages)
+
+
+def _keep_serving(engine: Engine, host: str, port: int, stages: Stages) -> None:
+    from qwen3tts_server.run import serve as keep_serving
+    from qwen3tts_server.settings import ServerSettings
+
+    def ready(running: RunningServer) -> None:
+        stages.stop()
+        typer.echo(running.url)
+        for line in (engine.model, *getattr(engine, "notes", ())):
+            note(line)
+        note("Ctrl-C ends it.")
+
+    keep_serving(engine, ServerSettings(host=host, port=port), on_ready=ready)
 
 
 def is_loopback(host: str) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from qwen3tts_cli import checks, doctor
 from qwen3tts_cli.checks import Check, Level
 from qwen3tts_cli.main import run
+from tests.conftest import require_package
 
 
 def test_an_old_python_is_named_with_its_remedy() -> None:
@@ -38,7 +39,36 @@ def test_a_checkpoint_is_looked_into(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}", "utf-8")
     assert "has no *.safetensors" in checks.checkpoint(tmp_path).found
     (tmp_path / "model.safetensors").write_bytes(bytes(10))
-    assert checks.checkpoint(tmp_path).level is Level.OK
+    damaged = checks.checkpoint(tmp_path)
+    assert damaged.level is Level.FAIL
+    assert "config.json" in damaged.found
+    assert damaged.remedy
+    assert checks.checkpoint(Path("Qwen/Qwen3-TTS")).level is Level.OK
+
+
+def test_a_whole_checkpoint_is_told_by_its_task(tmp_path: Path) -> None:
+    require_package("torch", "pip install 'mr_qwen3tts[qwen3]'")
+    from qwen3tts_engine.qwen3.tiny import make_tiny
+
+    folder = make_tiny(tmp_path)["base"]
+    assert checks.checkpoint(folder).found.startswith(f"{folder}: base, 1 files")
+    (folder / "speech_tokenizer" / "model.safetensors").unlink()
+    assert "has no speech_tokenizer" in checks.checkpoint(folder).found
+
+
+def test_a_torch_that_does_not_see_the_gpu_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'NVIDIA T4, 15360 MiB'\n", "utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr(checks, "_torch_version", lambda: ", torch 2.0")
+    monkeypatch.setattr(checks, "SEES_GPU", "exit('another CUDA')")
+    found = checks.gpu(lambda _: str(program))
+    assert found.level is Level.WARN
+    assert "another CUDA" in found.found
+    monkeypatch.setattr(checks, "SEES_GPU", "pass")
+    assert checks.gpu(lambda _: str(program)).level is Level.OK
 
 
 def test_no_gpu_is_no_problem() -> None:
@@ -56,11 +86,12 @@ def test_a_driver_that_fails_is_told(tmp_path: Path) -> None:
     assert "driver mismatch" in found.found
 
 
-def test_a_gpu_is_named(tmp_path: Path) -> None:
+def test_a_gpu_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho 'NVIDIA T4, 15360 MiB'\n", "utf-8")
     program.chmod(0o755)
-    assert checks.gpu(lambda _: str(program)).found.startswith("NVIDIA T4, 15360 MiB, ")
+    monkeypatch.setattr(checks, "_torch_version", lambda: checks.NO_TORCH)
+    assert checks.gpu(lambda _: str(program)).found == "NVIDIA T4, 15360 MiB, no torch"
 
 
 def test_a_library_that_cannot_be_loaded_ends_only_its_own_process() -> None:

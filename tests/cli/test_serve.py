@@ -1,14 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.status import Status
 
+from qwen3tts_cli.main import run
+from qwen3tts_cli.progress import Stages
 from qwen3tts_cli.serve import is_loopback
 from qwen3tts_cli.voices import speaks
 from qwen3tts_wire.messages import VoiceInfo
@@ -82,3 +88,49 @@ def test_an_address_that_others_can_reach_is_known(host: str, alone: bool) -> No
 )
 def test_a_language_finds_its_kinds(wanted: str | None, found: bool) -> None:
     assert speaks(VoiceInfo("a", "A", "en-GB"), wanted) is found
+
+
+async def refused(*arguments: str) -> tuple[int | None, str]:
+    process = await command("serve", "--port", "0", *arguments)
+    async with asyncio.timeout(60):
+        _, err = await process.communicate()
+    return process.returncode, " ".join(err.decode().split())
+
+
+async def test_without_a_checkpoint_the_model_engine_says_what_it_needs() -> None:
+    code, said = await refused("--engine", "qwen3")
+    assert code == 2
+    assert "--model" in said
+
+
+async def test_a_setting_that_cannot_be_is_named(tmp_path: Path) -> None:
+    code, said = await refused("--engine", "qwen3", "--model", str(tmp_path), "--slots", "0")
+    assert code == 2
+    assert "slots=0 must be from 1 to 1024" in said
+
+
+async def test_a_checkpoint_that_is_none_is_named(tmp_path: Path) -> None:
+    code, said = await refused("--engine", "qwen3", "--model", str(tmp_path))
+    assert code == 3
+    assert "config.json" in said
+    assert "Remedy" in said
+
+
+def test_a_missing_package_is_named_with_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("qwen3tts_engine.qwen3")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert run(["serve", "--engine", "qwen3", "--model", "anything"]) == 3
+    assert "pip install 'mr_qwen3tts[server,qwen3]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("of", "shown"), [(1, "Loading …"), (3, "Loading … 2 of 3")])
+def test_at_a_terminal_progress_is_shown_in_place(of: int, shown: str) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True)
+    status = Status("", console=console)
+    stages = Stages(status, in_place=True)
+    stages("loading", 2, of)
+    assert status.status == shown
+    stages.stop()

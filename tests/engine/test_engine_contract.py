@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +15,31 @@ from qwen3tts_engine.base import SAMPLE_RATE, Engine, PcmChunk, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import BadRequest, EngineFailed, EngineUnavailable, UnknownVoice
+from tests.conftest import require_package
 from tests.engine.fake_engine import FakeEngine
 
-ENGINES: dict[str, Callable[[], Engine]] = {
-    "fake": FakeEngine,
-    "embedded": lambda: EmbeddedEngine(EmbeddedSettings(workers=2)),
+
+def qwen3(request: pytest.FixtureRequest) -> Engine:
+    """Of a tiny checkpoint, which speaks and ends by itself, though nobody would understand it."""
+    require_package("torch", "pip install 'mr_qwen3tts[qwen3]'")
+    from qwen3tts_engine.qwen3.engine import Qwen3Engine
+    from qwen3tts_engine.qwen3.settings import Qwen3Settings
+
+    folder: Path = request.getfixturevalue("tiny_checkpoint")
+    return Qwen3Engine(Qwen3Settings(str(folder), positions=4096))
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from qwen3tts_engine.qwen3.tiny import make_tiny
+
+    return make_tiny(tmp_path_factory.mktemp("tiny"))["custom_voice"]
+
+
+ENGINES: dict[str, Callable[[pytest.FixtureRequest], Engine]] = {
+    "fake": lambda _: FakeEngine(),
+    "embedded": lambda _: EmbeddedEngine(EmbeddedSettings(workers=2)),
+    "qwen3": qwen3,
 }
 TEXT = "Good morning, this is the line. It works today."
 WORDS = ["Good", "morning", "this", "is", "the", "line", "It", "works", "today"]
@@ -26,7 +47,7 @@ WORDS = ["Good", "morning", "this", "is", "the", "line", "It", "works", "today"]
 
 @pytest.fixture(params=list(ENGINES))
 async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
-    made = ENGINES[request.param]()
+    made = ENGINES[request.param](request)
     await made.start()
     yield made
     await made.close()
