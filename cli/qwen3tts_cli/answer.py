@@ -11,6 +11,7 @@ import typer
 
 from qwen3tts_cli import options
 from qwen3tts_cli.exits import first_error, needs, run
+from qwen3tts_cli.manner import Manner, tell_ignored, with_manner
 from qwen3tts_cli.output import about, complain_of, note
 from qwen3tts_cli.serve import is_loopback
 from qwen3tts_cli.speech import speech_server
@@ -32,7 +33,7 @@ def add_to(app: typer.Typer) -> None:
         "\n\n  mr-qwen3tts answer --stdin --record call.wav\n\n"
         "  mr-qwen3tts answer --host 192.0.2.7 --port 5060"
         " --llm http://127.0.0.1:11434/v1 --model llama3.2"
-    )(answer)
+    )(with_manner(answer))
 
 
 def answer(
@@ -60,8 +61,8 @@ def answer(
     user: options.SipUser = None,
     password_env: options.PasswordEnv = "MR_QWEN3TTS_SIP_PASSWORD",
     registrar: options.Registrar = None,
-    voice: options.VoiceName = None,
-    language: options.Language = None,
+    *,
+    manner: Manner,
     server: options.Server = None,
 ) -> None:
     """[bold]Answer[/bold] calls, say the words to each caller, and hang up. Ctrl-C ends it."""
@@ -86,8 +87,7 @@ def answer(
         registrar=registrar,
         record=record,
         latency_log=latency_log,
-        voice=voice,
-        language=language,
+        manner=manner,
     )
     telephone.check()
     run(attend(telephone, words, course, once or words.once, server))
@@ -105,8 +105,10 @@ async def attend(
         from qwen3tts_phone.phone import Phone
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(speech_server(server))
-        settings = telephone.settings(url, max_calls=1 if once else 200)
+        manner = await telephone.manner.voiced_at(url)
+        settings = telephone.settings(url, manner, max_calls=1 if once else 200)
         phone = await stack.enter_async_context(Phone(settings))
+        tell_ignored(phone.ignored)
         note(f"Waiting for calls at {shown_uri(phone.uri, telephone.host)}.")
         if is_loopback(telephone.host):
             note(f"Only this machine can call. For others: --host {local_address()}")

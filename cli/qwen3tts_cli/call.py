@@ -8,6 +8,7 @@ import typer
 
 from qwen3tts_cli import options
 from qwen3tts_cli.exits import needs, run
+from qwen3tts_cli.manner import Manner, tell_ignored, with_manner
 from qwen3tts_cli.output import notes
 from qwen3tts_cli.speech import speech_server
 from qwen3tts_cli.talk import Course, Telephone, checked_digits, local_address, talk
@@ -21,7 +22,7 @@ def add_to(app: typer.Typer) -> None:
         "  mr-qwen3tts call sip:100@pbx.example.org --stdin --record call.wav"
         " --registrar sip:pbx.example.org --user 200\n\n"
         "  mr-qwen3tts call sip:bob@127.0.0.1 --llm http://127.0.0.1:11434/v1 --model llama3.2"
-    )(call)
+    )(with_manner(call))
 
 
 def call(
@@ -52,8 +53,8 @@ def call(
     user: options.SipUser = None,
     password_env: options.PasswordEnv = "MR_QWEN3TTS_SIP_PASSWORD",
     registrar: options.Registrar = None,
-    voice: options.VoiceName = None,
-    language: options.Language = None,
+    *,
+    manner: Manner,
     server: options.Server = None,
 ) -> None:
     """[bold]Call[/bold] a SIP address, say the words as they come, and hang up."""
@@ -78,8 +79,7 @@ def call(
         registrar=registrar,
         record=record,
         latency_log=latency_log,
-        voice=voice,
-        language=language,
+        manner=manner,
     )
     telephone.check()
     run(place(uri, telephone, words, course, server))
@@ -106,8 +106,11 @@ async def place(
     """Place one call and see it through."""
     with needs("phone"):
         from qwen3tts_phone.phone import Phone
-    async with speech_server(server) as url, Phone(telephone.settings(url)) as phone:
-        with notes().status("Calling …"):
-            placed = await phone.dial(uri)
-            await placed.answered()
-        await talk(placed, words, course)
+    async with speech_server(server) as url:
+        manner = await telephone.manner.voiced_at(url)
+        async with Phone(telephone.settings(url, manner)) as phone:
+            tell_ignored(phone.ignored)
+            with notes().status("Calling …"):
+                placed = await phone.dial(uri)
+                await placed.answered()
+            await talk(placed, words, course)

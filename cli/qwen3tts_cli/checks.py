@@ -25,6 +25,8 @@ EXTRAS = {
     "embedded": ("espeakng_loader",),
     "phone": ("sipmessage", "httpx"),
     "qwen3": ("torch", "safetensors", "tokenizers", "huggingface_hub"),
+    "clone": ("av",),
+    "stt": ("transformers",),
 }
 """The packages that an extra brings, by the names they are imported by."""
 BASE = ("numpy", "websockets", "typer", "rich")
@@ -165,7 +167,8 @@ def gpu(which: Callable[[str], str | None] = shutil.which) -> Check:
     torch = _torch_version()
     command = which("nvidia-smi")
     if command is None:
-        return Check("GPU", Level.OK, f"none found{torch}; the embedded voice needs none")
+        told = "the embedded voice needs none; a published Qwen3-TTS checkpoint is too slow without"
+        return Check("GPU", Level.OK, f"none found{torch}; {told}")
     done = _ask([command, "--query-gpu=name,memory.total", "--format=csv,noheader"])
     if done is None or done.returncode != 0:
         said = "" if done is None else _last_line(done.stderr or done.stdout)
@@ -209,7 +212,12 @@ def checkpoint(folder: Path | None) -> Check:
     if not (folder / "speech_tokenizer" / "model.safetensors").is_file():
         return Check("checkpoint", Level.FAIL, f"{folder} has no speech_tokenizer", remedy)
     size = sum(each.stat().st_size for each in weights)
-    found = f"{folder}: {config.task}, {len(weights)} files, {size / 1e9:.1f} GB"
+    shown = f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+    files = "1 file" if len(weights) == 1 else f"{len(weights)} files"
+    found = f"{folder}: {config.task}, {files}, {shown}"
+    if _torch_version() == NO_TORCH:
+        remedy = "Install what serves it with: pip install 'mr_qwen3tts[server,qwen3]'"
+        return Check("checkpoint", Level.WARN, f"{found}; but no torch", remedy)
     return Check("checkpoint", Level.OK, found)
 
 

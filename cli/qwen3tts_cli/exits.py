@@ -35,6 +35,7 @@ class ExitCode(IntEnum):
 
 _BY_CODE = {
     "bad_sip": ExitCode.USAGE,
+    "limit_exceeded": ExitCode.USAGE,
     "missing_extra": ExitCode.UNAVAILABLE,
     "missing_program": ExitCode.UNAVAILABLE,
     "connection_lost": ExitCode.UNAVAILABLE,

@@ -17,30 +17,6 @@ Server = Annotated[
         rich_help_panel="Voice",
     ),
 ]
-VoiceName = Annotated[
-    str | None,
-    typer.Option(
-        "--voice",
-        "-v",
-        metavar="ID",
-        help="A voice; [bold]mr-qwen3tts voices[/bold] lists them.",
-        rich_help_panel="Voice",
-    ),
-]
-Language = Annotated[
-    str | None,
-    typer.Option(
-        "--language",
-        "-l",
-        metavar="TAG",
-        help="Language of the text, such as en-GB or de.",
-        rich_help_panel="Voice",
-    ),
-]
-Speed = Annotated[
-    float,
-    typer.Option(min=0.5, max=2.0, help="Factor on the rate of speech.", rich_help_panel="Voice"),
-]
 SayText = Annotated[
     str | None, typer.Option("--say", metavar="TEXT", help="Say this.", rich_help_panel="Words")
 ]

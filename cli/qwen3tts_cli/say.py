@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 
@@ -14,6 +14,7 @@ import typer
 
 from qwen3tts_cli import options
 from qwen3tts_cli.exits import CutShort, run
+from qwen3tts_cli.manner import Manner, tell_ignored, tell_mode, with_manner
 from qwen3tts_cli.output import note, notes
 from qwen3tts_cli.speech import speech_server
 
@@ -28,6 +29,8 @@ PASSAGE_CHARS = 20_000
 """A longer text is said in several passages, cut at a line's end: a context's text is bounded."""
 LONGEST_PASSAGE_CHARS = 50_000
 """Where no line ends, a passage is cut here."""
+REPORT_S = 0.1
+"""Sound after which the server is told that it was taken."""
 
 
 class Sink(Protocol):
@@ -44,9 +47,7 @@ class Sink(Protocol):
 class SayOptions:
     """How a text is to be said."""
 
-    voice: str | None
-    language: str | None
-    speed: float
+    manner: Manner
     rate_hz: int
 
 
@@ -55,8 +56,10 @@ def add_to(app: typer.Typer) -> None:
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts say 'Good morning.' --play\n\n"
         "  mr-qwen3tts say --file letter.txt --out letter.wav --rate 8000\n\n"
-        "  llm 'Tell me a story' | mr-qwen3tts say - --play"
-    )(say)
+        "  llm 'Tell me a story' | mr-qwen3tts say - --play\n\n"
+        "  mr-qwen3tts say 'With my own voice.' --clone me.wav --ref-text 'What I say in it.'"
+        " --play --server ws://127.0.0.1:8765/v1/speech"
+    )(with_manner(say))
 
 
 def say(
@@ -71,9 +74,8 @@ def say(
     ] = None,
     play: Annotated[bool, typer.Option("--play", "-p", help="Play it while it is made.")] = False,
     rate: Annotated[int, typer.Option(help="Sample rate in hertz: 24000, 16000, 8000.")] = 24_000,
-    voice: options.VoiceName = None,
-    language: options.Language = None,
-    speed: options.Speed = 1.0,
+    *,
+    manner: Manner,
     server: options.Server = None,
 ) -> None:
     """Say a text into a [bold]WAV file[/bold] or out of the [bold]loudspeaker[/bold]."""
@@ -86,7 +88,7 @@ def say(
     if out is not None and str(out) == "-" and sys.stdout.isatty():
         raise typer.BadParameter("a terminal cannot take sound: pipe standard output on.")
     words, total_chars = _words(text, file)
-    run(say_words(words, SayOptions(voice, language, speed, rate), server, out, play, total_chars))
+    run(say_words(words, SayOptions(manner, rate), server, out, play, total_chars))
 
 
 def _words(text: str | None, file: Path | None) -> tuple[AsyncIterator[str], int | None]:
@@ -123,6 +125,7 @@ async def say_words(
         url = await stack.enter_async_context(speech_server(server))
         client = await SpeechClient.connect(url)
         stack.push_async_callback(client.close)
+        how = replace(how, manner=await how.manner.voiced(client))
         if out is not None:
             sinks.append(_opened(out, how.rate_hz, stack))
         progress = stack.enter_context(_progress())
@@ -204,6 +207,7 @@ class Speech:
         self._progress = progress
         self._task = task
         self._chars_before = 0
+        self._told = False
         self.samples = 0
         """Samples received and written so far."""
 
@@ -211,11 +215,12 @@ class Speech:
         """Say all words, a passage after the other."""
         passages = Passages(words)
         while await passages.more():
+            manner = self._how.manner
             context = await self._client.open(
-                voice=self._how.voice,
-                language=self._how.language,
+                voice=manner.voice,
+                language=manner.language,
                 format=_pcm(self._how.rate_hz),
-                speed=self._how.speed,
+                **manner.options,
             )
             async with asyncio.TaskGroup() as group:
                 feed = group.create_task(_feed(context, passages))
@@ -226,14 +231,24 @@ class Speech:
             raise CutShort("nothing in the text can be spoken.", remedy="Give some words to say.")
 
     async def _receive(self, context: Context) -> None:
-        from qwen3tts_wire.client import Alignment, Audio
+        from qwen3tts_wire.client import Alignment, Audio, Started
 
+        taken = reported = 0
         async for event in context:
             match event:
+                case Started(mode=mode, ignored=ignored) if not self._told:
+                    self._told = True
+                    tell_ignored(ignored)
+                    tell_mode(self._how.manner.mode, mode)
                 case Audio(pcm=pcm):
                     for sink in self._sinks:
                         await sink.write(pcm)
                     self.samples += len(pcm) // 2
+                    taken += len(pcm) // 2
+                    # A file takes sound as fast as it is made: the server is not to wait for ears.
+                    if taken - reported >= self._how.rate_hz * REPORT_S:
+                        await context.report(taken)
+                        reported = taken
                     self._progress.update(
                         self._task, description=f"{self.samples / self._how.rate_hz:.1f} s"
                     )

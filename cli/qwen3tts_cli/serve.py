@@ -72,13 +72,16 @@ def serve(
     dtype: Annotated[
         DTypeName | None,
         typer.Option(
-            help="Of the model; bfloat16 on a GPU, float32 on a CPU if left out.",
+            metavar="TYPE",
+            help="Of the model: float32, bfloat16 or float16; bfloat16 on a GPU, float32 on a CPU"
+            " if left out.",
             rich_help_panel=PANEL,
         ),
     ] = None,
     codec_dtype: Annotated[
         DTypeName | None,
         typer.Option(
+            metavar="TYPE",
             help="Of the codec; float16 on a GPU, float32 on a CPU if left out.",
             rich_help_panel=PANEL,
         ),
@@ -86,20 +89,58 @@ def serve(
     slots: Annotated[
         int | None,
         typer.Option(
+            metavar="NUMBER",
             help="Voices that speak at once; 64 on a GPU, 16 on a CPU if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
+    max_waiting: Annotated[
+        int | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Clauses that may wait for a slot, 256 if left out; further ones are refused.",
             rich_help_panel=PANEL,
         ),
     ] = None,
     positions: Annotated[
         int | None,
         typer.Option(
-            help="Longest clause, with its prompt, in frames of 80 ms.", rich_help_panel=PANEL
+            metavar="NUMBER",
+            help="Longest clause, with its prompt, in frames of 80 ms; 2048 if left out.",
+            rich_help_panel=PANEL,
         ),
     ] = None,
     lead_ms: Annotated[
         float | None,
         typer.Option(
-            help="Sound made ahead of a listener; then others come first.", rich_help_panel=PANEL
+            metavar="MS",
+            help="Sound made ahead of a listener, 800 if left out; then others come first.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
+    initial_codec_chunk_frames: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER|load",
+            help="Frames in the first chunk of sound; load: fewer, the busier. As few as the"
+            " deadline needs if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
+    dry_timeout_s: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Live text that stops for so long ends what is being said of it; 2 if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
+    unread_s: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Sound made for a client that does not read; 2 if left out.",
+            rich_help_panel=PANEL,
         ),
     ] = None,
     voice: Annotated[
@@ -111,6 +152,14 @@ def serve(
     voice_folder: Annotated[
         Path | None,
         typer.Option(help="Where cloned voices are kept between runs.", rich_help_panel=PANEL),
+    ] = None,
+    voices_bytes: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BYTES",
+            help="Memory for cloned voices, 1 GiB if left out; the least recently used go.",
+            rich_help_panel=PANEL,
+        ),
     ] = None,
     whisper: Annotated[
         str | None,
@@ -150,10 +199,15 @@ def serve(
                 "dtype": None if dtype is None else dtype.value,
                 "codec_dtype": None if codec_dtype is None else codec_dtype.value,
                 "slots": slots,
+                "max_waiting": max_waiting,
                 "positions": positions,
                 "lead_ms": lead_ms,
+                "initial_codec_chunk_frames": _number_or_word(initial_codec_chunk_frames),
+                "dry_timeout_s": dry_timeout_s,
+                "unread_s": unread_s,
                 "voice": voice,
                 "voice_folder": voice_folder,
+                "voices_bytes": voices_bytes,
                 "whisper": whisper,
                 "graphs": graphs,
                 "compile": compiled,
@@ -171,17 +225,22 @@ def _embedded(workers: int) -> Engine:
     return EmbeddedEngine(EmbeddedSettings(workers=workers))
 
 
+def _number_or_word(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.isdecimal() else text
+
+
 def _qwen3(given: Mapping[str, object], stages: Stages) -> Engine:
-    stages("Loading PyTorch", 0, 1)
-    with needs("server,qwen3"):
-        from qwen3tts_engine.qwen3.engine import Qwen3Engine
-        from qwen3tts_engine.qwen3.settings import Qwen3Settings
-        from qwen3tts_server import run as _run  # noqa: F401
+    from qwen3tts_engine.qwen3.settings import Qwen3Settings
 
     try:
         settings = Qwen3Settings(**given)  # type: ignore[arg-type]
     except ValueError as error:
         raise typer.BadParameter(f"{error}.") from None
+    stages("Loading PyTorch", 0, 1)
+    with needs("server,qwen3"):
+        from qwen3tts_engine.qwen3.engine import Qwen3Engine
+        from qwen3tts_server import run as _run  # noqa: F401
+
     return Qwen3Engine(settings, stages)
 
 
@@ -196,7 +255,11 @@ def _keep_serving(engine: Engine, host: str, port: int, stages: Stages) -> None:
             note(line)
         note("Ctrl-C ends it.")
 
-    keep_serving(engine, ServerSettings(host=host, port=port), on_ready=ready)
+    def stopping(running: RunningServer) -> None:
+        if running.service.connections:
+            note("What is being said is finished; Ctrl-C again ends it at once.")
+
+    keep_serving(engine, ServerSettings(host=host, port=port), on_ready=ready, on_stopping=stopping)
 
 
 def is_loopback(host: str) -> bool:

@@ -13,6 +13,7 @@ import typer
 
 from qwen3tts_cli.barge_in import BargeIn
 from qwen3tts_cli.exits import CutShort, needs
+from qwen3tts_cli.manner import Manner
 from qwen3tts_cli.output import note, printable, results
 from qwen3tts_cli.words import Words
 
@@ -38,8 +39,7 @@ class Telephone:
     registrar: str | None
     record: Path | None
     latency_log: Path | None
-    voice: str | None
-    language: str | None
+    manner: Manner
 
     def check(self) -> None:
         """Refuse what cannot work; it is better known before a phone rings.
@@ -55,8 +55,12 @@ class Telephone:
                     f"{option}: {path} cannot be written; check folder and rights."
                 )
 
-    def settings(self, server_url: str, *, max_calls: int = 200) -> PhoneSettings:
+    def settings(
+        self, server_url: str, manner: Manner | None = None, *, max_calls: int = 200
+    ) -> PhoneSettings:
         """The phone's settings; further calls than ``max_calls`` at once hear the busy tone.
+
+        ``manner``: its own with the voice that the server made for it, where it made one.
 
         Raises:
             MissingExtra: the telephone's packages are not installed.
@@ -64,6 +68,7 @@ class Telephone:
         with needs("phone"):
             from qwen3tts_phone.phone import PhoneSettings
             from qwen3tts_phone.sip.settings import Account
+        manner = manner or self.manner
         account = None
         if self.registrar is not None:
             assert self.user is not None
@@ -78,8 +83,9 @@ class Telephone:
             max_calls=max_calls,
             record_path=self.record,
             latency_log=self.latency_log,
-            voice=self.voice,
-            language=self.language,
+            voice=manner.voice,
+            language=manner.language,
+            options=manner.options,
         )
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from qwen3tts_cli import options
 from qwen3tts_cli.exits import run
-from qwen3tts_cli.output import printable, results
+from qwen3tts_cli.output import note, printable, results
 from qwen3tts_cli.speech import speech_server
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def voices(
         typer.echo(json.dumps([asdict(voice) for voice in found], indent=2))
     else:
         results().print(table(session, found))
+        if not session.voices:
+            note("None so far: say, call and answer make one of a recording with --clone FILE.")
     if language is not None and not found:
         raise typer.Exit(1)
 

@@ -368,7 +368,7 @@ class Call:
             self._sink,
             payload,
             ptime_ms=agreed.ptime_ms,
-            voice=VoiceOptions(settings.voice, settings.language),
+            voice=settings.speech,
             call_id=self.id,
             log=self._phone.latency_log,
             clock=self._phone.clock,

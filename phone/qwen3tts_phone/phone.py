@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.call import Call
@@ -31,6 +32,7 @@ from qwen3tts_phone.sip.settings import Account, SipSettings
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_speech.latency import LatencyLog
 from qwen3tts_speech.link import SpeechLink
+from qwen3tts_speech.utterance import VoiceOptions
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +53,8 @@ class PhoneSettings:
     """Registers with it at the start, and answers challenges with it."""
     voice: str | None = None
     language: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of ``context.open``, such as ``mode``, ``instructions`` or ``seed``."""
     codecs: tuple[str, ...] = ("PCMU", "PCMA")
     """In order of preference."""
     ptime_ms: int = 20
@@ -68,12 +72,18 @@ class PhoneSettings:
     max_calls: int = 200
     media: MediaSettings = field(default_factory=MediaSettings)
 
+    @property
+    def speech(self) -> VoiceOptions:
+        """How its calls speak where an utterance says nothing else."""
+        return VoiceOptions(self.voice, self.language, dict(self.options))
+
 
 class Phone:
     """SIP endpoint, media process and speech connection; an async context manager.
 
     Entering it raises PortBusy, RegistrationFailed, CalleeUnreachable (the registrar),
-    ConnectionLost (no speech server) or UnknownVoice, before anybody's phone rings.
+    ConnectionLost (no speech server), UnknownVoice or BadRequest (an option that is none), before
+    anybody's phone rings.
     """
 
     def __init__(
@@ -85,6 +95,8 @@ class Phone:
         self.latency_log: LatencyLog | None = None
         self.calls: set[Call] = set()
         """Calls that are not over."""
+        self.ignored: tuple[str, ...] = ()
+        """Those of the settings' ``options`` that the server's engine does not know."""
         self._recordings = 0
         self._replacing = asyncio.Lock()
         self._stack = AsyncExitStack()
@@ -95,9 +107,7 @@ class Phone:
         settings = self.settings
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.link.close)
-            await self.link.warm()
-            if settings.voice is not None or settings.language is not None:
-                await self.link.check(settings.voice, settings.language)
+            self.ignored = (await self.link.check(settings.speech)).ignored
             if settings.latency_log is not None:
                 self.latency_log = stack.enter_context(LatencyLog(settings.latency_log))
             self._media = await MediaProcess.start(settings.media)

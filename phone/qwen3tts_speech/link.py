@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from qwen3tts_wire.client import SpeechClient
+from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_wire.client import SpeechClient, Started
 from qwen3tts_wire.errors import ConnectionLost
 
 Connect = Callable[[str], Awaitable[SpeechClient]]
@@ -49,15 +50,19 @@ class SpeechLink:
         """Connect now, so that the first words do not wait for it."""
         await self.client()
 
-    async def check(self, voice: str | None, language: str | None) -> None:
-        """Ask the server whether it would speak so; nothing is said.
+    async def check(self, options: VoiceOptions) -> Started:
+        """Ask the server whether it would speak so, and how; nothing is said.
 
         Raises:
             UnknownVoice: it has no such voice or language; near ones are named.
+            BadRequest: an option that is none, or out of bounds.
         """
-        context = await (await self.client()).open(voice=voice, language=language)
-        await anext(context)
+        client = await self.client()
+        context = await client.open(voice=options.voice, language=options.language, **options.extra)
+        started = await anext(context)
         context.cancel(0)
+        assert isinstance(started, Started), "a context begins with context.started"
+        return started
 
     async def close(self) -> None:
         """Close the connection; no further utterance can start."""

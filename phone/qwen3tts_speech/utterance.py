@@ -22,6 +22,8 @@ RATE_HZ = 24_000
 """Rate at which the engines speak and positions are counted."""
 REPORT_S = 0.1
 """How often the played position is reported to the server while an utterance lasts."""
+HELD_S = 0.06
+"""What lies in encoder and pacer of sound that is played as it comes: more is held."""
 CANCEL_TIMEOUT_S = 2.0
 """How long a cancelled context may take to be acknowledged before the line stops asking."""
 
@@ -74,6 +76,8 @@ class Utterance:
         self._words = words
         self._options = options
         self._given: list[str] = []
+        self._arrived = 0
+        """Samples at 24 kHz that have come."""
         self._begun = False
         self._finished = False
         self._interrupted = False
@@ -225,6 +229,7 @@ class Utterance:
             match event:
                 case Audio(pcm=pcm, received_at=at):
                     record.mark(Mark.RECEIVED, at)
+                    self._arrived += len(pcm) // 2
                     position = await self._write(encoder.push(pcm), position)
                 case Started(voice=voice, marks=marks):
                     record.voice = voice or ""
@@ -262,16 +267,29 @@ class Utterance:
         return position
 
     async def _report(self, context: Context) -> None:
-        """Tell the server what has been played, so that it knows the lead."""
+        """Tell the server what has been played and whether it goes on, so that it knows the lead.
+
+        Sound that lies here and is not played is held: the caller has put us on hold, or another
+        utterance comes first. Nobody is to make more of it meanwhile.
+        """
         clock = self._speaker.clock
-        origin, reports, last = clock.now(), 0, 0
+        origin, reports = clock.now(), 0
+        last, told = 0, "playing"
         while True:
             reports += 1
             await clock.sleep_until(origin + reports * REPORT_S)
             position = self.position
             if position != last:
-                await context.report(position, "playing")
-                last = position
+                state = "playing"
+            elif self._arrived - position > HELD_S * RATE_HZ:
+                state = "held"
+            elif self._arrived:
+                state = "starved"
+            else:
+                continue
+            if position != last or state != told:
+                await context.report(position, state)
+                last, told = position, state
 
     async def _settle_interruption(self) -> None:
         """The sink is silent: learn what was heard, and let the server know."""

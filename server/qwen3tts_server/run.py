@@ -84,12 +84,13 @@ def serve(
     settings: ServerSettings | None = None,
     *,
     on_ready: Callable[[RunningServer], None] | None = None,
+    on_stopping: Callable[[RunningServer], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then let open contexts finish; a second signal ends at once.
 
     Raises what ``running_server`` raises.
     """
-    asyncio.run(serve_until_signal(engine, settings, on_ready=on_ready))
+    asyncio.run(serve_until_signal(engine, settings, on_ready=on_ready, on_stopping=on_stopping))
 
 
 async def serve_until_signal(
@@ -97,6 +98,7 @@ async def serve_until_signal(
     settings: ServerSettings | None = None,
     *,
     on_ready: Callable[[RunningServer], None] | None = None,
+    on_stopping: Callable[[RunningServer], None] | None = None,
 ) -> None:
     """``serve`` for a program that has its event loop already."""
     settings = settings or ServerSettings()
@@ -108,6 +110,8 @@ async def serve_until_signal(
         if on_ready is not None:
             on_ready(server)
         await signals.get()
+        if on_stopping is not None:
+            on_stopping(server)
         log.info("stopping; open contexts have %g s to finish", settings.drain_timeout_s)
         draining = asyncio.create_task(server.service.drain())
         again = asyncio.create_task(signals.get())

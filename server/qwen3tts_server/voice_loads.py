@@ -24,7 +24,8 @@ class VoiceLoads:
         """
         if not isinstance(self._engine, ClonesVoices):
             raise BadRequest(
-                "This engine loads no voices.", remedy="Use one that session.created lists."
+                "This engine makes no voices of recordings.",
+                remedy="Name a voice that it lists, or serve a Qwen3-TTS Base checkpoint.",
             )
         if message.request_id in self._open:
             raise BadRequest("voice.load.request_id is that of a request under way.")

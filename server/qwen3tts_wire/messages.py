@@ -85,7 +85,8 @@ class ContextOpen:
     initial_codec_chunk_frames: Annotated[int, Whole(1, 100)] | None = None
     """Codec frames in the first chunk of audio."""
     lead_ms: Annotated[float, Real(0, 10_000)] | None = None
-    """Audio that the client wants to hold ahead of its playout."""
+    """Audio that shall be ahead of the listener; with so much the engine rests. Null is the
+    server's setting."""
     window_ms: Annotated[float, Real(MIN_WINDOW_MS, MAX_WINDOW_MS)] = DEFAULT_WINDOW_MS
     """Audio that may be sent before the first ``audio.credit``; at most the server's limit."""
     pause_flush_ms: Annotated[float, Real(0, 10_000)] | None = None

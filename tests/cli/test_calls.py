@@ -10,6 +10,7 @@ import pytest
 
 from qwen3tts_cli import answer, call
 from qwen3tts_cli.exits import CutShort
+from qwen3tts_cli.manner import Manner
 from qwen3tts_cli.talk import Course, Telephone
 from qwen3tts_cli.words import Words
 from qwen3tts_phone.errors import CalleeUnreachable
@@ -29,8 +30,7 @@ def telephone(folder: Path, name: str) -> Telephone:
         registrar=None,
         record=folder / f"{name}.wav",
         latency_log=folder / "calls.jsonl",
-        voice="tone",
-        language=None,
+        manner=Manner(voice="tone"),
     )
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import sys
 from pathlib import Path
@@ -51,7 +52,14 @@ def test_a_whole_checkpoint_is_told_by_its_task(tmp_path: Path) -> None:
     from qwen3tts_engine.qwen3.tiny import make_tiny
 
     folder = make_tiny(tmp_path)["base"]
-    assert checks.checkpoint(folder).found.startswith(f"{folder}: base, 1 files")
+    found = checks.checkpoint(folder)
+    assert found.level is Level.OK
+    assert re.fullmatch(r".*: base, 1 file, [1-9]\d*\.\d MB", found.found)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checks, "_torch_version", lambda: checks.NO_TORCH)
+        found = checks.checkpoint(folder)
+    assert found.level is Level.WARN
+    assert "mr_qwen3tts[server,qwen3]" in found.remedy
     (folder / "speech_tokenizer" / "model.safetensors").unlink()
     assert "has no speech_tokenizer" in checks.checkpoint(folder).found
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from qwen3tts_cli.exits import CutShort, MissingProgram, first_error
 from qwen3tts_cli.main import run
+from qwen3tts_cli.manner import Manner
 from qwen3tts_cli.player import PLAYERS, Player, PlayerFailed, find_player
 from qwen3tts_cli.say import (
     LONGEST_PASSAGE_CHARS,
@@ -25,6 +26,7 @@ from qwen3tts_cli.say import (
 from qwen3tts_cli.wav import UNKNOWN_BYTES, WavStream, WavWriter
 from qwen3tts_phone.words import from_text
 from qwen3tts_server.run import running_server
+from qwen3tts_wire.context import Context
 from qwen3tts_wire.errors import ConnectionLost, EngineFailed, UnknownVoice
 from tests.engine.fake_engine import CHAR_SAMPLES, FakeEngine
 
@@ -32,9 +34,7 @@ from tests.engine.fake_engine import CHAR_SAMPLES, FakeEngine
 async def said(text: str, out: Path, **options: object) -> None:
     """Say ``text`` into ``out`` with the engine of tones."""
     how = SayOptions(
-        voice=str(options.get("voice", "tone")),
-        language=None,
-        speed=1.0,
+        Manner(voice=str(options.get("voice", "tone"))),
         rate_hz=int(str(options.get("rate_hz", 24_000))),
     )
     async with running_server(FakeEngine()) as server:
@@ -58,6 +58,23 @@ async def test_a_text_becomes_a_wav_of_its_length(tmp_path: Path, rate_hz: int) 
     rate, samples = samples_of(tmp_path / "f.wav")
     assert rate == rate_hz
     assert samples == pytest.approx(len(text) * CHAR_SAMPLES * rate_hz / 24_000, rel=0.1)
+
+
+@pytest.mark.network
+async def test_the_server_does_not_wait_for_ears_where_a_file_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+    report = Context.report
+
+    async def watched(context: Context, played: int, state: str = "playing") -> None:
+        taken.append(played)
+        await report(context, played, state)
+
+    monkeypatch.setattr(Context, "report", watched)
+    await said("Good morning to you.", tmp_path / "f.wav")
+    assert taken == sorted(set(taken))
+    assert samples_of(tmp_path / "f.wav")[1] - taken[-1] < 2_400
 
 
 @pytest.mark.network
@@ -89,7 +106,7 @@ async def test_what_was_made_before_an_error_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.network
 async def test_a_server_that_is_not_there_is_told() -> None:
-    how = SayOptions(None, None, 1.0, 24_000)
+    how = SayOptions(Manner(), 24_000)
     with pytest.raises(ConnectionLost, match="No speech server answers"):
         await say_words(from_text("x"), how, "ws://127.0.0.1:9/v1/speech", None, False, 1)
 

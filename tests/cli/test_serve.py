@@ -3,20 +3,24 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+import typer
 from rich.console import Console
 from rich.status import Status
 
-from qwen3tts_cli.main import run
+from qwen3tts_cli.main import app, run
 from qwen3tts_cli.progress import Stages
 from qwen3tts_cli.serve import is_loopback
 from qwen3tts_cli.voices import speaks
+from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.messages import VoiceInfo
 
 pytestmark = pytest.mark.network
@@ -72,6 +76,21 @@ async def test_a_server_tells_its_url_speaks_and_ends_in_order() -> None:
 
         process.send_signal(signal.SIGINT)
         assert await process.wait() == 0
+
+
+async def test_a_server_that_is_stopped_tells_that_it_lets_what_is_said_finish() -> None:
+    async with serving() as (process, url):
+        assert process.stderr is not None
+        client = await SpeechClient.connect(url)
+        context = await client.open()
+        process.send_signal(signal.SIGINT)
+        told = b""
+        while b"Ctrl-C again" not in told:
+            told = await process.stderr.readline()
+            assert told
+        context.cancel(0)
+        assert await process.wait() == 0
+        await client.close()
 
 
 @pytest.mark.parametrize(
@@ -134,3 +153,24 @@ def test_at_a_terminal_progress_is_shown_in_place(of: int, shown: str) -> None:
     stages("loading", 2, of)
     assert status.status == shown
     stages.stop()
+
+
+def test_every_setting_of_the_engines_page_is_an_option() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "engine.md").read_text("utf-8")
+    table = page.partition("| setting | default | meaning |")[2].partition("\n\n")[0]
+    named = set(re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.split("\n")[2:])))
+    assert {"model", "slots", "unread_s", "compile"} <= named
+    command = cast(Any, typer.main.get_command(app)).commands["serve"]
+    options = {option for each in command.params for option in each.opts}
+    assert {f"--{name.replace('_', '-')}" for name in named} <= options
+
+
+async def test_a_chunk_that_is_no_number_is_named(tmp_path: Path) -> None:
+    for wrong in ("some", "0"):
+        code, said = await refused(
+            *("--engine", "qwen3", "--model", str(tmp_path)),
+            *("--initial-codec-chunk-frames", wrong),
+        )
+        assert code == 2
+        assert "must be load, or 1 or more" in said
+        assert "PyTorch" not in said

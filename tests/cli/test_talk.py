@@ -12,6 +12,7 @@ import typer
 from qwen3tts_cli import answer, talk
 from qwen3tts_cli import call as call_command
 from qwen3tts_cli.exits import CutShort
+from qwen3tts_cli.manner import Manner
 from qwen3tts_cli.talk import Course, Telephone, checked_digits
 from qwen3tts_cli.words import Words, choose_words
 from qwen3tts_phone.call import Call
@@ -333,8 +334,7 @@ def telephone(**changes: object) -> Telephone:
         "registrar": None,
         "record": None,
         "latency_log": None,
-        "voice": None,
-        "language": None,
+        "manner": Manner(),
     }
     return Telephone(**{**options, **changes})  # type: ignore[arg-type]
 

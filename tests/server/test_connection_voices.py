@@ -104,4 +104,4 @@ async def test_an_engine_that_loads_none_says_so() -> None:
     async with Served() as served:
         served.socket.say({**LOAD, "voice_id": "x"})
         message = await answer(served)
-    assert message["message"] == "This engine loads no voices."
+    assert message["message"] == "This engine makes no voices of recordings."

@@ -118,7 +118,7 @@ async def test_a_voice_is_loaded_and_may_be_asked_for_again() -> None:
 
 async def test_a_voice_that_cannot_be_loaded_raises_here_and_ends_nothing() -> None:
     async with talking() as (_, _, client):
-        with pytest.raises(BadRequest, match="loads no voices"):
+        with pytest.raises(BadRequest, match="makes no voices"):
             await client.load_voice(b"RIFF")
         with pytest.raises(LimitExceeded, match="larger than"):
             await client.load_voice(bytes(1_600_000))

@@ -27,6 +27,7 @@ class FakeContext:
         self.words: list[Word] = []
         self.cancelled_at: list[int | None] = []
         self.reports: list[int] = []
+        self.states: list[str] = []
         self.error: SpeechError | None = None
         self._events: asyncio.Queue[Event | SpeechError | None] = asyncio.Queue()
 
@@ -60,6 +61,7 @@ class FakeContext:
 
     async def report(self, played: int, state: str = "playing") -> None:
         self.reports.append(played)
+        self.states.append(state)
 
     def heard(self, position: int) -> Heard:
         return heard(self.text, self.words, position)

@@ -341,6 +341,47 @@ async def test_the_server_is_told_what_was_played() -> None:
     await utterance.spoken()
 
 
+async def test_sound_that_waits_here_is_reported_as_held_once_and_then_as_going_on() -> None:
+    line = Line()
+    utterance = line.speaker.say("Good morning.")
+    context = await line.context()
+    context.sound(400)
+    await settle(20)
+    await line.sink.play(10)
+    for _ in range(4):
+        await line.clock.advance(0.1)
+    await line.sink.play(5)
+    await line.clock.advance(0.1)
+    context.done()
+    await settle(20)
+    await line.sink.play_all()
+    await utterance.spoken()
+    assert context.states == ["playing", "held", "playing"]
+    assert context.reports[0] == context.reports[1] < context.reports[2]
+
+
+async def test_an_utterance_that_waits_for_its_turn_is_held_and_one_without_sound_starves() -> None:
+    line = Line()
+    first, second = line.speaker.say("One."), line.speaker.say("Two.")
+    early, late = await line.context(2), await line.context(1)
+    early.sound(400)
+    late.sound(40)
+    await settle(20)
+    await line.sink.play_all()
+    for _ in range(3):
+        await line.clock.advance(0.1)
+    assert (early.reports, early.states) == ([0], ["held"])
+    assert late.states == ["playing", "starved"]
+    late.done()
+    early.done()
+    await settle(20)
+    await line.sink.play_all()
+    await first.spoken()
+    await settle(20)
+    await line.sink.play_all()
+    await second.spoken()
+
+
 async def test_a_link_connects_once_and_again_when_the_server_was_gone() -> None:
     clients: list[FakeClient] = []
 

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from qwen3tts_cli import answer, call, say, voices
+from qwen3tts_cli.main import app, run
+from qwen3tts_cli.manner import Manner, Mode, tell_ignored, tell_mode, with_manner
+from qwen3tts_wire.messages import Sampling, VoiceReady
+
+
+class Cloner:
+    """A connection whose server makes voices."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[bytes, str | None, bool]] = []
+
+    async def load_voice(
+        self, ref_audio: bytes, ref_text: str | None = None, *, x_vector_only: bool = False
+    ) -> VoiceReady:
+        self.asked.append((ref_audio, ref_text, x_vector_only))
+        return VoiceReady("v1", "abc", ref_text=ref_text or "heard")
+
+
+def taken(*arguments: str) -> Manner:
+    """The manner that a command line says."""
+    got: list[Manner] = []
+
+    def command(*, manner: Manner) -> None:
+        got.append(manner)
+
+    probe = typer.Typer()
+    probe.command()(with_manner(command))
+    result = CliRunner().invoke(probe, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return got[0]
+
+
+def test_what_is_not_given_is_left_to_the_server() -> None:
+    assert taken() == Manner()
+    assert Manner().options == {}
+
+
+def test_every_option_reaches_the_context() -> None:
+    manner = taken(
+        *("-v", "ryan", "-l", "de", "--speed", "1.5", "--mode", "live", "--seed", "7"),
+        *("--instructions", "Calmly.", "--temperature", "0"),
+    )
+    assert (manner.voice, manner.language) == ("ryan", "de")
+    assert manner.options == {
+        "speed": 1.5,
+        "mode": "live",
+        "seed": 7,
+        "instructions": "Calmly.",
+        "sampling": Sampling(temperature=0.0),
+    }
+
+
+@pytest.mark.parametrize("module", [say, call, answer])
+def test_the_three_commands_that_speak_have_the_same_options(module: Any) -> None:
+    name = module.__name__.rpartition(".")[2]
+    command = typer.main.get_command(app)
+    shown = {option for each in cast(Any, command).commands[name].params for option in each.opts}
+    wanted = {"--voice", "--language", "--speed", "--mode", "--instructions", "--seed"}
+    assert wanted | {"--temperature", "--clone", "--ref-text", "--x-vector-only"} <= shown
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--ref-text", "x"], ["--x-vector-only"], ["--voice", "a", "--clone", __file__]]
+)
+def test_options_that_contradict_each_other_are_refused(
+    wrong: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["say", "Hello.", "--out", "-", *wrong]) == 2
+    assert "--clone" in capsys.readouterr().err
+
+
+async def test_a_recording_becomes_a_voice_that_the_server_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = tmp_path / "me.wav"
+    recording.write_bytes(b"sound")
+    client = Cloner()
+    manner = await Manner(clone=recording, seed=3).voiced(cast(Any, client))
+    assert manner == Manner(voice="abc", seed=3)
+    manner = await Manner(clone=recording, ref_text="My words.").voiced(cast(Any, client))
+    assert manner.voice == "abc"
+    assert client.asked == [(b"sound", None, False), (b"sound", "My words.", False)]
+    told = capsys.readouterr().err
+    assert "--voice abc" in told
+    assert told.count("Heard in it: heard") == 1
+    assert await Manner(voice="ryan").voiced(cast(Any, client)) == Manner(voice="ryan")
+    assert await Manner(voice="ryan").voiced_at("ws://nobody") == Manner(voice="ryan")
+
+
+def test_what_a_voice_cannot_do_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    tell_ignored(())
+    tell_mode(None, "clause")
+    tell_mode(Mode.LIVE, "live")
+    assert capsys.readouterr().err == ""
+    tell_ignored(("sampling", "seed"))
+    tell_mode(Mode.LIVE, "clause")
+    told = capsys.readouterr().err
+    assert "no temperature, seed" in told
+    assert "mode live" in told
+
+
+def test_a_server_without_voices_tells_how_to_get_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = SimpleNamespace(engine="qwen3", model="Base", voices=())
+    monkeypatch.setattr(voices, "run", lambda asked: asked.close() or session)
+    voices.voices(language=None, as_json=False, server="ws://nobody")
+    assert "--clone FILE" in capsys.readouterr().err
