@@ -38,6 +38,8 @@ def faults(result: Result) -> Iterator[str]:
             yield f"{name}: error at joints, {text['clicks']['joint_error']:.1f} times elsewhere"
         if text["delivered"]["unexplained_samples"]:
             yield f"{name}: {text['delivered']['unexplained_samples']} samples come from nowhere"
+        if text["delivered"]["loud_left_out_ms"]:
+            yield f"{name}: {text['delivered']['loud_left_out_ms']:.0f} ms of sound were left out"
         if not text["same_again"]:
             yield f"{name}: the same seed gave other codes"
     if not result["another_seed_differs"]:

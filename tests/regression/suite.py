@@ -30,6 +30,10 @@ WHOLE = 1 << 25
 """Bytes of a file that count for a checkpoint's digest; a tiny one's are all of them."""
 LSB = 1 / 32768
 """What is given out has 16 bits."""
+BLOCK = RATE // 100
+"""Samples whose level is judged together: 10 ms."""
+AUDIBLE = 10 ** (-45 / 20)
+"""Root mean square of a block that must not be left out: above both guards' thresholds."""
 
 
 @dataclass(frozen=True)
@@ -190,22 +194,31 @@ def measure(speaker: Speaker, heard: Heard) -> dict[str, Any]:
 
 
 def follow(sound: Samples, generations: Sequence[Samples]) -> dict[str, float]:
-    """Where what was given out lies in what was made: nothing but ends may be left out."""
-    at, lost_start, lost_end = 0, 0, 0
+    """Where what was given out lies in what was made: nothing but silent ends may be left out."""
+    at, lost_start, lost_end, loud = 0, 0, 0, 0
     for made in generations:
         lag = place_of(sound[at : at + 960], made)
         if lag is None:
             lost_start += len(made)
+            loud += loud_blocks(made)
             continue
         length = min(len(made) - lag, len(sound) - at)
         off = np.abs(sound[at : at + length] - made[lag : lag + length]) > 2 * LSB
         count = int(np.argmax(off)) if off.any() else length
         lost_start, lost_end, at = lost_start + lag, lost_end + len(made) - lag - count, at + count
+        loud += loud_blocks(made[:lag]) + loud_blocks(made[lag + count :])
     return {
         "trimmed_start_ms": lost_start * 1000 / RATE,
         "cut_end_ms": lost_end * 1000 / RATE,
+        "loud_left_out_ms": loud * BLOCK * 1000 / RATE,
         "unexplained_samples": len(sound) - at,
     }
+
+
+def loud_blocks(samples: Samples) -> int:
+    """How many whole blocks of 10 ms could be heard: the guards leave out only what cannot."""
+    whole = samples[: len(samples) // BLOCK * BLOCK].reshape(-1, BLOCK)
+    return int(np.count_nonzero(np.sqrt(np.mean(np.square(whole), axis=1)) > AUDIBLE))
 
 
 def place_of(head: Samples, made: Samples) -> int | None:

@@ -84,11 +84,29 @@ def test_steps_back_are_named(good: Result) -> None:
 def test_trimmed_ends_are_followed_and_changed_sound_is_not() -> None:
     made = speech()
     first, second = made[:60_000], made[60_000:]
+    first[:2400] = second[:1200] = second[-4800:] = 0.0
     out = np.concatenate([first[2400:], second[1200:-4800]])
     found = follow(out, [first, second])
-    assert found == {"trimmed_start_ms": 150.0, "cut_end_ms": 200.0, "unexplained_samples": 0}
+    assert found == {
+        "trimmed_start_ms": 150.0,
+        "cut_end_ms": 200.0,
+        "loud_left_out_ms": 0.0,
+        "unexplained_samples": 0,
+    }
     out[-20_000] += 0.1
     assert follow(out, [first, second])["unexplained_samples"] == 20_000
+
+
+def test_sound_that_was_left_out_is_a_fault_on_any_machine(good: Result) -> None:
+    made = (0.3 * np.random.default_rng(5).standard_normal(60_000)).astype(np.float32)
+    quiet = np.zeros(2400, np.float32)
+    whole = np.concatenate([quiet, made, quiet])
+    assert follow(made, [whole])["loud_left_out_ms"] == 0
+    assert follow(made[:-9600], [whole])["loud_left_out_ms"] >= 390
+    assert follow(whole, [made[:24_000][::-1], whole])["loud_left_out_ms"] == 1000
+    now = copy.deepcopy(good)
+    text_of(now)["delivered"]["loud_left_out_ms"] = 400.0
+    assert "400 ms of sound" in "".join(faults(now))
 
 
 def test_a_generation_counts_frames_up_to_its_end() -> None:
