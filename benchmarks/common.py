@@ -12,8 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+try:
+    from rich.console import Console
+    from rich.table import Table
+except ImportError:  # a GPU machine need not have it
+    RICH = False
+else:
+    RICH = True
 
 Row = Mapping[str, Any]
 
@@ -38,38 +43,66 @@ class Bench:
         self.args = parser.parse_args()
         self.quick: bool = self.args.quick
         self._tables: dict[str, list[dict[str, Any]]] = {}
-        self._console = Console(width=int(os.environ.get("COLUMNS", "120")))
+        self._failed: dict[str, str] = {}
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Print a table and keep it for the JSON file."""
-        table = Table(title=title, title_justify="left")
-        for index, column in enumerate(columns):
-            table.add_column(column, justify="left" if index == 0 else "right")
-        for row in rows:
-            table.add_row(*(_cell(value) for value in row))
-        self._console.print(table)
+        cells = [[_cell(value) for value in row] for row in rows]
+        if RICH:
+            table = Table(title=title, title_justify="left")
+            for index, column in enumerate(columns):
+                table.add_column(column, justify="left" if index == 0 else "right")
+            for line in cells:
+                table.add_row(*line)
+            Console(width=int(os.environ.get("COLUMNS", "120"))).print(table)
+        else:
+            print(plain_table(title, columns, cells), flush=True)
         self._tables[title] = [dict(zip(columns, row, strict=True)) for row in rows]
 
     def note(self, text: str) -> None:
         """Print one line beside the tables."""
-        self._console.print(text, highlight=False)
+        print(text, flush=True)
+
+    def failed(self, part: str, error: BaseException) -> None:
+        """A part broke; the others go on, and the JSON file says so."""
+        self._failed[part] = f"{type(error).__name__}: {error}"
+        self.note(f"{part} failed: {self._failed[part]}")
 
     def figure(self, **figures: float | int | str) -> None:
         """Print the closing line and write ``--json``."""
         line = " ".join(f"{key}={_cell(value)}" for key, value in figures.items())
+        self.save(**figures)
+        print(f"FIGURE {self.name} {line}", flush=True)
+
+    def save(self, **figures: float | int | str) -> None:
+        """Write ``--json`` as far as it goes."""
         if self.args.json is not None:
             record = {
                 "benchmark": self.name,
                 "quick": self.quick,
                 "figures": figures,
                 "tables": self._tables,
+                "failed": self._failed,
                 "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
                 "commit": _commit(),
                 "python": platform.python_version(),
                 "cores": os.cpu_count(),
             }
             self.args.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        print(f"FIGURE {self.name} {line}", flush=True)
+
+
+def plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same table in plain characters."""
+    lines = [list(columns), *map(list, rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    shown = [
+        "  ".join(
+            cell.rjust(width) if at else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    ]
+    return "\n".join((title, shown[0], "-" * len(shown[0]), *shown[1:]))
 
 
 def _cell(value: Any) -> str:

@@ -8,6 +8,11 @@ import shutil
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# A deadline is a timed assertion, and machines are noisy.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 
 NOTHING_LEFT_OUT = "QWEN3TTS_NOTHING_LEFT_OUT"
 """Set where a missing peer must fail the run instead of being skipped."""

@@ -23,6 +23,8 @@ SAMPLE_RATE = 24_000
 """Rate of all engines' samples, hertz."""
 SPEED_MIN = 0.5
 SPEED_MAX = 2.5
+MAX_FIRST_CHUNK = 100
+"""Codec frames that a request may ask for in its first chunk of audio; the wire's bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ class SynthesisRequest:
     """One segment of a context's text, to be spoken.
 
     Raises:
-        BadRequest: ``speed`` is not within SPEED_MIN to SPEED_MAX.
+        BadRequest: ``speed`` is not within SPEED_MIN to SPEED_MAX, or
+            ``initial_codec_chunk_frames`` not within 1 to MAX_FIRST_CHUNK.
         ValueError: ``offsets`` does not fit ``text``.
     """
 
@@ -82,6 +85,12 @@ class SynthesisRequest:
             raise BadRequest(
                 f"speed={speed} is out of range.",
                 remedy=f"Choose a factor from {SPEED_MIN} to {SPEED_MAX}; 1.0 is as recorded.",
+            )
+        first = self.initial_codec_chunk_frames
+        if first is not None and not 1 <= first <= MAX_FIRST_CHUNK:
+            raise BadRequest(
+                f"initial_codec_chunk_frames={first} is out of range.",
+                remedy=f"Choose from 1 to {MAX_FIRST_CHUNK} frames, or leave it to the engine.",
             )
         if self.offsets is not None and len(self.offsets) != len(self.text) + 1:
             raise ValueError(

@@ -85,6 +85,17 @@ def test_a_wrong_shape_is_named_with_both(file: Path) -> None:
     assert "tensor a.weight has shape [2, 3] where [3, 2] is expected" in caught.value.message
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_value_that_is_no_number_is_named_with_its_tensor(tmp_path: Path, value: float) -> None:
+    path = tmp_path / "model.safetensors"
+    large = torch.full((3,), torch.finfo(torch.float32).max)
+    save_file({"good": large, "bad": torch.tensor([1.0, value])}, path)
+    weights = open_weights(path)
+    assert torch.equal(weights["good"], large)
+    with pytest.raises(BadCheckpoint, match=r"tensor bad holds values that are not finite"):
+        weights.take("bad", (2,))
+
+
 def test_integers_are_no_weights(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_file({"a": torch.zeros(2, dtype=torch.int8)}, path)

@@ -6,12 +6,15 @@ that it is to interpret.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional
 
 from qwen3tts_engine.qwen3 import attention, triton_kernels
 from qwen3tts_engine.qwen3.layers import Norm
+from qwen3tts_engine.qwen3.sampling import choose, gumbel
 
 CPU = torch.device("cpu")
 
@@ -59,12 +62,52 @@ def test_swiglu() -> None:
     torch.testing.assert_close(triton_kernels.swiglu(x), functional.silu(gate) * up)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_check_before_use_passes(dtype: torch.dtype) -> None:
-    triton_kernels.check(CPU, dtype)
+# Infinity times the coolness of a greedy row; its draw is not looked at.
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("vocab", [200, 256])
+def test_choose(vocab: int) -> None:
+    draw = torch.Generator().manual_seed(5)
+    rows, ranks = 5, 64
+    scores = torch.randn(rows, vocab, generator=draw)
+    scores[0, 7:] = -torch.inf
+    scores[1, 3] = torch.nan
+    scores[2, 9] = torch.inf
+    noise = gumbel(torch.rand(rows, 16, ranks, generator=draw))[:, 3]
+    noise[3, 2:] = -torch.inf
+    cool = torch.tensor([0.0, 1.0, 1.0, 0.5, 3.0])[:, None]
+    out = torch.zeros(2, rows, dtype=torch.int64)
+    ours = triton_kernels.choose(scores, noise, cool, cool == 0, out[0][:, None])
+    theirs = choose(scores, noise, cool, cool == 0, out[1][:, None])
+    torch.testing.assert_close(ours, theirs, equal_nan=True)
+    # Of a row with a NaN only its best score counts.
+    assert out[0, [0, 2, 3, 4]].tolist() == out[1, [0, 2, 3, 4]].tolist()
 
 
-def test_the_check_before_use_finds_a_kernel_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_kernels, "swiglu", lambda x: x[:, ::2] + 1)
-    with pytest.raises(RuntimeError, match="swiglu"):
-        triton_kernels.check(CPU, torch.float32)
+def test_choose_the_full_way() -> None:
+    draw = torch.Generator().manual_seed(6)
+    scores, top_p = torch.randn(2, 50, generator=draw), torch.full((2, 1), 0.7)
+    noise = gumbel(torch.rand(2, 50, generator=draw))
+    cool = torch.ones(2, 1)
+    out = torch.zeros(2, 2, dtype=torch.int64)
+    triton_kernels.choose(scores, noise, cool, cool == 0, out[0][:, None], top_p)
+    choose(scores, noise, cool, cool == 0, out[1][:, None], top_p)
+    assert out[0].tolist() == out[1].tolist()
+
+
+# The interpreter multiplies no bfloat16.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_all_of_them_can_be_used(dtype: torch.dtype) -> None:
+    assert triton_kernels.usable(CPU, dtype) == (triton_kernels.TRITON, {})
+
+
+def test_a_kernel_that_is_wrong_or_breaks_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> torch.Tensor:
+        raise OSError("no compiler")
+
+    wrong = replace(triton_kernels.TRITON, swiglu=lambda x: x[:, ::2] + 1, frame_attention=broken)
+    monkeypatch.setattr(triton_kernels, "TRITON", wrong)
+    found, failed = triton_kernels.usable(CPU, torch.float32)
+    assert failed == {"frame_attention": "OSError", "swiglu": "ArithmeticError"}
+    assert found.swiglu is attention.PLAIN.swiglu
+    assert found.frame_attention is attention.PLAIN.frame_attention
+    assert found.choose is triton_kernels.choose

@@ -58,7 +58,11 @@ class Direct:
 
 
 class CudaGraphs:
-    """CUDA graphs. Those of a lane share one pool of memory: they never run at once."""
+    """CUDA graphs. Those of a lane share one pool of memory: they never run at once.
+
+    Each lane is captured on a stream of its own, for a library's scratch memory belongs to the
+    stream of the capture, and the lanes run at once.
+    """
 
     captures = True
 
@@ -66,14 +70,15 @@ class CudaGraphs:
         """``cuda``: the module, or what a test has in its place."""
         self._device = device
         self._cuda = cuda
-        self._stream = cuda.Stream(device)
-        self._pools: dict[Lane, Any] = {}
+        self._places: dict[Lane, tuple[Any, Any]] = {}
+        """Stream and pool of each lane."""
 
     def capture(self, works: Sequence[Work], lane: Lane) -> tuple[Work, ...]:
         """See Backend."""
-        cuda, stream = self._cuda, self._stream
-        if lane not in self._pools:
-            self._pools[lane] = cuda.graph_pool_handle()
+        cuda = self._cuda
+        if lane not in self._places:
+            self._places[lane] = cuda.Stream(self._device), cuda.graph_pool_handle()
+        stream, pool = self._places[lane]
         cuda.synchronize(self._device)
         with cuda.stream(stream):
             for _ in range(WARM_RUNS):
@@ -84,9 +89,7 @@ class CudaGraphs:
         for work in works:
             graph = cuda.CUDAGraph()
             # Other threads may use the device meanwhile: a voice is being made.
-            with cuda.graph(
-                graph, pool=self._pools[lane], stream=stream, capture_error_mode="thread_local"
-            ):
+            with cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
                 work()
             graphs.append(graph)
         return tuple(graph.replay for graph in graphs)

@@ -29,7 +29,8 @@ class Qwen3Model:
     """Weights only; rows are in an Arena, streams of sound in a CodecState.
 
     ``speaker_encoder`` and ``codec_encoder`` are there for Base checkpoints, which clone; they
-    are float32 whatever the rest is. ``kernels`` may be exchanged for a device's own.
+    are float32 and on the CPU whatever the rest is. ``kernels`` may be exchanged for a device's
+    own.
     """
 
     def __init__(
@@ -131,12 +132,9 @@ class Qwen3Model:
             )
             speaker_encoder = codec_encoder = None
             if config.speaker is not None:
-                speaker_encoder = SpeakerEncoder.from_weights(
-                    config.speaker, weights, device=device
-                )
-                codec_encoder = CodecEncoder.from_weights(
-                    config.codec, codec_weights, device=device
-                )
+                # On the CPU: exact everywhere, and no other thread's work between the frames.
+                speaker_encoder = SpeakerEncoder.from_weights(config.speaker, weights)
+                codec_encoder = CodecEncoder.from_weights(config.codec, codec_weights)
             _nothing_left(weights)
             decoder = CodecDecoder.from_weights(
                 config.codec.decoder,

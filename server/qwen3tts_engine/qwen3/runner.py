@@ -8,6 +8,7 @@ uncaptured, in batches of exact size unless ``static`` asks for the sizes of a G
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -95,7 +96,7 @@ class Runner:
         self._lanes = lanes or lanes_of(device)
         self._backend = backend or backend_of(device, graphs)
         self._static = device.type == "cuda" if static is None else static
-        if device.type == "cuda" and model.kernels is PLAIN:
+        if self._lanes.device.type == "cuda" and model.kernels is PLAIN:
             self._take_kernels()
         self.memory = plan_memory(
             model,
@@ -115,7 +116,7 @@ class Runner:
         self._decodes = Stage("sound", self._stages.decode)
         self._warmup = Warmup(self._stages, self._backend, self._lanes, compiles=compile)
         self._rows = buckets_up_to(self.slots)
-        self._drawn: Mark | None = None
+        self._drawn: Mark = self._lanes.mark()
         """When the last step's codes were there."""
         self._begin()
         # Either lane may be the first to use what was allocated.
@@ -133,14 +134,15 @@ class Runner:
 
     def _take_kernels(self) -> None:
         try:
-            from . import triton_kernels
-
-            triton_kernels.check(self.model.device, self.model.dtype)
+            # Where there is no Triton, this fails.
+            triton = importlib.import_module("qwen3tts_engine.qwen3.triton_kernels")
         except Exception as error:
-            log.warning("no Triton kernels", exc_info=error)
-            self._note(f"Triton kernels cannot be used ({type(error).__name__}); it is slower.")
-        else:
-            self.model.kernels = triton_kernels.TRITON
+            log.warning("no Triton", exc_info=error)
+            self._note(f"Triton cannot be used ({type(error).__name__}); it is slower.")
+            return
+        self.model.kernels, failed = triton.usable(self.model.device, self.model.dtype)
+        for name, why in failed.items():
+            self._note(f"The kernel {name} cannot be used ({why}); it is slower.")
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
@@ -207,7 +209,7 @@ class Runner:
                     yield self._decodes, DecodeKey(rows, frames)
 
     def _prefill_rows(self) -> tuple[int, ...]:
-        return tuple(rows for rows in PREFILL_ROWS if rows <= max(1, self.slots))
+        return buckets_up_to(min(PREFILL_ROWS[-1], self.slots), PREFILL_ROWS)
 
     def _rows_sorted(self) -> tuple[int, ...]:
         return tuple(sorted({min(rows, self.slots) for rows in SORTED_ROWS}))
@@ -320,8 +322,7 @@ class Runner:
         spare = count - len(rows)
         with self._lanes.on("sound"):
             static = self._decodes.get(DecodeKey(count, frames))
-            if self._drawn is not None:
-                self._lanes.follow(self._drawn)
+            self._lanes.follow(self._drawn)
             self._lanes.put(
                 (
                     [row.slot for row in rows] + [self.codec.scratch] * spare,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -61,14 +61,12 @@ class Programs:
     def compiled(self) -> Programs:
         """All but the prefill, which is one in a hundred launches, by torch.compile."""
 
-        def compile_one(function: Callable[..., object]) -> Callable[..., object]:
-            return torch.compile(function, dynamic=False, mode="max-autotune-no-cudagraphs")
-
+        options: Any = {"dynamic": False, "mode": "max-autotune-no-cudagraphs"}
         return replace(
             self,
-            draw=compile_one(self.draw),
-            advance=compile_one(self.advance),
-            decode=compile_one(_run_decoder),
+            draw=torch.compile(self.draw, **options),
+            advance=torch.compile(self.advance, **options),
+            decode=torch.compile(_run_decoder, **options),
         )
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: N803
 """Triton kernels for what lies between two matrix products of a decode step.
 
 Each has the meaning, the arguments and the result of the function of ``attention.py`` that it
@@ -5,14 +6,17 @@ replaces, and does in one launch what plain torch does in a dozen: a large GPU i
 number of launches, not by their work. Nothing is gathered: a program reads its row's slot and
 length and goes over the cache where it lies.
 
-All sums are float32, and a normalized head is not rounded before its rotation; so results differ
+All sums are float32, and a normalized head is not rounded before it was rotated; so results differ
 from plain torch by rounding only. Where there is no GPU, Triton's interpreter runs the same
 kernels (``TRITON_INTERPRET=1`` before this module is imported); the tests do so.
 """
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,14 +27,20 @@ from torch import Tensor
 from qwen3tts_engine.qwen3.attention import PLAIN, Kernels
 from qwen3tts_engine.qwen3.layers import Norm
 
+log = logging.getLogger(__name__)
+
 BLOCK = 64
-"""Positions of a slot that a program looks at together."""
+"""Positions of a slot, of two bytes a number, that a program looks at together."""
+LEAST = 16
+"""Rows and columns of the smallest product of matrices."""
+MOST_RANKS = 64
+"""Scores in order that a kernel holds; a power of two."""
 FRAME_BLOCK = 16
 """The same within a frame: all of them."""
 
 
-@triton.jit
-def _attend(  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, N803
+@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
+def _attend(  # type: ignore[no-untyped-def]
     heads,
     rotation,
     keys,
@@ -116,6 +126,9 @@ def _attend(  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, N803
     tl.store(here + KV_GAP + HALF, value_high, mask=inside)
 
     # Softmax over the positions so far, this one first; rescaled whenever a better one comes.
+    # Products of matrices are of the cache's type, their sums float32.
+    ask_low = q_low.to(stored)
+    ask_high = q_high.to(stored)
     best = tl.sum(q_low * key_low.to(tl.float32)[None, :], axis=1)
     best += tl.sum(q_high * key_high.to(tl.float32)[None, :], axis=1)
     total = tl.full((BLOCK_QUERIES,), 1.0, tl.float32)
@@ -128,19 +141,20 @@ def _attend(  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, N803
         before = at < pos
         there = before[:, None] & inside[None, :]
         where = cache + at[:, None] * keys_place + d[None, :]
-        k_low = tl.load(where, mask=there, other=0.0).to(tl.float32)
-        k_high = tl.load(where + HALF, mask=there, other=0.0).to(tl.float32)
-        v_low = tl.load(where + KV_GAP, mask=there, other=0.0).to(tl.float32)
-        v_high = tl.load(where + KV_GAP + HALF, mask=there, other=0.0).to(tl.float32)
-        score = tl.sum(q_low[:, None, :] * k_low[None, :, :], axis=2)
-        score += tl.sum(q_high[:, None, :] * k_high[None, :, :], axis=2)
+        k_low = tl.load(where, mask=there, other=0.0)
+        k_high = tl.load(where + HALF, mask=there, other=0.0)
+        v_low = tl.load(where + KV_GAP, mask=there, other=0.0)
+        v_high = tl.load(where + KV_GAP + HALF, mask=there, other=0.0)
+        score = tl.dot(ask_low, tl.trans(k_low), input_precision="ieee")
+        score += tl.dot(ask_high, tl.trans(k_high), input_precision="ieee")
         score = tl.where(before[None, :], score, float("-inf"))
         peak = tl.maximum(best, tl.max(score, axis=1))
         share = tl.exp(score - peak[:, None])
         old = tl.exp(best - peak)
-        sum_low = sum_low * old[:, None] + tl.sum(share[:, :, None] * v_low[None, :, :], axis=1)
-        sum_high = sum_high * old[:, None] + tl.sum(share[:, :, None] * v_high[None, :, :], axis=1)
         total = total * old + tl.sum(share, axis=1)
+        share = share.to(stored)
+        sum_low = sum_low * old[:, None] + tl.dot(share, v_low, input_precision="ieee")
+        sum_high = sum_high * old[:, None] + tl.dot(share, v_high, input_precision="ieee")
         best = peak
     to = out + ((row * GROUPS + group) * QUERIES + query[:, None]) * (2 * HALF) + d[None, :]
     made = out.dtype.element_ty
@@ -148,8 +162,8 @@ def _attend(  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, N803
     tl.store(to + HALF, (sum_high / total[:, None]).to(made), mask=asked)
 
 
-@triton.jit
-def _swiglu(  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, N803
+@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
+def _swiglu(  # type: ignore[no-untyped-def]
     gate_up, out, FFN: tl.constexpr, WIDTH: tl.constexpr
 ):
     row = tl.program_id(0).to(tl.int64)
@@ -159,6 +173,49 @@ def _swiglu(  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, N803
     up = tl.load(gate_up + row * 2 * FFN + FFN + at, mask=inside, other=0.0).to(tl.float32)
     y = gate / (1.0 + tl.exp(-gate)) * up
     tl.store(out + row * FFN + at, y.to(out.dtype.element_ty), mask=inside)
+
+
+# These are columns of a table: aligned or not, one compilation serves all codebooks.
+@triton.jit(  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
+    do_not_specialize_on_alignment=["coolness", "greedy", "out"]
+)
+def _choose(  # type: ignore[no-untyped-def]
+    scores,
+    noise,
+    coolness,
+    greedy,
+    out,
+    best,
+    vocab,
+    scores_row,
+    noise_row,
+    coolness_row,
+    greedy_row,
+    out_row,
+    BLOCK_VOCAB: tl.constexpr,
+    RANKS: tl.constexpr,
+):
+    """One row: its best RANKS scores in order, and the draw among them; see ``choose``."""
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK_VOCAB)
+    x = tl.load(scores + row * scores_row + at, mask=at < vocab, other=float("-inf"))
+    bits = x.to(tl.float32).to(tl.int32, bitcast=True)
+    # Integers in the order of the floats; a NaN is the largest. Of equals the first id wins.
+    order = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    order = tl.where(x != x, 0x7FFFFFFF, order)
+    packed = (order.to(tl.int64) << 32) | (BLOCK_VOCAB - 1 - at).to(tl.int64)
+    top = tl.topk(packed, RANKS)
+    rank = tl.arange(0, RANKS)
+    ids = BLOCK_VOCAB - 1 - (top & 0xFFFFFFFF)
+    order = (top >> 32).to(tl.int32)
+    value = tl.where(order < 0, order ^ 0x7FFFFFFF, order).to(tl.float32, bitcast=True)
+    cool = tl.load(coolness + row * coolness_row)
+    drawn = tl.load(noise + row * noise_row + rank) + value * cool
+    # A greedy row is cool 0, and infinity times that is no number.
+    take_best = tl.load(greedy + row * greedy_row) != 0
+    pick = tl.where(take_best, 0, tl.argmax(drawn, axis=0))
+    tl.store(out + row * out_row, tl.sum(tl.where(rank == pick, ids, 0), axis=0))
+    tl.store(best + row + rank, value, mask=rank == 0)
 
 
 def _launch(
@@ -193,14 +250,21 @@ def _launch(
         KV_GAP=strides[3],
         GROUPS=groups,
         QUERIES=width - 2,
-        BLOCK_QUERIES=triton.next_power_of_2(width - 2),
+        BLOCK_QUERIES=max(LEAST, triton.next_power_of_2(width - 2)),
         HALF=half,
-        BLOCK_HALF=triton.next_power_of_2(half),
-        PLACES=BLOCK if slotted else FRAME_BLOCK,
+        BLOCK_HALF=max(LEAST, triton.next_power_of_2(half)),
+        PLACES=places_of(heads.dtype) if slotted else FRAME_BLOCK,
         SLOTTED=slotted,
-        num_warps=4 if slotted else 2,
+        num_warps=4,
+        # Two blocks of the cache in shared memory: four programs of 64 rows fit beside each other.
+        num_stages=2,
     )
     return out
+
+
+def places_of(dtype: torch.dtype) -> int:
+    """Positions in a block: the same bytes whatever the type."""
+    return BLOCK * 2 // max(2, dtype.itemsize)
 
 
 def decode_attention(
@@ -242,16 +306,59 @@ def swiglu(gate_up: Tensor) -> Tensor:
     return out
 
 
-TRITON = Kernels(decode_attention=decode_attention, frame_attention=frame_attention, swiglu=swiglu)
+def choose(
+    scores: Tensor,
+    noise: Tensor,
+    coolness: Tensor,
+    greedy: Tensor,
+    out: Tensor,
+    top_p: Tensor | None = None,
+) -> Tensor:
+    """``sampling.choose``; the full way is left to plain torch."""
+    rows, vocab = scores.shape
+    ranks = noise.shape[1]
+    if top_p is not None or ranks > min(vocab, MOST_RANKS) or not hasattr(tl, "topk"):
+        return PLAIN.choose(scores, noise, coolness, greedy, out, top_p)
+    best = scores.new_empty(rows, 1, dtype=torch.float32)
+    _choose[(rows,)](
+        scores,
+        noise,
+        coolness,
+        greedy,
+        out,
+        best,
+        vocab,
+        scores.stride(0),
+        noise.stride(0),
+        coolness.stride(0),
+        greedy.stride(0),
+        out.stride(0),
+        BLOCK_VOCAB=triton.next_power_of_2(vocab),
+        RANKS=ranks,
+        num_warps=8,
+    )
+    return best
+
+
+TRITON = Kernels(
+    decode_attention=decode_attention,
+    frame_attention=frame_attention,
+    swiglu=swiglu,
+    choose=choose,
+)
 """Kernels for NVIDIA GPUs."""
 
 
-def check(device: torch.device, dtype: torch.dtype) -> None:
-    """Try the kernels on a device: whether they can be compiled, and do what plain torch does.
+def usable(device: torch.device, dtype: torch.dtype) -> tuple[Kernels, dict[str, str]]:
+    """Try the kernels on a device: those that can be compiled and do what plain torch does.
 
-    Raises:
-        RuntimeError: they do not.
-        Exception: whatever Triton says.
+    Args:
+        device: A GPU; or a CPU where Triton interprets.
+        dtype: The model's.
+
+    Returns:
+        The kernels, plain torch in place of those that failed; and for each of these, by its
+        name, the error's kind.
     """
     draw = torch.Generator().manual_seed(1)
 
@@ -267,26 +374,31 @@ def check(device: torch.device, dtype: torch.dtype) -> None:
     cache = random(3, places, groups, 2, dim).to(dtype)
     work = random(4, rows, groups, queries + 2, dim).to(dtype)
     gate_up = random(rows, 2 * 24).to(dtype)
-    for name, ours, plain in (
-        ("swiglu", swiglu(gate_up.clone()), PLAIN.swiglu(gate_up.clone())),
-        *(
-            (
-                "decode_attention",
-                *(
-                    kernels.decode_attention(
-                        heads.clone(), norm, rotation, cache.clone(), slots, pos, places
-                    )
-                    for kernels in (TRITON, PLAIN)
-                ),
-            ),
-            (
-                "frame_attention",
-                *(
-                    kernels.frame_attention(work.clone(), norm, rotation[:1], 3)
-                    for kernels in (TRITON, PLAIN)
-                ),
-            ),
+    scores, noise = random(rows, 96).to(dtype), random(rows, 16)
+    cool = torch.tensor([[0.5], [0.0]], device=device)
+
+    def chosen(kernels: Kernels) -> Tensor:
+        to = torch.zeros(rows, 1, dtype=torch.int64, device=device)
+        return torch.cat((kernels.choose(scores, noise, cool, cool == 0, to), to), dim=1)
+
+    tries: dict[str, Callable[[Kernels], Tensor]] = {
+        "decode_attention": lambda kernels: kernels.decode_attention(
+            heads.clone(), norm, rotation, cache.clone(), slots, pos, places
         ),
-    ):
-        if not torch.allclose(ours.float(), plain.float(), atol=5e-2, rtol=5e-2):
-            raise RuntimeError(f"The kernel {name} does not do what plain torch does.")
+        "frame_attention": lambda kernels: kernels.frame_attention(
+            work.clone(), norm, rotation[:1], 3
+        ),
+        "swiglu": lambda kernels: kernels.swiglu(gate_up.clone()),
+        "choose": chosen,
+    }
+    found, failed = TRITON, dict[str, str]()
+    for name, run in tries.items():
+        try:
+            ours, plain = run(TRITON).float(), run(PLAIN).float()
+            if not torch.allclose(ours, plain, atol=5e-2, rtol=5e-2):
+                raise ArithmeticError(f"{name} does not do what plain torch does")
+        except Exception as error:
+            log.warning("the kernel %s cannot be used", name, exc_info=error)
+            failed[name] = type(error).__name__
+            found = replace(found, **{name: getattr(PLAIN, name)})
+    return found, failed

@@ -1,0 +1,172 @@
+"""How long the parts of a frame step take, beside the time that reading their weights takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from qwen3tts_engine.qwen3.arena import FRAME, POS, Sampling
+from qwen3tts_engine.qwen3.graphs import Backend, Direct
+from qwen3tts_engine.qwen3.memory import tensor_bytes
+from qwen3tts_engine.qwen3.model import Qwen3Model
+from qwen3tts_engine.qwen3.runner import Runner
+from qwen3tts_engine.qwen3.stages import DecodeKey, StepKey
+from qwen3tts_engine.qwen3.step import _draws
+
+Work = Callable[[], None]
+POSITION = 150
+"""Of the talker's sequence where steps are measured: mid-utterance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Bytes that a frame must read."""
+
+    talker: int
+    predictor: int
+    codec: int
+    position: int
+    """Keys and values of one position of one row."""
+
+    @classmethod
+    def of(cls, model: Qwen3Model) -> Floor:
+        """Counted over the weights as they lie there; embeddings are looked up, not read."""
+        device, talker, predictor = model.device, model.talker, model.predictor
+        layers = model.config.talker.layers
+        groups = model.config.predictor.groups
+        return cls(
+            talker=tensor_bytes([talker.stack, talker.norm, talker.head], device),
+            # Positions 0 and 1 go through together, every other code by itself.
+            predictor=groups * tensor_bytes([predictor.stack], device)
+            + tensor_bytes([predictor.heads, predictor.norm], device),
+            codec=tensor_bytes([model.decoder], device),
+            position=2 * layers.layers * layers.kv_heads * layers.head_dim * model.dtype.itemsize,
+        )
+
+    def seconds(self, bandwidth: float, rows: int) -> float:
+        """At so many bytes a second."""
+        kv = rows * POSITION * self.position
+        return (self.talker + self.predictor + self.codec + kv) / bandwidth
+
+
+def sync(device: torch.device) -> None:
+    """Wait for the device."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def bandwidth(device: torch.device, size: int) -> float:
+    """Bytes a second of a copy, read and written."""
+    source = torch.zeros(size, dtype=torch.uint8, device=device)
+    to = torch.empty_like(source)
+
+    def work() -> None:
+        to.copy_(source)
+
+    return 2 * size / timed(work, device, 20)
+
+
+def timed(work: Work, device: torch.device, runs: int) -> float:
+    """Seconds of one run, the median of five lots: launched one after the other, waited for at the
+    end of a lot."""
+    for _ in range(2):
+        work()
+    lots = []
+    for _ in range(5):
+        sync(device)
+        began = time.perf_counter()
+        for _ in range(runs):
+            work()
+        sync(device)
+        lots.append((time.perf_counter() - began) / runs)
+    return sorted(lots)[len(lots) // 2]
+
+
+def works(runner: Runner, rows: int) -> dict[str, tuple[Work, ...]]:
+    """The parts of a step of so many rows, mid-utterance, as they stand."""
+    model, arena = runner.model, runner.arena
+    kv_len = min(runner.positions, 256)
+    count = min(rows, runner.slots)
+    for slot in range(count):
+        arena.reset(slot, Sampling(), slot)
+    middle = min(POSITION, runner.positions - 1)
+    arena.counters[:count, POS], arena.counters[:count, FRAME] = middle, middle
+    stages = runner._stages
+    step = stages.step(StepKey(rows, kv_len, False))
+    decode = stages.decode(DecodeKey(rows, 1))
+    for static in (step, decode):
+        static.integers[0].copy_(torch.arange(rows, device=model.device).clamp(max=count - 1))
+    groups = model.config.talker.code_groups
+    chosen = torch.zeros(groups, rows, dtype=torch.int64, device=model.device)
+    first = torch.randn(rows, model.config.talker.vocab, device=model.device)
+    rest = torch.randn(rows, model.config.predictor.vocab, device=model.device).to(model.dtype)
+    slots = step.integers[0]
+
+    @torch.no_grad()
+    def sampling() -> None:
+        counters = arena.counters.index_select(0, slots)
+        draws = _draws(model.constants, counters, arena.knobs[slots], full_sort=False)
+        for group in range(groups):
+            draws.choose(group, rest if group else first, chosen[group], model.kernels)
+
+    def back() -> None:
+        # The sequences do not grow while they are measured.
+        arena.counters[:count, :2].fill_(middle)
+
+    draw, advance = step.works
+    return {
+        "draw": (draw,),
+        "sampling": (sampling,),
+        "talker": (advance, back),
+        "codec": decode.works,
+    }
+
+
+def in_order(several: Sequence[Work]) -> Work:
+    """One after the other, as one."""
+
+    def work() -> None:
+        for one in several:
+            one()
+
+    return work
+
+
+def part_times(runner: Runner, rows: int, backend: Backend, runs: int) -> dict[str, float]:
+    """Milliseconds of each part: sampling, predictor, talker, codec."""
+    found = {}
+    parts = works(runner, rows)
+    # The talker needs what was drawn.
+    parts["draw"][0]()
+    for name, part in parts.items():
+        ready = backend.capture(part, "sound" if name == "codec" else "frames")
+        found[name] = 1e3 * timed(in_order(ready), runner.model.device, runs)
+    found["predictor"] = max(0.0, found["draw"] - found["sampling"])
+    return {name: found[name] for name in ("sampling", "predictor", "talker", "codec")}
+
+
+def profile(runner: Runner, rows: int, lines: int = 25) -> None:
+    """Where the time of each part goes, by kernel."""
+    device = runner.model.device
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    sort = "self_cpu_time_total"
+    if device.type == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+        sort = "self_device_time_total"
+    parts = works(runner, rows)
+    parts["draw"][0]()
+    for name, part in parts.items():
+        ready = Direct().capture(part, "frames")
+        for one in ready:
+            one()
+        sync(device)
+        with torch.profiler.profile(activities=activities) as seen:
+            for _ in range(3):
+                for one in ready:
+                    one()
+            sync(device)
+        print(f"\n== {name}, {rows} rows, three runs")
+        print(seen.key_averages().table(sort_by=sort, row_limit=lines, max_name_column_width=70))

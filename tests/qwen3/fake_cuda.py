@@ -1,0 +1,150 @@
+"""A GPU that is none: what the lanes and graphs ask of torch.cuda, and a device that does things
+only when somebody waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qwen3tts_engine.qwen3.graphs import Work
+from qwen3tts_engine.qwen3.lanes import CudaLanes, Lane
+
+
+class FakeEvent:
+    def __init__(self, cuda: FakeCuda) -> None:
+        self._cuda = cuda
+        self.stream: str | None = None
+        self.done = cuda.quick
+
+    def record(self) -> None:
+        self.stream = self._cuda.current
+        self._cuda.log.append(f"record on {self.stream}")
+        self._cuda.events.setdefault(self.stream, []).append(self)
+
+    def query(self) -> bool:
+        return self.done
+
+    def synchronize(self) -> None:
+        before = self._cuda.events[self.stream or ""]
+        for event in before[: before.index(self) + 1]:
+            event.done = True
+
+
+class FakeStream:
+    def __init__(self, cuda: FakeCuda, name: str) -> None:
+        self._cuda, self.name = cuda, name
+
+    def wait_event(self, event: FakeEvent) -> None:
+        self._cuda.log.append(f"{self.name} waits for {event.stream}")
+
+
+class FakeGraph:
+    def __init__(self, cuda: FakeCuda) -> None:
+        self._cuda = cuda
+        self.pool: object = None
+        self.stream: str | None = None
+
+    def replay(self) -> None:
+        self._cuda.log.append("replay")
+
+
+class FakeCuda:
+    """In place of torch.cuda."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.current = "main"
+        self.streams = 0
+        self.quick = True
+        """Whether what is launched is done at once."""
+        self.graphs: list[FakeGraph] = []
+        self.pools = 0
+        self.events: dict[str, list[FakeEvent]] = {}
+
+    def Stream(self, device: torch.device) -> FakeStream:  # noqa: N802
+        self.streams += 1
+        return FakeStream(self, f"side {self.streams}")
+
+    @contextmanager
+    def stream(self, stream: FakeStream) -> Iterator[None]:
+        before, self.current = self.current, stream.name
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def current_stream(self, device: torch.device) -> FakeStream:
+        return FakeStream(self, self.current)
+
+    def Event(self) -> FakeEvent:  # noqa: N802
+        return FakeEvent(self)
+
+    def synchronize(self, device: torch.device) -> None:
+        self.log.append("synchronize")
+
+    def graph_pool_handle(self) -> str:
+        self.pools += 1
+        return f"pool {self.pools}"
+
+    def CUDAGraph(self) -> FakeGraph:  # noqa: N802
+        self.graphs.append(FakeGraph(self))
+        return self.graphs[-1]
+
+    @contextmanager
+    def graph(
+        self, graph: FakeGraph, *, pool: object, stream: FakeStream, capture_error_mode: str
+    ) -> Iterator[None]:
+        assert capture_error_mode == "thread_local"
+        graph.pool, graph.stream = pool, stream.name
+        with self.stream(stream):
+            yield
+        self.log.append(f"captured into {pool}")
+
+
+class FakeLanes(CudaLanes):
+    """Those of a GPU, on a machine that pins no memory."""
+
+    def __init__(self, cuda: FakeCuda) -> None:
+        super().__init__(torch.device("cpu"), cuda)
+        self.held = 0
+
+    def _pinned(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+    def holds(self, tensors: Sequence[Tensor]) -> None:
+        self.held += len(tensors)
+
+
+class Recorder:
+    """A backend that captures: it replays the works over their buffers, and counts."""
+
+    captures = True
+
+    def __init__(self) -> None:
+        self.captured: list[Lane] = []
+        self.replays = 0
+        self.fails: Any = None
+        """Raised at a capture, by its number."""
+
+    def capture(self, works: Sequence[Work], lane: Lane) -> tuple[Work, ...]:
+        if self.fails is not None:
+            error = self.fails(len(self.captured))
+            if error is not None:
+                raise error
+        for _ in range(2):
+            for work in works:
+                work()
+        self.captured.append(lane)
+
+        def replayed(work: Work) -> Work:
+            def replay() -> None:
+                self.replays += 1
+                work()
+
+            return replay
+
+        return tuple(replayed(work) for work in works)
