@@ -81,7 +81,7 @@ class ChunkRamp:
     def ready(self, row: Row, latency_s: float, may_step: bool) -> int:
         """Frames that a row would have decoded now, 0 for none."""
         waiting = row.undecoded
-        if waiting == 0 or row.held:
+        if waiting == 0 or row.stalled:
             return 0
         if row.state is RowState.DRAINING:
             return self.at_most(waiting)

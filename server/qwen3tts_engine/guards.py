@@ -142,6 +142,11 @@ class SilenceCut:
         whole = len(held) // BLOCK
         blocks = held[: whole * BLOCK].astype(np.float32).reshape(whole, BLOCK)
         levels = np.sqrt(np.mean(np.square(blocks), axis=1)) / full_scale(samples)
+        if (self._silent + whole) * BLOCK < round(self.after_s * SAMPLE_RATE):
+            self._count(levels >= self.threshold, self.position - before)
+            self.position += len(samples)
+            self._rest = held[whole * BLOCK :].copy()
+            return samples
         for index, loud in enumerate((levels >= self.threshold).tolist()):
             if self._judge(loud, self.position - before + index * BLOCK):
                 given = (index + 1) * BLOCK - before
@@ -150,6 +155,16 @@ class SilenceCut:
         self.position += len(samples)
         self._rest = held[whole * BLOCK :].copy()
         return samples
+
+    def _count(self, loud: NDArray[np.bool_], at: int) -> None:
+        """The same for blocks among which none can end it, the first at sample ``at``."""
+        last = int(loud.nonzero()[0][-1]) + 1 if loud.any() else 0
+        if last:
+            self._heard = True
+            self._silent = 0
+        if self.text_end is not None:
+            late = -(-max(0, self.text_end - at) // BLOCK)
+            self._silent += max(0, len(loud) - max(last, late))
 
     def _judge(self, loud: bool, at: int) -> bool:
         """Count a block that begins at a sample; whether it ends with that."""

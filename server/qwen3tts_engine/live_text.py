@@ -80,11 +80,26 @@ class LiveText:
 
     # Reading
 
-    def take(self) -> list[TextPart]:
-        """What was pushed since the last time, in order; empty when there is nothing."""
+    def take(self, most: int | None = None) -> list[TextPart]:
+        """What was pushed since the last time, in order; empty when there is nothing.
+
+        Of more than ``most`` code points the beginning, up to a blank if there is one; the rest
+        stays.
+        """
         with self._lock:
             parts, self._parts = self._parts, []
-        return parts
+            if most is None:
+                return parts
+            taken: list[TextPart] = []
+            for index, (text, offsets) in enumerate(parts):
+                if len(text) > most:
+                    cut = text.rfind(" ", 0, most) + 1 or most
+                    taken += [(text[:cut], offsets[: cut + 1])] if cut else []
+                    self._parts = [(text[cut:], offsets[cut:]), *parts[index + 1 :]]
+                    break
+                taken.append((text, offsets))
+                most -= len(text)
+        return taken
 
     @property
     def ended(self) -> bool:

@@ -80,6 +80,9 @@ class Row:
     """Audio ahead of the listener, made or being decoded."""
     ahead_s: float = 0.0
     """The same with the frames that wait for a decode."""
+    rushed: bool = False
+    """Whether somebody whose listener needs sound waits for a slot: whoever has one then runs to
+    its end, however much is ahead of its own listener."""
     unheard: bool = True
     """Whether the context has made no sound at all, nor is any being decoded: a new call."""
 
@@ -107,6 +110,11 @@ class Row:
         return self.state is RowState.DRAINING and self.arrived == self.stepped
 
     @property
+    def stalled(self) -> bool:
+        """Whether it waits for its reader."""
+        return self.held and not self.rushed
+
+    @property
     def silent(self) -> bool:
         """Whether the listener has nothing and nothing is being decoded for it."""
         return self.reach_s <= EPSILON_S
@@ -121,14 +129,16 @@ class Row:
     def may_step(self, room: int) -> bool:
         """Whether another frame may be made: there is text, room in the ring, a reader, and a use
         for it."""
-        return self.can_step(room) and (self.ahead_s < self.target_s or self._gathers())
+        return self.can_step(room) and (
+            self.rushed or self.ahead_s < self.target_s or self._gathers()
+        )
 
     def can_step(self, room: int) -> bool:
         """The same whatever the use."""
         return (
             self.state is not RowState.DRAINING
             and self.has_text
-            and not self.held
+            and not self.stalled
             and self.stepped - self.arrived < room
         )
 
@@ -141,6 +151,7 @@ class Row:
         return (
             self.ahead_s <= min(hurry_s, self.low_s) + EPSILON_S
             or self._gathers()
+            or self.rushed
             or not self.paced
         )
 

@@ -6,7 +6,8 @@ plan are given out with it and named in no other; a join or a step counts when i
 
 A step for one row costs nearly as much as for many, so all rows that have a use for a frame step
 together as soon as one of them needs it; a row whose listener has enough ahead rests. Order is by
-need: the first frames of new calls, then the least lead.
+need: the first frames of new calls, then the least lead. No row rests in a slot, nor waits for its
+reader there, while somebody whose listener needs sound waits for one.
 
 Nothing here is thread-safe except the PlayoutLeads: one thread calls it all.
 """
@@ -25,6 +26,9 @@ from .turn_times import TurnTimes
 
 CLIMB = 0.25
 """Time between the steps of rows that do not hurry, in frames."""
+NAP_S = 0.002
+"""No wake-up comes sooner. A listener whose sound is late on its way stands still, and would be
+found a moment before its time again and again."""
 
 __all__ = ["Job", "Plan", "Scheduler", "SchedulerSettings"]
 
@@ -94,7 +98,7 @@ class Scheduler:
             bound += settings.slots
         if len(self._waiting) - (settings.slots - len(self._running)) >= bound:
             raise ServerBusy(
-                f"All {settings.slots} slots speak and {len(self._waiting)} requests wait.",
+                f"All {settings.slots} slots and {bound} places in the queue are taken.",
                 remedy="Try again in a moment, or raise slots or max_waiting.",
             )
         target_s = math.inf
@@ -232,15 +236,19 @@ class Scheduler:
                 if wanted is not None:
                     times.append(max(wanted, self._calm_until))
                 times.append(row.falls_to(min(row.low_s, self._hurry_s), now))
-            if row.undecoded and not row.held:
+            if row.undecoded and not row.stalled:
                 times.append(self._ramp.due_at(row, self.times.latency_s, now))
-        return min((each for each in times if each is not None), default=None)
+        earliest = min((each for each in times if each is not None), default=None)
+        return None if earliest is None else max(earliest, now + NAP_S)
 
     def _look(self, now: float) -> None:
-        for row in self._running.values():
-            row.look(now)
         for row in self._waiting.values():
             row.look(now)
+        full = len(self._running) >= self.settings.slots
+        rushed = full and any(row.has_text and row.wants_step() for row in self._waiting.values())
+        for row in self._running.values():
+            row.look(now)
+            row.rushed = rushed
 
     # --- joins ---
 

@@ -159,6 +159,22 @@ def test_a_row_that_rests_says_when_it_must_go_on() -> None:
     assert turns.plan(0.3).steps == ("far",)
 
 
+def test_a_listener_whose_sound_is_late_does_not_keep_the_engine_awake() -> None:
+    turns = scheduler(lead_ms=500, rest_ms=200)
+    lead = ahead(0.2)
+    # Made, but stuck on its way: the listener has played all that it was given.
+    lead.made(24_000 * 3 // 10 + 1)
+    turns.admit("stuck", lead, 10.0)
+    join(turns, 10.0)
+    now, wakes = 10.0, 0
+    while now < 11.0:
+        assert not turns.plan(now)
+        wake = turns.next_wake(now)
+        assert wake is not None
+        now, wakes = wake, wakes + 1
+    assert wakes <= 500
+
+
 def test_a_row_below_its_lead_rides_along_with_one_in_need() -> None:
     turns = scheduler()
     turns.admit("well", ahead(0.7), 0.0)

@@ -10,8 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qwen3tts_engine.qwen3.api import Qwen3TTS
-from qwen3tts_wire.errors import BadRequest, EngineUnavailable, UnknownVoice
+from qwen3tts_engine.qwen3.api import TEXT_MAX, Qwen3TTS
+from qwen3tts_wire.errors import (
+    BadRequest,
+    BadText,
+    EngineUnavailable,
+    LimitExceeded,
+    UnknownVoice,
+)
 from tests.qwen3.engine_world import GREEDY, assert_same, recording
 
 TEXT = "Good morning."
@@ -53,6 +59,12 @@ def test_pieces_are_as_long_as_asked_for(tts: Qwen3TTS) -> None:
         tts.stream(TEXT, frames_per_emission=0)
 
 
+def test_a_piece_may_be_longer_than_a_first_chunk(tts: Qwen3TTS) -> None:
+    pieces = list(tts.stream(TEXT, sampling=GREEDY, frames_per_emission=1000))
+    assert_same(pieces[0][0], tts.generate(TEXT, sampling=GREEDY)[0])
+    assert len(pieces) == 1
+
+
 @pytest.mark.parametrize("mode", ["auto", "clause", "live"])
 def test_a_text_in_pieces_sounds_as_the_whole_text(tts: Qwen3TTS, mode: Any) -> None:
     whole, _ = tts.generate(LONG, mode=mode, sampling=GREEDY)
@@ -61,8 +73,53 @@ def test_a_text_in_pieces_sounds_as_the_whole_text(tts: Qwen3TTS, mode: Any) -> 
 
 
 def test_nothing_to_say_is_no_sound(tts: Qwen3TTS) -> None:
-    assert list(tts.stream("...")) == []
+    assert list(tts.stream(iter(["...", " "]))) == []
     assert tts.generate(iter([]))[0].shape == (0,)
+
+
+@pytest.mark.parametrize("text", ["", " \n", "...", "Good \ud83d morning.", "Good\x00"])
+def test_a_whole_text_that_cannot_be_said_is_refused_at_once(tts: Qwen3TTS, text: str) -> None:
+    with pytest.raises(BadText) as caught:
+        tts.stream(text)
+    assert caught.value.remedy
+
+
+def test_a_whole_text_has_a_bound(tts: Qwen3TTS) -> None:
+    with pytest.raises(LimitExceeded, match=str(TEXT_MAX)):
+        tts.stream("a" * (TEXT_MAX + 1))
+
+
+@pytest.mark.parametrize("text", [None, 12, b"Good morning."])
+def test_what_is_no_text_is_refused_at_once(tts: Qwen3TTS, text: Any) -> None:
+    with pytest.raises(BadRequest, match=type(text).__name__):
+        tts.stream(text)
+
+
+@pytest.mark.parametrize("piece", [None, 12, b"morning."])
+def test_a_piece_that_is_no_text_is_told(tts: Qwen3TTS, piece: Any) -> None:
+    with pytest.raises(BadRequest, match=type(piece).__name__):
+        tts.generate(iter(["Good ", piece, "morning."]))
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_a_text_that_ends_its_thread_is_told(tts: Qwen3TTS, end: type[BaseException]) -> None:
+    def words() -> Iterator[str]:
+        yield "Good morning. "
+        raise end
+
+    with pytest.raises(BadRequest, match=end.__name__):
+        tts.generate(words())
+
+
+@pytest.mark.parametrize("frames", [0, 1.5, "2", True])
+def test_emissions_are_of_whole_frames(tts: Qwen3TTS, frames: Any) -> None:
+    with pytest.raises(BadRequest, match="frames_per_emission"):
+        tts.stream(TEXT, frames_per_emission=frames)
+
+
+def test_a_mode_that_there_is_not_is_refused(tts: Qwen3TTS) -> None:
+    with pytest.raises(BadRequest, match="bogus"):
+        tts.generate(TEXT, mode="bogus")
 
 
 def test_a_reader_who_stops_frees_the_row(tts: Qwen3TTS) -> None:
@@ -163,6 +220,37 @@ def test_what_is_closed_says_so(tiny: dict[str, Path]) -> None:
         list(pieces)
     with pytest.raises(EngineUnavailable):
         tts.generate(TEXT)
+
+
+def test_whoever_waits_for_text_when_it_is_closed_is_told(tiny: dict[str, Path]) -> None:
+    tts = Qwen3TTS.load(str(tiny["custom_voice"]))
+    asked = threading.Event()
+    go_on = threading.Event()
+    errors: list[BaseException] = []
+
+    def words() -> Iterator[str]:
+        asked.set()
+        assert go_on.wait(30)
+        yield "Too late."
+
+    def listen() -> None:
+        try:
+            tts.generate(words())
+        except BaseException as error:
+            errors.append(error)
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    assert asked.wait(10)
+    closers = [threading.Thread(target=tts.close) for _ in range(3)]
+    for closer in closers:
+        closer.start()
+    for thread in (*closers, listener):
+        thread.join(10)
+        assert not thread.is_alive()
+    go_on.set()
+    assert [type(error) for error in errors] == [EngineUnavailable]
+    assert "closed" in str(errors[0])
 
 
 def test_the_examples_of_the_page_run(

@@ -50,6 +50,12 @@ def test_cloned_voices_are_found_by_name_and_hash(tiny_config: Config) -> None:
     assert "clone:bob" in caught.value.remedy
 
 
+def test_a_default_that_is_a_hash_speaks_where_none_is_named(tiny_config: Config) -> None:
+    named = Names({"ann": "a" * 64})
+    assert Catalogue(tiny_config("base"), named, "c" * 64).voice(None, "de") == "c" * 64
+    assert Catalogue(tiny_config("base"), Names(), "c" * 64).voice("", None) == "c" * 64
+
+
 def test_a_checkpoint_that_makes_voices_up_has_one(tiny_config: Config) -> None:
     voices = Catalogue(tiny_config("voice_design"), None)
     assert voices.voice(None, "de") == voices.voice("Design", None) == "design"

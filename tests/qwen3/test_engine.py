@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -15,7 +17,11 @@ from safetensors.torch import load_file, save_file
 
 from qwen3tts_engine.base import ClonesVoices, SynthesisRequest
 from qwen3tts_engine.live_text import LiveText
+from qwen3tts_engine.qwen3 import engine as engine_module
+from qwen3tts_engine.qwen3 import loaded as loaded_module
 from qwen3tts_engine.qwen3.engine import Qwen3Engine
+from qwen3tts_engine.qwen3.loaded import Loaded
+from qwen3tts_engine.qwen3.runner import Runner
 from qwen3tts_engine.qwen3.voices import ClonedVoice
 from qwen3tts_wire.errors import (
     BadRequest,
@@ -206,6 +212,136 @@ async def test_its_sound_goes_on_from_the_recording(
     codes = torch.tensor([*kept.codes, *(frame.tolist() for frame in jobs[0].codes)])
     whole = loaded.model.decoder.decode(codes).numpy()
     assert_same(streamed, whole[-len(streamed) :])
+
+
+async def test_it_goes_on_from_the_recording_where_there_is_no_room_to_keep_its_state(
+    base: Qwen3Engine, tiny: dict[str, Path]
+) -> None:
+    heard = []
+    voice = await base.load_voice(ref_audio=recording(pitch=170), ref_text="A buzz.")
+    store = base._started().loaded.store
+    assert store is not None
+    room = store.find(voice.voice_id).content.bytes
+    for bound in (1 << 30, room + 10):
+        engine = made(tiny["base"], voices_bytes=bound)
+        await engine.start()
+        again = await engine.load_voice(ref_audio=recording(pitch=170), ref_text="A buzz.")
+        heard.append(await said(engine, voice=again.voice_id, sampling=GREEDY))
+        await engine.close()
+    assert_same(*heard)
+
+
+async def test_a_reference_that_finds_no_memory_is_told(
+    base: Qwen3Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_room(_slots: int) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
+
+    monkeypatch.setattr(base._started().loaded.model.decoder, "new_state", without_room)
+    with pytest.raises(EngineFailed, match="out of memory"):
+        await base.load_voice(ref_audio=recording(pitch=190), ref_text="Another.")
+
+
+async def test_text_for_which_there_is_no_room_is_refused_and_not_cut_off(
+    tiny: dict[str, Path],
+) -> None:
+    engine = made(tiny["voice_design"], positions=64)
+    await engine.start()
+    with pytest.raises(LimitExceeded, match="positions"):
+        await spoken(engine, "Good morning. " * 5, more=growing(""), instructions=DESCRIPTION)
+    with pytest.raises(LimitExceeded, match="instructions"):
+        await spoken(engine, more=growing(""), instructions="A calm old man. " * 10)
+    more = LiveText()
+    text = " And then it went on, and on." * 3
+    push(more, text, 5)
+    more.end()
+    chunks = await spoken(engine, "Good.", more=more, instructions="Old.")
+    assert chunks[-1].end == "text_end"
+    left = "".join(part for part, _ in more.take())
+    assert left
+    assert text.endswith(left)
+    await engine.close()
+
+
+async def test_the_static_step_of_a_gpu_sounds_the_same(
+    engine: Qwen3Engine, tiny: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = (TEXT, "One, two, three.", "This is the line.")
+    monkeypatch.setattr(loaded_module, "Runner", functools.partial(Runner, static=True))
+    static = made(tiny["custom_voice"], slots=5)
+    await static.start()
+    alone = [await said(engine, text, sampling=GREEDY) for text in texts]
+    # Three rows of which two are voices of growing text: buckets of four, with padding.
+    together = await asyncio.gather(*(said(static, text, sampling=GREEDY) for text in texts))
+    for one, other in zip(alone, together, strict=True):
+        assert_same(one, other)
+    grown = await said(static, "Good", more=growing(" morning."), sampling=GREEDY)
+    assert_same(grown, await said(engine, "Good", more=growing(" morning."), sampling=GREEDY))
+    await static.close()
+
+
+@pytest.mark.parametrize("frames", [0, -1, 1.5, True])
+async def test_a_first_chunk_of_no_whole_number_of_frames_is_refused(
+    engine: Qwen3Engine, frames: Any
+) -> None:
+    with pytest.raises(BadRequest, match="initial_codec_chunk_frames"):
+        await spoken(engine, initial_codec_chunk_frames=frames)
+
+
+async def test_a_voice_that_nobody_cloned_is_refused_early(base: Qwen3Engine) -> None:
+    for voice in ("clone:nobody", "f" * 64):
+        with pytest.raises(UnknownVoice):
+            base.check(voice, None)
+
+
+async def test_what_a_voice_of_the_folder_can_is_known_before_it_is_loaded(
+    tiny: dict[str, Path], tmp_path: Path
+) -> None:
+    modes: list[Any] = []
+    for _ in range(2):
+        engine = made(tiny["base"], voice_folder=tmp_path)
+        await engine.start()
+        if not modes:
+            await engine.load_voice(ref_audio=recording(), x_vector_only=True, name="colour")
+            await engine.load_voice(ref_audio=recording(), ref_text="A buzz.", name="whole")
+        modes.append([engine.modes(f"clone:{name}") for name in ("colour", "whole", "none")])
+        engine.check("clone:whole", None)
+        await engine.close()
+    assert modes[0] == modes[1] == [("clause", "live"), ("clause",), ("clause",)]
+
+
+async def test_a_start_after_one_that_was_cancelled_waits_for_its_end(
+    tiny: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loading = threading.Event()
+    go_on = threading.Event()
+    at_once: list[int] = []
+    under_way = itertools.count(1)
+
+    class Slow(Loaded):
+        def __init__(self, *given: Any) -> None:
+            at_once.append(next(under_way))
+            loading.set()
+            assert go_on.wait(30)
+            super().__init__(*given)
+
+        def close(self) -> None:
+            at_once.append(-1)
+            super().close()
+
+    monkeypatch.setattr(engine_module, "Loaded", Slow)
+    engine = made(tiny["custom_voice"])
+    first = asyncio.create_task(engine.start())
+    await asyncio.to_thread(loading.wait)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    second = asyncio.create_task(engine.start())
+    await settle()
+    assert at_once == [1]
+    go_on.set()
+    await second
+    assert at_once == [1, -1, 2]
+    await engine.close()
 
 
 async def test_what_is_wrong_with_a_recording_is_said(base: Qwen3Engine) -> None:

@@ -91,16 +91,34 @@ def test_text_that_is_refused_later_is_told_apart_from_text_that_ended() -> None
     made.dry()
     assert (made.dried, letters(made)) == (False, "abc")
     made.dry()
-    made.full()
     made.leave()
 
 
 def test_text_without_room_is_refused() -> None:
     more = LiveText()
-    made = track("ab", more)
-    made.full()
-    assert (made.dried, made.ended) == (False, True)
-    assert more.closed
+    made = TextTrack(SynthesisRequest("ab", more=more), Letters(), most=20)
+    for start in range(2, 32, 3):
+        more.push(" cd", range(start, start + 4))
+    assert made.pull()
+    assert made.text == "ab" + " cd" * 6
+    assert (made.dried, made.ended, letters(made)) == (False, True, made.text)
+    assert not more.push("x", (0, 1))
+    assert "".join(text for text, _ in more.take()) == " cd" * 4
+
+
+def test_one_long_delta_is_taken_as_far_as_there_is_room() -> None:
+    more = LiveText()
+    made = TextTrack(SynthesisRequest("ab", more=more), Letters(), most=20)
+    more.push(" one two three four", range(2, 22))
+    more.end()
+    made.pull()
+    assert made.ended
+    # Room for fewer letters than a word may have is none: no word is parted.
+    assert made.text == "ab one two three "
+    (left,) = more.take()
+    assert made.text + left[0] == "ab one two three four"
+    assert left[1] == tuple(range(len(made.text), 22))
+    assert made.original(0, len(made.text)) == (0, len(made.text))
 
 
 def test_who_leaves_is_not_called_any_more() -> None:

@@ -38,6 +38,7 @@ from qwen3tts_wire.errors import (
     ServerBusy,
     UnknownVoice,
 )
+from tests.fakes import settle
 from tests.qwen3 import formula
 from tests.qwen3.recordings import wav
 
@@ -285,6 +286,33 @@ async def test_a_store_that_was_closed(make: Make) -> None:
 
 
 # --- what fails ---
+
+
+async def test_those_who_wait_when_the_store_is_closed_are_told(make: Make) -> None:
+    encoders = FakeEncoders()
+    store = make(encoders=encoders, workers=1)
+    encoders.go_on.clear()
+    under_way = asyncio.create_task(store.create(VOICE, x_vector_only=True))
+    assert await asyncio.to_thread(encoders.begun.wait, 30)
+    waits = asyncio.create_task(store.create(some_voice(2), x_vector_only=True))
+    gives_up = asyncio.create_task(store.create(some_voice(3), x_vector_only=True))
+    await settle()
+    gives_up.cancel()
+    closing = asyncio.create_task(asyncio.to_thread(store.close))
+    with pytest.raises(EngineFailed, match="closed"):
+        await waits
+    with pytest.raises(asyncio.CancelledError):
+        await gives_up
+    encoders.go_on.set()
+    await under_way
+    await closing
+
+
+async def test_a_closed_store_looks_into_no_folder(make: Make, tmp_path: Path) -> None:
+    store = make(folder=tmp_path)
+    store.close()
+    with pytest.raises(EngineFailed, match="closed"):
+        await store.load("a" * 64)
 
 
 async def test_a_device_out_of_memory_is_told_and_passes(make: Make) -> None:

@@ -216,7 +216,7 @@ def test_text_with_nothing_to_say_ends_without_a_chunk(text: str) -> None:
 def test_text_that_outgrows_the_row_goes_on_in_another() -> None:
     world = World()
     more = LiveText()
-    _, out = world.say("a" * 60, seed=1, more=more)
+    _, out = world.say("a" * 60, seed=1, more=more, most=50)
     world.run()
     assert more.closed
     assert out.end == "text_end"

@@ -192,6 +192,7 @@ class FakeOutlet:
     error: SpeechError | None = None
     read: int | None = None
     """Samples read; None: all that is put is read at once."""
+    gone: bool = False
 
     @property
     def unread(self) -> int:
@@ -253,13 +254,14 @@ class World:
         prefix: int = 0,
         trailing: tuple[int, ...] = (),
         lay_out: Callable[[TextTrack], Any] | None = None,
+        most: int | None = None,
     ) -> Job:
         def laid_out(track: TextTrack) -> Any:
             count = prefix + len(track.ids[:1] if track.streaming else track.ids)
             return FakePrompt((1,) * count, (2,) * count, trailing, prefix)
 
         return Job(
-            track=TextTrack(SynthesisRequest(text, more=more), Letters()),
+            track=TextTrack(SynthesisRequest(text, more=more), Letters(), most=most),
             lay_out=cast(Any, lay_out or laid_out),
             speaker=Speaker("someone"),
             sampling=cast(Any, None),

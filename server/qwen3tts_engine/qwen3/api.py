@@ -12,15 +12,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_engine.base import SAMPLE_RATE, LoadedVoice, Voice
+from qwen3tts_engine.base import MAX_FIRST_CHUNK, SAMPLE_RATE, LoadedVoice, Voice
+from qwen3tts_engine.embedded.text import check_text
 from qwen3tts_engine.text_plan import PlanMode
-from qwen3tts_wire.errors import BadRequest, EngineUnavailable
+from qwen3tts_wire.errors import BadRequest, BadText, EngineUnavailable
 from qwen3tts_wire.messages import Sampling
 
 from .engine import Qwen3Engine
@@ -36,6 +38,8 @@ FRAME_SAMPLES = 1920
 """Samples of a codec frame, 80 ms."""
 AHEAD_S = 4.0
 """Sound made for a reader who takes his time."""
+TEXT_MAX = 1_000_000
+"""Code points in a whole text, some 18 hours of speech."""
 
 
 class Qwen3TTS:
@@ -49,9 +53,12 @@ class Qwen3TTS:
         )
         self._thread.start()
         self._engine = Qwen3Engine(settings, progress)
+        self._lock = threading.RLock()
+        self._closed = False
         try:
             self._wait(self._engine.start())
         except BaseException:
+            self._closed = True
             self._stop()
             raise
 
@@ -142,8 +149,9 @@ class Qwen3TTS:
         """Speak, and give the sound while it is made.
 
         Args:
-            text: all of it; or the pieces that a language model writes, which are read in a thread
-                of their own while the sound is given out.
+            text: all of it, at most TEXT_MAX code points; or the pieces that a language model
+                writes, any number, which are read in a thread of their own while the sound is
+                given out. Pieces with nothing to say are silence, a whole text is refused.
             voice: one of ``voices``, or one that ``create_voice`` made.
             language: such as ``en`` or ``de-AT``; None: the model finds it out.
             instructions: how to speak, in words.
@@ -158,21 +166,31 @@ class Qwen3TTS:
 
         Raises:
             UnknownVoice: no such voice or language.
-            BadText: the text is not text.
+            BadText: the text is not text, or there is nothing to say in it.
+            LimitExceeded: the text is too long.
+            BadRequest: no such mode, a text or a piece that is no ``str``, a writer who left
+                (``SystemExit`` and the like); the other errors of ``text`` come out as they are.
             EngineFailed: it broke.
+            EngineUnavailable: the model was closed.
         """
-        if frames_per_emission is not None and frames_per_emission < 1:
+        if mode not in get_args(PlanMode):
             raise BadRequest(
-                f"frames_per_emission={frames_per_emission} is out of range.",
-                remedy="Choose 1 or more; a frame is 80 ms.",
+                f"There is no mode {mode!r}.", remedy=f"Choose {', '.join(get_args(PlanMode))}."
             )
+        frames = frames_per_emission
+        if frames is not None and (type(frames) is not int or frames < 1):
+            raise BadRequest(
+                f"frames_per_emission={frames!r} is out of range.",
+                remedy="Choose a whole number from 1; a frame is 80 ms.",
+            )
+        _check_text(text)
         manner = Manner(
             voice=voice.voice_id if isinstance(voice, LoadedVoice) else voice,
             language=language,
             instructions=instructions,
             sampling=sampling,
             seed=seed,
-            initial_codec_chunk_frames=frames_per_emission,
+            initial_codec_chunk_frames=None if frames is None else min(frames, MAX_FIRST_CHUNK),
         )
         pieces = self._speak(text, mode, manner)
         if frames_per_emission is None:
@@ -186,9 +204,14 @@ class Qwen3TTS:
 
     def close(self) -> None:
         """End what is being said and free the device; again does nothing."""
-        if self._thread.is_alive():
-            self._wait(self._engine.close())
+        with self._lock:
+            first, self._closed = not self._closed, True
+        if first:
+            self._on_loop(self._end_all()).result()
+            self._on_loop(self._engine.close()).result()
             self._stop()
+        else:
+            self._thread.join()
 
     def __enter__(self) -> Self:
         return self
@@ -216,22 +239,44 @@ class Qwen3TTS:
     def _release(self, speech: Speech) -> None:
         """Nobody reads it any more. A reader that was forgotten is ended wherever its memory is
         freed, on the loop's own thread too, which must not wait for itself."""
-        if self._thread.is_alive():
-            closed = asyncio.run_coroutine_threadsafe(speech.close(), self._loop)
-            if threading.current_thread() is not self._thread:
-                closed.result()
+        if threading.current_thread() is self._thread:
+            self._on_loop(speech.close())
+        else:
+            # All of them end where the model is closed.
+            with suppress(EngineUnavailable):
+                self._wait(speech.close())
 
     async def _begin(self, mode: PlanMode, manner: Manner) -> Speech:
         return Speech(self._engine, mode, manner, ahead=round(AHEAD_S * SAMPLE_RATE))
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Have it done on the loop."""
-        if not self._thread.is_alive():
-            work.close()
-            raise EngineUnavailable("The model has been closed.", remedy="Load it again.")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        # What was begun before it is closed is ended by that, nothing is begun later.
+        with self._lock:
+            if self._closed:
+                work.close()
+                raise _closed()
+            begun = self._on_loop(work)
+        try:
+            return begun.result()
+        except CancelledError:
+            raise _closed() from None
+        except BaseException:
+            begun.cancel()
+            raise
+
+    def _on_loop(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _end_all(self) -> None:
+        """Whoever waits, for text say, waits no longer."""
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _stop(self) -> None:
+        self._on_loop(self._end_all()).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -255,9 +300,19 @@ class _Reader(threading.Thread):
             for piece in self._pieces:
                 if self._speech.closed:
                     return
+                if not isinstance(piece, str):
+                    raise _no_text("A piece of the text", piece)
                 self._tell(self._speech.append, piece)
         except Exception as error:
             self._tell(self._speech.fail, error)
+        except BaseException as error:
+            # It would end the loop that raised it for the listener, who must not wait for ever.
+            broken = BadRequest(
+                f"The text broke off with {type(error).__name__}.",
+                remedy="See to it that what writes the text ends it.",
+            )
+            broken.__cause__ = error
+            self._tell(self._speech.fail, broken)
         else:
             self._tell(self._speech.end)
 
@@ -265,6 +320,28 @@ class _Reader(threading.Thread):
         # The loop is closed where the model was, while the text was still being written.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(what, *given)
+
+
+def _check_text(text: object) -> None:
+    if isinstance(text, str):
+        check_text(text, TEXT_MAX)
+        if not any(map(str.isalnum, text)):
+            raise BadText(
+                "There is nothing to say in the text.", remedy="Give one with letters or digits."
+            )
+    elif isinstance(text, bytes | bytearray) or not isinstance(text, Iterable):
+        raise _no_text("The text", text)
+
+
+def _no_text(what: str, found: object) -> BadRequest:
+    return BadRequest(
+        f"{what} is {type(found).__name__}, not str.",
+        remedy="Give a str, or what gives one after the other; decode bytes first.",
+    )
+
+
+def _closed() -> EngineUnavailable:
+    return EngineUnavailable("The model has been closed.", remedy="Load it again.")
 
 
 def _all_of(speech: Speech, text: str) -> None:

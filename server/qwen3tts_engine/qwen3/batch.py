@@ -18,7 +18,7 @@ from qwen3tts_engine.base import EndReason, PcmChunk
 from qwen3tts_engine.scheduler import Scheduler
 from qwen3tts_wire.errors import SpeechError
 
-from .faults import not_finite, one_by_one, told
+from .faults import not_finite, one_by_one, told, trace
 from .jobs import IN_SLOT, Job, Move, State
 from .prefixes import Prefixes
 from .rows import NOT_FINITE, DecodeRow, Join, Ready, Samples, StepRow, StepRunner, Ticket
@@ -242,8 +242,8 @@ class Batch:
             samples = samples[: len(samples) * (job.total - row.first_frame) // row.frames]
         try:
             chunk, silence = job.voicing.sound(job, samples)
-        except SpeechError as error:
-            self.fail(job, error)
+        except Exception as error:
+            self.fail_row(job, error)
             return
         if chunk is not None:
             self._put(job, chunk)
@@ -267,10 +267,13 @@ class Batch:
 
     def finish(self, job: Job, *, silent: bool = False) -> None:
         """All of it is out; ``silent``: there was nothing to say, and not even that is told."""
-        if job.voicing is not None:
-            self._put(job, job.voicing.last(job))
-        elif not silent:
-            self._put(job, PcmChunk(b"", end=job.end))
+        try:
+            last = PcmChunk(b"", end=job.end) if job.voicing is None else job.voicing.last(job)
+        except Exception as error:
+            self.fail_row(job, error)
+            return
+        if not silent:
+            self._put(job, last)
         job.outlet.finish(None)
         self.leave(job)
 
@@ -282,7 +285,7 @@ class Batch:
     def fail_row(self, job: Job, error: Exception) -> None:
         """It broke by an error that may be anything: its reader is told no more than the kind."""
         if not isinstance(error, SpeechError):
-            log.error("a generation failed: %s", type(error).__name__, exc_info=error)
+            log.error("a generation failed\n%s", trace(error))
         self.fail(job, told(error))
 
     def leave(self, job: Job) -> None:
@@ -326,7 +329,7 @@ class Batch:
         Raises:
             Exception: the device does not work any more.
         """
-        log.error("the engine begins anew after a fault", exc_info=error)
+        log.error("the engine begins anew after a fault\n%s", trace(error))
         self._steps.clear()
         self._decodes.clear()
         self._prefixes.clear()

@@ -115,6 +115,10 @@ class Catalogue:
         if name is not None:
             tag = language_tag(name)
             listed.sort(key=lambda voice: voice.language != tag)
+            if listed and listed[0].language == tag:
+                return listed[0].id
+        if self._default is not None:
+            return self._default
         if listed:
             return listed[0].id
         raise UnknownVoice(

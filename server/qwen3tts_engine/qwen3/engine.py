@@ -29,7 +29,7 @@ from qwen3tts_wire.errors import BadRequest, EngineUnavailable, UnknownVoice
 from .loaded import Loaded, free_device_memory
 from .memory import MemoryPlan
 from .outlet import LoopOutlet
-from .prefixes import Prefixes
+from .prefixes import Prefixes, Snapshot
 from .reference_audio import Source
 from .runner import Progress
 from .settings import Qwen3Settings
@@ -63,6 +63,8 @@ class Qwen3Engine:
         self._progress: Progress = progress or (lambda _what, _done, _of: None)
         self._running: _Running | None = None
         self._starting = asyncio.Lock()
+        self._leaving: threading.Thread | None = None
+        """Of a start that was given up: it loads on, and then ends."""
 
     @property
     def memory(self) -> MemoryPlan:
@@ -90,6 +92,7 @@ class Qwen3Engine:
         async with self._starting:
             if self._running is not None:
                 return
+            await self._until_left()
             ready: Future[tuple[Loaded, Worker]] = Future()
             thread = threading.Thread(
                 target=self._run, args=(ready,), name="qwen3 engine", daemon=True
@@ -100,6 +103,7 @@ class Qwen3Engine:
             try:
                 loaded, worker = await asyncio.shield(started)
             except asyncio.CancelledError:
+                self._leaving = thread
                 ready.add_done_callback(_give_up)
                 started.add_done_callback(lambda each: each.cancelled() or each.exception())
                 raise
@@ -164,7 +168,14 @@ class Qwen3Engine:
                 running.worker.close()
                 await asyncio.to_thread(running.thread.join)
                 del running
-                free_device_memory()
+            await self._until_left()
+            free_device_memory()
+
+    async def _until_left(self) -> None:
+        """A device has no room for two models."""
+        if self._leaving is not None:
+            await asyncio.to_thread(self._leaving.join)
+            self._leaving = None
 
     def voices(self) -> Sequence[Voice]:
         """The voices, the default first; a Base checkpoint's are those cloned so far.
@@ -176,17 +187,20 @@ class Qwen3Engine:
 
     def check(self, voice: str | None, language: str | None) -> None:
         """Refuse an unknown voice or language; see base.Engine."""
-        self._started().loaded.catalogue.voice(voice, language)
+        loaded = self._started().loaded
+        voice_id = loaded.catalogue.voice(voice, language)
+        if loaded.store is not None:
+            loaded.store.has_reference(voice_id)
 
     def modes(self, voice: str | None) -> Sequence[Mode]:
         """``live`` as well, but for voices that go on from a recording."""
         loaded = self._started().loaded
         if loaded.store is not None:
             try:
-                cloned = loaded.store.find(loaded.catalogue.voice(voice, None))
+                goes_on = loaded.store.has_reference(loaded.catalogue.voice(voice, None))
             except UnknownVoice:
                 return ("clause",)
-            if cloned.reference is not None:
+            if goes_on:
                 return ("clause",)
         return ("clause", "live")
 
@@ -222,11 +236,12 @@ class Qwen3Engine:
         voice_id = loaded.catalogue.voice(request.voice, request.language)
         with ExitStack() as stack:
             voice: ClonedVoice | None = None
+            codec: Snapshot | None = None
             if loaded.store is not None:
                 voice = stack.enter_context(loaded.store.using(await loaded.store.load(voice_id)))
-                await self._hear_reference(loaded, voice)
+                codec = await self._hear_reference(loaded, voice)
             outlet = LoopOutlet(worker.settings.unread_samples, worker.wake)
-            job = loaded.job(request, voice_id, voice, outlet)
+            job = loaded.job(request, voice_id, voice, outlet, codec)
             worker.submit(job)
             try:
                 while (chunk := await outlet.next()) is not None:
@@ -234,9 +249,10 @@ class Qwen3Engine:
             finally:
                 worker.cancel(job)
 
-    async def _hear_reference(self, loaded: Loaded, voice: ClonedVoice) -> None:
-        if voice.reference is not None and voice.codec is None:
-            await asyncio.to_thread(loaded.hear_reference, voice)
+    async def _hear_reference(self, loaded: Loaded, voice: ClonedVoice) -> Snapshot | None:
+        if voice.reference is None or voice.codec is not None:
+            return voice.codec
+        return await asyncio.to_thread(loaded.hear_reference, voice)
 
     def _started(self) -> _Running:
         if self._running is None:

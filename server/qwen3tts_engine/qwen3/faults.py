@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -36,6 +37,14 @@ def told(error: Exception) -> SpeechError:
             remedy="Send it again later; fewer slots or positions leave more room.",
         )
     return EngineFailed("The model's code failed.", remedy="The server's log has the reason.")
+
+
+def trace(error: BaseException) -> str:
+    """Where it was raised, for the log. What it says only if a device or a file says it: what other
+    errors say may hold a caller's text."""
+    where = "".join(traceback.format_tb(error.__traceback__))
+    says = f": {error}" if isinstance(error, RuntimeError | OSError) else ""
+    return f"{where}{type(error).__name__}{says}"
 
 
 def not_finite() -> SpeechError:

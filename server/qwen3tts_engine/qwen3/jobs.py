@@ -82,6 +82,11 @@ class Outlet(Protocol):
         """Samples put and not yet read."""
         ...
 
+    @property
+    def gone(self) -> bool:
+        """Whether nobody can read any more."""
+        ...
+
     def put(self, chunk: PcmChunk) -> None:
         """Sound, or words."""
         ...

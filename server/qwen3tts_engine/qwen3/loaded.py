@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import logging
 import random
+import threading
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +24,14 @@ from .arena import Sampling
 from .bpe_stream import StreamingTokenizer
 from .catalogue import Catalogue
 from .checkpoint import find_checkpoint, open_weights
+from .faults import told, trace
 from .jobs import Job, Outlet, Speaker
 from .model import Qwen3Model
 from .prefixes import PrefixStore, Snapshot
-from .prompt import Prompt, build_prompt
+from .prompt import Prompt, Reference, build_prompt
 from .runner import Progress, Runner
 from .settings import DTypeName, Qwen3Settings
-from .text_track import TextTrack
+from .text_track import LAST_WORD, TextTrack
 from .tokenizer import Tokenizer
 from .transcribe import WhisperTranscriber
 from .voices import ClonedVoice, ModelEncoders, VoiceStore, fingerprint
@@ -36,6 +39,10 @@ from .voicing import Voicing
 
 FRAMES_PER_TOKEN = 3
 """A text that cannot be said within a row's positions at 4 tokens a second is refused."""
+GROWING_FRAMES_PER_TOKEN = 4
+"""Text that grows goes on in another generation before it comes to that."""
+PROMPT_POSITIONS = 16
+"""Of a prompt that is spoken while its text grows, without its instructions: some 10."""
 CONTINUED_PRE_ROLL_S = 0.12
 """Silence kept before the first sound of a clause that others go before: sentences that follow
 without a breath sound hasty, and a listener who has something to hear does not wait for it."""
@@ -46,6 +53,9 @@ DTYPES: dict[DTypeName, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+
+
+log = logging.getLogger(__name__)
 
 
 class Loaded:
@@ -60,6 +70,7 @@ class Loaded:
         """
         self.settings = settings
         self._rates = SpeechRates()
+        self._hearing = threading.Lock()
         device = find_device(settings.device)
         on_gpu = device.type == "cuda"
         progress("finding the checkpoint", 0, 1)
@@ -113,35 +124,65 @@ class Loaded:
             folder=settings.voice_folder,
         )
 
-    def hear_reference(self, voice: ClonedVoice) -> None:
-        """Have a voice that goes on from its recording keep the codec's state behind it. Blocks."""
+    def hear_reference(self, voice: ClonedVoice) -> Snapshot:
+        """The codec's state behind the recording that a voice goes on from; the voice keeps it if
+        there is room. Blocks.
+
+        Raises:
+            EngineFailed: the model failed, or its device is out of memory.
+        """
         assert self.store is not None
         assert voice.reference is not None
+        # Of those who need it at once the first computes it.
+        with self._hearing:
+            if voice.codec is not None:
+                return voice.codec
+            try:
+                snapshot = self._state_behind(voice.reference)
+            except Exception as error:
+                log.error("a reference could not be heard\n%s", trace(error))
+                raise told(error) from error
+            self.store.cache.keep_codec(voice, snapshot)
+            return snapshot
+
+    def _state_behind(self, reference: Reference) -> Snapshot:
         decoder = self.model.decoder
         state = decoder.new_state(0)
         slot = torch.zeros(1, dtype=torch.int64, device=decoder.device)
-        codes = torch.tensor(voice.reference.codes, device=decoder.device)
+        codes = torch.tensor(reference.codes, device=decoder.device)
         for first in range(0, len(codes), REFERENCE_FRAMES):
             decoder.run(state, slot, codes[None, first : first + REFERENCE_FRAMES])
         snapshot = state.snapshot(0)
         if decoder.device.type == "cuda":
             # Another thread's stream is going to read it.
             torch.cuda.current_stream(decoder.device).synchronize()
-        self.store.cache.keep_codec(voice, snapshot)
+        return snapshot
 
     # --- generations ---
 
     def job(
-        self, request: SynthesisRequest, voice_id: str, voice: ClonedVoice | None, outlet: Outlet
+        self,
+        request: SynthesisRequest,
+        voice_id: str,
+        voice: ClonedVoice | None,
+        outlet: Outlet,
+        codec: Snapshot | None = None,
     ) -> Job:
-        """A generation for the worker; ``voice``: of a Base checkpoint.
+        """A generation for the worker; ``voice`` and ``codec``, the state behind its reference, are
+        those of a Base checkpoint.
 
         Raises:
             BadText: the text is no text.
-            LimitExceeded: it is too long.
+            LimitExceeded: it is too long, or its instructions are.
             BadRequest: the voice cannot speak it like that.
         """
         check_text(request.text, self.settings.max_chars)
+        frames = request.initial_codec_chunk_frames
+        if type(frames) not in (int, type(None)):
+            raise BadRequest(
+                f"initial_codec_chunk_frames={frames!r} is no whole number.",
+                remedy="Give a number of frames of 80 ms, 1 or more.",
+            )
         config = self.config
         language = self.catalogue.language(request.language)
         reference = None if voice is None else voice.reference
@@ -171,10 +212,18 @@ class Loaded:
                 reference=reference,
                 open_ended=track.streaming,
             )
-            self._fits(len(prompt), 0 if track.streaming else len(track.ids))
+            self._fits(len(prompt), len(track.ids))
             return prompt
 
-        track = TextTrack(request, StreamingTokenizer(self.tokenizer))
+        room = self.runner.positions - PROMPT_POSITIONS - len(instruct_ids)
+        most = room // GROWING_FRAMES_PER_TOKEN
+        if most < LAST_WORD:
+            raise LimitExceeded(
+                f"The instructions take {len(instruct_ids)} of {self.runner.positions} positions;"
+                " there is no room for the text.",
+                remedy="Shorten them, or serve with more positions.",
+            )
+        track = TextTrack(request, StreamingTokenizer(self.tokenizer), most=most)
         seed = request.seed if request.seed is not None else random.getrandbits(63)
         return Job(
             track=track,
@@ -182,7 +231,7 @@ class Loaded:
             speaker=Speaker(
                 key=voice_id,
                 x_vector=None if voice is None else voice.x_vector,
-                codec=None if voice is None else voice.codec,
+                codec=codec,
                 prefixes=self._prefixes(voice),
             ),
             sampling=self._sampling(request.sampling),
@@ -192,7 +241,7 @@ class Loaded:
             pad=config.text_ids.tts_pad,
             eos=config.text_ids.tts_eos,
             voice=lambda: self._voicing(track, voice_id, request),
-            initial_chunk=request.initial_codec_chunk_frames,
+            initial_chunk=frames,
         )
 
     def _prefixes(self, voice: ClonedVoice | None) -> PrefixStore | None:

@@ -14,7 +14,8 @@ class LoopOutlet:
     """An Outlet (jobs.py) whose reader is a coroutine of the loop that it was made in."""
 
     def __init__(self, bound: int, on_room: Callable[[], None]) -> None:
-        """``on_room`` is called on the loop when less than ``bound`` samples are unread again."""
+        """``on_room`` is called when less than ``bound`` samples are unread again, on the loop, and
+        when the reader turns out to be gone, on the engine's thread."""
         self._loop = asyncio.get_running_loop()
         self._bound = bound
         self._on_room = on_room
@@ -25,6 +26,8 @@ class LoopOutlet:
         # One writer each: the engine's thread and the reader's loop.
         self._put = 0
         self._read = 0
+        self.gone = False
+        """Whether nobody can read any more: the loop was closed."""
 
     # The engine's thread
 
@@ -48,7 +51,8 @@ class LoopOutlet:
             self._loop.call_soon_threadsafe(self._arrive, chunk)
         except RuntimeError:
             # The loop is closed, and its readers with it.
-            return
+            self.gone = True
+            self._on_room()
 
     # The loop
 
@@ -68,13 +72,16 @@ class LoopOutlet:
         while not self._chunks:
             if self._finished:
                 if self._error is not None:
-                    raise self._error
+                    # Others are told the same: without this it would keep the frames of all.
+                    raise self._error.with_traceback(None)
                 return None
             self._arrived.clear()
             await self._arrived.wait()
         chunk = self._chunks.popleft()
-        was_full = self.unread >= self._bound
-        self._read += chunk.samples
-        if was_full and self.unread < self._bound:
+        samples = chunk.samples
+        self._read += samples
+        # Looked at afterwards: the engine may have put more and found no room meanwhile.
+        unread = self.unread
+        if unread < self._bound <= unread + samples:
             self._on_room()
         return chunk

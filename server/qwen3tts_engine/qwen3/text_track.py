@@ -8,6 +8,9 @@ from typing import Protocol
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.live_text import LiveText
 
+LAST_WORD = 8
+"""Room for fewer tokens is none: a word should not be parted."""
+
 
 class TokenStream(Protocol):
     """bpe_stream.StreamingTokenizer: tokens as soon as no later text can change them."""
@@ -27,7 +30,12 @@ class TextTrack:
     ``ids[i]`` is a token, ``ends[i]`` the position in ``text`` behind it, in code points.
     """
 
-    def __init__(self, request: SynthesisRequest, tokens: TokenStream) -> None:
+    def __init__(
+        self, request: SynthesisRequest, tokens: TokenStream, *, most: int | None = None
+    ) -> None:
+        """Of text that grows no more is taken than makes ``most`` tokens; what is left begins
+        another generation."""
+        self._most = most
         self.ids: list[int] = []
         self.ends: list[int] = []
         self.text = ""
@@ -62,10 +70,8 @@ class TextTrack:
         if self.ended:
             return False
         before = len(self.ids)
-        if self._live is not None:
-            for text, offsets in self._live.take():
-                self._add(text, offsets)
-        if self._live is None or self._live.ended:
+        full = self._live is not None and self._take(self._live)
+        if self._live is None or full or self._live.ended:
             self._extend(self._tokens.end())
             self._live = None
             self.ended = True
@@ -76,12 +82,6 @@ class TextTrack:
         """No text came for too long: what is there is all. What is refused begins another."""
         if self._live is not None:
             self.dried = self._live.close()
-            self.pull()
-
-    def full(self) -> None:
-        """There is no room for more text here; what is refused begins another generation."""
-        if self._live is not None:
-            self._live.close()
             self.pull()
 
     def leave(self) -> None:
@@ -95,6 +95,24 @@ class TextTrack:
         if start >= end:
             return (self._offsets[start],) * 2
         return self._offsets[start], min(self._offsets[end - 1] + 1, self._offsets[-1])
+
+    def _take(self, live: LiveText) -> bool:
+        """Take what there is and has room; whether there is no room for more."""
+        while self._room is None or self._room >= LAST_WORD:
+            parts = live.take(self._room)
+            for text, offsets in parts:
+                self._add(text, offsets)
+            if not parts:
+                return False
+        live.close()
+        return True
+
+    @property
+    def _room(self) -> int | None:
+        """Tokens for which there is room; what is no certain token yet counts by its letters."""
+        if self._most is None:
+            return None
+        return self._most - len(self.ids) - len(self.text) + (self.ends[-1] if self.ends else 0)
 
     def _add(self, text: str, offsets: tuple[int, ...]) -> None:
         if not self.text:

@@ -53,6 +53,11 @@ ALPHABET = _byte_alphabet()
 _TABLE = str.maketrans({chr(byte): char for byte, char in enumerate(ALPHABET)})
 
 
+MERGED_SHARE = 0.9
+"""Least merges over tokens of more than one byte. It is 1 where each token has its merge; a file
+that was cut off at the end of a line has fewer, and would spell what it cannot merge."""
+
+
 class Tokenizer:
     """The text side of a checkpoint's vocabulary.
 
@@ -80,6 +85,13 @@ class Tokenizer:
         # The library raises bare exceptions for merges that the vocabulary does not hold.
         except Exception as error:
             raise BadCheckpoint(f"{file} is damaged: {error}.", remedy=REMEDY) from None
+        merged = len(vocab) - len(ALPHABET)
+        if len(pairs) < MERGED_SHARE * merged:
+            raise BadCheckpoint(
+                f"{file} is damaged: it has {len(pairs)} merges for the {merged} tokens of"
+                " vocab.json that need one.",
+                remedy=REMEDY,
+            )
         self._cutter = _cutter()
         self._sorted = sorted(vocab)
         self._longest = max(map(len, vocab))

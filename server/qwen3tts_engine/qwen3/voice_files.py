@@ -76,6 +76,16 @@ class VoiceFiles:
             log.warning("the voice file %s is damaged; the voice is computed anew", file.name)
             return None
 
+    def has_reference(self, voice_id: str) -> bool | None:
+        """Whether the voice of that id has words and codes; None if there is no such voice."""
+        try:
+            with self._file(voice_id).open("rb") as opened:
+                # A safetensors file begins with the length of its header.
+                header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+            return "codes" in header
+        except (OSError, ValueError, TypeError, OverflowError, MemoryError):
+            return None
+
     def save(self, voice_id: str, content: VoiceContent) -> bool:
         """Keep a voice; False, and a line in the log, if that cannot be."""
         data = _pack(content)

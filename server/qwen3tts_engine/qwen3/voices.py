@@ -11,15 +11,16 @@ import asyncio
 import difflib
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 
-from qwen3tts_engine.qwen3.faults import not_finite, told
+from qwen3tts_engine.qwen3.faults import not_finite, told, trace
 from qwen3tts_engine.qwen3.prompt import Reference
 from qwen3tts_engine.qwen3.reference_audio import (
     DEFAULT_LIMITS,
@@ -63,6 +64,7 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 PREFIX = "clone:"
 """Before a voice's name, where voices are named."""
 NAME_MAX = 64
@@ -161,7 +163,7 @@ class VoiceStore:
         name: str | None = None,
     ) -> Prepared:
         """As ``create``, and tells whether anything was computed."""
-        return await asyncio.wrap_future(self.submit(source, ref_text, x_vector_only, name))
+        return await _result(self.submit(source, ref_text, x_vector_only, name))
 
     def submit(
         self,
@@ -191,14 +193,18 @@ class VoiceStore:
                 )
             self._waiting += 1
         try:
-            future = self._pool.submit(self._prepare, source, words, x_vector_only, name)
-        except RuntimeError:
+            future = self._begin(self._prepare, source, words, x_vector_only, name)
+        except EngineFailed:
             self._waited()
-            raise EngineFailed(
-                "The engine is closed.", remedy="Start it again, or ask another server."
-            ) from None
+            raise
         future.add_done_callback(self._waited)
         return future
+
+    def _begin(self, work: Callable[..., T], *given: Any) -> Future[T]:
+        try:
+            return self._pool.submit(work, *given)
+        except RuntimeError:
+            raise _closed() from None
 
     def _waited(self, _: object = None) -> None:
         with self._lock:
@@ -272,7 +278,7 @@ class VoiceStore:
         except SpeechError:
             raise
         except Exception as error:
-            log.exception("a voice could not be computed")
+            log.error("a voice could not be computed\n%s", trace(error))
             raise told(error) from error
 
     # --- finding and using voices ---
@@ -295,13 +301,31 @@ class VoiceStore:
             UnknownVoice: there is none.
             LimitExceeded: it is too large.
             ServerBusy: there is no room for it.
+            EngineFailed: the engine was closed.
         """
         voice = self.cache.get(self._key(name))
         if voice is not None:
             return voice
         if self._files is None:
             raise self._unknown(name)
-        return await asyncio.wrap_future(self._pool.submit(self._load, name, self._files))
+        return await _result(self._begin(self._load, name, self._files))
+
+    def has_reference(self, name: str) -> bool:
+        """Whether a voice goes on from its recording; looks into the folder, but loads nothing.
+
+        Raises:
+            UnknownVoice: there is none.
+        """
+        key = self._key(name)
+        voice = self.cache.get(key)
+        if voice is not None:
+            return voice.reference is not None
+        found = None
+        if self._files is not None and is_voice_id(key):
+            found = self._files.has_reference(key)
+        if found is None:
+            raise self._unknown(name)
+        return found
 
     def _load(self, name: str, files: VoiceFiles) -> ClonedVoice:
         # Others may have named voices in the folder meanwhile.
@@ -363,6 +387,21 @@ class VoiceStore:
         near = difflib.get_close_matches(name[:256], [PREFIX + one for one in self.names], 3)
         remedy = f"Near ones: {', '.join(near)}." if near else "Register its recording first."
         return UnknownVoice(f"There is no cloned voice {name[:80]!r}.", remedy=remedy)
+
+
+async def _result(future: Future[T]) -> T:
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # Not who waits was cancelled, but the work.
+        raise _closed() from None
+
+
+def _closed() -> EngineFailed:
+    return EngineFailed("The engine is closed.", remedy="Start it again, or ask another server.")
 
 
 def _check_name(name: str) -> None:

@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FRAMES_PER_TOKEN = 4
-"""Live text that could last longer than a row's positions goes on in another generation. Speech has
-4 to 5 tokens a second, that is 2.5 to 3 frames a token."""
-
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
@@ -149,19 +145,29 @@ class Worker:
 
     def run(self) -> None:
         """Take turns until ``close``."""
-        while self._over is None:
-            wake = self.turn(self._clock())
-            with self._changed:
-                if not self._woken and self._over is None:
-                    # Without a time it waits for an event, with one until then at most.
-                    self._changed.wait(None if wake is None else max(0.0, wake - self._clock()))
-                self._woken = False
+        try:
+            while self._over is None:
+                wake = self.turn(self._clock())
+                with self._changed:
+                    if not self._woken and self._over is None:
+                        # Without a time it waits for an event, with one until then at most.
+                        self._changed.wait(None if wake is None else max(0.0, wake - self._clock()))
+                    self._woken = False
+        finally:
+            # Whatever ended it: nobody may wait for it any more.
+            self._wind_up()
+
+    def _wind_up(self) -> None:
         with self._changed:
+            self._over = self._over or EngineFailed(
+                "The engine broke off.", remedy="Restart the server; its log has the reason."
+            )
             self._gone = True
-        self._take_events()
+        self._batch.jobs += [job for new, job in self._inbox if new]
         self._batch.abandon(self._over)
         for _, done in self._idle_work:
-            done.set_exception(self._over)
+            if done.set_running_or_notify_cancel():
+                done.set_exception(self._over)
 
     def turn(self, now: float) -> float | None:
         """One iteration; when the next is due (``now``: at once), None: after an event."""
@@ -211,6 +217,9 @@ class Worker:
 
     def _look_after(self, job: Job, now: float) -> None:
         """What changed outside: text, time without text, a reader who does not read."""
+        if job.outlet.gone:
+            self._batch.leave(job)
+            return
         try:
             if job.track.pull():
                 job.dry_since = None
@@ -232,8 +241,6 @@ class Worker:
 
     def _text_came(self, job: Job, now: float) -> None:
         track = job.track
-        if len(track.ids) * FRAMES_PER_TOKEN >= self._runner.positions:
-            track.full()
         if job.state is not State.OPENING:
             self._batch.feed(job)
         elif track.speakable and track.ids:
@@ -255,6 +262,8 @@ class Worker:
 
 
 def _do(work: Callable[[], None], done: Future[None]) -> None:
+    if not done.set_running_or_notify_cancel():
+        return
     try:
         work()
     except Exception as error:
