@@ -17,6 +17,7 @@ from pathlib import Path
 
 from qwen3tts_cli.exits import MissingProgram
 from qwen3tts_cli.player import find_player
+from qwen3tts_cli.weight_files import faults
 from qwen3tts_engine.qwen3.config import read_config
 from qwen3tts_wire.errors import SpeechError
 
@@ -211,6 +212,8 @@ def checkpoint(folder: Path | None) -> Check:
         return Check("checkpoint", Level.FAIL, error.message, error.remedy or remedy)
     if not (folder / "speech_tokenizer" / "model.safetensors").is_file():
         return Check("checkpoint", Level.FAIL, f"{folder} has no speech_tokenizer", remedy)
+    if wrong := "; ".join(faults(folder)):
+        return Check("checkpoint", Level.FAIL, wrong, "Fetch the file again.")
     size = sum(each.stat().st_size for each in weights)
     shown = f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
     files = "1 file" if len(weights) == 1 else f"{len(weights)} files"

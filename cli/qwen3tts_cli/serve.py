@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import os
+import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -180,7 +182,8 @@ def serve(
         ),
     ] = False,
 ) -> None:
-    """Run the [bold]speech server[/bold]; Ctrl-C lets what is being said finish, twice does not."""
+    """Run the [bold]speech server[/bold]; Ctrl-C lets what is being said finish, twice does not;
+    while it still starts, it ends at once."""
     if not is_loopback(host):
         note(f"{host} may be reached from other machines; there is no password and no encryption.")
     with notes().status("Starting the voice …") as status:
@@ -259,7 +262,19 @@ def _keep_serving(engine: Engine, host: str, port: int, stages: Stages) -> None:
         if running.service.connections:
             note("What is being said is finished; Ctrl-C again ends it at once.")
 
-    keep_serving(engine, ServerSettings(host=host, port=port), on_ready=ready, on_stopping=stopping)
+    settings = ServerSettings(host=host, port=port)
+    early = keep_serving(engine, settings, on_ready=ready, on_stopping=stopping)
+    if early is not None:
+        stages.stop()
+        _exit_now(128 + early)
+
+
+def _exit_now(code: int) -> None:
+    """Exit while a thread may be deep in a library that loads a model: the interpreter's own end
+    aborts where such a thread comes back."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def is_loopback(host: str) -> bool:

@@ -66,7 +66,8 @@ class SynthesisRequest:
     """Sound of the same context goes before: a pause at the start is part of the speech."""
     more: LiveText | None = None
     """Text that goes on arriving after ``text``, for an engine and voice whose ``modes`` have
-    ``live``; None: ``text`` is all."""
+    ``live``; None: ``text`` is all. Of either text, what the engine has no room for is left in
+    it, for another generation."""
     instructions: str | None = None
     """How to speak, in words."""
     sampling: Sampling | None = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 TextPart = tuple[str, tuple[int, ...]]
 """Some text, and where it stands in the context's original text: one position per code point, and
@@ -83,8 +85,8 @@ class LiveText:
     def take(self, most: int | None = None) -> list[TextPart]:
         """What was pushed since the last time, in order; empty when there is nothing.
 
-        Of more than ``most`` code points the beginning, up to a blank if there is one; the rest
-        stays.
+        Of more than ``most`` bytes of UTF-8 the beginning, up to a blank if there is one; the rest
+        stays. No code point has more than 4 bytes.
         """
         with self._lock:
             parts, self._parts = self._parts, []
@@ -92,14 +94,21 @@ class LiveText:
                 return parts
             taken: list[TextPart] = []
             for index, (text, offsets) in enumerate(parts):
-                if len(text) > most:
-                    cut = text.rfind(" ", 0, most) + 1 or most
+                size = utf8_bytes(text)
+                if size > most:
+                    fits = bisect_right(list(accumulate(map(utf8_bytes, text))), most)
+                    cut = text.rfind(" ", 0, fits) + 1 or fits
                     taken += [(text[:cut], offsets[: cut + 1])] if cut else []
                     self._parts = [(text[cut:], offsets[cut:]), *parts[index + 1 :]]
                     break
                 taken.append((text, offsets))
-                most -= len(text)
+                most -= size
         return taken
+
+    def put_first(self, text: str, offsets: Sequence[int]) -> None:
+        """Have text that stands before everything here come out of the next ``take`` first."""
+        with self._lock:
+            self._parts.insert(0, (text, tuple(offsets)))
 
     @property
     def ended(self) -> bool:
@@ -123,3 +132,8 @@ class LiveText:
         on_change = self.on_change
         if on_change is not None:
             on_change()
+
+
+def utf8_bytes(text: str) -> int:
+    """Length in UTF-8; a token has one byte at least."""
+    return len(text.encode("utf-8", "surrogatepass"))

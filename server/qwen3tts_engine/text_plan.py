@@ -8,7 +8,8 @@
 ========== ========================================================================================
 
 Which pieces there are follows from the text and its flushes alone, not from when they came; only an
-engine that stops reading a live piece (it ran dry) has what it did not take come again as another.
+engine that stops reading a live piece (it ran dry, or has no room for more) has what it did not
+take come again as another.
 """
 
 from __future__ import annotations

@@ -85,12 +85,15 @@ def serve(
     *,
     on_ready: Callable[[RunningServer], None] | None = None,
     on_stopping: Callable[[RunningServer], None] | None = None,
-) -> None:
+) -> signal.Signals | None:
     """Serve until SIGTERM or SIGINT, then let open contexts finish; a second signal ends at once.
 
-    Raises what ``running_server`` raises.
+    Returns the signal if it came before the server was ready. A thread of the engine may still be
+    loading then (``Engine.start`` cannot interrupt it). Raises what ``running_server`` raises.
     """
-    asyncio.run(serve_until_signal(engine, settings, on_ready=on_ready, on_stopping=on_stopping))
+    return asyncio.run(
+        serve_until_signal(engine, settings, on_ready=on_ready, on_stopping=on_stopping)
+    )
 
 
 async def serve_until_signal(
@@ -99,27 +102,49 @@ async def serve_until_signal(
     *,
     on_ready: Callable[[RunningServer], None] | None = None,
     on_stopping: Callable[[RunningServer], None] | None = None,
-) -> None:
+) -> signal.Signals | None:
     """``serve`` for a program that has its event loop already."""
     settings = settings or ServerSettings()
     loop = asyncio.get_running_loop()
-    signals: asyncio.Queue[int] = asyncio.Queue()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, signals.put_nowait, number)
-    async with running_server(engine, settings.host, settings.port, settings) as server:
-        if on_ready is not None:
-            on_ready(server)
-        await signals.get()
-        if on_stopping is not None:
-            on_stopping(server)
-        log.info("stopping; open contexts have %g s to finish", settings.drain_timeout_s)
-        draining = asyncio.create_task(server.service.drain())
-        again = asyncio.create_task(signals.get())
-        await asyncio.wait({draining, again}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (draining, again):
+    task = asyncio.current_task()
+    assert task is not None
+    signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    ready = False
+    early: signal.Signals | None = None
+
+    def arrived(number: signal.Signals) -> None:
+        nonlocal early
+        if ready:
+            signals.put_nowait(number)
+        elif early is None:
+            early = number
             task.cancel()
+
     for number in _SIGNALS:
-        loop.remove_signal_handler(number)
+        loop.add_signal_handler(number, arrived, number)
+    try:
+        async with running_server(engine, settings.host, settings.port, settings) as server:
+            ready = True
+            if on_ready is not None:
+                on_ready(server)
+            await signals.get()
+            if on_stopping is not None:
+                on_stopping(server)
+            log.info("stopping; open contexts have %g s to finish", settings.drain_timeout_s)
+            draining = asyncio.create_task(server.service.drain())
+            again = asyncio.create_task(signals.get())
+            await asyncio.wait({draining, again}, return_when=asyncio.FIRST_COMPLETED)
+            for each in (draining, again):
+                each.cancel()
+    except asyncio.CancelledError:
+        # Otherwise somebody else wants it to end.
+        if early is None or task.uncancel():
+            raise
+        log.info("stopped before it was ready")
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+    return early
 
 
 class _Server(uvicorn.Server):

@@ -11,6 +11,7 @@ import pytest
 from qwen3tts_cli import checks, doctor
 from qwen3tts_cli.checks import Check, Level
 from qwen3tts_cli.main import run
+from qwen3tts_cli.weight_files import faults, weight_file_fault
 from tests.conftest import require_package
 
 
@@ -62,6 +63,73 @@ def test_a_whole_checkpoint_is_told_by_its_task(tmp_path: Path) -> None:
     assert "mr_qwen3tts[server,qwen3]" in found.remedy
     (folder / "speech_tokenizer" / "model.safetensors").unlink()
     assert "has no speech_tokenizer" in checks.checkpoint(folder).found
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "speech_tokenizer/model.safetensors"])
+def test_weights_that_are_not_whole_are_told(tmp_path: Path, name: str) -> None:
+    require_package("torch", "pip install 'mr_qwen3tts[qwen3]'")
+    from qwen3tts_engine.qwen3.tiny import make_tiny
+
+    folder = make_tiny(tmp_path)["base"]
+    whole = (folder / name).read_bytes()
+    header = int.from_bytes(whole[:8], "little")
+    for content, told in (
+        (whole[:-1], "cut off"),
+        (whole[: len(whole) // 2], "cut off"),
+        (whole[:100], "cut off"),
+        (whole[:5], "cut off"),
+        (b"", "cut off"),
+        (whole + b"x", "damaged"),
+        (whole[:8] + b"?" * header + whole[8 + header :], "damaged"),
+    ):
+        (folder / name).write_bytes(content)
+        found = checks.checkpoint(folder)
+        assert found.level is Level.FAIL
+        assert f"{folder / name} is {told}" in found.found
+        assert found.remedy
+
+
+def weights(**entries: object) -> bytes:
+    """A file of weights whose tensors have no bytes."""
+    header = json.dumps(entries).encode()
+    return len(header).to_bytes(8, "little") + header
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"dtype": "F32", "shape": [0, 3], "data_offsets": [0, 0]}, ""),
+        ({"dtype": "F4", "shape": [2], "data_offsets": [0, 0]}, ""),
+        ({"dtype": "F32", "shape": [2], "data_offsets": [0, 0]}, "damaged"),
+        ({"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "cut off"),
+        ({"dtype": "F32", "shape": [0], "data_offsets": [4, 0]}, "damaged"),
+        ({"dtype": "F32", "shape": "x", "data_offsets": [0, 0]}, "damaged"),
+        ({"dtype": "F32", "shape": [2]}, "damaged"),
+        ([], "damaged"),
+    ],
+)
+def test_a_header_is_believed_where_it_agrees_with_itself(
+    tmp_path: Path, entry: object, told: str
+) -> None:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(weights(one=entry, __metadata__={"format": "pt"}))
+    fault = weight_file_fault(file)
+    assert told in fault
+    assert bool(fault) is bool(told)
+
+
+def test_shards_that_are_missing_are_told(tmp_path: Path) -> None:
+    (tmp_path / "speech_tokenizer").mkdir()
+    for folder in (tmp_path, tmp_path / "speech_tokenizer"):
+        (folder / "model.safetensors").write_bytes(weights())
+    assert list(faults(tmp_path)) == []
+    (tmp_path / "model.safetensors").rename(tmp_path / "a.safetensors")
+    assert list(faults(tmp_path)) == [f"{tmp_path / 'model.safetensors'} is missing"]
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"one": "a.safetensors", "two": "b.safetensors"}}', "utf-8")
+    assert list(faults(tmp_path)) == [f"{tmp_path / 'b.safetensors'} is missing"]
+    index.write_text('{"weight_map": []}', "utf-8")
+    assert list(faults(tmp_path)) == [f"{index} cannot be read"]
 
 
 def test_a_torch_that_does_not_see_the_gpu_is_told(

@@ -106,3 +106,31 @@ def test_nothing_is_lost_or_doubled_between_two_threads() -> None:
                 live.close()
         writer.join()
         assert read == accepted
+
+
+def test_of_too_much_the_beginning_is_taken_up_to_a_blank() -> None:
+    live = LiveText()
+    push(live, "one two")
+    assert live.take(6) == [("one ", (0, 1, 2, 3, 4))]
+    push(live, " three", 7)
+    assert live.take(6) == [("two", (4, 5, 6, 7)), (" ", (7, 8))]
+    assert live.take(2) == [("th", (8, 9, 10))]
+
+
+def test_how_much_is_taken_is_counted_in_bytes() -> None:
+    live = LiveText()
+    push(live, "\u00e9\u20ac\U0001f600\ud83d")
+    assert live.take(4) == [("\u00e9", (0, 1))]
+    assert live.take(7) == [("\u20ac\U0001f600", (1, 2, 3))]
+    assert live.take(2) == []
+    assert live.take(3) == [("\ud83d", (3, 4))]
+
+
+def test_what_is_put_first_comes_first() -> None:
+    live = LiveText()
+    push(live, "two", 4)
+    live.end()
+    live.put_first("one ", range(5))
+    assert not live.ended
+    assert live.take() == [("one ", (0, 1, 2, 3, 4)), ("two", (4, 5, 6, 7))]
+    assert live.ended

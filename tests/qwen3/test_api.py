@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_engine.qwen3.api import TEXT_MAX, Qwen3TTS
+from qwen3tts_engine.text_plan import PlanMode
 from qwen3tts_wire.errors import (
     BadRequest,
     BadText,
@@ -77,11 +78,19 @@ def test_nothing_to_say_is_no_sound(tts: Qwen3TTS) -> None:
     assert tts.generate(iter([]))[0].shape == (0,)
 
 
-@pytest.mark.parametrize("text", ["", " \n", "...", "Good \ud83d morning.", "Good\x00"])
+@pytest.mark.parametrize(
+    "text", ["", " \n", "...", "\U0001f600", "Good \ud83d morning.", "Good\x00"]
+)
 def test_a_whole_text_that_cannot_be_said_is_refused_at_once(tts: Qwen3TTS, text: str) -> None:
     with pytest.raises(BadText) as caught:
         tts.stream(text)
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize("mode", ["auto", "clause", "live"])
+def test_a_whole_text_of_which_nothing_is_left_is_refused(tts: Qwen3TTS, mode: PlanMode) -> None:
+    with pytest.raises(BadText, match="nothing to say"):
+        tts.generate("<br>", mode=mode)
 
 
 def test_a_whole_text_has_a_bound(tts: Qwen3TTS) -> None:

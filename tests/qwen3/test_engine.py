@@ -22,6 +22,7 @@ from qwen3tts_engine.qwen3 import loaded as loaded_module
 from qwen3tts_engine.qwen3.engine import Qwen3Engine
 from qwen3tts_engine.qwen3.loaded import Loaded
 from qwen3tts_engine.qwen3.runner import Runner
+from qwen3tts_engine.qwen3.transcribe import check_whisper
 from qwen3tts_engine.qwen3.voices import ClonedVoice
 from qwen3tts_wire.errors import (
     BadRequest,
@@ -242,13 +243,19 @@ async def test_a_reference_that_finds_no_memory_is_told(
         await base.load_voice(ref_audio=recording(pitch=190), ref_text="Another.")
 
 
-async def test_text_for_which_there_is_no_room_is_refused_and_not_cut_off(
+async def test_growing_text_for_which_there_is_no_room_is_left_for_another_generation(
     tiny: dict[str, Path],
 ) -> None:
     engine = made(tiny["voice_design"], positions=64)
     await engine.start()
+    more, text = growing(""), "Good morning. " * 5
+    chunks = await spoken(engine, text, more=more, instructions="Old.")
+    assert chunks[-1].end == "text_end"
+    left = "".join(part for part, _ in more.take())
+    assert left
+    assert text.endswith(left)
     with pytest.raises(LimitExceeded, match="positions"):
-        await spoken(engine, "Good morning. " * 5, more=growing(""), instructions=DESCRIPTION)
+        await spoken(engine, text, instructions=DESCRIPTION)
     with pytest.raises(LimitExceeded, match="instructions"):
         await spoken(engine, more=growing(""), instructions="A calm old man. " * 10)
     more = LiveText()
@@ -662,6 +669,23 @@ async def test_a_start_that_is_cancelled_and_fails_is_quiet(tmp_path: Path) -> N
         await task
     with pytest.raises(EngineUnavailable):
         await given_up.start()
+
+
+@pytest.mark.parametrize("whisper", ["/nope", "./nope", "no such folder", "a/b/c", ""])
+async def test_a_whisper_folder_that_is_not_there_is_refused_at_the_start(
+    tiny: dict[str, Path], whisper: str
+) -> None:
+    with pytest.raises(EngineUnavailable, match="Whisper") as caught:
+        await made(tiny["base"], whisper=whisper).start()
+    assert caught.value.remedy
+
+
+def test_a_whisper_folder_or_hub_id_is_believed(tmp_path: Path) -> None:
+    for name in (str(tmp_path), "openai/whisper-small", "tiny"):
+        check_whisper(name)
+    (tmp_path / "file").touch()
+    with pytest.raises(EngineUnavailable):
+        check_whisper(str(tmp_path / "file"))
 
 
 async def test_what_it_takes_is_known(engine: Qwen3Engine) -> None:

@@ -13,6 +13,8 @@ import pytest
 from qwen3tts_engine.live_text import LiveText
 from qwen3tts_engine.qwen3.api import Qwen3TTS
 from qwen3tts_engine.qwen3.engine import Qwen3Engine
+from qwen3tts_engine.qwen3.jobs import Job
+from qwen3tts_engine.qwen3.speech import Manner, Speech
 from qwen3tts_engine.text_plan import PlanMode
 from qwen3tts_wire.errors import BadText
 from tests.qwen3.engine_world import GREEDY, growing, made
@@ -174,3 +176,42 @@ async def test_the_first_chunk_has_the_frames_asked_for(listener: Listener) -> N
         silence = len(spoken.codes) * 1920 - len(spoken.pcm)
         assert 0 <= silence <= 1920 * frames
         assert spoken.chunks[0].samples == frames * 1920 - silence
+
+
+@pytest.mark.parametrize(
+    ("text", "positions", "mode"),
+    [
+        ("สวัสดีครับ" * 50, 2048, "live"),
+        ("Good morning to you, one two three four five six seven. " * 4, 64, "live"),
+        ("Good morning to you one two three four five six seven eight. And so on.", 64, "auto"),
+    ],
+)
+async def test_text_that_is_there_early_goes_on_in_another_generation(
+    tiny: dict[str, Path],
+    text: str,
+    positions: int,
+    mode: PlanMode,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = made(tiny["custom_voice"], positions=positions, slots=1)
+    await engine.start()
+    said: list[str] = []
+    loaded = engine._started().loaded
+    make = loaded.job
+
+    def noted(*given: Any) -> Job:
+        job = make(*given)
+        said.append(job.track.text)
+        return job
+
+    monkeypatch.setattr(loaded, "job", noted)
+    speech = Speech(engine, mode, Manner(seed=1), ahead=10**9)
+    speech.append(text)
+    speech.end()
+    ends = []
+    while (chunk := await speech.next()) is not None:
+        if chunk.end is not None:
+            ends.append(chunk.end)
+    assert len(ends) == len(said) > 1
+    assert "".join("".join(said).split()) == "".join(text.split())
+    await engine.close()

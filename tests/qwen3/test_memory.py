@@ -131,6 +131,18 @@ def test_weights_are_counted_once(model: Qwen3Model) -> None:
     assert tensor_bytes([model], CPU) > once
 
 
+def test_what_is_kept_of_voices_takes_room_from_slots(model: Qwen3Model) -> None:
+    free = 12 * plan(model, 1, 64 * MIB).per_slot
+    alone = plan_memory(model, slots="auto", positions=256, free=free)
+    beside = plan_memory(model, slots="auto", positions=256, free=free, caches=free // 2)
+    assert 1 <= beside.slots < alone.slots
+    assert beside.total == beside.arena + beside.weights + free // 2
+    assert f"up to {human(free // 2)}" in str(beside)
+    with pytest.raises(EngineUnavailable, match="caches") as caught:
+        plan_memory(model, slots=1, positions=256, free=free, caches=free)
+    assert "lower bound for voices" in caught.value.remedy
+
+
 def test_graphs_count_into_the_workspace(model: Qwen3Model) -> None:
     plain = workspace_bytes(model, 4, captures=False)
     assert workspace_bytes(model, 4, captures=True) > plain

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import itertools
+import signal
 import sys
 import wave
 from collections.abc import AsyncIterator
@@ -164,3 +165,25 @@ async def test_the_command_serves_a_checkpoint_and_shows_what_it_does(
     shown = err.decode()
     for told in ("Loading PyTorch", "Loading …", "CustomVoice", "all slots"):
         assert told in shown
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+async def test_a_signal_while_the_model_loads_ends_the_command(
+    tiny: dict[str, Path], number: signal.Signals, code: int
+) -> None:
+    folder = str(tiny["custom_voice"])
+    process = await command("serve", "--engine", "qwen3", "--model", folder, "--port", "0")
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(60):
+            while b"Loading \xe2\x80\xa6" not in await process.stderr.readline():
+                assert not process.stderr.at_eof()
+            process.send_signal(number)
+            out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+    assert process.returncode == code
+    assert out == b""
+    assert b"Traceback" not in err

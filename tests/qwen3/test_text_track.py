@@ -4,7 +4,7 @@ import pytest
 
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.live_text import LiveText
-from qwen3tts_engine.qwen3.text_track import TextTrack
+from qwen3tts_engine.qwen3.text_track import LAST_WORD, TextTrack
 from tests.qwen3.worker_world import Letters
 
 
@@ -119,6 +119,41 @@ def test_one_long_delta_is_taken_as_far_as_there_is_room() -> None:
     assert made.text + left[0] == "ab one two three four"
     assert left[1] == tuple(range(len(made.text), 22))
     assert made.original(0, len(made.text)) == (0, len(made.text))
+
+
+@pytest.mark.parametrize("more_text", ["", " and five six"])
+def test_text_that_was_there_early_is_taken_as_far_as_there_is_room(more_text: str) -> None:
+    early = "ab one two three four"
+    more = LiveText()
+    more.push(more_text, range(len(early), len(early) + len(more_text) + 1))
+    more.end()
+    made = TextTrack(SynthesisRequest(early, more=more), Letters(), most=20)
+    assert made.ended
+    assert made.text == "ab one two three "
+    left = more.take()
+    assert made.text + "".join(text for text, _ in left) == early + more_text
+    assert [at for _, offsets in left for at in offsets[:-1]] == list(
+        range(len(made.text), len(early + more_text))
+    )
+
+
+def test_letters_of_many_tokens_stay_within_the_room() -> None:
+    class Bytes(Letters):
+        """A token for each byte, as of a script that the vocabulary does not know."""
+
+        def push(self, text: str) -> list[tuple[int, int]]:
+            found = super().push(text)
+            return [pair for pair in found for _ in chr(pair[0]).encode()]
+
+        def end(self) -> list[tuple[int, int]]:
+            return [pair for pair in super().end() for _ in chr(pair[0]).encode()]
+
+    text = "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35 " * 10
+    more = LiveText()
+    more.end()
+    made = TextTrack(SynthesisRequest(text, more=more), Bytes(), most=100)
+    assert 100 - LAST_WORD < len(made.ids) <= 100
+    assert made.text + "".join(part for part, _ in more.take()) == text
 
 
 def test_who_leaves_is_not_called_any_more() -> None:

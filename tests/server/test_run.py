@@ -14,7 +14,7 @@ import urllib.request
 
 import pytest
 
-from qwen3tts_server.run import AddressBusy, _listen, running_server
+from qwen3tts_server.run import AddressBusy, _listen, running_server, serve_until_signal
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_wire.client import Done, SpeechClient
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, EngineUnavailable
@@ -202,6 +202,47 @@ async def test_a_second_signal_ends_at_once() -> None:
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
         await client.close()
+
+
+class LoadsForEver(FakeEngine):
+    """Not ready before the end of the world."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loading = asyncio.Event()
+        self.given_up = False
+
+    async def start(self) -> None:
+        self.loading.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.given_up = True
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_while_the_engine_starts_ends_it_at_once(number: signal.Signals) -> None:
+    engine = LoadsForEver()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    async with asyncio.timeout(30):
+        serving = asyncio.create_task(serve_until_signal(engine, ServerSettings(port=port)))
+        await engine.loading.wait()
+        os.kill(os.getpid(), number)
+        assert await serving is number
+    assert engine.given_up
+    _listen("127.0.0.1", port).close()
+
+
+async def test_a_start_that_somebody_else_cancels_is_cancelled() -> None:
+    engine = LoadsForEver()
+    serving = asyncio.create_task(serve_until_signal(engine, ServerSettings(port=0)))
+    await engine.loading.wait()
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    assert engine.given_up
 
 
 def test_accepted_sockets_send_small_messages_at_once() -> None:

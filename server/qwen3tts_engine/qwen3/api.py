@@ -230,9 +230,14 @@ class Qwen3TTS:
                 self._loop.call_soon_threadsafe(_all_of, speech, text)
             else:
                 _Reader(self._loop, speech, text).start()
+            sounded = False
             while (chunk := self._wait(speech.next())) is not None:
                 if chunk.pcm:
+                    sounded = True
                     yield _floats(chunk.pcm), SAMPLE_RATE
+            if isinstance(text, str) and not sounded:
+                # Markup, say, of which nothing is left.
+                raise _nothing_to_say()
         finally:
             self._release(speech)
 
@@ -326,11 +331,15 @@ def _check_text(text: object) -> None:
     if isinstance(text, str):
         check_text(text, TEXT_MAX)
         if not any(map(str.isalnum, text)):
-            raise BadText(
-                "There is nothing to say in the text.", remedy="Give one with letters or digits."
-            )
+            raise _nothing_to_say()
     elif isinstance(text, bytes | bytearray) or not isinstance(text, Iterable):
         raise _no_text("The text", text)
+
+
+def _nothing_to_say() -> BadText:
+    return BadText(
+        "There is nothing to say in the text.", remedy="Give one with letters or digits."
+    )
 
 
 def _no_text(what: str, found: object) -> BadRequest:

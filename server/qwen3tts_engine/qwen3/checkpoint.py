@@ -93,7 +93,8 @@ def open_weights(
         dtype: What they become; None: as they are in the file.
 
     Raises:
-        BadCheckpoint: missing, damaged, or shards with names that lead elsewhere.
+        BadCheckpoint: missing, damaged, or shards with names that lead elsewhere. A tensor that
+            holds what is no number is refused when it is read.
     """
     index = file if file.suffix == ".json" else file.with_name(file.name + ".index.json")
     files = _shards(index) if index.is_file() and not _is_model(file) else [file]
@@ -110,9 +111,20 @@ def open_weights(
 
     def load(name: str) -> Tensor:
         tensor: Tensor = handles[name].get_tensor(name)
+        if not _finite(tensor):
+            raise BadCheckpoint(
+                f"{file}: tensor {name} holds values that are not finite numbers.", remedy=REMEDY
+            )
         return tensor.to(device=device, dtype=dtype or tensor.dtype)
 
     return Weights(str(file), shapes, load)
+
+
+def _finite(tensor: Tensor) -> bool:
+    """Whether all values are finite; a sum tells, but for one that overflows by itself."""
+    return bool(torch.isfinite(tensor.sum(dtype=torch.float32))) or bool(
+        torch.isfinite(tensor).all()
+    )
 
 
 def _is_model(file: Path) -> bool:

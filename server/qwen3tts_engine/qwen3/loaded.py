@@ -33,7 +33,7 @@ from .runner import Progress, Runner
 from .settings import DTypeName, Qwen3Settings
 from .text_track import LAST_WORD, TextTrack
 from .tokenizer import Tokenizer
-from .transcribe import WhisperTranscriber
+from .transcribe import WhisperTranscriber, check_whisper
 from .voices import ClonedVoice, ModelEncoders, VoiceStore, fingerprint
 from .voicing import Voicing
 
@@ -58,6 +58,11 @@ DTYPES: dict[DTypeName, torch.dtype] = {
 log = logging.getLogger(__name__)
 
 
+def _caches(settings: Qwen3Settings, *, clones: bool) -> int:
+    """Most bytes of what is kept of prompts, and of voices where there are any."""
+    return settings.prefix_bytes + (settings.voices_bytes if clones else 0)
+
+
 class Loaded:
     """What ``Qwen3Engine.start`` makes."""
 
@@ -65,12 +70,15 @@ class Loaded:
         """Load and allocate. Blocks, for minutes where something is to be fetched.
 
         Raises:
-            EngineUnavailable: the checkpoint or the device is missing, damaged or too small.
+            EngineUnavailable: the checkpoint or the device is missing, damaged or too small, or
+                the Whisper model's folder is missing.
             UnknownVoice: the default voice does not exist.
         """
         self.settings = settings
         self._rates = SpeechRates()
         self._hearing = threading.Lock()
+        if settings.whisper is not None:
+            check_whisper(settings.whisper)
         device = find_device(settings.device)
         on_gpu = device.type == "cuda"
         progress("finding the checkpoint", 0, 1)
@@ -94,6 +102,8 @@ class Loaded:
             positions=min(settings.positions, self.config.talker.max_positions),
             graphs=settings.graphs,
             compile=settings.compile,
+            # A bound that is seldom reached: where memory can be swapped it refuses nobody.
+            caches=_caches(settings, clones=self.store is not None) if on_gpu else 0,
         )
 
     @property
@@ -173,7 +183,8 @@ class Loaded:
 
         Raises:
             BadText: the text is no text.
-            LimitExceeded: it is too long, or its instructions are.
+            LimitExceeded: it is too long, or its instructions leave no room for it. Of text that
+                grows, or might have, what is too much is left in ``request.more``.
             BadRequest: the voice cannot speak it like that.
         """
         check_text(request.text, self.settings.max_chars)

@@ -17,8 +17,9 @@ from qwen3tts_wire.errors import EngineUnavailable
 if TYPE_CHECKING:
     from qwen3tts_engine.qwen3.model import Qwen3Model
 
-AUTO_SLOTS = {"cuda": 64, "cpu": 16}
-"""Slots where nobody says how many, if they fit."""
+AUTO_SLOTS = {"cuda": 192, "cpu": 16}
+"""Slots where nobody says how many, if they fit. A call keeps its slot for as long as it speaks, at
+the speed at which it is heard: 20 calls a second of 8 seconds are 160."""
 RESERVE = 0.03
 """Part of the free memory that is left: allocators waste some."""
 MEMINFO = Path("/proc/meminfo")
@@ -41,18 +42,20 @@ class MemoryPlan:
     """Estimate of what steps, decodes and graphs take besides."""
     free: int | None
     """What was free when this was reckoned; None: the device does not tell."""
+    caches: int = 0
+    """Bound of what is kept of voices and of prompts, for which room is left."""
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.arena + self.weights + self.workspace
+        return self.arena + self.weights + self.workspace + self.caches
 
     @property
     def fits(self) -> int:
         """Slots that there is room for; ``slots`` where the device does not tell."""
         if self.free is None:
             return self.slots
-        room = int(self.free * (1 - RESERVE)) - self.workspace
+        room = int(self.free * (1 - RESERVE)) - self.workspace - self.caches
         return max(0, room // self.per_slot - 1)
 
     def lines(self) -> list[str]:
@@ -63,6 +66,7 @@ class MemoryPlan:
             f"a slot     {human(self.per_slot)} ({self.positions} positions)",
             f"all slots  {human(self.arena)} ({self.slots} and one for padding)",
             f"workspace  about {human(self.workspace)}",
+            f"caches     up to {human(self.caches)} (voices, prompts)",
             f"in all     {human(self.total)} on {self.device}; {free} free beside the weights",
         ]
 
@@ -84,6 +88,7 @@ def plan_memory(
     slots: int | Literal["auto"],
     positions: int,
     workspace: int = 0,
+    caches: int = 0,
     free: int | None = None,
 ) -> MemoryPlan:
     """Reckon, and check against what the device has free.
@@ -93,6 +98,7 @@ def plan_memory(
         slots: Rows at once; ``auto``: AUTO_SLOTS, or fewer where these do not fit.
         positions: Most positions of a row.
         workspace: Estimated bytes besides.
+        caches: Most bytes of what is kept of voices and prompts.
         free: Bytes free on the device; None: asked.
 
     Raises:
@@ -114,6 +120,7 @@ def plan_memory(
             weights=tensor_bytes([model], device),
             workspace=workspace,
             free=free,
+            caches=caches,
         )
 
     full = plan(wanted)
@@ -121,14 +128,15 @@ def plan_memory(
         return full
     if slots == "auto" and full.fits >= 1:
         return plan(full.fits)
+    besides = human(workspace + caches)
     raise EngineUnavailable(
-        f"{wanted} slots of {positions} positions need {human(full.arena)} and about"
-        f" {human(workspace)} of workspace on {device}, which has {human(free or 0)} free;"
-        f" {full.fits} slots would fit.",
+        f"{wanted} slots of {positions} positions need {human(full.arena)} and about {besides} of"
+        f" workspace and caches on {device}, which has {human(free or 0)} free; {full.fits} slots"
+        " would fit.",
         remedy=(
-            f"Use {full.fits} slots, or fewer positions."
+            f"Use {full.fits} slots, fewer positions, or a lower bound for voices."
             if full.fits
-            else "Use fewer positions, a smaller model, or another device."
+            else "Use fewer positions, a smaller model, a lower bound for voices, or another device."
         ),
     )
 

@@ -71,6 +71,7 @@ class Runner:
         static: bool | None = None,
         lanes: Lanes | None = None,
         backend: Backend | None = None,
+        caches: int = 0,
     ) -> None:
         """Allocate the state of ``slots`` rows of at most ``positions`` positions.
 
@@ -84,6 +85,7 @@ class Runner:
             static: Sizes of a GPU; None: where there is one.
             lanes: None: the device's.
             backend: None: the device's.
+            caches: Most bytes that others keep on the device: of voices and prompts.
 
         Raises:
             EngineUnavailable: the device has no room for it; it says for how much it has.
@@ -103,6 +105,7 @@ class Runner:
             slots=slots,
             positions=positions,
             workspace=workspace_bytes(model, slots, captures=self._backend.captures),
+            caches=caches,
         )
         """What it takes."""
         self.slots, self.positions = self.memory.slots, positions

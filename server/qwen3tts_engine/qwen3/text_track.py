@@ -6,7 +6,7 @@ import unicodedata
 from typing import Protocol
 
 from qwen3tts_engine.base import SynthesisRequest
-from qwen3tts_engine.live_text import LiveText
+from qwen3tts_engine.live_text import LiveText, utf8_bytes
 
 LAST_WORD = 8
 """Room for fewer tokens is none: a word should not be parted."""
@@ -33,8 +33,8 @@ class TextTrack:
     def __init__(
         self, request: SynthesisRequest, tokens: TokenStream, *, most: int | None = None
     ) -> None:
-        """Of text that grows no more is taken than makes ``most`` tokens; what is left begins
-        another generation."""
+        """Of text that grows, or might have, no more is taken than makes ``most`` tokens; what is
+        left lies in the request's ``more`` and begins another generation."""
         self._most = most
         self.ids: list[int] = []
         self.ends: list[int] = []
@@ -52,7 +52,10 @@ class TextTrack:
         it had come late."""
         self._live = request.more
         offsets = request.offsets or tuple(range(len(request.text) + 1))
-        self._add(request.text, offsets)
+        if self._live is None:
+            self._add(request.text, offsets)
+        elif request.text:
+            self._live.put_first(request.text, offsets)
         self.pull()
 
     @property
@@ -109,10 +112,11 @@ class TextTrack:
 
     @property
     def _room(self) -> int | None:
-        """Tokens for which there is room; what is no certain token yet counts by its letters."""
+        """Tokens for which there is room; what is no certain token yet counts by its bytes."""
         if self._most is None:
             return None
-        return self._most - len(self.ids) - len(self.text) + (self.ends[-1] if self.ends else 0)
+        uncertain = self.text[self.ends[-1] if self.ends else 0 :]
+        return self._most - len(self.ids) - utf8_bytes(uncertain)
 
     def _add(self, text: str, offsets: tuple[int, ...]) -> None:
         if not self.text:

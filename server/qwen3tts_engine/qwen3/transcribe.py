@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -12,13 +14,29 @@ import numpy as np
 import torch
 
 from qwen3tts_engine.qwen3.reference_audio import Recording, Samples
-from qwen3tts_wire.errors import BadRequest
+from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 
 WHISPER_RATE = 16_000
 """Hertz; of every Whisper model."""
 WHISPER_WINDOW_S = 30
 """Seconds that Whisper hears at once; longer recordings go through it piece by piece."""
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/\w[\w.-]*)?", re.ASCII)
 REMEDY = "Give the recording's words as ref_text, or ask for x_vector_only=true"
+
+
+def check_whisper(model: str) -> None:
+    """Refuse what is neither a folder nor a hub id; a hub is not asked.
+
+    Raises:
+        EngineUnavailable: there is no such folder.
+    """
+    path = Path(model)
+    good = path.is_dir() if path.exists() else HUB_ID.fullmatch(model)
+    if not (model and good):
+        raise EngineUnavailable(
+            f"There is no folder {model} with a Whisper model.",
+            remedy="Name a Whisper model's folder, or a hub id such as openai/whisper-small.",
+        )
 
 
 class Transcriber(Protocol):
