@@ -136,7 +136,7 @@ def plan_memory(
         remedy=(
             f"Use {full.fits} slots, fewer positions, or a lower bound for voices."
             if full.fits
-            else "Use fewer positions, a smaller model, a lower bound for voices, or another device."
+            else "Use fewer positions, a smaller model, a lower bound for voices, another device."
         ),
     )
 
