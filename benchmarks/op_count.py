@@ -22,8 +22,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -185,17 +183,20 @@ def frame_ops(
 
 def main() -> None:
     """Print the counts of the published models."""
-    console = Console()
+    from common import Bench  # beside this file, where it is run as a script
+
+    bench = Bench("op_count", "operations dispatched for a frame step")
+    figures: dict[str, int] = {}
     for name in MODELS:
-        table = Table("operations per frame step", *PLAIN_TORCH, "sum", title=name)
-        table.add_row(
-            "plain torch", *map(str, PLAIN_TORCH.values()), str(sum(PLAIN_TORCH.values()))
-        )
+        rows: list[list[str | int]] = [
+            ["plain torch", *PLAIN_TORCH.values(), sum(PLAIN_TORCH.values())]
+        ]
         for device, dtype in (("cpu", torch.float32), ("cuda", torch.bfloat16)):
-            parts = frame_ops(name, device=device, dtype=dtype)
-            sums = [part.total() for part in parts.values()]
-            table.add_row(f"here, {device} {dtype}", *map(str, sums), str(sum(sums)))
-        console.print(table)
+            sums = [part.total() for part in frame_ops(name, device=device, dtype=dtype).values()]
+            rows.append([f"here, as on {device}", *sums, sum(sums)])
+            figures[f"ops_{name.split('-')[0].replace('.', '')}_{device}"] = sum(sums)
+        bench.table(name, ["", *PLAIN_TORCH, "sum"], rows)
+    bench.figure(**figures)
 
 
 if __name__ == "__main__":

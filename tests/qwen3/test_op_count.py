@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,7 +84,10 @@ def test_the_table_prints(
     module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MODELS", ("1.7b-custom_voice",))
+    monkeypatch.syspath_prepend(str(Path(module.__file__).parent))
+    monkeypatch.setattr(sys, "argv", ["op_count.py"])
     module.main()
     said = capsys.readouterr().out
+    assert said.splitlines()[-1].startswith("FIGURE op_count ops_17b_cpu=")
     assert "1.7b-custom_voice" in said
     assert "6537" in said
