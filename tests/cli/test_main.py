@@ -188,6 +188,8 @@ def test_ctrl_c_and_sigterm_end_in_order(name: str, code: int) -> None:
     script = (
         "import asyncio, os, signal, sys\n"
         "from qwen3tts_cli.exits import run\n"
+        # A job in the background inherits that Ctrl-C is ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "async def main():\n"
         "    try:\n"
         "        os.kill(os.getpid(), getattr(signal, sys.argv[1]))\n"
@@ -201,6 +203,7 @@ def test_ctrl_c_and_sigterm_end_in_order(name: str, code: int) -> None:
         env={"PYTHONPATH": ":".join(sys.path)},
         capture_output=True,
         text=True,
+        timeout=60,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (code, "hung up\n", "")
