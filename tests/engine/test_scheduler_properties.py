@@ -208,9 +208,10 @@ class Jobs(RuleBasedStateMachine):
     def turn(self, took: float) -> Plan:
         wake = self.scheduler.next_wake(self.now)
         full = self.scheduler.active == SLOTS
+        waits = any(each.text and not each.joined for each in self.here.values())
         plan = self.scheduler.plan(self.now)
         assert bool(plan) == (wake == self.now), "next_wake promises what plan gives"
-        self._check(plan, rush=full and any(self._needs(each) for each in self.here.values()))
+        self._check(plan, rush=full and waits)
         for number in plan.joins:
             assert isinstance(number, int)
             self.scheduler.joined(number)
@@ -261,19 +262,13 @@ class Jobs(RuleBasedStateMachine):
 
     # --- what must hold ---
 
-    def _needs(self, speech: Speech) -> bool:
-        """Whether it waits for a slot, and could use one now."""
-        if speech.joined or not speech.text or speech.held:
-            return False
-        return not speech.paced or speech.context.lead.seconds(self.now) <= self._target_s(speech)
-
     def _target_s(self, speech: Speech) -> float:
         target_ms = speech.context.lead.target_ms
         return max(2 * FRAME_S, (800.0 if target_ms is None else target_ms) / 1000)
 
     def _check(self, plan: Plan, *, rush: bool) -> None:
-        """``rush``: somebody who needs a slot has none, so rows run to their end to give theirs
-        up, whatever their lead and whether or not they are read."""
+        """``rush``: somebody waits for a slot, so rows may run to their end to give theirs up,
+        whatever their lead and whether or not they are read."""
         speeches = self.here
         assert len(set(plan.joins)) == len(plan.joins)
         assert len(set(plan.steps)) == len(plan.steps)
