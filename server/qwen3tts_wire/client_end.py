@@ -34,7 +34,8 @@ from .states import AUDIO, CLIENT, FAILURE, OVER, ContextState, move
 class ClientProtocol(Endpoint[ClientEvent]):
     """The client's end of one connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, last_no: int = 0) -> None:
+        """``last_no``: contexts are numbered, and named, from the one after it."""
         super().__init__()
         self.session: SessionCreated | None = None
         """What the server said first."""
@@ -42,7 +43,8 @@ class ClientProtocol(Endpoint[ClientEvent]):
         """Messages dropped because their context was over: none, when the server keeps its word."""
         self._contexts: dict[int, ContextRecord] = {}
         self._numbers: dict[str, int] = {}
-        self._last_no = 0
+        self.last_no = last_no
+        """The number of the last context."""
 
     # --- sending ---
 
@@ -61,10 +63,10 @@ class ClientProtocol(Endpoint[ClientEvent]):
                 f"context.open takes no option {', '.join(sorted(unknown))}.",
                 remedy=f"Its options are: {', '.join(known)}.",
             )
-        self._last_no += 1
+        self.last_no += 1
         wanted = ContextOpen(
-            context_id=context_id or f"c{self._last_no}",
-            context_no=self._last_no,
+            context_id=context_id or f"c{self.last_no}",
+            context_no=self.last_no,
             format=format or AudioFormat(),
             **{name: value for name, value in options.items() if value is not None},
         )
@@ -234,7 +236,7 @@ class ClientProtocol(Endpoint[ClientEvent]):
     def _audio(self, frame: AudioFrame) -> None:
         context = self._contexts.get(frame.context_no)
         if context is None:
-            if frame.context_no > self._last_no:
+            if frame.context_no > self.last_no:
                 error = ProtocolError(f"Audio of context {frame.context_no}, never opened.")
                 self._events.append(Violation(error))
             else:

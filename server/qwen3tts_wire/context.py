@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from .alignment import Word
 from .errors import BadRequest, ProtocolError, SpeechError
-from .events import Alignment, Audio, Cancelled, Done, Event, Started
+from .events import Alignment, Audio, Cancelled, Done, Event, Resumed, Started
 from .formats import CLAUSE_START, AudioFormat, AudioFrame
-from .growing_text import GrowingText
 from .heard import Heard, heard
+from .inbox import Inbox
+from .leg import Leg
+from .manuscript import Manuscript
 from .messages import (
     MAX_SAMPLES,
     MAX_TEXT_CHARS,
@@ -20,15 +22,18 @@ from .messages import (
     ContextDone,
     ContextOpen,
     ContextStarted,
+    Limits,
 )
 from .protocol import ContextState
+from .splice import Tail
 
 if TYPE_CHECKING:
-    from .client import SpeechClient
+    from .line import Line
 
 
 STOPPABLE = frozenset({ContextState.OPEN, ContextState.ENDING, ContextState.DONE})
 """States in which the client may report and cancel."""
+_FIELDS = [each.name for each in fields(Word)]
 
 
 class Context:
@@ -36,17 +41,23 @@ class Context:
 
     The queue of events holds at most the window's worth of audio: the server may send more only as
     events are taken, so a context that nobody reads stalls alone.
+
+    With a client that resumes, its server may change (``Resumed``); positions and text go on.
     """
 
-    def __init__(self, client: SpeechClient, opened: ContextOpen) -> None:
-        self._client = client
+    def __init__(self, line: Line, opened: ContextOpen, *, resumable: bool = False) -> None:
+        self._line: Line | None = line
+        """The connection that it is on; None while there is none."""
         self._opened = opened
-        self._events: deque[Event] = deque()
-        self._arrived = asyncio.Event()
-        self._queued = 0
+        self._leg = Leg(opened)
+        self._tail = Tail(opened.format) if resumable else None
+        self._inbox = Inbox(opened.format)
         self._taken = 0
         """Samples taken from the queue and not yet given back as credit."""
-        self._text = GrowingText()
+        self._told = False
+        """Whether ``Started`` was given out."""
+        self._manuscript = Manuscript()
+        self._limits = Limits() if line.protocol.session is None else line.protocol.session.limits
         self._reported = 0
         self._finished = False
         self._cancelled: asyncio.Future[Cancelled] | None = None
@@ -54,6 +65,8 @@ class Context:
         """Words received so far."""
         self.received = 0
         """Samples received so far."""
+        self.resumed = 0
+        """How often its server changed."""
         self.done: Done | None = None
         """Set as soon as the server has said it, before the iterator gets there."""
         self.error: SpeechError | None = None
@@ -67,7 +80,7 @@ class Context:
     @property
     def context_no(self) -> int:
         """Number of the context on its connection, from 1."""
-        return self._opened.context_no
+        return self._leg.opened.context_no
 
     @property
     def format(self) -> AudioFormat:
@@ -77,12 +90,16 @@ class Context:
     @property
     def text(self) -> str:
         """All text given so far, as positions in it count."""
-        return str(self._text)
+        return str(self._manuscript)
 
     @property
     def cancelling(self) -> bool:
         """Whether a cancel waits for its answer."""
         return self._cancelled is not None and not self._cancelled.done()
+
+    @property
+    def _stoppable(self) -> bool:
+        return self._line is not None and self._line.protocol.state(self.context_no) in STOPPABLE
 
     def heard(self, position: int) -> Heard:
         """The text cut where the listener was after ``position`` samples, from what came so far."""
@@ -99,20 +116,27 @@ class Context:
             LimitExceeded: with this the context would hold too much text; nothing of it was sent.
         """
         self._check_open()
-        self._text.add(self._client.protocol.send_append(self.context_no, text))
-        await self._client.flush_out()
+        joined = self._manuscript.add(text, self._limits.max_text_chars)
+        if self._line is not None:
+            self._line.protocol.send_append(self.context_no, joined)
+            await self._line.flush_out()
 
     async def flush(self) -> None:
         """Have all text so far spoken, without waiting for the end of a clause."""
         self._check_open()
-        self._client.protocol.send_flush(self.context_no)
-        await self._client.flush_out()
+        self._manuscript.flush()
+        if self._line is not None:
+            self._line.protocol.send_flush(self.context_no)
+            await self._line.flush_out()
 
     async def end(self) -> None:
         """No more text follows."""
         self._check_open()
-        self._text.add(self._client.protocol.send_end(self.context_no))
-        await self._client.flush_out()
+        rest = self._manuscript.end()
+        if self._line is not None:
+            self._line.protocol.send_append(self.context_no, rest)
+            self._line.protocol.send_end(self.context_no)
+            await self._line.flush_out()
 
     # --- playout ---
 
@@ -123,9 +147,10 @@ class Context:
             BadRequest: no number, or no such state.
         """
         self._reported = self._position(played)
-        if self._client.protocol.state(self.context_no) in STOPPABLE:
-            self._client.protocol.send_report(self.context_no, self._reported, state)
-            await self._client.flush_out()
+        if self._line is not None and self._stoppable:
+            there = self._leg.there(self._reported)
+            self._line.protocol.send_report(self.context_no, there, state)
+            await self._line.flush_out()
 
     def cancel(self, played: int | None = None) -> asyncio.Future[Cancelled]:
         """Stop. Audio is dropped from this moment on, whether or not the answer is awaited.
@@ -141,13 +166,14 @@ class Context:
         if played is not None:
             self._reported = played = self._position(played)
         self._cancelled = asyncio.get_running_loop().create_future()
-        self._events.clear()
-        self._queued = 0
         self._finished = True
-        self._arrived.set()
-        if self.error is None and self._client.protocol.state(self.context_no) in STOPPABLE:
-            self._client.protocol.send_cancel(self.context_no, played)
-            self._client.wake()
+        self._inbox.clear()
+        if self.error is None and self._line is not None and self._stoppable:
+            there = None if played is None else self._leg.there(played)
+            if there is None and self.resumed:
+                there = self._leg.there(self._reported)
+            self._line.protocol.send_cancel(self.context_no, there)
+            self._line.wake()
         else:
             self._settle_cancel()
         return self._cancelled
@@ -167,75 +193,59 @@ class Context:
         return self
 
     async def __anext__(self) -> Event:
-        while not self._events:
+        while not self._inbox:
             if self._finished:
                 raise StopAsyncIteration
             if self.error is not None:
                 self._finished = True
                 raise self.error
-            self._arrived.clear()
-            await self._arrived.wait()
-        event = self._events.popleft()
+            await self._inbox.wait()
+        event = self._inbox.take()
         if isinstance(event, Audio):
-            self._give_credit(event)
+            self._give_credit(self._leg.owed(self._inbox.count(event)))
         elif isinstance(event, Done):
             self._finished = True
         return event
 
-    def _give_credit(self, event: Audio) -> None:
-        samples = len(event.pcm) // self.format.bytes_per_sample
-        self._queued -= samples
+    def _give_credit(self, samples: int) -> None:
         self._taken += samples
         taken_ms = 1000 * self._taken / self.format.sample_rate
         if (
-            4 * taken_ms >= self._opened.window_ms
+            4 * taken_ms >= self._leg.opened.window_ms
             and self.done is None
-            and self._client.protocol.state(self.context_no) in STOPPABLE
+            and self._line is not None
+            and self._stoppable
         ):
-            self._client.protocol.send_credit(self.context_no, taken_ms)
+            self._line.protocol.send_credit(self.context_no, taken_ms)
             self._taken = 0
-            self._client.wake()
+            self._line.wake()
 
-    # --- called by the client ---
+    # --- called by the connection ---
 
     def take(self, message: object, now: float) -> None:
         """A message about this context came."""
         if isinstance(message, AudioFrame):
             self._audio(message, now)
         elif isinstance(message, AlignmentInfo):
-            words = tuple(
-                Word(
-                    each.text,
-                    each.start,
-                    each.end,
-                    each.char_start,
-                    each.char_end,
-                    each.precision,
-                    each.precision_ms,
-                )
-                for each in message.words
-            )
-            self.words.extend(words)
-            if len(self.words) > MAX_TEXT_CHARS:
-                raise ProtocolError("The server sent more words than there can be text.")
-            self._put(Alignment(words))
+            self._aligned(message, now)
         elif isinstance(message, ContextStarted):
-            self._put(
-                Started(
-                    message.mode,
-                    message.format,
-                    message.voice,
-                    message.language,
-                    message.ignored,
-                    message.marks,
+            if not self._told:
+                self._told = True
+                if self._opened.voice is None and message.voice is not None:
+                    # Another server's choice may be another one.
+                    self._opened = replace(self._opened, voice=message.voice)
+                self._inbox.put(
+                    Started(
+                        message.mode,
+                        message.format,
+                        message.voice,
+                        message.language,
+                        message.ignored,
+                        message.marks,
+                    )
                 )
-            )
         elif isinstance(message, ContextDone):
-            self.done = Done(
-                message.samples, message.chars, message.clauses, message.reason, message.marks
-            )
-            self._put(self.done)
-            self._client.keep_done(self)
+            self._is_done(message, now)
         elif isinstance(message, ContextCancelled):
             self._answered(message)
 
@@ -243,53 +253,110 @@ class Context:
         """The context is broken; what came before is still given out."""
         if self.error is None:
             self.error = error
-        self._arrived.set()
+        self._inbox.wake()
         if self._cancelled is not None:
             self._settle_cancel()
 
     def _audio(self, frame: AudioFrame, now: float) -> None:
         samples = len(frame.data) // self.format.bytes_per_sample
-        self.received += samples
-        self._queued += samples
-        if self._queued > self.format.samples(self._opened.window_ms) + self._slack:
+        if (splice := self._leg.splice) is not None:
+            splice.audio(frame.offset, frame.data, frame.flags)
+            self._give_credit(samples)
+            self._join(now)
+            return
+        most = self.format.samples(self._opened.window_ms) + self._slack + self._leg.paid
+        if self._inbox.samples + samples > most:
             raise ProtocolError("The server sent more audio than it was allowed.")
-        clause_start = bool(frame.flags & CLAUSE_START)
-        self._put(Audio(frame.data, frame.offset, now, clause_start))
+        self._sound(frame.offset, frame.data, frame.flags, now)
+
+    def _sound(self, offset: int, data: bytes, flags: int, now: float) -> None:
+        samples = len(data) // self.format.bytes_per_sample
+        clause_start = bool(flags & CLAUSE_START)
+        self._leg.clauses += clause_start
+        self._leg.fruitful(now)
+        position = self.received
+        self.received += samples
+        if self._tail is not None:
+            self._tail.push(position, data)
+        self._inbox.put(Audio(data, position, now, clause_start))
+
+    def _aligned(self, message: AlignmentInfo, now: float) -> None:
+        words = [Word(**{name: getattr(each, name) for name in _FIELDS}) for each in message.words]
+        if (splice := self._leg.splice) is not None:
+            splice.told(words)
+            if len(splice.words) > MAX_TEXT_CHARS:
+                raise ProtocolError("The server sent more words than there can be text.")
+            self._join(now)
+            return
+        self._spoken(words)
+
+    def _spoken(self, words: list[Word]) -> None:
+        here = tuple(map(self._leg.here, words)) if self.resumed else tuple(words)
+        self.words.extend(here)
+        if len(self.words) > MAX_TEXT_CHARS:
+            raise ProtocolError("The server sent more words than there can be text.")
+        if self._tail is not None and here:
+            self._tail.told(here[-1].end)
+        self._inbox.put(Alignment(here))
+
+    def _is_done(self, message: ContextDone, now: float) -> None:
+        if self._leg.splice is not None:
+            self._leg.splice.finish()
+            self._join(now)
+        samples, chars, clauses = message.samples, message.chars, message.clauses
+        if self.resumed:
+            samples, chars, clauses = self.received, len(self.text), self._leg.clauses
+        marks = self._leg.marks(message.marks)
+        self.done = Done(samples, chars, clauses, message.reason, marks)
+        self._inbox.put(self.done)
+        if self._line is not None:
+            self._line.keep_done(self)
 
     @property
     def _slack(self) -> int:
         return self.format.sample_rate // 100
 
-    def _put(self, event: Event) -> None:
-        self._events.append(event)
-        self._arrived.set()
-
     def _answered(self, message: ContextCancelled) -> None:
-        self._client.forget(self)
-        if self._cancelled is not None and not self._cancelled.done():
-            self._cancelled.set_result(
-                Cancelled(
-                    message.sent,
-                    message.generated,
-                    message.text_heard,
-                    message.text_remaining,
-                    message.played,
-                    True,
-                    message.marks,
-                )
-            )
-
-    def _settle_cancel(self) -> None:
-        self._client.forget(self)
+        if self._line is not None:
+            self._line.forget(self)
         if self._cancelled is None or self._cancelled.done():
             return
-        cut = self.heard(self._reported)
+        played, text_heard, text_remaining = (
+            message.played,
+            message.text_heard,
+            message.text_remaining,
+        )
+        if self.resumed:
+            played = self._reported
+            if self._leg.splice is None and played >= self._leg.base:
+                text_heard = self.text[: self._leg.char] + text_heard
+            else:
+                known = self.heard(played)
+                text_heard, text_remaining = known.text_heard, known.text_remaining
+        self._cancelled.set_result(
+            Cancelled(
+                self._leg.position(message.sent),
+                self._leg.position(message.generated),
+                text_heard,
+                text_remaining,
+                played,
+                True,
+                self._leg.marks(message.marks),
+            )
+        )
+
+    def _settle_cancel(self) -> None:
+        if self._line is not None:
+            self._line.forget(self)
+        if self._cancelled is None or self._cancelled.done():
+            return
+        known = self.heard(self._reported)
         self._cancelled.set_result(
             Cancelled(
                 self.received,
                 self.received,
-                cut.text_heard,
-                cut.text_remaining,
+                known.text_heard,
+                known.text_remaining,
                 self._reported,
                 False,
             )
@@ -298,3 +365,84 @@ class Context:
     def _check_open(self) -> None:
         if self.error is not None:
             raise self.error
+
+    # --- another server ---
+
+    def detach(self, reason: str, offset_s: float) -> bool:
+        """Its server is lost; whether it can go on with another one.
+
+        ``offset_s`` is the clock offset to the server lost. What needs no server any more is
+        finished here. Nothing can go on whose words are not known.
+        """
+        line = self._line
+        over = self._finished or self.done is not None or self.error is not None
+        if over or self._tail is None or line is None:
+            return False
+        able = () if line.protocol.session is None else line.protocol.session.features
+        if self.received and not self.words and not {"alignment", "estimated_alignment"} & {*able}:
+            return False
+        self._line = None
+        line.forget(self)
+        made = self._leg.lose(reason, offset_s, self.text, self.words, self.received, self._tail)
+        if self._manuscript.ended and made.nothing_left(self.text):
+            self.done = Done(self.received, len(self.text), self._leg.clauses, "text_end", {})
+            self._inbox.put(self.done)
+            return False
+        return True
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for another server."""
+        return self._line is None and not self._finished and self.error is None
+
+    def attach(self, line: Line, fruitless: int) -> None:
+        """Go on with another server.
+
+        Raises:
+            ConnectionLost: so many attempts brought nothing.
+            SpeechError: the new server cannot take it.
+        """
+        assert self._tail is not None
+        self._leg.count_attempt(fruitless)
+        queued_ms = 1000 * self._inbox.samples / self.format.sample_rate
+        opened = line.reopen(self, self._opened, self._opened.window_ms - queued_ms)
+        self._leg.begin(opened, line.offset_s, self.text, self.words, self.received, self._tail)
+        # The queue is full already where there is more credit than room: that much is paid.
+        room_ms = max(0.0, self._opened.window_ms - queued_ms)
+        self._leg.paid = self.format.samples(max(0.0, opened.window_ms - room_ms))
+        self._taken = 0
+        self._line = line
+        self.resumed += 1
+        for piece, flushed in self._manuscript.rest(self._leg.char):
+            line.protocol.send_append(self.context_no, piece)
+            if flushed:
+                line.protocol.send_flush(self.context_no)
+        if self._manuscript.ended:
+            line.protocol.send_end(self.context_no)
+        line.wake()
+
+    def _join(self, now: float) -> None:
+        """The place where the new sound joins the old may be known now."""
+        splice = self._leg.splice
+        if splice is None or not splice.joined:
+            return
+        del self.words[splice.cut.words :]
+        if self.words and self.words[-1].end > self.received:
+            self.words[-1] = replace(self.words[-1], end=self.received)
+        # What is said again is taken back, as far as nobody has taken it yet.
+        back = self._inbox.take_back(splice.fragment)
+        self.received -= back
+        self._give_credit(back)
+        passed, words, pieces = splice.passed, splice.words, splice.pieces
+        if self._tail is not None:
+            self._tail.clear()
+        self._inbox.put(Resumed(self.received, *self._leg.join(self.received, now)))
+        if passed:
+            here = tuple(self._leg.in_text(each) for each in passed)
+            self.words.extend(here)
+            self._inbox.put(Alignment(here))
+        if words:
+            self._spoken(words)
+        for offset, data, flags in pieces:
+            self._leg.paid += len(data) // self.format.bytes_per_sample
+            self._sound(offset, data, flags, now)

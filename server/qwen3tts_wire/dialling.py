@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import inspect
 import logging
+import ssl
 from typing import Any
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 
 from .errors import BadRequest, ConnectionLost, ProtocolError, ServerBusy, SpeechError
+
+API_KEY_ENV = "QWEN3TTS_API_KEY"
+"""The key of the server that a client connects to; a server's own are in ``QWEN3TTS_API_KEYS``."""
 
 
 def check_address(url: str) -> None:
@@ -49,13 +53,44 @@ def closed(socket: ClientConnection) -> SpeechError:
     )
 
 
+def key_headers(api_key: str | None) -> dict[str, str]:
+    """What goes along with a key; raises BadRequest for one that no header can hold."""
+    if not api_key:
+        return {}
+    if not all("!" <= char <= "~" for char in api_key):
+        raise BadRequest(
+            "The API key is none: it holds something else than visible ASCII characters.",
+            remedy=f"Check it, and the environment's {API_KEY_ENV}.",
+        )
+    return {"Authorization": f"Bearer {api_key}"}
+
+
 def refused(url: str, status: int) -> SpeechError:
     """What an HTTP answer means that opened no WebSocket."""
+    if status == 401:
+        return BadRequest(
+            f"{url} asks for an API key, or for another one.",
+            remedy=f"Put one of the server's keys into the environment's {API_KEY_ENV}.",
+        )
     if status in (429, 503):
         return ServerBusy(f"{url} answered HTTP {status}.", remedy="Try again later.")
     return ProtocolError(
         f"{url} answered HTTP {status}, not as a speech server.",
         remedy="Check host, port and path; the path is /v1/speech.",
+    )
+
+
+def not_encrypted(url: str, error: ssl.SSLError) -> SpeechError:
+    """What it means that no TLS connection came about."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ConnectionLost(
+            f"The certificate at {url} is not trusted: {error.verify_message}.",
+            remedy="Name the certificate of who signed it in the environment's SSL_CERT_FILE, or"
+            " write the host as the certificate has it.",
+        )
+    return ConnectionLost(
+        f"What answers at {url} does not speak TLS as this client does ({error.reason}).",
+        remedy="Without TLS an address begins with ws://.",
     )
 
 

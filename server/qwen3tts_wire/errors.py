@@ -92,7 +92,7 @@ class ProtocolError(SpeechError):
     code = "protocol_error"
 
 
-_BY_CODE: dict[str, type[SpeechError]] = {
+BY_CODE: dict[str, type[SpeechError]] = {
     kind.code: kind
     for kind in (
         BadRequest,
@@ -106,10 +106,11 @@ _BY_CODE: dict[str, type[SpeechError]] = {
         ProtocolError,
     )
 }
+"""Every error that travels, by its code."""
 
 
 def error_from_wire(
     code: str, message: str, *, remedy: str = "", context_id: str | None = None
 ) -> SpeechError:
     """The typed error for a code received; an unknown code gives the base class."""
-    return _BY_CODE.get(code, SpeechError)(message, remedy=remedy, context_id=context_id)
+    return BY_CODE.get(code, SpeechError)(message, remedy=remedy, context_id=context_id)

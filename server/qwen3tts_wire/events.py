@@ -76,4 +76,22 @@ class Cancelled:
     marks: Mapping[str, float] | None = None
 
 
-Event = Started | Audio | Alignment | Done
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The server was lost; the sound that follows comes from another connection.
+
+    Positions go on from those before. Words told before that lie behind ``offset`` do not count:
+    they are told again.
+    """
+
+    offset: int
+    """Position at which the sound goes on."""
+    char: int
+    """Where in the text it goes on, in code points."""
+    gap_s: float
+    """Seconds from the last sound received to this."""
+    reason: str
+    """How the server was lost."""
+
+
+Event = Started | Audio | Alignment | Done | Resumed

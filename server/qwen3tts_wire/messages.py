@@ -29,6 +29,13 @@ MAX_CONTEXT_NO = 2**32 - 1
 MAX_SAMPLES = 2**53
 
 MODES = ("auto", "clause", "live")
+FEATURES = (
+    "live_text",
+    "alignment",
+    "estimated_alignment",
+    "playout_steering",
+    "voice_loading",
+)
 PLAYOUT_STATES = ("playing", "starved", "held")
 
 Id = Annotated[str, Text(1, 128, printable=True)]
@@ -167,7 +174,7 @@ class VoiceLoad:
     voice_id: Annotated[str, Text(1, 256, printable=True)] | None = None
     """A voice that the server has stored."""
     ref_audio: Annotated[str, Text(1, MAX_MESSAGE_BYTES)] | None = None
-    """Reference audio: a sound file, base64."""
+    """Reference audio: a sound file, base64; also as a `data:` URL."""
     ref_text: Annotated[str, Text(0, 4096)] | None = None
     """What is said in it; left out: the server finds out, where it can."""
     x_vector_only: Annotated[bool, Flag()] = False
@@ -237,6 +244,8 @@ class SessionCreated:
     """The server's bounds."""
     modes: Annotated[tuple[str, ...], Many(Text(1, 64), 16)]
     """The modes that the voices on offer have; one loaded later may have others."""
+    features: Annotated[tuple[str, ...], Many(Text(1, 64), 64)] = ()
+    """What the engine can do; see Features. What is not named here, it cannot."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,9 +42,13 @@ class ServerProtocol(Endpoint[ServerEvent]):
     KEPT_FAILED = 256
     """Failed contexts remembered, so that what crossed the error is not an error again."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(
+        self, limits: Limits | None = None, on_error: Callable[[str], None] | None = None
+    ) -> None:
+        """``on_error`` is told the code of every error that is answered."""
         super().__init__()
         self.limits = limits or Limits()
+        self._on_error = on_error or (lambda _code: None)
         self._contexts: dict[str, ContextRecord] = {}
         self._failed: OrderedDict[str, None] = OrderedDict()
         """Ids of the contexts that an error ended or refused, the latest last."""
@@ -189,13 +193,18 @@ class ServerProtocol(Endpoint[ServerEvent]):
     def _answer(
         self, error: SpeechError, *, ends: str = "none", request_id: str | None = None
     ) -> None:
+        self._on_error(error.code)
         self.outbox.put(encode(error_info(error, ends=ends, request_id=request_id)))
 
     # --- sending ---
 
     def send_session_created(self, message: SessionCreated) -> None:
         """Say who serves; the first message of a connection."""
-        self.outbox.put(encode(message))
+        self.send_greeting(encode(message))
+
+    def send_greeting(self, text: str) -> None:
+        """``session.created`` as ``encode`` wrote it before."""
+        self.outbox.put(text)
 
     def send_voice_ready(self, message: VoiceReady) -> None:
         """Answer a ``voice.load``; ``send_error`` with its ``request_id`` is the other answer."""
@@ -273,6 +282,15 @@ def _may_be_voice(data: str) -> bool:
     return VoiceLoad.type in data and sum(map(data.count, ",[{\\")) <= 16_384
 
 
+_REMEDIES = {
+    "bad_request": "docs/protocol.md has the fields and bounds of each message.",
+    "limit_exceeded": "session.created.limits has the bounds of this server.",
+    "protocol_error": "docs/protocol.md has what each state of a context allows.",
+    "server_busy": "Connect again, or try again later.",
+}
+"""What helps where an error itself does not say it."""
+
+
 def error_info(
     error: SpeechError, *, ends: str = "none", request_id: str | None = None
 ) -> ErrorInfo:
@@ -280,7 +298,7 @@ def error_info(
     return ErrorInfo(
         code=error.code,
         message=error.message[:4096],
-        remedy=error.remedy[:4096],
+        remedy=(error.remedy or _REMEDIES.get(error.code, ""))[:4096],
         context_id=error.context_id,
         request_id=request_id,
         retryable=error.retryable,

@@ -38,6 +38,9 @@ class ContextState(Enum):
     FAILED = auto()
     """Over, by ``error``."""
 
+    __hash__ = object.__hash__
+    """States are looked up for each message; ``Enum`` hashes their names in Python."""
+
 
 NEW, OPEN, ENDING, DONE, CANCELLING, CANCELLED, FAILED = ContextState
 

@@ -1,0 +1,365 @@
+"""One connection to a speech server, with the contexts on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import fields
+from typing import Any, Protocol
+
+import websockets
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+
+from .context import STOPPABLE, Context
+from .dialling import DIRECT, closed, frame_log, key_headers, not_encrypted, refused
+from .errors import ConnectionLost, ProtocolError, ServerBusy, SpeechError, error_from_wire
+from .messages import (
+    MIN_WINDOW_MS,
+    PROTOCOL,
+    ContextOpen,
+    ErrorInfo,
+    Pong,
+    ServerDraining,
+    SessionCreated,
+    VoiceReady,
+)
+from .offset import ClockOffset
+from .protocol import ClientEvent, ClientProtocol, Violation
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGE_BYTES = 4 << 20
+"""A cancelled context's text, or a long list of voices, fits; nothing larger is ever sent."""
+OUT_HIGH_BYTES = 64 << 10
+"""With so much waiting to be written, ``append`` waits."""
+PEER_PING_S = 5.0
+PEER_TIMEOUT_S = 10.0
+"""A server that does not answer a WebSocket ping for so long is gone."""
+DONE_KEPT = 64
+"""Contexts that are done and whose cancel still goes to the server."""
+
+
+class Owner(Protocol):
+    """Who is told what becomes of a line."""
+
+    def lost(self, line: Line, contexts: list[Context], error: SpeechError) -> None:
+        """These contexts have no server any more."""
+        ...
+
+    def leaving(self, line: Line) -> None:
+        """The server has asked to leave."""
+        ...
+
+
+class Line:
+    """A WebSocket, the protocol on it, and who waits for what on it."""
+
+    def __init__(
+        self,
+        socket: ClientConnection,
+        owner: Owner,
+        *,
+        clock: Callable[[], float],
+        ping_interval: float,
+        last_no: int = 0,
+    ) -> None:
+        self.protocol = ClientProtocol(last_no)
+        self.draining = asyncio.Event()
+        self.error: SpeechError | None = None
+        """Why the connection is over; None while it is not."""
+        self.loads: dict[str, asyncio.Future[VoiceReady]] = {}
+        """Who waits for a voice, by request."""
+        self.socket = socket
+        self.room = asyncio.Event()
+        """Set while more may be written."""
+        self.room.set()
+        self._owner = owner
+        self._clock = clock
+        self._ping_interval = ping_interval
+        self._offset = ClockOffset()
+        self._contexts: dict[int, Context] = {}
+        self._done: deque[Context] = deque()
+        self._wake = asyncio.Event()
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def dial(
+        cls,
+        url: str,
+        owner: Owner,
+        *,
+        open_timeout: float,
+        ping_interval: float,
+        clock: Callable[[], float],
+        last_no: int = 0,
+        api_key: str | None = None,
+    ) -> Line:
+        """Connect, and wait for the greeting and the first clock answer; see SpeechClient."""
+        try:
+            async with asyncio.timeout(open_timeout):
+                socket = await connect(
+                    url,
+                    subprotocols=[websockets.Subprotocol(PROTOCOL)],
+                    # Speech does not shrink, and deflate costs time on every message.
+                    compression=None,
+                    max_size=MAX_MESSAGE_BYTES,
+                    open_timeout=None,
+                    ping_interval=PEER_PING_S,
+                    ping_timeout=PEER_TIMEOUT_S,
+                    close_timeout=2,
+                    logger=frame_log(),
+                    additional_headers=key_headers(api_key),
+                    **DIRECT,
+                )
+                if socket.subprotocol != PROTOCOL:
+                    await socket.close(1002, f"{PROTOCOL} was not accepted")
+                    raise ProtocolError(
+                        f"What answers at {url} does not speak {PROTOCOL}.",
+                        remedy="Check host, port and path; the path is /v1/speech.",
+                    )
+                line = cls(socket, owner, clock=clock, ping_interval=ping_interval, last_no=last_no)
+                try:
+                    await line._begin()
+                except BaseException:
+                    await line.close()
+                    raise
+                return line
+        except SpeechError:
+            raise
+        except TimeoutError as error:
+            raise ConnectionLost(
+                f"{url} did not answer within {open_timeout:g} s.",
+                remedy="Check the address, and that the server is not overloaded.",
+            ) from error
+        except InvalidStatus as error:
+            raise refused(url, error.response.status_code) from error
+        except (InvalidHandshake, EOFError) as error:
+            raise ProtocolError(
+                f"What answers at {url} is not a WebSocket server.",
+                remedy="Check host and port.",
+            ) from error
+        except ssl.SSLError as error:
+            raise not_encrypted(url, error) from error
+        except OSError as error:
+            raise ConnectionLost(
+                f"No speech server answers at {url}: {error.strerror or error}.",
+                remedy="Start one with 'mr-qwen3tts serve', or correct the address.",
+            ) from error
+
+    async def _begin(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._guarded(work), name=f"speech client {name}")
+            for name, work in (
+                ("reader", self._read()),
+                ("writer", self._write()),
+                ("ping", self._ping()),
+            )
+        ]
+        await self._ready
+
+    @property
+    def offset_s(self) -> float:
+        """The server's monotonic clock minus this side's, seconds."""
+        return self._offset.best.offset_s
+
+    @property
+    def rtt_s(self) -> float:
+        """Round trip of the ping that the offset comes from, seconds."""
+        return self._offset.best.rtt_s
+
+    @property
+    def usable(self) -> bool:
+        """Whether a context may be opened on it."""
+        return self.error is None and not self.draining.is_set()
+
+    async def close(self) -> None:
+        """Leave. Contexts that are still read end with ConnectionLost."""
+        self.lose(ConnectionLost("This side closed the connection."))
+        await self.socket.close(1000, "done")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- what contexts use ---
+
+    def open(self, *, resumable: bool, **options: Any) -> Context:
+        """Open a context; raises what ``send_open`` raises."""
+        opened = self.protocol.send_open(**options)
+        context = Context(self, opened, resumable=resumable)
+        self._contexts[opened.context_no] = context
+        return context
+
+    def reopen(self, context: Context, opened: ContextOpen, window_ms: float) -> ContextOpen:
+        """Open a context for what was ``opened`` elsewhere, with so much credit."""
+        options = {each.name: getattr(opened, each.name) for each in fields(opened)}
+        del options["context_no"]
+        options["window_ms"] = max(MIN_WINDOW_MS, window_ms)
+        again = self.protocol.send_open(**options)
+        self._contexts[again.context_no] = context
+        return again
+
+    def wake(self) -> None:
+        """Something waits in the protocol to be written."""
+        self._wake.set()
+
+    async def flush_out(self) -> None:
+        """Have it written; waits while too much waits."""
+        self._wake.set()
+        if self.error is None and self.protocol.outbox.size > OUT_HIGH_BYTES:
+            self.room.clear()
+        await self.room.wait()
+
+    def forget(self, context: Context) -> None:
+        """The context is over."""
+        self._contexts.pop(context.context_no, None)
+        self.protocol.forget(context.context_no)
+
+    def keep_done(self, context: Context) -> None:
+        """The context is done and may still be cancelled; only so many are kept for that."""
+        self._done.append(context)
+        if len(self._done) > DONE_KEPT:
+            self.forget(self._done.popleft())
+
+    # --- tasks ---
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """A task that breaks ends every context with an error; none may wait for ever."""
+        try:
+            await work
+        except Exception:
+            log.exception("a speech client broke")
+            # No ConnectionLost by its kind: another server would not help.
+            self.lose(ClientBroke("The speech client broke.", remedy="The log has the reason."))
+            await self.socket.close(1011, "the client broke")
+
+    async def _read(self) -> None:
+        try:
+            async for data in self.socket:
+                self.protocol.receive_data(data)
+                for event in self.protocol.events_received():
+                    self._handle(event)
+                if self.error is not None:
+                    code = 1002 if isinstance(self.error, ProtocolError) else 1000
+                    await self.socket.close(code, self.error.message[:120])
+                    return
+            self.lose(closed(self.socket))
+        except ConnectionClosed:
+            self.lose(closed(self.socket))
+
+    async def _write(self) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                for each in self.protocol.data_to_send():
+                    await self.socket.send(each)
+                self.room.set()
+
+    async def _ping(self) -> None:
+        # The first few come close together: the offset is the one of the quickest answer.
+        waits = [0.05, 0.1, 0.2]
+        while self.error is None:
+            self.protocol.send_ping(self._clock() * 1000)
+            self.wake()
+            await asyncio.sleep(waits.pop(0) if waits else self._ping_interval)
+
+    def _handle(self, event: ClientEvent) -> None:
+        now = self._clock()
+        if isinstance(event, Pong):
+            self._offset.add(
+                event.client_time_ms / 1000, event.received_ms / 1000, event.sent_ms / 1000, now
+            )
+            if not self._ready.done() and self.protocol.session is not None:
+                self._ready.set_result(None)
+        elif isinstance(event, ServerDraining):
+            self.draining.set()
+            self._owner.leaving(self)
+        elif isinstance(event, VoiceReady):
+            self._loaded(event.request_id, event)
+        elif isinstance(event, Violation):
+            self._violated(event)
+        elif isinstance(event, SessionCreated):
+            if event.protocol != PROTOCOL:
+                self.lose(ProtocolError(f"The server speaks {event.protocol!r}, not {PROTOCOL}."))
+        elif isinstance(event, ErrorInfo):
+            self._error(event)
+        else:
+            number = getattr(event, "context_no", None)
+            context = (
+                self._contexts.get(number)
+                if number is not None
+                else self._by_id(getattr(event, "context_id", ""))
+            )
+            if context is not None:
+                try:
+                    context.take(event, now)
+                except ProtocolError as error:
+                    self._violated(Violation(error, context.context_no))
+
+    def _by_id(self, context_id: str) -> Context | None:
+        return next((c for c in self._contexts.values() if c.context_id == context_id), None)
+
+    def _error(self, event: ErrorInfo) -> None:
+        error = error_from_wire(
+            event.code, event.message, remedy=event.remedy, context_id=event.context_id
+        )
+        context = self._by_id(event.context_id or "")
+        if event.request_id is not None and self._loaded(event.request_id, error):
+            return
+        if event.ends == "connection":
+            self.lose(error)
+        elif context is not None and (event.ends == "context" or context.cancelling):
+            # A cancel is answered by an error when the server has forgotten the context.
+            if isinstance(error, ServerBusy) and self.draining.is_set():
+                self._owner.lost(self, [context], error)
+            else:
+                context.fail(error)
+            self._contexts.pop(context.context_no, None)
+        else:
+            log.warning("the speech server answered: %s", error)
+
+    def _loaded(self, request_id: str, answer: VoiceReady | SpeechError) -> bool:
+        """The answer to a ``voice.load``; False: nobody waits for it."""
+        future = self.loads.get(request_id)
+        if future is None or future.done():
+            return False
+        if isinstance(answer, SpeechError):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+        return True
+
+    def _violated(self, event: Violation) -> None:
+        context = None if event.context_no is None else self._contexts.get(event.context_no)
+        if context is None:
+            self.lose(event.error)
+            return
+        if self.protocol.state(context.context_no) in STOPPABLE:
+            self.protocol.send_cancel(context.context_no)
+            self.wake()
+        self._contexts.pop(context.context_no, None)
+        context.fail(event.error)
+
+    def lose(self, error: SpeechError) -> None:
+        """The connection is over; every open context says so, or goes on elsewhere."""
+        if self.error is not None:
+            return
+        self.error = error
+        self.room.set()
+        if not self._ready.done():
+            self._ready.set_exception(error)
+        for request_id in self.loads:
+            self._loaded(request_id, type(error)(error.message, remedy=error.remedy))
+        contexts = list(self._contexts.values())
+        self._owner.lost(self, contexts, error)
+        self._contexts.clear()
+
+
+class ClientBroke(ConnectionLost):
+    """This side of the connection broke."""

@@ -1,0 +1,243 @@
+"""Where a context that lost its server goes on, and how the sound of the next one joins it. Pure.
+
+What was received of a context is known to the sample; what it says is known as far as words were
+told. Behind the last word told there may be a *tail*: sound of a word that was not complete, or
+with an engine that finds its words in the sound, up to a second of speech. So the text goes on
+behind the last word told (``cut``), and the tail is matched with the new sound of the same text:
+what the tail is long enough to have said is left out (``Splice``). A word of which half or more was
+received counts as received, as it does for ``heard``.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .alignment import Word
+from .formats import AudioFormat
+from .heard import heard
+from .loudness import audible, quietest
+
+TAIL_S = 5.0
+"""Sound kept for the match; words that are told so late count as not told."""
+PATIENCE_S = 2.0
+"""Sound in which no word is told beyond the tail's length; then the cut is made by length alone."""
+MARGIN_S = 0.02
+"""Before a word's start the quietest place is looked for within this, or the word's precision."""
+
+
+class Tail:
+    """The last sound received of a context, as far as its words may not be known."""
+
+    def __init__(self, form: AudioFormat) -> None:
+        self._form = form
+        self._frames: deque[tuple[int, bytes]] = deque()
+        self._samples = 0
+
+    def push(self, offset: int, data: bytes) -> None:
+        """The next samples; ``offset`` is the position of the first."""
+        self._frames.append((offset, data))
+        self._samples += len(data) // self._form.bytes_per_sample
+        while self._samples > TAIL_S * self._form.sample_rate and len(self._frames) > 1:
+            self._drop()
+
+    def told(self, end: int) -> None:
+        """The sound up to that position is known."""
+        while self._frames and self._end(0) <= end:
+            self._drop()
+
+    def clear(self) -> None:
+        """All sound so far is known."""
+        self._frames.clear()
+        self._samples = 0
+
+    def after(self, start: int) -> tuple[int, int]:
+        """Where there is sound from position ``start`` on: its first sample, and its end."""
+        width = self._form.bytes_per_sample
+        data = b"".join(each for _, each in self._frames)
+        if not data:
+            return start, start
+        first = self._frames[0][0]
+        skipped = max(0, start - first)
+        begin, end = audible(data[skipped * width :], self._form)
+        return first + skipped + begin, first + skipped + end
+
+    def _end(self, index: int) -> int:
+        offset, data = self._frames[index]
+        return offset + len(data) // self._form.bytes_per_sample
+
+    def _drop(self) -> None:
+        _, data = self._frames.popleft()
+        self._samples -= len(data) // self._form.bytes_per_sample
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where a context goes on. Positions are of the context that was lost."""
+
+    char: int
+    """The rest of the text begins here."""
+    words: int
+    """So many of the words told were received."""
+    fragment: int
+    """Samples received of the word that is said again, less than half of it."""
+    tail_start: int
+    """First sample of the sound of which is not known what it says, ..."""
+    tail_end: int
+    """... and the first one after it."""
+    received: int
+    """Samples received."""
+    written: int
+    """Code points of the text then: what came later cannot have been said."""
+
+    @property
+    def tail(self) -> int:
+        """Samples of that sound."""
+        return self.tail_end - self.tail_start
+
+    def nothing_left(self, text: str) -> bool:
+        """Whether nothing to be said follows in ``text``."""
+        return not any(
+            each.isalnum() or unicodedata.category(each).startswith("S")
+            for each in text[self.char :]
+        )
+
+
+def cut(text: str, words: Sequence[Word], received: int, tail: Tail, written: int) -> Cut:
+    """Where ``text`` goes on after so many samples, of which ``words`` are told.
+
+    ``written`` is how much of the text was there when the server was lost.
+    """
+    known = heard(text, words, received)
+    count, char = known.words_heard, len(known.text_heard)
+    if count < len(words):
+        fragment = max(0, received - max(words[count].start, words[count - 1].end if count else 0))
+        return Cut(char, count, fragment, received, received, received, written)
+    start, end = tail.after(min(words[-1].end, received) if words else 0)
+    return Cut(char, count, 0, start, min(end, received), received, written)
+
+
+@dataclass
+class _Piece:
+    offset: int
+    data: bytes
+    flags: int
+
+
+class Splice:
+    """Takes sound and words of the new context until it is known where to join them.
+
+    Then ``joined`` is true; ``skip`` samples of the new sound are left out, ``passed`` are its
+    words that were received before, and ``pieces`` and ``words`` are what follows.
+    """
+
+    def __init__(self, made: Cut, form: AudioFormat) -> None:
+        self.cut = made
+        self._form = form
+        self._onset: int | None = None
+        """First audible sample of the new sound."""
+        self._end = 0
+        self._known: list[Word] = []
+        self._pieces: list[_Piece] = []
+        self._taken = 0
+        self.joined = made.tail <= 0
+        self.skip = 0
+        self.fragment = made.fragment
+        """Samples at the end of the old sound that are said again."""
+
+    @property
+    def passed(self) -> list[Word]:
+        """Words that the tail has said, where they lie in the old sound."""
+        shift = self.cut.tail_start - (self._onset or 0)
+        moved, last = [], self.cut.tail_start
+        for word in self._known[: self._taken]:
+            start = min(max(word.start + shift, last), self.cut.received)
+            end = min(max(word.end + shift, start), self.cut.received)
+            moved.append(replace(word, start=start, end=end, precision="estimated"))
+            last = end
+        return moved
+
+    @property
+    def words(self) -> list[Word]:
+        """Words of the new sound that follow, as they were told."""
+        return self._known[self._taken :]
+
+    @property
+    def pieces(self) -> list[tuple[int, bytes, int]]:
+        """The new sound that follows: offset, samples, flags."""
+        width = self._form.bytes_per_sample
+        rest = []
+        for each in self._pieces:
+            out = max(0, self.skip - each.offset)
+            if out * width < len(each.data):
+                flags = each.flags if not out else 0
+                rest.append((each.offset + out, each.data[out * width :], flags))
+        return rest
+
+    def audio(self, offset: int, data: bytes, flags: int) -> None:
+        """Sound came."""
+        self._pieces.append(_Piece(offset, data, flags))
+        self._end = offset + len(data) // self._form.bytes_per_sample
+        if self._onset is None:
+            first, end = audible(data, self._form)
+            if end:
+                self._onset = offset + first
+        self._decide()
+
+    def told(self, words: Sequence[Word]) -> None:
+        """Words were told."""
+        self._known.extend(words)
+        self._decide()
+
+    def finish(self) -> None:
+        """No more comes: what was not told by words is left out by length."""
+        if not self.joined:
+            self._join(min(self._end, self._reached()) if self._pieces else 0)
+
+    def _reached(self) -> int:
+        """Where in the new sound the tail has got to."""
+        return (self._onset or 0) + self.cut.tail
+
+    def _decide(self) -> None:
+        if self.joined or self._onset is None:
+            return
+        reached = self._reached()
+        while self._taken < len(self._known):
+            word = self._known[self._taken]
+            if word.start > self._end:
+                return
+            late = word.char_start + self.cut.char >= self.cut.written
+            if late or 2 * reached < word.start + word.end:
+                self._before(word, reached)
+                return
+            self._taken += 1
+        if self._end >= reached + PATIENCE_S * self._form.sample_rate:
+            last = self._known[-1].end if self._known else 0
+            self._join(max(last, reached))
+
+    def _before(self, word: Word, reached: int) -> None:
+        """Join before ``word``."""
+        if self._taken == 0:
+            self.fragment = max(0, self.cut.received - self.cut.tail_start)
+            self._join(0)
+            return
+        previous = self._known[self._taken - 1]
+        start = max(word.start, previous.end)
+        old = self.cut.tail_start + start - (self._onset or 0)
+        self.fragment = max(0, self.cut.received - old) if reached > start else 0
+        margin = max(MARGIN_S, min(0.1, (word.precision_ms or 0) / 1000))
+        low = max(
+            start - int(margin * self._form.sample_rate), (previous.start + previous.end) // 2
+        )
+        self._join(min(word.start, low + quietest(self._between(low, start), self._form)))
+
+    def _between(self, start: int, end: int) -> bytes:
+        width = self._form.bytes_per_sample
+        data = b"".join(each.data for each in self._pieces)
+        return data[start * width : end * width]
+
+    def _join(self, skip: int) -> None:
+        self.skip = skip
+        self.joined = True
