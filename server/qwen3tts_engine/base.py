@@ -18,6 +18,9 @@ Mode = Literal["clause", "live"]
 EndReason = Literal["text_end", "frame_cap", "silence", "dry"]
 """Why a generation ended: its text was said; it ran past the length that its text can have; it
 went on in silence after its text; no text came for too long (later text begins another)."""
+Alignment = Literal["exact", "estimated", "none"]
+"""How well an engine knows where its words sound: the synthesis says so; found in the sound,
+each word with its stated precision; not at all."""
 
 SAMPLE_RATE = 24_000
 """Rate of all engines' samples, hertz."""
@@ -133,15 +136,31 @@ class PcmChunk:
 class Engine(Protocol):
     """Something that speaks. All of them pass tests/engine/test_engine_contract.py."""
 
-    name: str
-    """Kind of engine, as configured: ``embedded``, ..."""
-    model: str
-    """What speaks, for logs and for people."""
-    sample_rate: int
-    """SAMPLE_RATE."""
-    options: frozenset[str]
-    """Fields of SynthesisRequest that change something here: of ``instructions``, ``sampling``,
-    ``seed``, ``initial_codec_chunk_frames``, ``lead``, ``speed``."""
+    @property
+    def name(self) -> str:
+        """Kind of engine, as configured: ``embedded``, ..."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """What speaks, for logs and for people; known for certain after ``start``."""
+        ...
+
+    @property
+    def sample_rate(self) -> int:
+        """SAMPLE_RATE."""
+        ...
+
+    @property
+    def options(self) -> frozenset[str]:
+        """Fields of SynthesisRequest that change something here: of ``instructions``,
+        ``sampling``, ``seed``, ``initial_codec_chunk_frames``, ``lead``, ``speed``."""
+        ...
+
+    @property
+    def alignment(self) -> Alignment:
+        """How well it knows where its words sound."""
+        ...
 
     def modes(self, voice: str | None) -> Sequence[Mode]:
         """How this voice takes text; ``clause`` always."""
@@ -224,4 +243,34 @@ class ClonesVoices(Protocol):
                 missing, or the checkpoint cannot clone.
             ServerBusy: too much is being loaded.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """How much an engine has to do."""
+
+    slots: int
+    """Requests that it speaks at once."""
+    busy: int
+    """Requests that it is speaking."""
+    waiting: int
+    """Requests that wait for a slot."""
+
+
+@runtime_checkable
+class ReportsLoad(Protocol):
+    """An engine that knows how busy it is."""
+
+    def load(self) -> EngineLoad:
+        """As it is now; quick, and callable from the event loop at any time."""
+        ...
+
+
+@runtime_checkable
+class ReportsHealth(Protocol):
+    """An engine that can be started and yet not able to speak."""
+
+    def healthy(self) -> bool:
+        """Whether it can speak, as far as it knows; quick. One that cannot looks for its cure."""
         ...

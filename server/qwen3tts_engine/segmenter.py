@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Literal
 
+from qwen3tts_engine.openings import OpeningGate, Phrases, SpokenChar
 from qwen3tts_engine.segment_chars import can_part, is_cjk, spaces_part_phrases, weight
 from qwen3tts_engine.segment_rules import RUN_MAX, TRIGGERS, Rules, Strength
 from qwen3tts_engine.segment_text import PAUSES, Spelled, after_strays, spell, spoken
@@ -99,11 +100,17 @@ class SegmenterSettings:
     white space from twice ``whole_max``."""
     speak_code: bool = False
     """Whether blocks of code are spoken; their span is covered without sound otherwise."""
+    unspaced_max: tuple[int, ...] = ()
+    """Where text of scripts that need no spaces is cut at the latest; none: see ``hard_max``."""
+    opening_counts: bool = False
+    """Whether an opening counts as the first segment. Else the next is a first one again: an
+    opening is short, so what follows it is due soon."""
 
     def __post_init__(self) -> None:
-        for name in ("sentence_min", "clause_min", "whole_max"):
+        for name in ("sentence_min", "clause_min", "whole_max", "unspaced_max"):
             values: tuple[int, ...] = getattr(self, name)
-            if not values or any(value < 1 for value in values):
+            needed = name != "unspaced_max"
+            if (needed and not values) or any(value < 1 for value in values):
                 raise ValueError(f"{name}={values} needs one or more numbers from 1")
         if self.hard_max < max(*self.whole_max, 16):
             raise ValueError(
@@ -120,15 +127,19 @@ class Segmenter:
         *,
         language: str | None = None,
         live: Live = "none",
+        openings: Phrases | None = None,
     ) -> None:
         """``language`` is a BCP 47 tag and only a hint: without it the rules of all languages hold.
 
-        It decides where they differ, as in *am 2. Oktober*.
+        It decides where they differ, as in *am 2. Oktober*. If the text begins with one of
+        ``openings``, that is a segment of its own, and never a live one.
         """
         self._settings = settings or SegmenterSettings()
         self._live_scope = live
         self._rules = Rules(language)
-        self._speakable = Speakable(self._take, speak_code=self._settings.speak_code)
+        self._gate = OpeningGate(openings, self) if openings else None
+        take = self._gate.feed if self._gate else self.take
+        self._speakable = Speakable(take, speak_code=self._settings.speak_code)
         # The spoken characters that no segment holds yet, with their spans in the original.
         self._text: list[str] = []
         self._starts: list[int] = []
@@ -215,15 +226,28 @@ class Segmenter:
         ready, self._ready = self._ready, []
         return ready
 
-    def _take(self, char: str, start: int, end: int) -> None:
-        """Receive one spoken character."""
+    def take(self, char: str, start: int, end: int) -> None:
+        """Receive one spoken character; see TakesText."""
         self._text.append(char)
         self._starts.append(start)
         self._ends.append(end)
         self._advance(closing=False)
 
+    def take_opening(self, chars: Sequence[SpokenChar], end: int) -> None:
+        """Receive the text's opening; see TakesText."""
+        for char, start, last in chars:
+            self._text.append(char)
+            self._starts.append(start)
+            self._ends.append(last)
+        self._live = False
+        self._emit(len(self._text), end)
+        self._number += self._settings.opening_counts
+        self._set_bounds()
+
     def _commit(self) -> None:
         self._speakable.flush()
+        if self._gate is not None:
+            self._gate.flush(self._speakable.position)
         self._advance(closing=True)
         position = self._speakable.position
         if position > self._start:
@@ -270,7 +294,7 @@ class Segmenter:
             self._overdue = not cut
         hard_max = self._settings.hard_max
         if not self._text[self._scan - 1].isascii():
-            hard_max = min(hard_max, 2 * self._whole_max)  # Han or Thai without marks, no address
+            hard_max = min(hard_max, self._unspaced_max)  # Han or Thai without marks, no address
         if not cut and self._weight >= hard_max:
             cut = self._best_joint()
         if cut:
@@ -368,6 +392,8 @@ class Segmenter:
         self._sentence_min = _at(settings.sentence_min, number)
         self._clause_min = _at(settings.clause_min, number)
         self._whole_max = _at(settings.whole_max, number)
+        unspaced = settings.unspaced_max
+        self._unspaced_max = _at(unspaced, number) if unspaced else 2 * self._whole_max
         scope = self._live_scope
         self._live = scope == "all" or (scope == "first" and number == 0)
 

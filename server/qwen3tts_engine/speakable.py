@@ -77,6 +77,9 @@ class _Mode(Enum):
     TABLE = auto()
     """At the beginning of a table's row, which may be its rule."""
 
+    __hash__ = object.__hash__
+    """Looked up for each character; ``Enum`` hashes their names in Python."""
+
 
 _HELD_FROM = {
     "!": _Mode.BANG,

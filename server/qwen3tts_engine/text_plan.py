@@ -10,6 +10,9 @@
 Which pieces there are follows from the text and its flushes alone, not from when they came; only an
 engine that stops reading a live piece (it ran dry, or has no room for more) has what it did not
 take come again as another.
+
+If the text begins with one of ``openings``, that is the first piece, in every mode, so that what is
+kept of it can be said while the rest is generated; what follows is cut as if it began the text.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from qwen3tts_engine.live_text import LiveText
+from qwen3tts_engine.openings import Phrases
 from qwen3tts_engine.segment_text import Spelled, trimmed
 from qwen3tts_engine.segmenter import Live, Segment, Segmenter, SegmenterSettings
 
@@ -66,12 +70,15 @@ class TextPlan:
         settings: SegmenterSettings | None = None,
         *,
         language: str | None = None,
+        openings: Phrases | None = None,
     ) -> None:
         """``settings`` holds for clauses; ``language`` is a BCP 47 tag and only a hint."""
         settings = settings or SegmenterSettings()
         if mode == "live":
             settings = _whole(settings)
-        self._segmenter = Segmenter(settings, language=language, live=_LIVE_SCOPE[mode])
+        self._segmenter = Segmenter(
+            settings, language=language, live=_LIVE_SCOPE[mode], openings=openings
+        )
         self._pieces: deque[Piece] = deque()
         self._out: Piece | None = None
         """The piece given out last, until it has been generated."""

@@ -20,7 +20,15 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qwen3tts_engine.base import SAMPLE_RATE, Mode, PcmChunk, SynthesisRequest, Voice
+from qwen3tts_engine.base import (
+    SAMPLE_RATE,
+    Alignment,
+    EngineLoad,
+    Mode,
+    PcmChunk,
+    SynthesisRequest,
+    Voice,
+)
 from qwen3tts_engine.embedded.messages import Say
 from qwen3tts_engine.embedded.pool import Pool
 from qwen3tts_engine.embedded.process import Outcome, StartFailed
@@ -89,6 +97,7 @@ class EmbeddedEngine:
     name = "embedded"
     sample_rate = SAMPLE_RATE
     options = frozenset({"speed"})
+    alignment: Alignment = "exact"
 
     def __init__(self, settings: EmbeddedSettings | None = None) -> None:
         self.settings = settings or EmbeddedSettings()
@@ -111,6 +120,11 @@ class EmbeddedEngine:
     def waiting(self) -> int:
         """Requests that wait for a worker."""
         return self._pool.waiting if self._pool else 0
+
+    def load(self) -> EngineLoad:
+        """How busy the workers are."""
+        workers = len(self.pids)
+        return EngineLoad(workers, workers - self.idle_workers, self.waiting)
 
     @property
     def replaced_workers(self) -> int:
@@ -193,11 +207,13 @@ class EmbeddedEngine:
                 continue
             utterance.begin(piece)
             say = Say(0, piece.text, voice, rate_of(request.speed), piece.pause)
-            lost = ""
-            for _ in range(self.settings.attempts):
+            lost = dict.fromkeys((True, False), 0)  # by whether they had begun with it
+            while True:
+                begun = False
                 saying = await pool.say(say)
                 try:
                     while (sound := await saying.next()) is not None:
+                        begun = True
                         if (chunk := utterance.sound(sound.pcm, sound.words)) is not None:
                             yield chunk
                 finally:
@@ -205,13 +221,15 @@ class EmbeddedEngine:
                 if saying.outcome is Outcome.SAID:
                     break
                 self._raise_unless_lost(saying.outcome, saying.reason, pool)
-                lost = saying.reason
+                # A worker that had died before it was given the text says nothing about the text.
+                lost[begun] += 1
+                if lost[begun] >= self.settings.attempts:
+                    raise EngineFailed(
+                        f"{sum(lost.values())} speech workers were lost on the same text:"
+                        f" {saying.reason}.",
+                        remedy="Send it again, in other words if it fails again.",
+                    )
                 utterance.again()
-            else:
-                raise EngineFailed(
-                    f"{self.settings.attempts} speech workers were lost on the same text: {lost}.",
-                    remedy="Send it again, in other words if it fails again.",
-                )
             if (chunk := utterance.end()) is not None:
                 yield chunk
         if (chunk := utterance.finish()) is not None:

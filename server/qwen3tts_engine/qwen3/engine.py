@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from qwen3tts_engine.base import (
     SAMPLE_RATE,
+    Alignment,
+    EngineLoad,
     LoadedVoice,
     Mode,
     PcmChunk,
@@ -51,6 +53,7 @@ class Qwen3Engine:
 
     name = "qwen3"
     sample_rate = SAMPLE_RATE
+    alignment: Alignment = "estimated"
 
     def __init__(self, settings: Qwen3Settings, progress: Progress | None = None) -> None:
         """``progress`` is told what ``start`` does, from another thread: what it is, how much of
@@ -81,6 +84,19 @@ class Qwen3Engine:
     def under_way(self) -> int:
         """Generations that are not done."""
         return self._started().worker.under_way
+
+    @property
+    def task(self) -> str | None:
+        """The checkpoint's: ``custom_voice``, ``voice_design`` or ``base``; None before it is
+        loaded."""
+        return None if self._running is None else self._running.loaded.config.task
+
+    def load(self) -> EngineLoad:
+        """How many rows of the batch speak."""
+        if self._running is None:
+            return EngineLoad(0, 0, 0)
+        slots, all_ = self._running.loaded.runner.slots, self.under_way
+        return EngineLoad(slots, min(slots, all_), max(0, all_ - slots))
 
     async def start(self) -> None:
         """Load the model and warm it up; see base.Engine.
@@ -228,6 +244,14 @@ class Qwen3Engine:
             voice, cached = prepared.voice, prepared.cached
         await self._hear_reference(loaded, voice)
         return LoadedVoice(voice.id, cached, voice.transcript)
+
+    async def forget_voice(self, voice_id: str) -> None:
+        """Remove a voice made here, from memory and from the folder; who speaks with it at the
+        moment may finish. Nothing where there is none."""
+        store = self._started().loaded.store
+        if store is not None:
+            with suppress(UnknownVoice):
+                await asyncio.to_thread(store.forget, voice_id)
 
     async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
         """Speak; see base.Engine."""

@@ -25,7 +25,7 @@ import triton.language as tl
 from torch import Tensor
 
 from qwen3tts_engine.qwen3.attention import PLAIN, Kernels
-from qwen3tts_engine.qwen3.layers import Norm
+from qwen3tts_engine.qwen3.layers import Norm, has_fused_norm
 
 log = logging.getLogger(__name__)
 
@@ -366,7 +366,7 @@ def usable(device: torch.device, dtype: torch.dtype) -> tuple[Kernels, dict[str,
         return torch.randn(shape, generator=draw).to(device)
 
     queries, dim, rows, groups, places = 2, 16, 2, 2, 72
-    norm = Norm.build(dim, 1e-6, None, device=device, fused=False)
+    norm = Norm.build(dim, 1e-6, None, device=device, fused=has_fused_norm(device))
     rotation = random(rows, 1, queries + 1, 2, 2, dim // 2) / 2
     heads = random(rows, groups, queries + 2, dim).to(dtype)
     slots = torch.tensor([2, 0], device=device)
@@ -381,13 +381,20 @@ def usable(device: torch.device, dtype: torch.dtype) -> tuple[Kernels, dict[str,
         to = torch.zeros(rows, 1, dtype=torch.int64, device=device)
         return torch.cat((kernels.choose(scores, noise, cool, cool == 0, to), to), dim=1)
 
+    # Of attention, what it leaves for later steps counts as well as what it gives.
+    def decoded(kernels: Kernels) -> Tensor:
+        kept = cache.clone()
+        y = kernels.decode_attention(heads.clone(), norm, rotation, kept, slots, pos, places)
+        return torch.cat((y.flatten(), kept.flatten()))
+
+    def framed(kernels: Kernels) -> Tensor:
+        kept = work.clone()
+        y = kernels.frame_attention(kept, norm, rotation[:1], 3)
+        return torch.cat((y.flatten(), kept[..., queries:, :].flatten()))
+
     tries: dict[str, Callable[[Kernels], Tensor]] = {
-        "decode_attention": lambda kernels: kernels.decode_attention(
-            heads.clone(), norm, rotation, cache.clone(), slots, pos, places
-        ),
-        "frame_attention": lambda kernels: kernels.frame_attention(
-            work.clone(), norm, rotation[:1], 3
-        ),
+        "decode_attention": decoded,
+        "frame_attention": framed,
         "swiglu": lambda kernels: kernels.swiglu(gate_up.clone()),
         "choose": chosen,
     }

@@ -1,0 +1,1 @@
+"""Openings said at once, from memory."""

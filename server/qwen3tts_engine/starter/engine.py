@@ -1,0 +1,283 @@
+"""An engine that says openings from memory.
+
+A text's opening (``Sure, `` of *Sure, I can look that up.*) is a piece of its own if it is kept
+(text_plan.py asks ``openings``), so it is on its way at once, and the inner engine makes the rest
+while it is heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+from qwen3tts_engine.base import Engine, PcmChunk, SynthesisRequest
+from qwen3tts_engine.openings import Phrases, folded
+from qwen3tts_engine.segmenter import Segmenter, SegmenterSettings
+from qwen3tts_engine.wrapped import WrappedEngine
+from qwen3tts_wire.errors import SpeechError
+
+from .memory import Kept, Key, Memory, Style, kept
+from .settings import PHRASE_MAX, StarterSettings
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[str, int, int], None]
+"""What is done, how much of it is, how much there is."""
+AT_ONCE = 4
+"""Openings said at the same time while they are prepared."""
+ATTEMPTS = 3
+"""How often one is said that does not end: a model that samples may stray once."""
+WHOLE = SegmenterSettings(
+    sentence_min=(2 * PHRASE_MAX * 3,),
+    clause_min=(2 * PHRASE_MAX * 3,),
+    whole_max=(2 * PHRASE_MAX * 3,),
+    hard_max=2 * PHRASE_MAX * 3,
+)
+"""An opening is one piece, however it is built."""
+
+
+class StarterEngine(WrappedEngine):
+    """``inner``, with a memory of openings.
+
+    ``start`` returns when all phrases are prepared for all voices; one that cannot be is a note.
+    ``close`` forgets everything: another start may find another checkpoint.
+    """
+
+    def __init__(
+        self,
+        inner: Engine,
+        settings: StarterSettings | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> None:
+        super().__init__(inner)
+        self.settings = settings or StarterSettings()
+        self.hits = 0
+        """First clauses of a text that were said from memory."""
+        self.misses = 0
+        """First clauses that the inner engine had to make."""
+        self._memory = Memory(self.settings.max_bytes)
+        self._progress: Progress = progress or (lambda _what, _done, _of: None)
+        self._notes: list[str] = []
+        self._starting = asyncio.Lock()
+        self._prepared = False
+        self._default: str | None = None
+        """The voice of requests that name neither voice nor language."""
+        self._life = 0
+        """Grows with each close: what was begun before is not kept after it."""
+
+    @property
+    def bytes(self) -> int:
+        """What the memory holds; at most ``settings.max_bytes``."""
+        return self._memory.bytes
+
+    @property
+    def entries(self) -> int:
+        """Sounds in memory; an opening has two, for before something else and for by itself."""
+        return len(self._memory)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Those of the inner engine, and what could not be prepared."""
+        return (*super().notes, *self._notes)
+
+    async def start(self) -> None:
+        """Start the inner engine and prepare the phrases."""
+        await self.inner.start()
+        async with self._starting:
+            if not self._prepared:
+                life = self._life
+                self._notes.clear()
+                self._default = next((each.id for each in self.inner.voices()), None)
+                await self._prepare()
+                self._prepared = life == self._life
+
+    async def close(self) -> None:
+        """Close the inner engine; forget everything."""
+        self._life += 1
+        self._prepared = False
+        self._memory.clear()
+        await self.inner.close()
+
+    # --- what a text may begin with ---
+
+    def openings(self, style: Style) -> Phrases | None:
+        """The openings kept in a style; None where there are none."""
+        return self._memory.phrases(self._resolved(style))
+
+    # --- speaking ---
+
+    def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
+        """From memory, if it is there; else the inner engine's.
+
+        The first chunk from memory has the mark ``starter``.
+        """
+        if request.continued:
+            return self.inner.synthesize(request)
+        key = self._key(request)
+        entry = self._memory.find(key) if key is not None else None
+        if entry is not None:
+            self.hits += 1
+            return self._from_memory(entry, request)
+        self.misses += 1
+        if key is None or not self._is_remembered(request):
+            return self.inner.synthesize(request)
+        return self._remembered(request, key)
+
+    async def _from_memory(
+        self, entry: Kept, request: SynthesisRequest
+    ) -> AsyncGenerator[PcmChunk, None]:
+        counted = request.lead if "lead" in self.inner.options else None
+        marks = {"starter": time.monotonic()}
+        for chunk in entry.said_for(request):
+            if counted is not None:
+                counted.made(chunk.samples)
+            yield replace(chunk, marks=marks) if marks else chunk
+            if marks and chunk.pcm:
+                marks = {}
+                await asyncio.sleep(0)  # whoever writes it to the client goes before the rest
+
+    def _is_remembered(self, request: SynthesisRequest) -> bool:
+        settings = self.settings
+        return settings.remember and len(request.text) <= settings.remember_chars
+
+    async def _remembered(
+        self, request: SynthesisRequest, key: Key
+    ) -> AsyncGenerator[PcmChunk, None]:
+        """The inner engine's chunks, kept if all of them were read."""
+        life = self._life
+        heard: list[PcmChunk] = []
+        # Words are kept by their places in the request's own text, so it is told no others.
+        async with aclosing(self.inner.synthesize(replace(request, offsets=None))) as chunks:
+            async for chunk in chunks:
+                heard.append(chunk)
+                yield _placed(chunk, request)
+        entry = kept(request.text, heard)
+        if entry is not None and life == self._life:
+            self._memory.keep(key, entry)
+
+    def _key(self, request: SynthesisRequest) -> Key | None:
+        """What a request is kept under; None for one whose text may still grow."""
+        if not self._prepared or (request.more is not None and not request.more.ended):
+            return None
+        style = Style(
+            request.voice,
+            request.language,
+            request.speed,
+            request.instructions,
+            request.sampling,
+            request.seed,
+        )
+        return Key(self._resolved(style), folded(request.text), request.final)
+
+    def _resolved(self, style: Style) -> Style:
+        if style.voice is None and style.language is None:
+            return replace(style, voice=self._default)
+        return style
+
+    # --- preparing ---
+
+    async def _prepare(self) -> None:
+        """Say all phrases in all voices, a few at a time."""
+        settings = self.settings
+        orders = [
+            (text, Style(voice, language), final)
+            for voice in settings.voices or (None,)
+            for language in (None, *settings.languages)
+            for text in dict.fromkeys(map(said, settings.phrases))
+            for final in (False, True)
+        ]
+        done = 0
+        turn = asyncio.Semaphore(AT_ONCE)
+
+        async def prepare(text: str, style: Style, final: bool) -> None:
+            nonlocal done
+            async with turn:
+                note = await self._prepare_one(text, style, final)
+            if note is not None and note not in self._notes:
+                self._notes.append(note)
+                log.warning("%s", note)
+            done += 1
+            self._progress("preparing openings", done, len(orders))
+
+        async with asyncio.TaskGroup() as tasks:
+            for order in orders:
+                tasks.create_task(prepare(*order))
+        if orders:
+            log.info("%d openings are kept, %d bytes", self.entries, self.bytes)
+
+    async def _prepare_one(self, text: str, style: Style, final: bool) -> str | None:
+        """Keep one phrase; why not, if not."""
+        what = f"The opening {text!r} is not kept"
+        if style.voice is not None:
+            what += f" for the voice {style.voice!r}"
+        request = SynthesisRequest(text, style.voice, style.language, final=final)
+        entry = None
+        try:
+            async with asyncio.timeout(self.settings.prepare_timeout_s):
+                for _ in range(ATTEMPTS):
+                    async with aclosing(self.inner.synthesize(request)) as chunks:
+                        entry = kept(text, [chunk async for chunk in chunks])
+                    if entry is not None:
+                        break
+        except TimeoutError:
+            return f"{what}: it was not said within {self.settings.prepare_timeout_s:g} s."
+        except SpeechError as error:
+            return f"{what}: {error}"
+        except Exception:
+            log.exception("the engine broke while it said an opening")
+            return f"{what}: the engine broke; the log has the reason."
+        if entry is None:
+            return f"{what}: it has no sound, or no end."
+        key = Key(self._resolved(style), folded(text), final)
+        if not self._memory.keep(key, entry, pinned=True):
+            return f"{what}: starters.max_bytes={self._memory.max_bytes} is spent."
+        return None
+
+
+def said(phrase: str) -> str:
+    """A phrase as it is spoken: without Markdown, white space collapsed."""
+    segmenter = Segmenter(WHOLE)
+    return " ".join(each.text for each in (*segmenter.push(phrase), *segmenter.end()) if each.text)
+
+
+def _placed(chunk: PcmChunk, request: SynthesisRequest) -> PcmChunk:
+    """A chunk with its words placed in the original text."""
+    if request.offsets is None or not chunk.words:
+        return chunk
+    words = []
+    for word in chunk.words:
+        char_start, char_end = request.original(word.char_start, word.char_end)
+        words.append(replace(word, char_start=char_start, char_end=char_end))
+    return replace(chunk, words=tuple(words))
+
+
+def starters_of(engine: Engine) -> StarterEngine | None:
+    """The memory of openings in an engine, however it is wrapped; None: it has none."""
+    while isinstance(engine, WrappedEngine):
+        if isinstance(engine, StarterEngine):
+            return engine
+        engine = engine.inner
+    return None
+
+
+def openings_of(engine: Engine, style: Style) -> Phrases | None:
+    """What a text in this style may begin with; ``style.voice`` is any name that ``engine`` knows.
+
+    An engine on the way that gives voices more names says by ``resolve`` which one it is.
+    """
+    while isinstance(engine, WrappedEngine):
+        if isinstance(engine, StarterEngine):
+            return engine.openings(style)
+        resolve = getattr(engine, "resolve", None)
+        if resolve is not None:
+            try:
+                style = replace(style, voice=resolve(style.voice, style.language))
+            except SpeechError:
+                return None  # whoever asks for speech is told
+        engine = engine.inner
+    return None

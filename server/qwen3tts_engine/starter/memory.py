@@ -1,0 +1,194 @@
+"""Sound that is kept, by what it says and how; bounded in bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qwen3tts_engine.base import SAMPLE_RATE, EndReason, PcmChunk, SynthesisRequest
+from qwen3tts_engine.openings import Phrases
+from qwen3tts_engine.segment_text import PAUSES
+from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.messages import Sampling
+
+WORD_BYTES = 256
+"""What a word is counted for: its object and its text."""
+ENTRY_BYTES = 1024
+"""What an entry is counted for beside its sound and words: key, text, places in tables."""
+FADE = SAMPLE_RATE // 200
+"""The last 5 ms, faded out where a sound breaks off: what follows it was made apart."""
+BROKEN: tuple[EndReason, ...] = ("frame_cap", "dry")
+"""Ends after which a sound is not worth keeping."""
+SILENT = 328
+"""A step to silence that cannot be heard: 1 % of full scale (-40 dBFS)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a text is spoken: all of a request that its sound depends on beside the text itself."""
+
+    voice: str | None = None
+    """The engine's id; None: its default."""
+    language: str | None = None
+    speed: float = 1.0
+    instructions: str | None = None
+    sampling: Sampling | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.language is not None:
+            object.__setattr__(self, "language", self.language.lower().replace("_", "-"))
+        object.__setattr__(self, "instructions", self.instructions or None)
+        if self.sampling == Sampling():
+            object.__setattr__(self, "sampling", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a request is, where one answer does for another."""
+
+    style: Style
+    text: str
+    """Folded (openings.py)."""
+    final: bool
+
+    @property
+    def bytes(self) -> int:
+        """What it is counted for: callers choose its strings."""
+        style = self.style
+        strings = (self.text, style.voice, style.language, style.instructions)
+        return 4 * sum(len(each) for each in strings if each is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The sound of one request, in the engine's own chunks."""
+
+    text: str
+    chunks: tuple[PcmChunk, ...]
+    """``char_start`` and ``char_end`` of their words count in ``text``."""
+
+    @property
+    def bytes(self) -> int:
+        """What it is counted for."""
+        words = sum(len(each.words) for each in self.chunks)
+        return ENTRY_BYTES + WORD_BYTES * words + sum(len(each.pcm) for each in self.chunks)
+
+    @property
+    def samples(self) -> int:
+        """Length of the sound."""
+        return sum(each.samples for each in self.chunks)
+
+    def said_for(self, request: SynthesisRequest) -> Iterator[PcmChunk]:
+        """Its chunks as the answer to a request for the same text."""
+        for chunk in self.chunks:
+            words = []
+            for word in chunk.words:
+                first, last = word.char_start, word.char_end
+                char_start, char_end = request.original(first, last)
+                words.append(
+                    Word(
+                        request.text[first:last],
+                        word.start,
+                        word.end,
+                        char_start,
+                        char_end,
+                        word.precision,
+                        word.precision_ms,
+                    )
+                )
+            yield PcmChunk(chunk.pcm, tuple(words), chunk.end)
+
+
+def kept(text: str, chunks: Sequence[PcmChunk]) -> Kept | None:
+    """What an engine said of ``text`` (without offsets), to be said again.
+
+    None: it said nothing, or was cut off before its end.
+    """
+    if not any(each.pcm for each in chunks) or any(each.end in BROKEN for each in chunks):
+        return None
+    last = max(index for index, each in enumerate(chunks) if each.pcm)
+    return Kept(
+        text,
+        tuple(
+            PcmChunk(_faded(each.pcm) if index == last else each.pcm, each.words, each.end)
+            for index, each in enumerate(chunks)
+        ),
+    )
+
+
+def _faded(pcm: bytes) -> bytes:
+    out = np.frombuffer(pcm, "<i2").astype(np.float64)
+    count = min(FADE, len(out))
+    usual = max(np.abs(np.diff(out[-count:])), default=0)
+    if abs(out[-1]) <= max(SILENT, usual):
+        return pcm
+    out[-count:] *= np.arange(count - 1, -1, -1) / count
+    return np.rint(out).astype("<i2").tobytes()
+
+
+class Memory:
+    """What is kept. Pinned entries stay; the others go when room is needed, the longest unused
+    first."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.bytes = 0
+        """What all entries count for together; never more than ``max_bytes``."""
+        self._pinned_bytes = 0
+        self._pinned: dict[Key, Kept] = {}
+        self._others: OrderedDict[Key, Kept] = OrderedDict()
+        self._phrases: dict[Style, Phrases] = {}
+
+    def __len__(self) -> int:
+        return len(self._pinned) + len(self._others)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._pinned or key in self._others
+
+    def find(self, key: Key) -> Kept | None:
+        """What is kept under a key; used just now, therefore."""
+        found = self._pinned.get(key)
+        if found is None and key in self._others:
+            self._others.move_to_end(key)
+            found = self._others[key]
+        return found
+
+    def keep(self, key: Key, entry: Kept, *, pinned: bool = False) -> bool:
+        """Keep an entry if it fits beside the pinned ones."""
+        if key in self:
+            return True
+        size = key.bytes + entry.bytes
+        if self._pinned_bytes + size > self.max_bytes:
+            return False
+        while self.bytes + size > self.max_bytes:
+            oldest, gone = self._others.popitem(last=False)
+            self.bytes -= oldest.bytes + gone.bytes
+            self._phrases.pop(oldest.style, None)
+        (self._pinned if pinned else self._others)[key] = entry
+        self.bytes += size
+        self._pinned_bytes += size if pinned else 0
+        self._phrases.pop(key.style, None)
+        return True
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        self._pinned.clear()
+        self._others.clear()
+        self._phrases.clear()
+        self.bytes = self._pinned_bytes = 0
+
+    def phrases(self, style: Style) -> Phrases | None:
+        """The openings that are kept in a style: those that are said before something else."""
+        found = self._phrases.get(style)
+        if found is None:
+            # What is remembered may have been cut anywhere, by a pause in the text.
+            keys = (*self._pinned, *(key for key in self._others if key.text[-1:] in PAUSES))
+            texts = [key.text for key in keys if key.style == style and not key.final]
+            if not texts:
+                return None  # not noted: callers may name as many styles as they like
+            found = self._phrases[style] = Phrases(texts)
+        return found

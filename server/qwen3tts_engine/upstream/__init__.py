@@ -1,0 +1,1 @@
+"""Another speech server as an engine."""

@@ -1,0 +1,246 @@
+"""Another speech server behind our own protocol: vLLM-Omni's WebSocket, or OpenAI's REST.
+
+A clause of a context becomes one request there. What it sends is read ahead of its reader, its
+first silence is left out, its words are found in the sound, and its faults come back as our errors.
+It cannot be given text while it speaks, and does not learn where the listener is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+from qwen3tts_engine.base import (
+    SAMPLE_RATE,
+    Alignment,
+    EngineLoad,
+    Mode,
+    PcmChunk,
+    SynthesisRequest,
+    Voice,
+)
+from qwen3tts_engine.embedded.text import check_text
+from qwen3tts_engine.speech_rates import SpeechRates
+from qwen3tts_wire.errors import EngineFailed, EngineUnavailable, SpeechError
+
+from .ahead import Ahead
+from .backend import Order
+from .faults import AGAIN, Stalled, Unreachable
+from .offer import Offer
+from .server import Server
+from .settings import UpstreamSettings
+from .slots import Slots
+from .voicing import Voicing, speakable
+
+log = logging.getLogger(__name__)
+
+FIRST_WAIT_S = 0.05
+"""Before the second try; each further wait is twice as long, up to LONGEST_WAIT_S."""
+LONGEST_WAIT_S = 1.0
+
+
+class UpstreamEngine:
+    """A server behind the Engine protocol (base.py, where each method is described)."""
+
+    name = "upstream"
+    sample_rate = SAMPLE_RATE
+    alignment: Alignment = "estimated"
+
+    def __init__(self, settings: UpstreamSettings) -> None:
+        """ValueError: the settings name no server."""
+        if not settings.url:
+            raise ValueError("upstream.url is missing: ws(s)://… or http(s)://…")
+        self.settings = settings
+        self._server: Server | None = None
+        self._rates = SpeechRates()
+        self._slots = Slots(settings.max_connections, settings.max_waiting, settings.first_audio_s)
+        self._under_way: set[Ahead] = set()
+
+    # --- what it is ---
+
+    @property
+    def model(self) -> str:
+        """What speaks, and where."""
+        if self._server is None:
+            return self.settings.model or "unknown"
+        return self._server.model
+
+    @property
+    def task(self) -> str | None:
+        """What its checkpoint was made for, as set."""
+        return self.settings.task or None
+
+    @property
+    def options(self) -> frozenset[str]:
+        """What the server takes, by its protocol or as set."""
+        if self.settings.options is not None:
+            return frozenset(self.settings.options)
+        return Server.usual_options(self.settings)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a person should know about how it started."""
+        return () if self._server is None else tuple(self._server.notes)
+
+    def load(self) -> EngineLoad:
+        """Requests at the server, and those that wait here."""
+        return self._slots.load
+
+    def healthy(self) -> bool:
+        """Whether the server was there when it was last needed; see ReportsHealth."""
+        return self._server is not None and self._server.healthy()
+
+    def modes(self, voice: str | None) -> Sequence[Mode]:
+        """Clauses only; see base.Engine."""
+        return ("clause",)
+
+    def voices(self) -> Sequence[Voice]:
+        """The voices on offer; see base.Engine.
+
+        Raises:
+            EngineUnavailable: not started.
+        """
+        return self._started().offer.voices
+
+    def check(self, voice: str | None, language: str | None) -> None:
+        """Refuse an unknown voice or language; a list that may be old is fetched again."""
+        server = self._started()
+        try:
+            server.offer.voice(voice)
+        except SpeechError:
+            server.refresh_soon()
+            raise
+        server.offer.language(language)
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Reach the server, and see what it offers; see base.Engine.
+
+        Raises:
+            EngineUnavailable: it is not there in time, refuses the key, or is no such server.
+        """
+        if self._server is not None:
+            return
+        server = Server(self.settings)
+        late = time.monotonic() + self.settings.start_s
+        try:
+            for wait in _waits():
+                try:
+                    await server.look()
+                    break
+                except SpeechError as error:
+                    if error.retryable and time.monotonic() + wait < late:
+                        await asyncio.sleep(wait)
+                        continue
+                    raise EngineUnavailable(
+                        f"The upstream server at {server.address.shown} cannot be used:"
+                        f" {error.message}",
+                        remedy=error.remedy or "Check upstream.url, and that the server runs.",
+                    ) from error
+        except BaseException:
+            await server.close()
+            raise
+        self._server = server
+        log.info("speaking with the server at %s, %s", server.address.shown, self.settings.kind)
+
+    async def close(self) -> None:
+        """End what is under way; see base.Engine."""
+        server, self._server = self._server, None
+        for ahead in list(self._under_way):
+            ahead.fail(EngineFailed("The engine was closed while it spoke."))
+        if server is not None:
+            await server.close()
+
+    # --- speech ---
+
+    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
+        """Speak; see base.Engine."""
+        server = self._started()
+        order = self._order(request, server.offer)
+        check_text(request.text, self.settings.max_chars)
+        if not speakable(request.text):
+            return
+        voicing = Voicing(
+            request, self._rates, order.voice, trim=self.settings.trim_silence, speed=order.speed
+        )
+        marks: dict[str, float] = {}
+        ahead = Ahead(self._sound(server, order, marks), self.settings.buffer_bytes)
+        self._under_way.add(ahead)
+        first = True
+        try:
+            async for piece in ahead:
+                for chunk in voicing.push(piece):
+                    yield replace(chunk, marks=dict(marks)) if first else chunk
+                    first = False
+                    await asyncio.sleep(0)
+                if voicing.ended is not None:
+                    break
+            for chunk in voicing.end():
+                yield replace(chunk, marks=dict(marks)) if first else chunk
+        finally:
+            self._under_way.discard(ahead)
+            await ahead.aclose()
+
+    def _order(self, request: SynthesisRequest, offer: Offer) -> Order:
+        """The request in the server's names, with what it takes of the options."""
+        options = self.options
+        voice = offer.voice(request.voice)
+        order = Order(
+            request.text,
+            voice=voice or self.settings.default_voice,
+            language=offer.language(request.language),
+        )
+        wanted = {name: getattr(request, name) for name in options if hasattr(order, name)}
+        return replace(order, **wanted)
+
+    async def _sound(
+        self, server: Server, order: Order, marks: dict[str, float]
+    ) -> AsyncGenerator[bytes, None]:
+        """The sound as it comes; what failed before any of it is asked for once more."""
+        settings = self.settings
+        async with self._slots.one():
+            begun = time.monotonic()
+            marks["slot"] = begun
+            failures = 0
+            heard = False
+            for wait in _waits():
+                try:
+                    async with aclosing(server.backend.speak(order)) as pieces:
+                        async for piece in pieces:
+                            heard = True
+                            server.lost = False
+                            yield piece
+                    if not heard:
+                        raise EngineFailed("The upstream server made no sound.", remedy=AGAIN)
+                    return
+                except Unreachable:
+                    # It may be about to come back; nothing was asked for yet.
+                    if time.monotonic() - begun + wait > settings.reconnect_s:
+                        server.lost = True
+                        raise
+                except EngineFailed as error:
+                    failures += 1
+                    if heard or isinstance(error, Stalled) or failures > settings.retries:
+                        raise
+                await asyncio.sleep(wait)
+
+    def _started(self) -> Server:
+        if self._server is None:
+            raise EngineUnavailable(
+                "The upstream engine has not been started.", remedy="Await its start() first."
+            )
+        return self._server
+
+
+def _waits() -> Iterator[float]:
+    """Seconds between tries, without an end; spread, so that many do not come together."""
+    wait = FIRST_WAIT_S
+    while True:
+        yield wait * random.uniform(0.75, 1.25)
+        wait = min(LONGEST_WAIT_S, 2 * wait)

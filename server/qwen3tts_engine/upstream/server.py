@@ -1,0 +1,184 @@
+"""What is known of the upstream server: how it is reached, what it offers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+
+from qwen3tts_engine.base import Voice
+from qwen3tts_wire.errors import SpeechError
+
+from .address import Address
+from .backend import Backend
+from .faults import Unreachable, of_status, printable
+from .http import Answer, api_key, get, make_client, tls
+from .offer import MANY, Offer, read_voices, with_default
+from .openai_rest import OpenAIRest
+from .settings import ANY_VOICE, UpstreamSettings
+from .vllm_omni import VllmOmni
+
+log = logging.getLogger(__name__)
+
+PROBE_S = 1.0
+"""Between two looks for a server that is away."""
+
+_OPTIONS = {"vllm_omni": VllmOmni.options, "openai": OpenAIRest.options}
+
+
+class Server:
+    """One upstream server.
+
+    Raises:
+        EngineUnavailable: the key or the certificates cannot be read.
+    """
+
+    def __init__(self, settings: UpstreamSettings) -> None:
+        self.settings = settings
+        self.address = Address.of(settings.url)
+        self.notes: list[str] = []
+        """What a person should know."""
+        key = api_key(settings)
+        context = tls(settings)
+        self._client = make_client(settings, key, context)
+        self.backend: Backend = (
+            VllmOmni(self.address, settings, key, context)
+            if settings.kind == "vllm_omni"
+            else OpenAIRest(self.address, settings, self._client)
+        )
+        self.offer = self._offer([])
+        """Its voices and languages."""
+        self.model = settings.model or "unknown model"
+        """What speaks there."""
+        self._looked = 0.0
+        self._refresh: asyncio.Task[None] | None = None
+        self.lost = False
+        """Whether nothing answered there when it was last needed."""
+        self._probe: asyncio.Task[None] | None = None
+        self._probed = 0.0
+        if not settings.tls_verify and settings.url.lower().startswith(("wss", "https")):
+            self._note("the upstream server's certificate is not looked at (tls_verify)")
+        if key and settings.url.lower().startswith(("ws:", "http:")):
+            self._note("the key goes to the upstream server unencrypted")
+
+    @staticmethod
+    def usual_options(settings: UpstreamSettings) -> frozenset[str]:
+        """What servers of this kind usually take."""
+        return _OPTIONS[settings.kind]
+
+    async def look(self) -> None:
+        """See what it offers, and whether speech can be asked for.
+
+        Raises:
+            Unreachable: nothing answers there.
+            SpeechError: it refuses the key, or is no such server.
+        """
+        await self._look_at_voices()
+        if not self.settings.model:
+            await self._look_at_models()
+        await self.backend.probe()
+
+    def healthy(self) -> bool:
+        """Whether it was there when it was last needed. If not, it is looked for again meanwhile,
+        at most once in PROBE_S; does not wait."""
+        if self.lost and self._probe is None and time.monotonic() - self._probed >= PROBE_S:
+            self._probed = time.monotonic()
+            self._probe = asyncio.create_task(self._probe_once(), name="upstream probe")
+        return not self.lost
+
+    async def _probe_once(self) -> None:
+        try:
+            await self.look()
+        except SpeechError:
+            pass  # still away
+        else:
+            self.lost = False
+            log.info("the server at %s is there again", self.address.shown)
+        finally:
+            self._probe = None
+
+    def refresh_soon(self) -> None:
+        """Fetch the list of voices again, unless that was done just now; does not wait."""
+        if self._own_list or self._refresh is not None:
+            return
+        if time.monotonic() - self._looked < self.settings.voices_refresh_s:
+            return
+        self._refresh = asyncio.create_task(self._look_again(), name="upstream voices")
+
+    async def close(self) -> None:
+        """Free everything."""
+        for task in (self._refresh, self._probe):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
+        await self.backend.close()
+        await self._client.aclose()
+
+    # --- looking ---
+
+    async def _look_again(self) -> None:
+        try:
+            await self._look_at_voices()
+        except SpeechError as error:
+            log.warning("the upstream server's voices could not be listed again: %s", error.code)
+        finally:
+            self._refresh = None
+
+    async def _look_at_voices(self) -> None:
+        answer = await self._get("/audio/voices")
+        self._looked = time.monotonic()
+        if answer.status in (401, 403, 429, 503):
+            raise of_status(answer.status, answer.body, answer.content_type)
+        if self._own_list:
+            return
+        try:
+            if answer.status != 200:
+                raise ValueError(f"HTTP {answer.status}")
+            voices = read_voices(answer.body)
+        except ValueError:
+            self._note(
+                "the upstream server lists no voices: any name is passed on (set upstream.voices)"
+            )
+            return
+        self.offer = self._offer(voices)
+
+    async def _look_at_models(self) -> None:
+        """For people: what speaks there, where it says so."""
+        try:
+            answer = await self._get("/models")
+            found = json.loads(answer.body)["data"][0]["id"] if answer.status == 200 else None
+        except Unreachable:
+            raise
+        except (SpeechError, ValueError, LookupError, TypeError, RecursionError):
+            found = None
+        self.model = printable(found)[:200] or self.model
+
+    async def _get(self, route: str) -> Answer:
+        settings = self.settings
+        return await get(
+            self._client,
+            f"{self.address.base}{route}",
+            within_s=settings.connect_timeout_s + settings.stall_s,
+            most=settings.max_message_bytes,
+        )
+
+    def _offer(self, voices: list[Voice]) -> Offer:
+        settings = self.settings
+        if self._own_list:
+            voices = [Voice(name, name, MANY) for name in settings.voices]
+        return Offer(
+            with_default(voices, settings.voice),
+            settings.languages,
+            any_voice=ANY_VOICE in settings.voices,
+        )
+
+    @property
+    def _own_list(self) -> bool:
+        """Whether the settings say which voices there are."""
+        return bool(self.settings.voices) and ANY_VOICE not in self.settings.voices
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+            log.warning("%s", note)
