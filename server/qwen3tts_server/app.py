@@ -6,11 +6,14 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from fastapi import FastAPI, WebSocket
+from fastapi import FastAPI, Request, Response, WebSocket
 from fastapi.responses import JSONResponse
 
 from qwen3tts_engine.base import Engine
+from qwen3tts_engine.wrapped import healthy
 
+from .dialects import openai, runvnc, vllm_omni
+from .guard import add_guards
 from .service import Service
 from .settings import ServerSettings
 
@@ -29,12 +32,16 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
         finally:
             await service.close()
 
-    app = FastAPI(title="mr_qwen3tts speech server", lifespan=lifespan)
+    app = FastAPI(title="mr_qwen3tts speech server", redirect_slashes=False, lifespan=lifespan)
     app.state.service = service
+    add_guards(app, service.settings)
 
     @app.websocket(SPEECH_PATH)
     async def speech(socket: WebSocket) -> None:
         await service.speak(socket)
+
+    for dialect in (openai, vllm_omni, runvnc):
+        dialect.add_routes(app, service)
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
@@ -44,9 +51,18 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
     @app.get("/ready")
     async def ready() -> JSONResponse:
         """The engine is ready and new connections are welcome."""
-        good = service.started and not service.draining
-        state = "ready" if good else "draining" if service.draining else "starting"
-        return JSONResponse({"status": state}, status_code=200 if good else 503)
+        if not service.ready:
+            state = "draining" if service.draining else "starting"
+        else:
+            state = "ready" if healthy(engine) else "engine away"
+        return JSONResponse({"status": state}, status_code=200 if state == "ready" else 503)
+
+    @app.get("/metrics", include_in_schema=False)
+    async def metrics(request: Request) -> Response:
+        """Figures for Prometheus."""
+        accept = request.headers.get("accept", "")
+        body, content_type = service.meter.exposition(accept, ready=service.ready)
+        return Response(body, headers={"content-type": content_type})
 
     @app.get("/v1/voices")
     async def voices() -> dict[str, Any]:
@@ -60,7 +76,7 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
                     "gender": each.gender,
                     "description": each.description,
                 }
-                for each in engine.voices()
+                for each in service.voices.voices()
             ]
         }
 

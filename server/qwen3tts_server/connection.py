@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
-from qwen3tts_engine.base import ClonesVoices, Engine, LoadedVoice, SynthesisRequest
+from qwen3tts_engine.base import Engine, LoadedVoice, SynthesisRequest
+from qwen3tts_engine.wrapped import cloning
 from qwen3tts_wire.errors import BadRequest, EngineFailed, SpeechError
 from qwen3tts_wire.messages import VoiceLoad
 from qwen3tts_wire.protocol import Data
@@ -27,14 +28,22 @@ from .commands import (
     StartSynthesis,
     StopSynthesis,
 )
+from .greeting import Greeting
 from .session import Session
 from .settings import ServerSettings
+from .speaking import Observer
+from .websocket_io import close, data_of, put
 
 log = logging.getLogger(__name__)
 
+TURN_WRITES = 4
+"""After so many writes in a row the others have their turn: a write does not wait while the socket
+takes it, and whether the client is gone is learnt only between turns."""
 TURN_CHARS = 4096
 """With so much read from one client the others have their turn; to cut it into clauses takes some
 10 ms."""
+MESSAGE_CHARS = 64
+"""What a message counts for at least: an empty one is answered too."""
 
 
 @dataclass
@@ -55,13 +64,15 @@ class Connection:
         engine: Engine,
         settings: ServerSettings,
         *,
+        observer: Observer | None = None,
+        greeting: Greeting | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._socket = socket
         self._engine = engine
         self._settings = settings
         self._clock = clock
-        self._session = Session(engine, settings)
+        self._session = Session(engine, settings, observer=observer, now=clock(), greeting=greeting)
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -90,10 +101,10 @@ class Connection:
                         clause.task.cancel()
         except* Exception:
             log.exception("a speech connection broke")
-            with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-                await self._socket.close(1011, "the server broke")
+            await close(self._socket, 1011, "the server broke")
         finally:
             self._tasks = None
+            self._session.gone(self._clock())
             if self._timer is not None:
                 self._timer.cancel()
 
@@ -107,19 +118,21 @@ class Connection:
         read = 0
         while True:
             await self._room.wait()
-            message = await self._socket.receive()
-            if message["type"] != "websocket.receive":
+            data = data_of(await self._socket.receive())
+            if data is None:
                 return
             if self._gone:
                 continue
-            data = message.get("text")
-            if data is None:
-                data = message.get("bytes") or b""
+            if _is_larger(data, most := self._settings.limits.max_message_bytes):
+                # RFC 6455 section 7.4.1: 1009 is for a message too big to process.
+                self._act([Close(1009, f"a message had more than {most} bytes")])
+                self._gone = True
+                continue
             self._act(self._session.receive(data, self._clock()))
             if self._session.backlog > self._settings.backlog_bytes:
                 # Until the client has taken its answers, nothing more is read from it.
                 self._room.clear()
-            read += len(data)
+            read += max(len(data), MESSAGE_CHARS)
             if read >= TURN_CHARS:
                 # ``receive`` does not wait while messages lie there.
                 read = 0
@@ -129,29 +142,20 @@ class Connection:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            writes = 0
             while data := self._session.data_to_send(self._clock()):
-                if not await self._put(data):
+                if not await put(self._socket, data):
                     self._gone = True
                     self._room.set()
                     return
                 self._room.set()
                 self._act(self._session.sent(self._clock()))
+                writes += 1
+                if writes % TURN_WRITES == 0:
+                    await asyncio.sleep(0)
             if self._close is not None:
-                with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-                    await self._socket.close(self._close.code, self._close.reason)
+                await close(self._socket, self._close.code, self._close.reason)
                 return
-
-    async def _put(self, data: Sequence[Data]) -> bool:
-        """Write; False when the client is gone, which the reader learns as well."""
-        try:
-            for each in data:
-                if isinstance(each, bytes):
-                    await self._socket.send_bytes(each)
-                else:
-                    await self._socket.send_text(each)
-        except (WebSocketDisconnect, RuntimeError):
-            return False
-        return True
 
     # --- the session's commands ---
 
@@ -247,11 +251,12 @@ class Connection:
 
 
 async def _load_voice(engine: Engine, message: VoiceLoad) -> LoadedVoice:
-    assert isinstance(engine, ClonesVoices)
+    cloner = cloning(engine)
+    assert cloner is not None
     audio = None
     if message.ref_audio is not None:
         audio = await asyncio.to_thread(_from_base64, message.ref_audio)
-    return await engine.load_voice(
+    return await cloner.load_voice(
         voice_id=message.voice_id,
         ref_audio=audio,
         ref_text=message.ref_text or None,
@@ -259,7 +264,18 @@ async def _load_voice(engine: Engine, message: VoiceLoad) -> LoadedVoice:
     )
 
 
+def _is_larger(data: Data, bytes_: int) -> bool:
+    """Than so many bytes on the wire, where a character has up to 4."""
+    if isinstance(data, str) and len(data) <= bytes_ < 4 * len(data):
+        return len(data.encode()) > bytes_
+    return len(data) > bytes_
+
+
 def _from_base64(text: str) -> bytes:
+    """What the base64 stands for, by itself or in a ``data:`` address, as other protocols have."""
+    head, comma, body = text.partition(",")
+    if comma and head[:5].lower() == "data:" and head[-7:].lower() == ";base64":
+        text = body
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
+import resource
 import signal
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
 
 import uvicorn
-from uvicorn.config import WS_PROTOCOLS
 
 from qwen3tts_engine.base import Engine
 from qwen3tts_wire.errors import BadRequest, SpeechError
@@ -20,10 +22,19 @@ from qwen3tts_wire.errors import BadRequest, SpeechError
 from .app import SPEECH_PATH, create_app
 from .service import Service
 from .settings import ServerSettings
+from .sockets import Sockets, protocols
+from .systemd import notify
+from .tls import load_certificate, tls_context
 
 log = logging.getLogger(__name__)
 
 
+BACKLOG = 1024
+"""Connections that wait to be accepted."""
+MOST_FILES = 65_536
+"""Where any number of sockets is allowed."""
+OTHER_FILES = 512
+"""Pipes to workers, files of voices and of the libraries."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -41,6 +52,8 @@ class RunningServer:
     """Where a SpeechClient connects."""
     port: int
     service: Service
+    reload: Callable[[], None] = lambda: None
+    """Reads certificate and API keys again; what cannot be used leaves the old ones."""
 
 
 @contextlib.asynccontextmanager
@@ -55,22 +68,32 @@ async def running_server(
     Raises:
         EngineUnavailable: the engine cannot start.
         AddressBusy: something else listens there.
-        BadRequest: the address is not one of this machine.
+        BadRequest: the address is not one of this machine; the certificate or the file of API keys
+            cannot be used.
     """
     settings = replace(settings or ServerSettings(), host=host, port=port)
-    listener = _listen(host, port)
+    tls = tls_context(settings.access)
+    listener = _listen(host, port, settings.access.unread_timeout_s)
     with contextlib.closing(listener):
         app = create_app(engine, settings)
+
+        def reload() -> None:
+            app.state.keys.reload()
+            if tls is not None:
+                _reload_certificate(tls, settings)
+
         service: Service = app.state.service
         await service.start()
         try:
-            server = _Server(_config(app, settings))
+            server = _Server(_config(app, settings, tls), settings.access.head_timeout_s)
             running = asyncio.create_task(server.serve(sockets=[listener]), name="speech server")
             try:
                 await server.listening(running)
                 bound = listener.getsockname()[1]
                 shown = f"[{host}]" if ":" in host else host
-                yield RunningServer(f"ws://{shown}:{bound}{SPEECH_PATH}", bound, service)
+                scheme = "ws" if tls is None else "wss"
+                url = f"{scheme}://{shown}:{bound}{SPEECH_PATH}"
+                yield RunningServer(url, bound, service, reload)
             finally:
                 await service.drain(0)
                 server.should_exit = True
@@ -87,10 +110,12 @@ def serve(
     on_stopping: Callable[[RunningServer], None] | None = None,
 ) -> signal.Signals | None:
     """Serve until SIGTERM or SIGINT, then let open contexts finish; a second signal ends at once.
+    SIGHUP reads certificate and API keys again.
 
     Returns the signal if it came before the server was ready. A thread of the engine may still be
     loading then (``Engine.start`` cannot interrupt it). Raises what ``running_server`` raises.
     """
+    allow_sockets((settings or ServerSettings()).access.max_sockets)
     return asyncio.run(
         serve_until_signal(engine, settings, on_ready=on_ready, on_stopping=on_stopping)
     )
@@ -125,9 +150,13 @@ async def serve_until_signal(
     try:
         async with running_server(engine, settings.host, settings.port, settings) as server:
             ready = True
+            settle_heap()
+            loop.add_signal_handler(signal.SIGHUP, server.reload)
             if on_ready is not None:
                 on_ready(server)
+            notify("READY=1")
             await signals.get()
+            notify("STOPPING=1")
             if on_stopping is not None:
                 on_stopping(server)
             log.info("stopping; open contexts have %g s to finish", settings.drain_timeout_s)
@@ -142,16 +171,25 @@ async def serve_until_signal(
             raise
         log.info("stopped before it was ready")
     finally:
-        for number in _SIGNALS:
+        gc.unfreeze()
+        for number in (*_SIGNALS, signal.SIGHUP):
             loop.remove_signal_handler(number)
     return early
+
+
+def settle_heap() -> None:
+    """What is there now stays: the garbage collector need not look through it again and again,
+    which takes some 50 ms for what a server imports, in which nobody's sound moves."""
+    gc.collect()
+    gc.freeze()
 
 
 class _Server(uvicorn.Server):
     """Uvicorn without its signal handlers, and with a moment at which it listens."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, handshake_s: float) -> None:
         super().__init__(config)
+        self._handshake_s = handshake_s
         self._up = asyncio.Event()
 
     @contextlib.contextmanager
@@ -160,8 +198,28 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then say so."""
-        await super().startup(sockets)
+        """Listen, then say so; as uvicorn does, but TLS has to be agreed upon in time."""
+        await self.lifespan.startup()
+        config = self.config
+
+        def protocol() -> asyncio.Protocol:
+            return config.http_protocol_class(  # type: ignore[call-arg]
+                config=config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+
+        loop = asyncio.get_running_loop()
+        limit = self._handshake_s if config.ssl is not None else None
+        self.servers = [
+            await loop.create_server(
+                protocol,
+                sock=each,
+                ssl=config.ssl,
+                backlog=BACKLOG,
+                ssl_handshake_timeout=limit,
+            )
+            for each in sockets or ()
+        ]
+        self.started = True
         self._up.set()
 
     async def listening(self, running: asyncio.Task[None]) -> None:
@@ -173,15 +231,20 @@ class _Server(uvicorn.Server):
             await running
 
 
-def _config(app: object, settings: ServerSettings) -> uvicorn.Config:
-    # The implementation on websockets' protocol without I/O is kept; the older one is deprecated.
-    # While debugging, uvicorn writes every message, that is, what people say, to its log.
-    level = max(logging.INFO, logging.getLogger("uvicorn.error").getEffectiveLevel())
-    ws = "websockets-sansio" if "websockets-sansio" in WS_PROTOCOLS else "websockets"
-    return uvicorn.Config(
+def _config(
+    app: object, settings: ServerSettings, tls: ssl.SSLContext | None = None
+) -> uvicorn.Config:
+    # While debugging, uvicorn writes every message, that is, what people say, to its log; and at
+    # its usual level whole addresses with what clients put into their queries.
+    level = max(logging.WARNING, logging.getLogger("uvicorn.error").getEffectiveLevel())
+    access = settings.access
+    http, ws = protocols(Sockets(access))
+    config = uvicorn.Config(
         app,  # type: ignore[arg-type]
+        # Not what is fastest of what happens to be installed: these two have bounds in time.
+        http=http,
         ws=ws,
-        ws_max_size=settings.limits.max_message_bytes,
+        ws_max_size=largest_message(settings),
         ws_ping_interval=settings.ping_interval_s,
         ws_ping_timeout=settings.ping_timeout_s,
         # Speech does not shrink, and deflate costs a copy and tens of microseconds a message.
@@ -190,19 +253,62 @@ def _config(app: object, settings: ServerSettings) -> uvicorn.Config:
         log_level=level,
         access_log=False,
         lifespan="off",
+        server_header=False,
+        proxy_headers=bool(access.trusted_proxies),
+        forwarded_allow_ips=list(access.trusted_proxies),
+        timeout_keep_alive=access.keep_alive_s,  # type: ignore[arg-type]  # any number serves
         timeout_graceful_shutdown=5,
+    )
+    config.load()
+    config.ssl = tls
+    return config
+
+
+def largest_message(settings: ServerSettings) -> int:
+    """Bytes of the largest message that any protocol takes; each holds to its own bound."""
+    return max(
+        settings.limits.max_message_bytes,
+        settings.vllm_omni.max_config_chars * 4,
+        settings.vllm_omni.max_message_chars * 4,
+        settings.runvnc.max_init_bytes,
+        settings.runvnc.max_message_chars * 4,
     )
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def allow_sockets(most: int) -> None:
+    """Raise what this process may hold open to so many sockets, as far as the system lets it."""
+    wanted = (most or MOST_FILES) + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _reload_certificate(context: ssl.SSLContext, settings: ServerSettings) -> None:
+    try:
+        load_certificate(context, settings.access)
+    except BadRequest as error:
+        log.warning("%s The old one is kept.", error.message)
+    else:
+        log.info("the TLS certificate was read again")
+
+
+def _listen(host: str, port: int, unread_s: float = 60.0) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Inherited by what is accepted: a frame of speech is not to wait for an acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Inherited as well (Linux): what nobody acknowledges ends the connection after so long,
+        # also when nothing here waits for it any more.
+        if (user_timeout := getattr(socket, "TCP_USER_TIMEOUT", None)) is not None:
+            listener.setsockopt(socket.IPPROTO_TCP, user_timeout, int(unread_s * 1000))
         listener.bind((host, port))
-        listener.listen(512)
+        listener.listen(BACKLOG)
         listener.setblocking(False)
     except OSError as error:
         listener.close()

@@ -4,35 +4,61 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from starlette.websockets import WebSocket
 
 from qwen3tts_engine.base import Engine
-from qwen3tts_wire.messages import PROTOCOL
+from qwen3tts_wire.errors import ServerBusy, SpeechError
+from qwen3tts_wire.messages import PROTOCOL, ContextOpen
 
 from .connection import Connection
+from .greeting import Greeting
+from .metrics import Meter
 from .settings import ServerSettings
+from .speaking import Observer, Speaking
+from .utterance_log import LoggedUtterances
+from .voices.catalogue import VoiceCatalogue
 
 CLOSE_GRACE_S = 2.0
 """Time for clients to answer the close of their connection."""
 
 
+NATIVE = "speech.v1"
+"""Our own protocol among the dialects, in metrics and logs."""
+
+
 class Service:
-    """What all connections of a server share."""
+    """What all connections of a server share, whatever they speak."""
 
     def __init__(self, engine: Engine, settings: ServerSettings) -> None:
-        self.engine = engine
+        self.voices = (
+            engine
+            if isinstance(engine, VoiceCatalogue)
+            else VoiceCatalogue(engine, settings.voices)
+        )
+        """The engine, and its voices by all their names."""
+        self.engine: Engine = self.voices
         self.settings = settings
+        self.meter = Meter(self.engine)
+        self._greeting = Greeting(self.engine, settings.limits)
         self.started = False
         self.draining = False
-        self._connections: set[Connection] = set()
+        self._under_way: dict[object, Callable[[float], None]] = {}
+        """What is connected, with what it is told when the server drains."""
+        self._speaking: set[Speaking] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
     @property
     def connections(self) -> int:
-        """Connections now open."""
-        return len(self._connections)
+        """Connections and requests now open."""
+        return len(self._under_way)
+
+    @property
+    def ready(self) -> bool:
+        """Whether something new may begin."""
+        return self.started and not self.draining
 
     async def start(self) -> None:
         """Make the engine ready; raises what it raises. A second call does nothing."""
@@ -47,15 +73,82 @@ class Service:
             await self.engine.close()
 
     async def drain(self, within_s: float | None = None) -> None:
-        """Let all contexts finish, for at most so long, then close all connections."""
+        """Let all that is under way finish, for at most so long, then close all connections."""
         if within_s is None:
             within_s = self.settings.drain_timeout_s
         self.draining = True
-        for connection in list(self._connections):
-            connection.drain(within_s)
-        with contextlib.suppress(TimeoutError):
-            # A client that reads nothing can hold a close back; it is cut off then.
-            await asyncio.wait_for(self._idle.wait(), within_s + CLOSE_GRACE_S)
+        for told in list(self._under_way.values()):
+            told(within_s)
+        late = asyncio.get_running_loop().call_later(within_s, self._end_speaking)
+        try:
+            with contextlib.suppress(TimeoutError):
+                # A client that reads nothing can hold a close back; it is cut off then.
+                await asyncio.wait_for(self._idle.wait(), within_s + CLOSE_GRACE_S)
+        finally:
+            late.cancel()
+
+    def _end_speaking(self) -> None:
+        for each in list(self._speaking):
+            each.fail(ServerBusy("The server stopped before the end of the text."))
+
+    def observer(self, dialect: str) -> Observer:
+        """What counts and logs the utterances of one protocol."""
+        return LoggedUtterances(self.meter.dialect(dialect), dialect)
+
+    @contextlib.contextmanager
+    def serving(
+        self, dialect: str, on_drain: Callable[[float], None] = lambda _: None
+    ) -> Iterator[None]:
+        """A connection or request under way; ``on_drain`` is told within how many seconds to end.
+
+        Raises:
+            ServerBusy: the server is not ready, about to stop, or has all the connections it takes.
+        """
+        try:
+            if not self.ready:
+                raise ServerBusy("The server is stopping or not ready.", remedy="Try again later.")
+            if self.connections >= self.settings.max_connections:
+                raise ServerBusy(
+                    f"The server has all the {self.settings.max_connections} connections it takes.",
+                    remedy="Try again later.",
+                )
+        except SpeechError as error:
+            self.meter.dialect(dialect).errored(error.code)
+            raise
+        key = object()
+        self._under_way[key] = on_drain
+        self._idle.clear()
+        self.meter.connected(dialect, 1)
+        try:
+            yield
+        finally:
+            self.meter.connected(dialect, -1)
+            del self._under_way[key]
+            if not self._under_way:
+                self._idle.set()
+
+    @contextlib.asynccontextmanager
+    async def speaking(self, order: ContextOpen, dialect: str) -> AsyncIterator[Speaking]:
+        """Speak for a client of another protocol; see Speaking.
+
+        Raises:
+            UnknownVoice, BadRequest: see Speaking.
+        """
+        observer = self.observer(dialect)
+        # A voice that another replica has just stored; what is wrong with a name is said below.
+        with contextlib.suppress(SpeechError):
+            await self.voices.find(order.voice, order.language)
+        try:
+            speaking = Speaking(self.engine, order, self.settings, observer)
+        except SpeechError as error:
+            observer.errored(error.code)
+            raise
+        self._speaking.add(speaking)
+        try:
+            yield speaking
+        finally:
+            self._speaking.discard(speaking)
+            await speaking.aclose()
 
     async def speak(self, socket: WebSocket) -> None:
         """Serve one WebSocket of ``qwen3tts.speech.v1`` until it ends."""
@@ -64,18 +157,15 @@ class Service:
             await socket.close(1002, f"the subprotocol {PROTOCOL} is required")
             return
         await socket.accept(subprotocol=PROTOCOL)
-        if self.draining or not self.started:
-            await socket.close(1013, "the server is stopping or not ready; try again later")
-            return
-        if len(self._connections) >= self.settings.max_connections:
-            await socket.close(1013, "the server has all the connections it takes")
-            return
-        connection = Connection(socket, self.engine, self.settings)
-        self._connections.add(connection)
-        self._idle.clear()
+        connection = Connection(
+            socket,
+            self.engine,
+            self.settings,
+            observer=self.observer(NATIVE),
+            greeting=self._greeting,
+        )
         try:
-            await connection.run()
-        finally:
-            self._connections.discard(connection)
-            if not self._connections:
-                self._idle.set()
+            with self.serving(NATIVE, connection.drain):
+                await connection.run()
+        except ServerBusy as error:
+            await socket.close(1013, f"{error}"[:120])

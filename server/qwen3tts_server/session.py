@@ -13,12 +13,8 @@ from dataclasses import fields
 
 from qwen3tts_engine.base import Engine, LoadedVoice, PcmChunk
 from qwen3tts_engine.segmenter import SegmenterSettings
-from qwen3tts_engine.text_plan import PlanMode
 from qwen3tts_wire.errors import ServerBusy, SpeechError
-from qwen3tts_wire.formats import FORMATS
 from qwen3tts_wire.messages import (
-    MODES,
-    PROTOCOL,
     AudioCredit,
     ContextCancel,
     ContextCancelled,
@@ -27,11 +23,9 @@ from qwen3tts_wire.messages import (
     ContextStarted,
     Ping,
     PlayoutReport,
-    SessionCreated,
     TextAppend,
     TextEnd,
     TextFlush,
-    VoiceInfo,
     VoiceLoad,
     VoiceReady,
     WordInfo,
@@ -47,12 +41,18 @@ from .commands import (
     StartSynthesis,
     StopSynthesis,
 )
+from .greeting import Greeting
 from .settings import ServerSettings
+from .speaking import NoObserver, Observer, utterance_for
 from .utterance import Done, Failed, Item, Sound, Utterance, Words
 from .voice_loads import VoiceLoads
 
 _OPTIONS = ("instructions", "speed", "sampling", "seed", "initial_codec_chunk_frames")
 """Options of ``context.open`` that an engine takes or ignores; ``lead_ms`` means something here."""
+
+
+IDLE_CLOSE = 4408
+"""Close code for a client that says nothing for too long."""
 
 
 class Session:
@@ -63,13 +63,24 @@ class Session:
         engine: Engine,
         settings: ServerSettings,
         segmenter: SegmenterSettings | None = None,
+        *,
+        observer: Observer | None = None,
+        now: float | None = None,
+        greeting: Greeting | None = None,
     ) -> None:
         self._engine = engine
         self._settings = settings
+        self._observer = observer or NoObserver()
+        self._last_sign = now
+        """When the client last said something or was sent sound; None: its silence has no bound."""
+        self._spoken_to = False
+        """Whether the client has said anything."""
         self._segmenter = segmenter or SegmenterSettings()
-        self._protocol = ServerProtocol(settings.limits)
+        self._protocol = ServerProtocol(settings.limits, self._observer.errored)
         self._live: dict[int, Utterance] = {}
         self._done: dict[int, Utterance] = {}
+        self._done_chars = 0
+        """Of all their texts."""
         self._numbers: dict[str, int] = {}
         self._turn: deque[int] = deque()
         self._touched: dict[int, Utterance] = {}
@@ -80,12 +91,15 @@ class Session:
         self._commands: list[Command] = []
         self._draining_until: float | None = None
         self._closed = False
-        self._protocol.send_session_created(self._created())
+        greeting = greeting or Greeting(engine, settings.limits)
+        self._protocol.send_greeting(greeting.text())
 
     # --- the client ---
 
     def receive(self, data: Data, now: float) -> list[Command]:
         """One WebSocket message came."""
+        self._note_sign(now)
+        self._spoken_to = True
         self._protocol.receive_data(data)
         for event in self._protocol.events_received():
             self._handle(event, now)
@@ -128,14 +142,8 @@ class Session:
         except SpeechError as error:
             self._protocol.send_failure(event.context_id, error)
             return
-        utterance = Utterance(
-            event,
-            self._settings,
-            self._engine.sample_rate,
-            self._segmenter,
-            now,
-            mode=self._mode(event),
-        )
+        utterance = utterance_for(self._engine, event, self._settings, self._segmenter, now)
+        self._observer.opened(utterance)
         self._live[utterance.no] = utterance
         self._numbers[event.context_id] = utterance.no
         self._turn.append(utterance.no)
@@ -155,12 +163,6 @@ class Session:
             )
         )
 
-    def _mode(self, event: ContextOpen) -> PlanMode:
-        """The mode that this voice has; clauses where it takes no live text."""
-        if event.mode == "clause" or "live" not in self._engine.modes(event.voice):
-            return "clause"
-        return "auto" if event.mode == "auto" else "live"
-
     def _ignored(self, event: ContextOpen) -> tuple[str, ...]:
         """Options that were given and that the engine does not have."""
         given = (name for name in _OPTIONS if getattr(event, name) != _DEFAULTS[name])
@@ -177,6 +179,7 @@ class Session:
 
     def _report(self, utterance: Utterance, event: PlayoutReport, now: float) -> None:
         utterance.report(event, now)
+        self._observer.reported(utterance, event, now)
 
     def _credit(self, utterance: Utterance, event: AudioCredit, now: float) -> None:
         utterance.credit(event.window_ms)
@@ -184,6 +187,7 @@ class Session:
     def _cancel(self, utterance: Utterance, event: ContextCancel, now: float) -> None:
         self._stop(utterance)
         utterance.mark("cancelled", now)
+        self._observer.ended(utterance, "cancelled", now)
         position, cut = utterance.cut(event.played)
         self._protocol.send_cancelled(
             ContextCancelled(
@@ -198,6 +202,7 @@ class Session:
         )
 
     def _broken(self, utterance: Utterance, event: ContextBroken, now: float) -> None:
+        self._observer.ended(utterance, event.error.code, now)
         self._stop(utterance)
 
     def _stop(self, utterance: Utterance) -> None:
@@ -206,7 +211,8 @@ class Session:
             self._commands.append(StopSynthesis(utterance.no))
         self._touched[utterance.no] = utterance
         self._live.pop(utterance.no, None)
-        self._done.pop(utterance.no, None)
+        if self._done.pop(utterance.no, None) is not None:
+            self._done_chars -= utterance.chars
         self._numbers.pop(utterance.context_id, None)
 
     # --- voices ---
@@ -264,6 +270,12 @@ class Session:
             self._touched[context_no] = utterance
         return self._take_commands(now)
 
+    def gone(self, now: float) -> None:
+        """The client is not there any more."""
+        for utterance in self._live.values():
+            self._observer.ended(utterance, "gone", now)
+        self._live.clear()
+
     # --- time ---
 
     def next_deadline(self, now: float) -> float | None:
@@ -271,7 +283,7 @@ class Session:
         if self._closed:
             return None
         deadlines = [each.flush_deadline(now) for each in self._waiting.values()]
-        deadlines.append(self._draining_until)
+        deadlines += [self._draining_until, self._silent_until()]
         return min((each for each in deadlines if each is not None), default=None)
 
     def tick(self, now: float) -> list[Command]:
@@ -285,8 +297,28 @@ class Session:
             for utterance in list(self._live.values()):
                 self._stop(utterance)
                 error = ServerBusy("The server stopped before the end of the text.")
+                self._observer.ended(utterance, error.code, now)
                 self._protocol.send_failure(utterance.context_id, error)
+        until = self._silent_until()
+        if until is not None and now >= until:
+            self._closed = True
+            what = "nothing was said" if not self._spoken_to else "no message came"
+            self._commands.append(Close(IDLE_CLOSE, f"{what} for too long; connect again"))
         return self._take_commands(now)
+
+    def _note_sign(self, now: float) -> None:
+        if self._last_sign is not None:
+            self._last_sign = now
+
+    def _silent_until(self) -> float | None:
+        """How long a client may say nothing and take nothing; None: as long as it likes, because
+        the engine works for it."""
+        if self._closed or self._loads.under_way or self._last_sign is None:
+            return None
+        if any(each.speaking and not each.paused for each in self._live.values()):
+            return None
+        bound = self._settings.idle_s if self._spoken_to else self._settings.first_message_s
+        return self._last_sign + bound if bound else None
 
     # --- the end ---
 
@@ -299,29 +331,6 @@ class Session:
         return self._take_commands(now)
 
     # --- within ---
-
-    def _created(self) -> SessionCreated:
-        engine = self._engine
-        voices = tuple(
-            VoiceInfo(each.id, each.name, each.language, each.gender, each.description)
-            for each in engine.voices()
-        )
-        return SessionCreated(
-            protocol=PROTOCOL,
-            engine=engine.name,
-            model=engine.model,
-            voices=voices,
-            formats=FORMATS,
-            limits=self._settings.limits,
-            modes=self._modes(),
-        )
-
-    def _modes(self) -> tuple[str, ...]:
-        """The modes that there are a voice for."""
-        engine = self._engine
-        voices = (None, *(each.id for each in engine.voices()))
-        live = any("live" in engine.modes(each) for each in voices)
-        return MODES if live else ("clause",)
 
     def _take_commands(self, now: float) -> list[Command]:
         for utterance in self._touched.values():
@@ -366,6 +375,7 @@ class Session:
             self._turn.append(number)
             item = utterance.take(now)
             if item is not None:
+                self._note_sign(now)
                 self._touched[number] = utterance
                 self._send(utterance, item, now)
                 return
@@ -391,12 +401,14 @@ class Session:
             self._protocol.send_audio(utterance.context_id, item.data, flags=item.flags)
         elif isinstance(item, Failed):
             self._stop(utterance)
+            self._observer.ended(utterance, item.error.code, now)
             self._protocol.send_failure(utterance.context_id, item.error)
         elif isinstance(item, Done):
             self._finish(utterance, now)
 
     def _finish(self, utterance: Utterance, now: float) -> None:
         utterance.mark("done", now)
+        self._observer.ended(utterance, "done", now)
         self._protocol.send_done(
             ContextDone(
                 context_id=utterance.context_id,
@@ -410,11 +422,12 @@ class Session:
         utterance.release()
         del self._live[utterance.no]
         self._done[utterance.no] = utterance
+        self._done_chars += utterance.chars
         while len(self._done) > self._settings.done_kept or (
-            len(self._done) > 1
-            and sum(each.chars for each in self._done.values()) > self._settings.done_kept_chars
+            len(self._done) > 1 and self._done_chars > self._settings.done_kept_chars
         ):
             oldest = self._done.pop(next(iter(self._done)))
+            self._done_chars -= oldest.chars
             self._numbers.pop(oldest.context_id, None)
             self._protocol.forget(oldest.context_id)
 

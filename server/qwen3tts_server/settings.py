@@ -7,6 +7,12 @@ from dataclasses import dataclass, field, fields
 
 from qwen3tts_wire.messages import MIN_WINDOW_MS, Limits
 
+from .access import AccessSettings
+from .dialects.openai_settings import OpenAISettings
+from .dialects.runvnc_settings import RunvncSettings
+from .dialects.vllm_omni_settings import VllmOmniSettings
+from .voices.settings import VoiceSettings
+
 
 @dataclass(frozen=True)
 class ServerSettings:
@@ -42,6 +48,24 @@ class ServerSettings:
     """WebSocket pings."""
     ping_timeout_s: float = 10.0
     """A client that does not answer one for so long is gone."""
+    first_message_s: float = 30.0
+    """Time for the first message of a connection; 0 is any."""
+    idle_s: float = 600.0
+    """Time without a message or an open context; then the connection is closed. 0 is any."""
+    profiler: bool = False
+    """Whether ``/start_profile`` and ``/stop_profile`` exist."""
+    profile_folder: str = "profiles"
+    """Where profiles are written."""
+    access: AccessSettings = field(default_factory=AccessSettings)
+    """Who may connect."""
+    voices: VoiceSettings = field(default_factory=VoiceSettings)
+    """Names and stores of voices."""
+    openai: OpenAISettings = field(default_factory=OpenAISettings)
+    """OpenAI's routes."""
+    vllm_omni: VllmOmniSettings = field(default_factory=VllmOmniSettings)
+    """vLLM-Omni's WebSocket."""
+    runvnc: RunvncSettings = field(default_factory=RunvncSettings)
+    """The runvnc protocol."""
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -21,8 +21,8 @@ class Transcoder:
     def __init__(self, engine_hz: int, form: AudioFormat) -> None:
         self._engine_hz = engine_hz
         self._form = form
-        self._resampler = Resampler(engine_hz, form.sample_rate, aligned=True)
-        self._same = engine_hz == form.sample_rate
+        same = engine_hz == form.sample_rate
+        self._resampler = None if same else Resampler(engine_hz, form.sample_rate, aligned=True)
         self._in = 0
         """Engine samples since the last flush."""
         self._out = 0
@@ -33,14 +33,16 @@ class Transcoder:
     def push(self, pcm: bytes) -> bytes:
         """Engine samples (s16le) in, context samples out."""
         self._in += len(pcm) // 2
-        if self._same and self._form.encoding == "pcm_s16le":
+        if self._resampler is not None:
+            return self._encode(self._resampler.push(from_bytes(pcm)))
+        if self._form.encoding == "pcm_s16le":
             self.samples += len(pcm) // 2
             return pcm
-        return self._encode(self._resampler.push(from_bytes(pcm)))
+        return self._encode(from_bytes(pcm))
 
     def flush(self) -> bytes:
         """What is held back; the samples after it begin a new stretch."""
-        data = b"" if self._same else self._encode(self._resampler.flush())
+        data = b"" if self._resampler is None else self._encode(self._resampler.flush())
         self._in = 0
         self._out = self.samples
         return data

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
 from dataclasses import dataclass
 
+from qwen3tts_codecs.pcm import from_bytes
 from qwen3tts_engine.base import SAMPLE_RATE, EndReason, PcmChunk, SynthesisRequest
+from qwen3tts_engine.openings import Phrases
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.segmenter import SegmenterSettings
 from qwen3tts_engine.text_plan import PlanMode, TextPlan
@@ -22,7 +23,9 @@ from .transcode import Transcoder
 
 AUDIBLE = 328
 """A sample beyond 1 % of full scale (-40 dBFS) can be heard on a telephone."""
-ENGINE_MARKS = ("slot", "prefill", "first_codes")
+SHORTEST_GAP_S = 0.02
+"""A wait shorter than a packet of 20 ms is no gap: every listener holds that much."""
+ENGINE_MARKS = ("slot", "prefill", "first_codes", "starter")
 """Marks that an engine may tell; ``slot`` else is when it was asked."""
 _BY_WEIGHT: tuple[EndReason, ...] = ("text_end", "dry", "silence", "frame_cap")
 """Why generations end, the least disturbing first: a context tells the last of its generations'."""
@@ -69,6 +72,7 @@ class Utterance:
         segmenter: SegmenterSettings,
         now: float,
         mode: PlanMode = "clause",
+        openings: Phrases | None = None,
     ) -> None:
         self.opened = opened
         self.mode = mode
@@ -86,12 +90,18 @@ class Utterance:
         """Whether the engine waits because enough is buffered here."""
         self.over = False
         """Whether nothing more is made: all is said, or the engine failed."""
+        self.gaps: list[float] = []
+        """Seconds for which a listener who plays the sound as it is made had to wait for the
+        engine; what it waits for text is not counted."""
+        self.counted = False
+        """Whether it was counted as over."""
+        self._plays_until: float | None = None
         self._settings = settings
         self._text = GrowingText()
         self._ended = False
         self._waiting_text = False
         self._last_append = now
-        self._plan = TextPlan(mode, segmenter, language=opened.language)
+        self._plan = TextPlan(mode, segmenter, language=opened.language, openings=openings)
         self._lead = PlayoutLead(opened.lead_ms)
         self._told: set[str] = set()
         self._transcoder = Transcoder(engine_hz, opened.format)
@@ -134,6 +144,11 @@ class Utterance:
         """Samples that the engine has made, in the context's rate."""
         return self._transcoder.samples
 
+    @property
+    def from_cache(self) -> bool:
+        """Whether its first sound came from memory."""
+        return "starter" in self.marks
+
     def mark(self, name: str, now: float) -> None:
         """Note when something happened first, in milliseconds."""
         self.marks.setdefault(name, _ms(now))
@@ -172,6 +187,8 @@ class Utterance:
     def _planned(self, now: float) -> None:
         if self._plan.waiting:
             self.mark("segment_ready", now)
+            if not self.speaking and self._plays_until is not None:
+                self._plays_until = max(self._plays_until, now)
 
     # --- the engine ---
 
@@ -194,7 +211,7 @@ class Utterance:
             speed=opened.speed,
             offsets=piece.offsets,
             final=piece.final,
-            continued=self._transcoder.engine_position > 0,
+            continued=self.generated > 0,
             more=piece.more,
             instructions=opened.instructions,
             sampling=opened.sampling,
@@ -216,7 +233,7 @@ class Utterance:
         if words:
             self.words.extend(words)
             self._queue.append(Words(words))
-        self._sound(self._transcoder.push(chunk.pcm))
+        self._sound(self._transcoder.push(chunk.pcm), now)
 
     def _note(self, chunk: PcmChunk) -> None:
         """What the engine says of its work."""
@@ -234,7 +251,7 @@ class Utterance:
         self._planned(now)
         if not self._plan.waiting:
             # Nothing follows at once: the last 3 ms of the clause must not wait for the next.
-            self._sound(self._transcoder.flush())
+            self._sound(self._transcoder.flush(), now)
         self._finish_if_said(now)
 
     def failed(self, error: SpeechError) -> None:
@@ -247,11 +264,25 @@ class Utterance:
         self._sound(self._transcoder.flush())
         self._queue.append(Failed(error))
 
-    def _sound(self, data: bytes) -> None:
-        if data:
-            self._queue.append(Sound(data, self._flags))
-            self._flags = 0
-            self._queued += len(data) // self.opened.format.bytes_per_sample
+    def _sound(self, data: bytes, now: float | None = None) -> None:
+        if not data:
+            return
+        self._queue.append(Sound(data, self._flags))
+        self._flags = 0
+        form = self.opened.format
+        samples = len(data) // form.bytes_per_sample
+        if now is not None:
+            self._note_gap(samples / form.sample_rate, now)
+        self._queued += samples
+
+    def _note_gap(self, seconds: float, now: float) -> None:
+        if self._plays_until is None or self._queued:
+            # What lies here unsent is its reader's wait, not the engine's.
+            self._plays_until = max(now, self._plays_until or now)
+        late = now - self._plays_until
+        if late >= SHORTEST_GAP_S and not self._plan.growing:
+            self.gaps.append(late)
+        self._plays_until = max(now, self._plays_until) + seconds
 
     def _finish_if_said(self, now: float) -> None:
         if self._ended and not self.speaking and not self.over and self._plan.finished():
@@ -372,5 +403,5 @@ def _ms(seconds: float) -> float:
 
 
 def _audible(pcm: bytes) -> bool:
-    samples = array("h", pcm)
-    return max(samples) > AUDIBLE or min(samples) < -AUDIBLE
+    samples = from_bytes(pcm)
+    return int(samples.max()) > AUDIBLE or int(samples.min()) < -AUDIBLE

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from qwen3tts_engine.base import ClonesVoices, Engine
+from qwen3tts_engine.base import Engine
+from qwen3tts_engine.wrapped import cloning
 from qwen3tts_wire.errors import BadRequest, ServerBusy
 from qwen3tts_wire.messages import VoiceLoad
 
@@ -22,9 +23,9 @@ class VoiceLoads:
             BadRequest: it cannot be served as it is written, or by this engine.
             ServerBusy: too many are under way.
         """
-        if not isinstance(self._engine, ClonesVoices):
+        if cloning(self._engine) is None:
             raise BadRequest(
-                "This engine makes no voices of recordings.",
+                "This engine cannot clone: it makes no voices of recordings.",
                 remedy="Name a voice that it lists, or serve a Qwen3-TTS Base checkpoint.",
             )
         if message.request_id in self._open:
@@ -37,6 +38,11 @@ class VoiceLoads:
                 remedy="Wait for one of them.",
             )
         self._open[message.request_id] = None
+
+    @property
+    def under_way(self) -> int:
+        """How many are not answered."""
+        return len(self._open)
 
     def end(self, request_id: str) -> bool:
         """A request is answered; False: it was before."""

@@ -1,0 +1,73 @@
+"""Who may connect, how, and for how long without a word."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Literal
+
+OPEN_PATHS = frozenset({"/health", "/ready"})
+"""What asks for no key: whoever looks after the process has none."""
+
+
+@dataclass(frozen=True)
+class AccessSettings:
+    """Who may connect, and how. ValueError for what cannot be."""
+
+    api_keys: tuple[str, ...] = field(default=(), repr=False, metadata={"secret": True})
+    """Keys that are taken; with none, and no file of keys, everybody is welcome."""
+    api_key_file: Path | None = None
+    """Further keys, one a line; read again when it changes."""
+    open_paths: tuple[str, ...] = ()
+    """Paths that ask for no key, besides ``/health`` and ``/ready``; such as ``/metrics``."""
+    origins: tuple[str, ...] = ()
+    """Web pages that may connect, as ``https://example.org``; ``*``: all. A client that names no
+    origin is no browser and is not held up; nor is a page of this server under its bare address."""
+    max_connections_per_address: int = 0
+    """Connections and requests under way from one address; 0 is any number."""
+    max_sockets: int = 2048
+    """TCP connections at once, idle ones too; 0 is any number."""
+    max_sockets_per_address: int = 0
+    """The same from one address; 0 is any number."""
+    head_timeout_s: float = 10.0
+    """Time for TLS to be agreed upon, and then for a complete head of a request."""
+    body_timeout_s: float = 60.0
+    """Time for a complete body of a request."""
+    unread_timeout_s: float = 60.0
+    """A client that takes nothing of what it is sent for so long is gone."""
+    keep_alive_s: float = 30.0
+    """Time between two requests of an HTTP connection; longer than clients keep theirs."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of proxies whose ``X-Forwarded-For`` is believed."""
+    tls_cert: Path | None = None
+    """Certificate chain (PEM); with it only TLS is spoken."""
+    tls_key: Path | None = None
+    """Its private key (PEM); None: in the same file."""
+    tls_min: Literal["1.2", "1.3"] = "1.2"
+    """Oldest version of TLS."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, (int, float)) and (value < 0 or not math.isfinite(value)):
+                raise ValueError(f"{each.name}={value} must not be negative")
+        for name in ("head_timeout_s", "body_timeout_s", "unread_timeout_s", "keep_alive_s"):
+            if getattr(self, name) == 0:
+                raise ValueError(f"{name} must be more than 0")
+        if not all(map(good_key, self.api_keys)):
+            raise ValueError("api_keys must be of visible ASCII characters, without spaces")
+        if not all(path.startswith("/") for path in self.open_paths):
+            raise ValueError("open_paths must begin with /")
+        for origin in self.origins:
+            if origin not in ("*", "null") and ("://" not in origin or origin.endswith("/")):
+                raise ValueError(f"origins: {origin!r} must look like https://example.org")
+        if self.tls_key is not None and self.tls_cert is None:
+            raise ValueError("tls_key needs tls_cert beside it")
+        if self.tls_min not in ("1.2", "1.3"):
+            raise ValueError(f"tls_min={self.tls_min!r} must be 1.2 or 1.3")
+
+
+def good_key(key: str) -> bool:
+    """Whether a header can hold a key."""
+    return bool(key) and all("!" <= char <= "~" for char in key)

@@ -1,0 +1,127 @@
+"""All settings of a server, from a file, the environment and the command line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from qwen3tts_engine.embedded.engine import EmbeddedSettings
+from qwen3tts_engine.qwen3.settings import Qwen3Settings
+from qwen3tts_engine.starter.settings import StarterSettings
+from qwen3tts_engine.upstream.settings import UpstreamSettings
+
+from .building import build, plain
+from .entries import (
+    BadConfiguration,
+    Entry,
+    from_environment,
+    from_overrides,
+    from_yaml,
+    merged,
+    section,
+)
+from .logs import LogSettings
+from .settings import ServerSettings
+
+API_KEYS_ENV = "QWEN3TTS_API_KEYS"
+"""The keys of ``server.access``, between commas or white space."""
+MAX_FILE_BYTES = 1 << 20
+"""No file of settings is larger."""
+
+
+@dataclass(frozen=True)
+class EngineChoice:
+    """Which engine speaks, and the settings of each."""
+
+    name: Literal["embedded", "qwen3", "upstream"] = "embedded"
+    """``embedded``: eSpeak NG; ``qwen3``: a checkpoint; ``upstream``: another server."""
+    embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
+    """Of the embedded engine."""
+    qwen3: Qwen3Settings | None = None
+    """Of Qwen3-TTS; it needs at least ``model``."""
+    upstream: UpstreamSettings = field(default_factory=UpstreamSettings)
+    """Of the other server; it needs at least ``url``."""
+
+    def __post_init__(self) -> None:
+        if self.name == "qwen3" and self.qwen3 is None:
+            raise ValueError("name=qwen3 needs a checkpoint: qwen3.model, or --model")
+        if self.name == "upstream" and not self.upstream.url:
+            raise ValueError("name=upstream needs an address: upstream.url, or --upstream")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """All settings of a server. ValueError for what cannot be."""
+
+    server: ServerSettings = field(default_factory=ServerSettings)
+    """The server and its protocols."""
+    engine: EngineChoice = field(default_factory=EngineChoice)
+    """What speaks."""
+    starters: StarterSettings = field(default_factory=StarterSettings)
+    """Openings that are kept ready."""
+    logging: LogSettings = field(default_factory=LogSettings)
+    """What is written down."""
+
+    def resolved(self) -> dict[str, Any]:
+        """All settings as JSON can hold them; of secrets only that they are set."""
+        return dict(plain(self))
+
+    def hash(self) -> str:
+        """Twelve digits that tell one set of settings from another; secrets do not count."""
+        text = json.dumps(self.resolved(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def load_configuration(
+    path: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    overrides: Iterable[str] = (),
+) -> Configuration:
+    """The settings of a YAML file, over it those of the environment, over them ``a.b=c`` texts.
+
+    ``env`` is ``os.environ`` if left out. Secrets are taken from the environment alone; settings
+    may name files that hold them.
+
+    Raises:
+        BadConfiguration: a setting is unknown, of the wrong type or cannot be; it is told where.
+        OSError: the file cannot be read.
+    """
+    env = os.environ if env is None else env
+    entry = section("the defaults") if path is None else _from_file(Path(path))
+    entry = merged(entry, from_environment(env))
+    if keys := env.get(API_KEYS_ENV, "").split():
+        text = ",".join(keys)
+        told = Entry(text, f"the environment variable {API_KEYS_ENV}", text=True)
+        access = Entry({"access": Entry({"api_keys": told}, told.where)}, told.where)
+        entry = merged(entry, Entry({"server": access}, told.where))
+    return configuration_from(merged(entry, from_overrides(overrides)))
+
+
+def configuration_from(entry: Entry) -> Configuration:
+    """The settings that a section holds; raises BadConfiguration."""
+    return build(Configuration, entry)
+
+
+def _from_file(path: Path) -> Entry:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise BadConfiguration(
+            f"{path}: {error.strerror or error}.",
+            remedy="Name a file of settings that can be read; configs/server.yaml is an example.",
+        ) from error
+    if len(data) > MAX_FILE_BYTES:
+        raise BadConfiguration(
+            f"{path} has more than {MAX_FILE_BYTES} bytes.", remedy="Settings are small."
+        )
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadConfiguration(f"{path} is not UTF-8.", remedy="Save it as UTF-8.") from error
+    return from_yaml(text, str(path))

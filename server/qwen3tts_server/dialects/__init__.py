@@ -1,0 +1,1 @@
+"""The protocols of other servers, served to their clients unchanged."""

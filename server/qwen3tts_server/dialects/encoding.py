@@ -1,0 +1,265 @@
+"""Samples as files that people's players know: WAV, FLAC, MP3, Opus, AAC, or the samples alone.
+
+Blocks of 100 ms cost 0.1 to 2 ms each (AAC the most); ``encoded`` puts whole files on a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal, Protocol, cast
+
+import numpy as np
+
+from qwen3tts_wire.errors import BadRequest, EngineUnavailable
+
+if TYPE_CHECKING:
+    from av.audio.frame import AudioFrame
+    from av.audio.stream import AudioStream
+    from av.container import OutputContainer
+
+INSTALL = "Install it on the server: pip install 'mr_qwen3tts[server]'. wav and pcm need nothing."
+THREAD_BYTES = 96_000
+"""Two seconds at 24 kHz: so much and more is encoded on a thread."""
+UNKNOWN_LENGTH = 0xFFFFFFFF
+"""In a WAV header: until the end of the stream, as OpenAI writes it; players know it."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """One form of file."""
+
+    content_type: str
+    container: str = ""
+    """FFmpeg's name of the muxer; empty for what needs none."""
+    codec: str = ""
+    bit_rate: int = 0
+    codec_options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    """The muxer's, for a stream."""
+
+
+_FORMS: Mapping[str, _Form] = {
+    "wav": _Form("audio/wav"),
+    "pcm": _Form("audio/pcm"),
+    # The header's room for tags (8 KiB) would be a third of a short sentence.
+    "flac": _Form("audio/flac", "flac", "flac", options={"metadata_header_padding": "0"}),
+    # A stream cannot be gone back in: no table of contents at its start.
+    "mp3": _Form(
+        "audio/mpeg",
+        "mp3",
+        "libmp3lame",
+        64_000,
+        options={"write_xing": "0", "id3v2_version": "0"},
+    ),
+    # Pages of 100 ms, in microseconds; FFmpeg's own second would be a second's wait.
+    "opus": _Form(
+        "audio/ogg",
+        "ogg",
+        "libopus",
+        48_000,
+        {"application": "voip", "frame_duration": "20"},
+        {"page_duration": "100000"},
+    ),
+    "aac": _Form("audio/aac", "adts", "aac", 64_000),
+}
+FORMS = tuple(_FORMS)
+"""The names of ``response_format``."""
+Form = Literal["wav", "pcm", "flac", "mp3", "opus", "aac"]
+
+
+class _Encoder(Protocol):
+    def push(self, pcm: bytes) -> bytes: ...
+    def flush(self) -> bytes: ...
+
+
+class SoundEncoder:
+    """Encodes one stream of samples, s16le mono of ``sample_rate`` hertz.
+
+    All that ``push`` and ``flush`` return, in order, is one file. Pieces of any length give the
+    same file; an odd byte waits for the next one. Not for several threads at once.
+
+    Raises:
+        BadRequest: no such form.
+        EngineUnavailable: this server lacks the library that writes it.
+    """
+
+    def __init__(self, form: str, sample_rate: int) -> None:
+        kind = _kind(form)
+        self.form = form
+        self.content_type = kind.content_type
+        """For the Content-Type of the answer."""
+        self._rest = b""
+        self._flushed = False
+        self._inner: _Encoder
+        if kind.container:
+            self._inner = _Muxed(kind, sample_rate, _Stream())
+        else:
+            self._inner = _Plain(wav_header(sample_rate) if form == "wav" else b"")
+
+    def push(self, pcm: bytes) -> bytes:
+        """Samples in; what is ready of the file out, maybe nothing."""
+        if self._flushed:
+            raise ValueError("flush() was called: the file is complete")
+        pcm = self._rest + pcm
+        even = len(pcm) & ~1
+        pcm, self._rest = pcm[:even], pcm[even:]
+        return self._inner.push(pcm) if pcm else b""
+
+    def flush(self) -> bytes:
+        """The end of the file. A second call returns nothing."""
+        if self._flushed:
+            return b""
+        self._flushed = True
+        return self._inner.flush()
+
+
+def content_type(form: str) -> str:
+    """The Content-Type of a form; BadRequest for one that is not served."""
+    return _kind(form).content_type
+
+
+def wav_header(sample_rate: int, data_bytes: int | None = None) -> bytes:
+    """The 44 bytes before s16le mono samples; None: of a length not known yet."""
+    if data_bytes is None or data_bytes + 36 > UNKNOWN_LENGTH:
+        size = riff = UNKNOWN_LENGTH
+    else:
+        size, riff = data_bytes, data_bytes + 36
+    return struct.pack(
+        "<4sI4s4sIHHIIHH4sI",
+        *(b"RIFF", riff, b"WAVE"),
+        *(b"fmt ", 16, 1, 1, sample_rate, 2 * sample_rate, 2, 16),
+        *(b"data", size),
+    )
+
+
+def encode_whole(form: str, sample_rate: int, pcm: bytes) -> bytes:
+    """All samples (s16le mono) as one file, its header exact: lengths, FLAC's checksum, MP3's gaps.
+
+    Raises:
+        BadRequest, EngineUnavailable: see SoundEncoder.
+    """
+    kind = _kind(form)
+    pcm = pcm[: len(pcm) & ~1]
+    if form == "pcm":
+        return pcm
+    if form == "wav":
+        return wav_header(sample_rate, len(pcm)) + pcm
+    file = io.BytesIO()
+    encoder = _Muxed(kind, sample_rate, file)
+    if pcm:
+        encoder.push(pcm)
+    encoder.flush()
+    return file.getvalue()
+
+
+async def encoded(form: str, sample_rate: int, pcm: bytes) -> bytes:
+    """``encode_whole``; long ones on a thread, so that others need not wait."""
+    if len(pcm) < THREAD_BYTES or form in ("pcm", "wav"):
+        return encode_whole(form, sample_rate, pcm)
+    return await asyncio.to_thread(encode_whole, form, sample_rate, pcm)
+
+
+def _kind(form: str) -> _Form:
+    kind = _FORMS.get(form)
+    if kind is None:
+        raise BadRequest(
+            "There is no such response format.", remedy=f"Choose one of {', '.join(FORMS)}."
+        )
+    return kind
+
+
+class _Plain:
+    """The samples as they are, after a header."""
+
+    def __init__(self, header: bytes) -> None:
+        self._header = header
+
+    def push(self, pcm: bytes) -> bytes:
+        header, self._header = self._header, b""
+        return header + pcm
+
+    def flush(self) -> bytes:
+        return self.push(b"")
+
+
+class _Stream:
+    """A file that cannot be gone back in, for the muxer to write to."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        self._parts.append(bytes(data))
+        return len(data)
+
+    def take(self) -> bytes:
+        """What was written since the last time."""
+        data = b"".join(self._parts)
+        self._parts.clear()
+        return data
+
+
+class _Muxed:
+    """One of FFmpeg's encoders and muxers."""
+
+    def __init__(self, kind: _Form, sample_rate: int, file: _Stream | io.BytesIO) -> None:
+        av = _pyav()
+        self._rate = sample_rate
+        self._file = file
+        self._at = 0
+        """Samples so far."""
+        self._frame: Callable[..., AudioFrame] = av.AudioFrame.from_ndarray
+        whole = isinstance(file, io.BytesIO)
+        options = {} if whole and kind.container == "mp3" else dict(kind.options)
+        self._container = cast(
+            "OutputContainer", av.open(file, "w", format=kind.container, options=options)
+        )
+        try:
+            self._stream = cast(
+                "AudioStream",
+                self._container.add_stream(
+                    kind.codec, rate=sample_rate, options=dict(kind.codec_options), layout="mono"
+                ),
+            )
+            if kind.bit_rate:
+                # At 8 kHz no codec has use for more than four bits a sample.
+                self._stream.bit_rate = min(kind.bit_rate, 4 * sample_rate)
+            self._container.start_encoding()
+        except (av.FFmpegError, ValueError) as error:
+            raise EngineUnavailable(
+                f"This server cannot write {kind.codec} at {sample_rate} Hz.",
+                remedy="Ask for wav or pcm, or another sample rate.",
+            ) from error
+
+    def push(self, pcm: bytes) -> bytes:
+        block = np.frombuffer(pcm, "<i2").astype(np.int16, copy=False)[None, :]
+        frame = self._frame(block, format="s16", layout="mono")
+        frame.sample_rate = self._rate
+        frame.pts = self._at
+        self._at += block.shape[1]
+        self._container.mux(self._stream.encode(frame))
+        return self._taken()
+
+    def flush(self) -> bytes:
+        if self._at:
+            self._container.mux(self._stream.encode(None))
+        self._container.close()
+        return self._taken()
+
+    def _taken(self) -> bytes:
+        return self._file.take() if isinstance(self._file, _Stream) else b""
+
+
+def _pyav() -> ModuleType:
+    try:
+        import av
+    except ImportError as error:
+        raise EngineUnavailable(
+            "This server cannot write compressed audio: PyAV is missing.", remedy=INSTALL
+        ) from error
+    return av

@@ -1,0 +1,138 @@
+"""Voices: listed, brought and removed, in the fields of OpenAI and of vLLM-Omni at once."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from starlette.requests import Request
+
+from qwen3tts_server.service import Service
+from qwen3tts_server.voices.names import CLONE, checked_name
+from qwen3tts_server.voices.stored import StoredVoice
+from qwen3tts_wire.errors import BadRequest, ServerBusy, UnknownVoice
+
+from .forms import Form, form
+from .http_errors import VoiceNotFound, about
+
+MAX_FORM_BYTES = 1 << 18
+"""Of an upload besides its recording."""
+_YES, _NO = ("true", "1", "yes", "on"), ("", "false", "0", "no", "off")
+
+
+async def listed(service: Service) -> dict[str, Any]:
+    """All voices; those of other replicas as they were last seen, while their store is away."""
+    with contextlib.suppress(ServerBusy):
+        await service.voices.refresh()
+    stored = service.voices.stored()
+    brought = {CLONE + each.name for each in stored}
+    own = [each for each in service.voices.voices() if each.id not in brought]
+    return {
+        "object": "list",
+        "data": [
+            *({"id": each.id, "object": "audio.voice", "name": each.name} for each in own),
+            *(_openai(each) for each in stored),
+        ],
+        "voices": [*(each.id for each in own), *(each.name for each in stored)],
+        "uploaded_voices": [_uploaded(each) for each in stored],
+    }
+
+
+async def upload(service: Service, request: Request) -> dict[str, Any]:
+    """Keep the recording of a form under its name.
+
+    Raises:
+        FieldRefused, BadRequest: what is sent cannot be used.
+    """
+    sent = await form(request, service.settings.voices.max_bytes + MAX_FORM_BYTES)
+    if sent.fields.get("type", "audio_sample") != "audio_sample":
+        with about("type"):
+            raise BadRequest(
+                "Voices are made of recordings only.", remedy="Send audio_sample, a recording."
+            )
+    if "speaker_embedding" in sent.fields:
+        with about("speaker_embedding"):
+            raise BadRequest(
+                "Embeddings of speakers are not taken.", remedy="Send audio_sample, a recording."
+            )
+    name, consent = _needed(sent, "name"), _needed(sent, "consent")
+    with about("name"):
+        checked_name(name)
+    audio = sent.files.get("audio_sample")
+    if not audio:
+        with about("audio_sample"):
+            raise BadRequest("There is no recording.", remedy="Send it as a file in audio_sample.")
+    x_vector_only, replace = _flag(sent, "x_vector_only_mode"), _flag(sent, "overwrite")
+    stored = await service.voices.add(
+        name,
+        audio,
+        ref_text=sent.fields.get("ref_text") or None,
+        x_vector_only=x_vector_only,
+        consent=consent,
+        description=sent.fields.get("speaker_description", ""),
+        replace=replace,
+    )
+    return {**_openai(stored), "success": True, "voice": _uploaded(stored)}
+
+
+async def remove(service: Service, name: str) -> dict[str, Any]:
+    """Delete a voice that was brought.
+
+    Raises:
+        VoiceNotFound: none has that name.
+    """
+    try:
+        gone = await service.voices.remove(name)
+    except UnknownVoice as error:
+        raise VoiceNotFound(
+            "No voice of that name was uploaded.",
+            remedy="GET /v1/audio/voices lists those that were.",
+        ) from error
+    return {
+        "id": gone.name,
+        "object": "audio.voice.deleted",
+        "deleted": True,
+        "success": True,
+        "message": "The voice was deleted.",
+    }
+
+
+def _needed(sent: Form, name: str) -> str:
+    value = sent.fields.get(name, "").strip()
+    if not value:
+        with about(name):
+            raise BadRequest(f"The field {name} is missing.", remedy="Send it with the recording.")
+    return value
+
+
+def _flag(sent: Form, name: str) -> bool:
+    value = sent.fields.get(name, "").strip().lower()
+    if value not in _YES + _NO:
+        with about(name):
+            raise BadRequest(f"{name} is neither true nor false.", remedy="Send true or false.")
+    return value in _YES
+
+
+def _openai(voice: StoredVoice) -> dict[str, Any]:
+    return {
+        "id": voice.name,
+        "object": "audio.voice",
+        "name": voice.name,
+        "created_at": int(voice.created),
+        "type": "audio_sample",
+    }
+
+
+def _uploaded(voice: StoredVoice) -> dict[str, Any]:
+    return {
+        "name": voice.name,
+        "voice_id": voice.voice_id,
+        "content": voice.content,
+        "consent": voice.consent,
+        "created_at": int(voice.created),
+        "file_size": voice.bytes,
+        "seconds": voice.seconds,
+        "ref_text": voice.ref_text,
+        "speaker_description": voice.description,
+        "x_vector_only_mode": voice.x_vector_only,
+    }

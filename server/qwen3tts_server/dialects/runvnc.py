@@ -1,0 +1,35 @@
+"""The runvnc protocol, at every path that nothing else is served at."""
+
+from __future__ import annotations
+
+import contextlib
+
+from fastapi import FastAPI, WebSocket
+from starlette.websockets import WebSocketDisconnect
+
+from qwen3tts_server.service import Service
+from qwen3tts_wire.errors import ServerBusy
+
+from .runvnc_connection import NAME, RunvncConnection
+from .runvnc_messages import complaint
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """Put the route into ``app``; it is to be the last of its WebSockets."""
+
+    @app.websocket("/{path:path}")
+    async def runvnc(socket: WebSocket, path: str) -> None:
+        # Its clients ask for no subprotocol, and their servers have no versioned paths: whoever
+        # does meant another protocol, and gets what an unknown path gets: HTTP 403.
+        if socket.scope.get("subprotocols") or path.startswith("v1/"):
+            await socket.close()
+            return
+        await socket.accept()
+        connection = RunvncConnection(socket, service)
+        try:
+            with service.serving(NAME, connection.drain):
+                await connection.run()
+        except ServerBusy as error:
+            with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+                await socket.send_text(complaint(error, "connection"))
+                await socket.close(1013, f"{error}"[:120])

@@ -1,0 +1,184 @@
+"""What vLLM-Omni's clients send, read and checked; and how answers are written. No I/O."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, NoReturn
+
+from qwen3tts_engine.base import SAMPLE_RATE
+from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
+from qwen3tts_wire.fields import Flag, Many, OneOf, Real, Text, Whole, kinds, read
+from qwen3tts_wire.surrogates import clean
+
+from .http_errors import FieldRefused, code_of
+from .vllm_omni_settings import VllmOmniSettings
+
+log = logging.getLogger(__name__)
+
+TASKS = ("CustomVoice", "VoiceDesign", "Base")
+FORMATS = ("wav", "pcm", "flac", "mp3", "opus")
+GRANULARITIES = ("none", "sentence", "clause")
+INT64 = 2**63
+MAX_EMBEDDING = 8192
+MOST_PARTS = 16_384
+"""Commas and brackets of a ``session.config``: to read a message of small fields takes long, one of
+a long string does not, and every call of the server waits meanwhile."""
+
+_AnyText = Annotated[str, Text(0, INT64)]
+
+
+@dataclass(frozen=True)
+class SessionConfig:
+    """How the text that follows is to be said; replaces the one before it as a whole."""
+
+    model: _AnyText | None = None
+    """Name of the model, one that is served."""
+    voice: _AnyText | None = None
+    """A voice by any of its names; ``speaker`` is the same field."""
+    task_type: Annotated[str, OneOf(TASKS)] | None = None
+    """What the checkpoint was made for; Base where a reference is given."""
+    language: _AnyText | None = None
+    """``Auto``, an English name (``Chinese``) or a BCP 47 tag."""
+    instructions: _AnyText | None = None
+    """How to speak, in words, where the engine takes that."""
+    ref_audio: _AnyText | None = None
+    """The voice to clone: data URL, base64, or a URL where the server allows it."""
+    ref_text: _AnyText | None = None
+    """What ``ref_audio`` says."""
+    x_vector_only_mode: Annotated[bool, Flag()] | None = None
+    """Take only the colour of the voice from ``ref_audio``."""
+    speaker_embedding: (
+        Annotated[tuple[float, ...], Many(Real(-1e308, 1e308), MAX_EMBEDDING)] | None
+    ) = None
+    """No engine here takes one: an error for each unit."""
+    response_format: Annotated[str, OneOf(FORMATS)] = "wav"
+    """Form of the audio."""
+    speed: Annotated[float, Real(0.25, 4)] | None = 1.0
+    """Factor on the rate of speech; the engines take 0.5 to 2.5."""
+    stream_audio: Annotated[bool, Flag()] = False
+    """Samples as they are made; needs ``pcm`` and speed 1. Else each unit is one file."""
+    word_timestamps: Annotated[bool, Flag()] = False
+    """Audio as JSON, and when each word sounds; needs ``stream_audio``."""
+    max_new_tokens: Annotated[int, Whole(1, INT64 - 1)] | None = None
+    """Longest sound of a unit, in codec frames of 80 ms."""
+    initial_codec_chunk_frames: Annotated[int, Whole(0, INT64 - 1)] | None = None
+    """Codec frames in the first chunk; 0 is the server's choice, 100 the most."""
+    non_streaming_mode: Annotated[bool, Flag()] | None = None
+    """Taken and not used: all text of a unit is known when it is begun."""
+    seed: Annotated[int, Whole(-INT64, INT64 - 1)] | None = None
+    """Start of the random numbers."""
+    split_granularity: Annotated[str, OneOf(GRANULARITIES)] = "none"
+    """What is one unit."""
+
+
+def parse(data: str, settings: VllmOmniSettings) -> tuple[str, Mapping[str, Any]]:
+    """The type of a message and its fields.
+
+    Raises:
+        LimitExceeded: it is longer than its type may be.
+        BadRequest: it is not a JSON object with a type.
+    """
+    long = len(data) > settings.max_message_chars
+    if long:
+        if len(data) > settings.max_config_chars or "session.config" not in data:
+            raise _too_long(data, settings)
+        if sum(map(data.count, ",[{\\")) > MOST_PARTS:
+            raise LimitExceeded(
+                f"A session.config of {len(data)} characters has more than {MOST_PARTS} parts.",
+                remedy="Only its ref_audio should be long.",
+            )
+    try:
+        fields = json.loads(data, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        # JSONDecodeError repeats none of the text in ``msg``; a deep nest ends in RecursionError.
+        what = f": {error.msg}" if isinstance(error, json.JSONDecodeError) else ""
+        raise BadRequest(f"Invalid JSON message{what}.") from error
+    if not isinstance(fields, dict):
+        raise BadRequest("WebSocket messages must be JSON objects.")
+    kind = fields.pop("type", None)
+    if not isinstance(kind, str):
+        raise BadRequest("The message has no type.", remedy='Every message is {"type": ..., ...}.')
+    if long and kind != "session.config":
+        raise _too_long(data, settings)
+    return kind, fields
+
+
+def config_of(fields: Mapping[str, Any]) -> SessionConfig:
+    """The ``session.config`` with these fields; unknown ones are passed over, as vLLM-Omni does.
+
+    Raises:
+        BadRequest, LimitExceeded: names the field.
+    """
+    given = dict(fields)
+    if "voice" not in given and "speaker" in given:
+        given["voice"] = given["speaker"]
+    unknown = len(given.keys() - kinds(SessionConfig).keys() - {"speaker"})
+    if unknown:
+        log.debug("a session.config has %d fields that are not known", unknown)
+    config: SessionConfig = read(SessionConfig, given, where="session.config", strict=False)
+    if config.stream_audio and config.response_format != "pcm":
+        raise BadRequest(
+            f"session.config.stream_audio needs response_format pcm, not {config.response_format}.",
+            remedy="Ask for pcm, or leave stream_audio out: then each unit is one file.",
+        )
+    if config.stream_audio and config.speed not in (None, 1.0):
+        raise BadRequest(
+            "session.config.stream_audio needs a speed of 1.",
+            remedy="Leave one of the two out.",
+        )
+    return config
+
+
+def text_of(fields: Mapping[str, Any]) -> str:
+    """The text of an ``input.text``; BadRequest where it is missing or none."""
+    if "text" not in fields:
+        raise BadRequest("input.text needs the field text.")
+    text = fields["text"]
+    if not isinstance(text, str):
+        raise BadRequest("input.text requires a string value.")
+    return text
+
+
+def message(kind: str, **fields: object) -> str:
+    """One answer as JSON text that is always valid Unicode."""
+    return clean(json.dumps({"type": kind, **fields}, ensure_ascii=False, separators=(",", ":")))
+
+
+def error(what: SpeechError, unit: Mapping[str, int] | None = None, **more: object) -> str:
+    """An error; ``unit``: the indices of the one that could not be said."""
+    text = str(what)
+    fields: dict[str, object] = {"code": code_of(what), "retryable": what.retryable}
+    if isinstance(what, FieldRefused):
+        fields["param"] = what.param
+    if unit is not None:
+        place = f"utterance {unit['utterance_index']}, sentence {unit['sentence_index']}"
+        text = f"Generation failed for {place}: {text}"
+        fields |= unit
+    return message("error", message=text, **fields, **more)
+
+
+def timed(word: Word) -> dict[str, object]:
+    """A word and when it sounds."""
+    start, end = (round(each * 1000 / SAMPLE_RATE) for each in (word.start, word.end))
+    return {"word": word.text, "start_ms": start, "end_ms": end}
+
+
+def milliseconds(count: int) -> int:
+    """How long so many bytes of samples sound."""
+    return round(count * 1000 / (2 * SAMPLE_RATE))
+
+
+def _too_long(data: str, settings: VllmOmniSettings) -> LimitExceeded:
+    return LimitExceeded(
+        f"The message has {len(data)} characters; a session.config may have "
+        f"{settings.max_config_chars}, any other {settings.max_message_chars}.",
+        remedy="Send the text in smaller pieces.",
+    )
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number")

@@ -1,0 +1,77 @@
+"""The text of one client of vLLM-Omni's WebSocket, in the pieces that are said one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from qwen3tts_server.commands import Close
+from qwen3tts_wire.surrogates import SurrogateJoiner
+
+from .vllm_omni_messages import SessionConfig
+from .vllm_omni_splitter import Splitter
+
+
+@dataclass(eq=False)
+class Utterance:
+    """The text up to an ``input.done``."""
+
+    index: int
+    config: SessionConfig
+    splitter: Splitter
+    joiner: SurrogateJoiner = field(default_factory=SurrogateJoiner)
+    sentences: int = 0
+    """Units begun."""
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """One piece of text to be said."""
+
+    config: SessionConfig
+    text: str
+    utterance_index: int
+    sentence_index: int
+
+    @property
+    def where(self) -> dict[str, int]:
+        """The fields that name it in every message."""
+        return {"utterance_index": self.utterance_index, "sentence_index": self.sentence_index}
+
+
+@dataclass(frozen=True)
+class Start:
+    """Say this unit; tell ``audio``, then ``finished`` or ``failed``."""
+
+    unit: Unit
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Say no more of it, at once."""
+
+    unit: Unit
+
+
+Command = Start | Stop | Close
+
+
+@dataclass(frozen=True)
+class MoreText:
+    """Text that came while something else was being said."""
+
+    utterance: Utterance
+    parts: list[str]
+
+
+@dataclass(frozen=True)
+class EndOfText:
+    """The end of an utterance's text."""
+
+    utterance: Utterance
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A message whose turn comes after what is being said."""
+
+    text: str

@@ -1,0 +1,176 @@
+"""Settings as they were written, each with the place it stands at: before they are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from qwen3tts_wire.errors import BadRequest
+
+MAX_DEPTH = 16
+"""Levels of sections; more is a mistake."""
+ENV_PREFIX = "QWEN3TTS__"
+"""``QWEN3TTS__SERVER__PORT`` is ``server.port``."""
+
+
+_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
+
+
+class BadConfiguration(BadRequest):
+    """The settings cannot be read as they are written."""
+
+    code = "bad_configuration"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One value: a scalar, a list or a section of further entries."""
+
+    value: Any
+    """None, bool, int, float, str, ``list[Entry]`` or ``dict[str, Entry]``."""
+    where: str
+    """File and line, variable or option, for people."""
+    text: bool = False
+    """A plain text that its setting's type tells how to read."""
+    open: bool = True
+    """Whether it may hold secrets: it cannot be read by everyone who sees a process list."""
+
+
+def section(where: str) -> Entry:
+    """A section that holds nothing."""
+    return Entry({}, where)
+
+
+def from_yaml(text: str, name: str) -> Entry:
+    """A YAML document as entries; an empty one is an empty section.
+
+    Raises:
+        BadConfiguration: it is no YAML, names a key twice, or holds something else than settings.
+    """
+    try:
+        entry = _parsed(text, name)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or "not what YAML allows"
+        raise BadConfiguration(
+            f"{name}{line} is not readable: {problem}.", remedy="Mend the file; it is YAML 1.1."
+        ) from error
+    if entry.value is None:
+        return section(name)
+    if not isinstance(entry.value, dict):
+        raise BadConfiguration(
+            f"{entry.where} does not hold settings.", remedy="It begins with a section: `server:`."
+        )
+    return entry
+
+
+def _parsed(text: str, name: str) -> Entry:
+    loader = None
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        return Entry(None, name) if node is None else _entry(loader, node, name, 0)
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+def _entry(loader: Any, node: yaml.Node, name: str, depth: int) -> Entry:
+    where = f"{name}:{node.start_mark.line + 1}"
+    if depth > MAX_DEPTH:
+        raise BadConfiguration(f"{where}: sections are nested too deeply.", remedy="Take some out.")
+    if not _is_scalar(node) and node.tag not in _TAGS:
+        raise yaml.MarkedYAMLError(problem=f"{node.tag} is not taken", problem_mark=node.start_mark)
+    if isinstance(node, yaml.MappingNode):
+        found: dict[str, Entry] = {}
+        for key_node, value_node in node.value:
+            key = loader.construct_object(key_node) if _is_scalar(key_node) else None
+            at = f"{name}:{key_node.start_mark.line + 1}"
+            if not isinstance(key, str):
+                raise BadConfiguration(
+                    f"{at}: a name of a setting must be a text.", remedy="Put it in quotes."
+                )
+            if key in found:
+                raise BadConfiguration(
+                    f"The name {key} is set twice, at {found[key].where} and {at}.",
+                    remedy="Take one out.",
+                )
+            entry = _entry(loader, value_node, name, depth + 1)
+            found[key] = Entry(entry.value, at)
+        return Entry(found, where)
+    if isinstance(node, yaml.SequenceNode):
+        return Entry([_entry(loader, each, name, depth + 1) for each in node.value], where)
+    return Entry(loader.construct_object(node), where)
+
+
+def _is_scalar(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode)
+
+
+def from_text(text: str, where: str) -> Any:
+    """The value of a text that is no plain string: numbers, lists, null, as YAML reads them."""
+    try:
+        entry = _parsed(text, where)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BadConfiguration(f"{where} is not readable.", remedy="Put it in quotes.") from error
+    return _placed(entry, where).value
+
+
+def _placed(entry: Entry, where: str) -> Entry:
+    value = entry.value
+    if isinstance(value, dict):
+        value = {key: _placed(each, where) for key, each in value.items()}
+    elif isinstance(value, list):
+        value = [_placed(each, where) for each in value]
+    return Entry(value, where)
+
+
+def from_environment(env: Mapping[str, str]) -> Entry:
+    """The variables that begin with ``QWEN3TTS__``, in order of their names."""
+    top: dict[str, Entry] = {}
+    where = "the environment"
+    for name in sorted(env):
+        if name.startswith(ENV_PREFIX):
+            path = name.removeprefix(ENV_PREFIX).lower().split("__")
+            entry = Entry(env[name], f"the environment variable {name}", text=True)
+            top = merged(Entry(top, where), _nested(path, entry)).value
+    return Entry(top, where)
+
+
+def from_overrides(overrides: Iterable[str]) -> Entry:
+    """``a.b=c`` texts; a later one wins.
+
+    Raises:
+        BadConfiguration: one is not of that form.
+    """
+    top = section("the command line")
+    for each in overrides:
+        name, equals, value = each.partition("=")
+        path = [part.strip().replace("-", "_") for part in name.split(".")]
+        if not equals or not all(path):
+            raise BadConfiguration(
+                f"{name[:80]!r} sets nothing.", remedy="Write SECTION.NAME=VALUE: server.port=9000."
+            )
+        entry = Entry(value, f"{name} on the command line", text=True, open=False)
+        top = merged(top, _nested(path, entry))
+    return top
+
+
+def _nested(path: list[str], entry: Entry) -> Entry:
+    for part in reversed(path):
+        entry = Entry({part: entry}, entry.where, open=entry.open)
+    return entry
+
+
+def merged(under: Entry, over: Entry) -> Entry:
+    """Both, section by section; ``over`` wins."""
+    if not (isinstance(under.value, dict) and isinstance(over.value, dict)):
+        return over
+    both = dict(under.value)
+    for key, entry in over.value.items():
+        both[key] = merged(both[key], entry) if key in both else entry
+    return Entry(both, under.where, open=under.open)

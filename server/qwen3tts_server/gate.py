@@ -1,0 +1,237 @@
+"""The gate before all routes: key, origin, and connections of one address.
+
+Pure ASGI: it sees requests and WebSockets before any route does, and refuses them with an HTTP
+answer in OpenAI's shape, WebSockets before they are accepted.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .access import OPEN_PATHS, AccessSettings
+from .keys import ApiKeys
+
+log = logging.getLogger(__name__)
+
+KEY_SUBPROTOCOL = "bearer."
+"""A browser cannot set headers of a WebSocket: it offers ``bearer.`` and its key in base64url (RFC
+4648 section 5, without padding) beside the protocol it speaks."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why somebody may not come in."""
+
+    status: int
+    code: str
+    """OpenAI's ``error.code``."""
+    message: str
+    kind: str = "invalid_request_error"
+    """OpenAI's ``error.type``."""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    def body(self) -> bytes:
+        """OpenAI's shape of an error."""
+        error = {"message": self.message, "type": self.kind, "param": None, "code": self.code}
+        return json.dumps({"error": error}).encode()
+
+
+NO_KEY = Refusal(
+    401,
+    "invalid_api_key",
+    "An API key is required. Send it as `Authorization: Bearer KEY`.",
+    headers=((b"www-authenticate", b"Bearer"),),
+)
+WRONG_KEY = Refusal(
+    401,
+    "invalid_api_key",
+    "The API key is not one of this server's. Check it, and ask the server's operator.",
+    headers=((b"www-authenticate", b'Bearer error="invalid_token"'),),
+)
+WRONG_ORIGIN = Refusal(
+    403,
+    "origin_not_allowed",
+    "Web pages of this origin may not connect. The server's operator lists them in"
+    " server.access.origins.",
+)
+TOO_MANY = Refusal(
+    429,
+    "rate_limit_exceeded",
+    "This address has as many connections as it may. Close one, then try again.",
+    "rate_limit_error",
+    headers=((b"retry-after", b"1"),),
+)
+
+
+class Gate:
+    """Lets in who may come in."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: AccessSettings,
+        keys: ApiKeys,
+        refused: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """``refused`` is told the code of every refusal."""
+        self._app = app
+        self._refused = refused
+        self._settings = settings
+        self._keys = keys
+        self._open = OPEN_PATHS | set(settings.open_paths)
+        self._under_way: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, one WebSocket, or the application's start and end."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        scope, key = _with_key(scope)
+        address = address_of(scope)
+        refusal = self._refusal(scope, key, address)
+        if refusal is not None:
+            log.info("refused: %s", refusal.code, extra={"fields": {"status": refusal.status}})
+            self._refused(refusal.code)
+            await _refuse(refusal, scope, receive, send)
+            return
+        self._under_way[address] += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._under_way[address] -= 1
+            if not self._under_way[address]:
+                del self._under_way[address]
+
+    def _refusal(self, scope: Scope, key: str | None, address: str) -> Refusal | None:
+        headers = scope["headers"]
+        origins = _values(headers, b"origin")
+        hosts = _values(headers, b"host")
+        if origins and not origin_allowed(origins, hosts, self._settings.origins):
+            return WRONG_ORIGIN
+        if path_of(scope) in self._open and scope["type"] == "http":
+            return None
+        if self._keys.required:
+            if key is None:
+                return NO_KEY
+            if not self._keys.accepts(key):
+                return WRONG_KEY
+        most = self._settings.max_connections_per_address
+        if most and address and self._under_way[address] >= most:
+            return TOO_MANY
+        return None
+
+
+async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+    kind = "http.response"
+    if scope["type"] == "websocket":
+        await receive()  # websocket.connect
+        if "websocket.http.response" not in (scope.get("extensions") or {}):
+            await send({"type": "websocket.close", "code": 1008, "reason": refusal.code})
+            return
+        kind = "websocket.http.response"
+    body = refusal.body()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        *refusal.headers,
+    ]
+    start: Message = {"type": f"{kind}.start", "status": refusal.status, "headers": headers}
+    await send(start)
+    await send({"type": f"{kind}.body", "body": body})
+
+
+def _values(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in headers if key.lower() == name]
+
+
+def _with_key(scope: Scope) -> tuple[Scope, str | None]:
+    """The key that comes along; a scope in which no subprotocol holds one."""
+    key = None
+    authorizations = _values(scope["headers"], b"authorization")
+    if len(authorizations) == 1:
+        kind, _, rest = authorizations[0].strip().partition(" ")
+        if kind.lower() == "bearer" and rest.strip():
+            key = rest.strip()
+    offered = scope.get("subprotocols") or []
+    if any(each.startswith(KEY_SUBPROTOCOL) for each in offered):
+        held = [each for each in offered if each.startswith(KEY_SUBPROTOCOL)]
+        others: MutableMapping[str, Any] = dict(scope)
+        others["subprotocols"] = [each for each in offered if each not in held]
+        scope = others
+        if key is None and len(held) == 1:
+            key = _from_base64url(held[0].removeprefix(KEY_SUBPROTOCOL))
+    return scope, key
+
+
+def _from_base64url(text: str) -> str | None:
+    try:
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+    except (binascii.Error, ValueError):
+        return None
+
+
+def origin_allowed(origins: list[str], hosts: list[str], allowed: tuple[str, ...]) -> bool:
+    """Whether a page of this origin may connect.
+
+    A page of the server itself may where it was reached by its bare address: a name could be made
+    to lead here by whoever owns it (DNS rebinding), an address cannot.
+    """
+    if len(origins) != 1:
+        return False
+    origin = origins[0].strip().lower()
+    if "*" in allowed or origin in {each.lower() for each in allowed}:
+        return True
+    try:
+        parts = urlsplit(origin)
+        name = parts.hostname
+    except ValueError:
+        return False
+    if not name or len(hosts) != 1 or parts.netloc != hosts[0].strip().lower():
+        return False
+    return name == "localhost" or _is_address(name)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def path_of(scope: Scope) -> str:
+    """The path as routes see it, below the application's own root."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    return path[len(root) :] if root and path.startswith(root + "/") else path
+
+
+def address_of(scope: Scope) -> str:
+    """Whom a connection is counted for: an IPv4 address, or an IPv6 network of 64 bits, which one
+    customer has (RFC 6177); empty for a client without an address."""
+    client = scope.get("client")
+    return group_of(client[0]) if client else ""
+
+
+def group_of(address: str) -> str:
+    """The same for an address alone."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(ipaddress.ip_network((int(found), 64), strict=False))
+    return str(found)

@@ -1,0 +1,67 @@
+"""What a server says first to every client of ``qwen3tts.speech.v1``."""
+
+from __future__ import annotations
+
+from qwen3tts_engine.base import Engine
+from qwen3tts_engine.wrapped import cloning, task_of
+from qwen3tts_wire.codec import encode
+from qwen3tts_wire.formats import FORMATS
+from qwen3tts_wire.messages import FEATURES, MODES, PROTOCOL, Limits, SessionCreated, VoiceInfo
+
+
+def features(engine: Engine) -> tuple[str, ...]:
+    """What the engine can do, by the names of the protocol."""
+    has = {
+        # A Base checkpoint's voices are brought later; some of them take live text.
+        "live_text": task_of(engine) == "base" or _live_now(engine),
+        "alignment": engine.alignment == "exact",
+        "estimated_alignment": engine.alignment == "estimated",
+        "playout_steering": "lead" in engine.options,
+        "voice_loading": cloning(engine) is not None,
+    }
+    return tuple(name for name in FEATURES if has[name])
+
+
+def _live_now(engine: Engine) -> bool:
+    """Whether a voice that is here takes live text."""
+    voices = (None, *(each.id for each in engine.voices()))
+    return any("live" in engine.modes(each) for each in voices)
+
+
+class Greeting:
+    """``session.created``, written once for all connections while the offer is the same.
+
+    With 140 voices it takes 2 ms to write, for which every call of the server would wait.
+    """
+
+    def __init__(self, engine: Engine, limits: Limits) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._offer: object = None
+        self._text = ""
+
+    def text(self) -> str:
+        """The message as it is now."""
+        engine = self._engine
+        offer = (engine.name, engine.model, engine.alignment, engine.options, *engine.voices())
+        if offer != self._offer:
+            self._text = encode(self._message())
+            self._offer = offer
+        return self._text
+
+    def _message(self) -> SessionCreated:
+        engine = self._engine
+        able = features(engine)
+        return SessionCreated(
+            protocol=PROTOCOL,
+            engine=engine.name,
+            model=engine.model,
+            voices=tuple(
+                VoiceInfo(each.id, each.name, each.language, each.gender, each.description)
+                for each in engine.voices()
+            ),
+            formats=FORMATS,
+            limits=self._limits,
+            modes=MODES if _live_now(engine) else ("clause",),
+            features=able,
+        )

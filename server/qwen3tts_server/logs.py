@@ -1,0 +1,146 @@
+"""What a server writes down: lines for people or JSON, one line an event, no caller's words."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO
+
+TEXT_LOG = "qwen3tts_server.text"
+"""The one logger that may be told what callers hear; silent unless ``log_text``."""
+MAX_CHARS = 2000
+"""Of one message; MAX_TRACEBACK_CHARS of how an error came about."""
+MAX_TRACEBACK_CHARS = 20_000
+
+LIBRARIES = (
+    *("httpx", "httpcore", "websockets", "uvicorn", "multipart", "python_multipart"),
+    *("urllib3", "botocore", "aiobotocore", "s3fs", "gcsfs", "fsspec"),
+)
+"""At their finer levels they write headers, addresses and messages: keys, and what people say."""
+
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+"""The request or connection that a line is about."""
+
+_text_log = logging.getLogger(TEXT_LOG)
+_NEVER = logging.CRITICAL + 10
+_text_log.setLevel(_NEVER)
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """What a server writes down."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least that is written."""
+    form: Literal["text", "json"] = "text"
+    """Lines for people, or one JSON object a line."""
+    access: bool = True
+    """A line for every request and connection."""
+    log_text: bool = False
+    """Whether what is said may be written. It is what callers hear: their words, names, numbers."""
+
+
+def configure_logs(settings: LogSettings, stream: TextIO | None = None) -> None:
+    """Write all log lines of this process to ``stream``, standard error if left out."""
+    handler = StandardError() if stream is None else logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines() if settings.form == "json" else TextLines())
+    root = logging.getLogger()
+    for each in list(root.handlers):
+        root.removeHandler(each)
+    root.addHandler(handler)
+    root.setLevel(settings.level.upper())
+    for name in LIBRARIES:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("qwen3tts_server.access").setLevel(
+        logging.NOTSET if settings.access else logging.WARNING
+    )
+    _text_log.setLevel(logging.INFO if settings.log_text else _NEVER)
+
+
+class StandardError(logging.StreamHandler[TextIO]):
+    """Writes to what is standard error when a line comes; it may have been replaced meanwhile."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]
+        """Where the next line goes."""
+        return sys.stderr
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, request, and the event's own fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        line: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage()[:MAX_CHARS],
+        }
+        if asked := _request(record):
+            line["request"] = asked
+        for name, value in _fields(record).items():
+            line.setdefault(name, value)
+        if error := _error(record):
+            line["error"] = error
+        return json.dumps(line, ensure_ascii=False, default=str).translate(_CONTROLS)
+
+
+class TextLines(logging.Formatter):
+    """One line for people; what follows an error is indented beneath it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, or several with an error."""
+        parts = [_time(record), record.levelname, f"{record.name}:"]
+        parts.append(_one_line(record.getMessage()[:MAX_CHARS]))
+        parts += [f"{name}={_value(value)}" for name, value in _fields(record).items()]
+        if asked := _request(record):
+            parts.append(f"request={asked}")
+        line = " ".join(parts)
+        if error := _error(record):
+            # Its own messages may hold anything: no line of them can be taken for another event.
+            line += "".join(f"\n    {_one_line(each)}" for each in error.splitlines())
+        return line
+
+
+_CONTROLS = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
+"""What ends a line for some reader, or steers a terminal; JSON's own escapes cover the rest."""
+
+
+def _one_line(text: str) -> str:
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)
+
+
+def _value(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return _one_line(text)
+
+
+def _time(record: logging.LogRecord) -> str:
+    at = datetime.fromtimestamp(record.created, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _request(record: logging.LogRecord) -> str:
+    return str(getattr(record, "request", "") or request_id.get())
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    """What ``extra={"fields": {…}}`` brought."""
+    found = getattr(record, "fields", None)
+    return found if isinstance(found, dict) else {}
+
+
+def _error(record: logging.LogRecord) -> str:
+    if not record.exc_info or record.exc_info[0] is None:
+        return ""
+    text = "".join(traceback.format_exception(*record.exc_info)).rstrip()
+    return text if len(text) <= MAX_TRACEBACK_CHARS else "…" + text[-MAX_TRACEBACK_CHARS:]

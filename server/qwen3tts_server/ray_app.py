@@ -1,0 +1,185 @@
+"""The server as a Ray Serve application: ``qwen3tts_server.ray_app:application``.
+
+One replica is one whole pipeline: its own engine, all protocols, no state that another needs but
+the store of voices. ``configs/ray.yaml`` deploys it; docs/scale.md says when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI
+
+from qwen3tts_engine.base import Engine
+from qwen3tts_wire.errors import BadRequest, EngineUnavailable
+
+from .app import create_app
+from .configuration import Configuration, load_configuration
+from .engines import build_engine
+from .logs import configure_logs
+from .scale.watch import Details, Identity, drain_when_told
+from .service import Service
+
+if TYPE_CHECKING:
+    from ray.serve import Application
+
+log = logging.getLogger(__name__)
+
+DEPLOYMENT = "Speech"
+"""The deployment's name, in ``configs/ray.yaml``."""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """``args`` of the application."""
+
+    config: str | None = None
+    """A file of settings, as ``mr-qwen3tts serve --config`` takes; it must be on every node."""
+    overrides: tuple[str, ...] = ()
+    """Settings over it, as ``--set`` takes: ``server.voices.store=/mnt/voices``."""
+    ask_every_s: float = 1.0
+    """How often a replica asks the controller whether it is to stop."""
+
+    def __post_init__(self) -> None:
+        if not 0.05 <= self.ask_every_s <= 60:
+            raise ValueError(f"ask_every_s={self.ask_every_s} must be from 0.05 to 60")
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> Arguments:
+        """From the mapping of a configuration.
+
+        Raises:
+            BadRequest: a name is unknown, or a value cannot be.
+        """
+        known = [each.name for each in fields(cls)]
+        if unknown := sorted(given.keys() - {*known}):
+            raise BadRequest(
+                f"The application takes no argument {', '.join(unknown)}.",
+                remedy=f"Its arguments are: {', '.join(known)}.",
+            )
+        values = dict(given)
+        overrides = values.get("overrides") or []
+        if not isinstance(overrides, list) or not all(isinstance(e, str) for e in overrides):
+            raise BadRequest(
+                "The application's overrides are a list of texts.",
+                remedy="Such as: - server.drain_timeout_s=60",
+            )
+        values["overrides"] = tuple(overrides)
+        try:
+            return cls(**values)
+        except (TypeError, ValueError) as error:
+            raise BadRequest(f"The application's arguments cannot be: {error}.") from error
+
+    def configuration(self) -> Configuration:
+        """The settings that they name; raises what ``load_configuration`` raises."""
+        return load_configuration(self.config, overrides=self.overrides)
+
+
+class SpeechReplica:
+    """What Ray Serve asks a replica beside serving."""
+
+    app: FastAPI
+    """Set by Ray's ingress."""
+
+    async def check_health(self) -> None:
+        """Raise where this replica is of no use; Ray then replaces it."""
+        service: Service = self.app.state.service
+        if not service.started:
+            raise EngineUnavailable("The engine of this replica is not running.")
+
+
+def replica_app(
+    configuration: Configuration,
+    engine: Engine,
+    watch: Callable[[Service], Coroutine[Any, Any, None]] | None = None,
+) -> FastAPI:
+    """The application of one replica; ``watch(service)`` runs as long as it does."""
+    app = create_app(engine, configuration.server)
+    service: Service = app.state.service
+    inner = app.router.lifespan_context
+
+    @contextlib.asynccontextmanager
+    async def lifespan(of: FastAPI) -> AsyncIterator[Any]:
+        async with inner(of) as state:
+            # Without secrets, and so that two replicas can be told to be alike.
+            told = {"hash": configuration.hash(), "settings": configuration.resolved()}
+            log.info("a replica is ready", extra={"fields": told})
+            task = None if watch is None else asyncio.create_task(watch(service))
+            try:
+                yield state
+            finally:
+                if task is not None:
+                    task.cancel()
+                    await asyncio.wait([task])
+
+    app.router.lifespan_context = lifespan
+    return app
+
+
+def application(args: Mapping[str, Any]) -> Application:
+    """Build the application; Ray Serve calls it with ``args`` of the configuration.
+
+    Raises what ``speech_application`` raises.
+    """
+    return speech_application(args, build_engine)
+
+
+def speech_application(
+    args: Mapping[str, Any], engine: Callable[[Configuration], Engine]
+) -> Application:
+    """The application with an engine of one's own; ``engine`` is called in each replica.
+
+    Raises:
+        EngineUnavailable: Ray Serve is not installed.
+        BadRequest: the arguments cannot be.
+        BadConfiguration: the settings cannot be.
+    """
+    try:
+        from ray import serve
+    except ImportError as error:
+        raise EngineUnavailable(
+            "Ray Serve is not installed.", remedy="Install it: pip install 'mr_qwen3tts[ray]'"
+        ) from error
+    arguments = Arguments.read(args)
+    configuration = arguments.configuration()
+
+    def build() -> FastAPI:
+        # In the replica: its own files, and its own environment.
+        mine = arguments.configuration()
+        # Into the worker's log, which Ray gathers; it sets up no logger but its own.
+        configure_logs(mine.logging)
+        return replica_app(mine, engine(mine), lambda service: _watch(service, arguments))
+
+    deployed = serve.deployment(
+        name=DEPLOYMENT,
+        # A connection is a request under way, as long as it lasts; Ray's usual 5 would be all.
+        max_ongoing_requests=configuration.server.max_connections,
+        graceful_shutdown_timeout_s=configuration.server.drain_timeout_s + 30,
+        graceful_shutdown_wait_loop_s=0.5,
+    )
+    return deployed(serve.ingress(build)(SpeechReplica)).bind()
+
+
+async def _watch(service: Service, arguments: Arguments) -> None:
+    from ray import serve
+    from ray.serve.context import _get_global_client
+
+    context = serve.get_replica_context()
+    me = Identity(context.app_name, context.deployment, context.replica_tag)
+
+    controller = _get_global_client()._controller  # type: ignore[union-attr]
+
+    async def ask() -> Details:
+        # What ``serve status`` shows, without the dashboard that it asks.
+        details: Details = await controller.get_serve_instance_details.remote()
+        return details
+
+    async def drain(within_s: float) -> None:
+        await service.drain(min(within_s, service.settings.drain_timeout_s))
+
+    await drain_when_told(me, ask, drain, lambda: asyncio.sleep(arguments.ask_every_s))

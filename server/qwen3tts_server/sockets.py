@@ -1,0 +1,294 @@
+"""uvicorn's connections with bounds on those that leave one waiting.
+
+A socket counts from the moment it is there until it is closed, through all of its requests and its
+WebSocket. A half-open one ends by a time: for the head of a request, for its body, and for a client
+that takes nothing of what it is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
+from websockets.protocol import State
+
+from .access import AccessSettings
+from .gate import group_of
+from .turns import InTurns
+
+GRACE_S = 2.0
+"""Time for the last bytes to a client that is given up."""
+HEAD_BYTES = 16 * 1024
+"""Of a request before its body."""
+
+
+class Sockets:
+    """All sockets of one server, by address."""
+
+    def __init__(self, settings: AccessSettings) -> None:
+        self.settings = settings
+        self.open = 0
+        self._by_address: Counter[str] = Counter()
+
+    def came(self, address: str) -> bool:
+        """Count one; False if it is one too many, and not counted."""
+        most, most_each = self.settings.max_sockets, self.settings.max_sockets_per_address
+        if most and self.open >= most:
+            return False
+        if most_each and address and self._by_address[address] >= most_each:
+            return False
+        self.open += 1
+        self._by_address[address] += 1
+        return True
+
+    def went(self, address: str) -> None:
+        """One that was counted is closed."""
+        self.open -= 1
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+
+class _Timers:
+    """Deadlines of one socket, by name; an expired one ends it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def start(self, name: str, seconds: float, act: Any) -> None:
+        """Begin, unless it runs already."""
+        if name not in self._timers:
+            self._timers[name] = self._loop.call_later(seconds, self._due, name, act)
+
+    def stop(self, *names: str) -> None:
+        """End these, or all."""
+        for name in names or tuple(self._timers):
+            if (timer := self._timers.pop(name, None)) is not None:
+                timer.cancel()
+
+    def _due(self, name: str, act: Any) -> None:
+        del self._timers[name]
+        act()
+
+
+def protocols(sockets: Sockets) -> tuple[type[asyncio.Protocol], type[asyncio.Protocol]]:
+    """uvicorn's classes for HTTP and for WebSockets, bounded by these settings."""
+    settings = sockets.settings
+
+    class BoundedWebSocket(InTurns, WebSocketsSansIOProtocol):
+        """A WebSocket that is given up in a stated time."""
+
+        address: str | None = None
+        """As it was counted by the HTTP connection that became this."""
+        timers: _Timers | None = None
+        pong: bytes | None = None
+        """Waits until the client takes what it was sent."""
+
+        def connection_made(self, transport: Any) -> None:
+            self.timers = _Timers(self.loop)
+            super().connection_made(transport)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self.timers is not None:
+                self.timers.stop()
+            if self.address is not None:
+                sockets.went(self.address)
+                self.address = None
+            super().connection_lost(exc)
+
+        def take(self, data: bytes) -> None:
+            super().take(data)
+            if self.conn.handshake_exc is not None and not self.handshake_initiated:
+                # What HTTP's parser let pass, this one does not; it says so to nobody.
+                self.handshake_initiated = True
+                remedy = "Send RFC 6455's handshake: no body, header lines of at most 8 KiB."
+                what = "This is no request for a WebSocket."
+                self.transport.write(_answer(400, "bad_request", f"{what} {remedy}"))
+                self.transport.close()
+                self.loop.call_later(GRACE_S, self.transport.abort)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            if self.timers is not None:
+                self.timers.start("unread", settings.unread_timeout_s, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self.timers is not None:
+                self.timers.stop("unread")
+            pong, self.pong = self.pong, None
+            if pong is not None and self.conn.state is State.OPEN:
+                self.transport.write(pong)
+
+        async def send(self, message: Any) -> None:
+            await super().send(message)
+            if self.close_sent and self.initial_response is not None:
+                # Refused, which is complete; else uvicorn writes an error into the log for each.
+                self.handshake_complete = True
+
+        def handle_ping(self) -> None:
+            if self.transport.is_closing():
+                return
+            if self.writable.is_set() or self.conn.state is not State.OPEN:
+                super().handle_ping()
+            elif pongs := self.conn.data_to_send():
+                # Of the pings of a client that takes nothing, the last is answered when it does
+                # (RFC 6455 section 5.5.3); else it could make all memory one of pongs.
+                self.pong = pongs[-1]
+
+        def handle_cont(self, event: Frame) -> None:
+            # A list of pieces of a byte each would be fifty times as long as what they hold.
+            whole: Any = self.frames[0] if self.frames else b""
+            if not isinstance(whole, bytearray):
+                whole = bytearray(whole)
+            whole += event.data
+            self.frames = [bytes(whole) if event.fin else whole]
+            if event.fin:
+                self.send_receive_event_to_app()
+
+        def send_receive_event_to_app(self) -> None:
+            if self.curr_msg_data_type == "text" and not self.close_sent:
+                self.frames = [b"".join(self.frames)]
+                try:
+                    self.frames[0].decode()
+                except UnicodeDecodeError:
+                    # uvicorn does the same, and writes a traceback into the log for each.
+                    self.conn.send_close(1007)
+                    self.handle_parser_exception()
+                    return
+            super().send_receive_event_to_app()
+
+        def keepalive_timeout(self) -> None:
+            # A close waits until all is sent, to a client that takes nothing for ever.
+            super().keepalive_timeout()
+            if self.timers is not None:
+                self.timers.start("gone", GRACE_S, self.transport.abort)
+
+    class BoundedHttp(InTurns, H11Protocol):
+        """An HTTP connection whose requests have to come in a stated time."""
+
+        address: str | None = None
+        timers: _Timers | None = None
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self.conn = _OneLength(h11.SERVER, HEAD_BYTES)
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            address = group_of(self.client[0]) if self.client else ""
+            if not sockets.came(address):
+                self._tell(503, "server_busy", "The server has all the connections it takes.")
+                return
+            self.address = address
+            self.timers = _Timers(self.loop)
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self.timers is not None:
+                self.timers.stop()
+            if self.address is not None:
+                sockets.went(self.address)
+                self.address = None
+            super().connection_lost(exc)
+
+        def take(self, data: bytes) -> None:
+            if self.transport.is_closing():
+                return
+            super().take(data)
+            self._watch()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            # What may come next is bounded by uvicorn's own time between two requests.
+            if self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]:
+                self._watch()
+
+        def handle_websocket_upgrade(self, event: h11.Request) -> None:
+            if self.timers is not None:
+                self.timers.stop()
+            super().handle_websocket_upgrade(event)
+            protocol = self.transport.get_protocol()
+            if isinstance(protocol, BoundedWebSocket):
+                protocol.address, self.address = self.address, None
+
+        def _watch(self) -> None:
+            """Time what this connection waits for: a head, a body, or nothing."""
+            if self.timers is None or self.transport.is_closing():
+                return
+            if self.transport.get_protocol() is not self:
+                return
+            state = self.conn.their_state
+            if state is h11.IDLE:
+                self.timers.stop("body")
+                self.timers.start("head", settings.head_timeout_s, self._late)
+            elif state is h11.SEND_BODY:
+                self.timers.stop("head")
+                self.timers.start("body", settings.body_timeout_s, self._late)
+            else:
+                self.timers.stop("head", "body")
+
+        def _late(self) -> None:
+            if self.cycle is not None and not self.cycle.response_complete:
+                # The application learns that nobody is there any more.
+                self.cycle.disconnected = True
+                self.cycle.message_event.set()
+            self._tell(408, "request_timeout", "The request did not come in time.")
+
+        def _tell(self, status: int, code: str, message: str) -> None:
+            """One last answer, where none has begun; then the end."""
+            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                self.transport.write(_answer(status, code, message))
+            self.transport.close()
+            self.loop.call_later(GRACE_S, self.transport.abort)
+
+        def send_400_response(self, msg: str) -> None:
+            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                remedy = "Send HTTP/1.1 with a head of at most 16 KiB."
+                self.transport.write(_answer(400, "bad_request", f"{msg} {remedy}"))
+            self.transport.close()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            if self.timers is not None:
+                self.timers.start("unread", settings.unread_timeout_s, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self.timers is not None:
+                self.timers.stop("unread")
+
+    return BoundedHttp, BoundedWebSocket
+
+
+class _OneLength(h11.Connection):
+    """Refuses a request that states its length in two ways: what one reads as its end, a proxy may
+    read as the middle of it (RFC 9112 section 6.3, request smuggling)."""
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {name for name, _ in event.headers}
+            if names >= {b"content-length", b"transfer-encoding"}:
+                raise h11.RemoteProtocolError("two lengths")
+        return event
+
+
+def _answer(status: int, code: str, message: str) -> bytes:
+    phrase = {400: "Bad Request", 408: "Request Timeout", 503: "Service Unavailable"}[status]
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    error = {"message": message, "type": kind, "param": None, "code": code}
+    body = json.dumps({"error": error}).encode()
+    retry = "retry-after: 1\r\n" if status == 503 else ""
+    head = (
+        f"HTTP/1.1 {status} {phrase}\r\ncontent-type: application/json\r\n{retry}"
+        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,0 +1,267 @@
+"""One utterance for a client of another protocol: text in, sound out, closed at any time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import Protocol
+
+from qwen3tts_engine.base import Engine, SynthesisRequest
+from qwen3tts_engine.segmenter import SegmenterSettings
+from qwen3tts_engine.starter.engine import openings_of, starters_of
+from qwen3tts_engine.starter.memory import Style
+from qwen3tts_engine.text_plan import PlanMode
+from qwen3tts_wire.errors import EngineFailed, SpeechError
+from qwen3tts_wire.messages import ContextOpen, PlayoutReport
+
+from .settings import ServerSettings
+from .utterance import Done, Failed, Sound, Utterance, Words
+from .voices.catalogue import VoiceCatalogue
+
+log = logging.getLogger(__name__)
+
+ANY_LEAD_MS = 3_600_000.0
+"""``lead_ms`` for a client that takes sound as fast as it is made: those who hear it as it comes
+are served first all the same."""
+
+
+class Observer(Protocol):
+    """Learns what becomes of utterances; must not fail and must not block."""
+
+    def opened(self, utterance: Utterance) -> None:
+        """Its text may come now."""
+        ...
+
+    def reported(self, utterance: Utterance, report: PlayoutReport, now: float) -> None:
+        """Its listener said where it is."""
+        ...
+
+    def ended(self, utterance: Utterance, outcome: str, now: float) -> None:
+        """It is over: ``done``, ``cancelled``, ``gone`` (its client left), or the code of the error
+        that ended it. A context that is done may be cancelled after that."""
+        ...
+
+    def errored(self, code: str) -> None:
+        """A client was told of this error."""
+        ...
+
+
+class NoObserver:
+    """Nobody wants to know."""
+
+    def opened(self, utterance: Utterance) -> None:
+        """See Observer."""
+
+    def reported(self, utterance: Utterance, report: PlayoutReport, now: float) -> None:
+        """See Observer."""
+
+    def ended(self, utterance: Utterance, outcome: str, now: float) -> None:
+        """See Observer."""
+
+    def errored(self, code: str) -> None:
+        """See Observer."""
+
+
+def mode_for(engine: Engine, voice: str | None, wanted: str) -> PlanMode:
+    """The mode that this voice has; clauses where it takes no live text."""
+    if wanted == "clause" or "live" not in engine.modes(voice):
+        return "clause"
+    return "auto" if wanted == "auto" else "live"
+
+
+def utterance_for(
+    engine: Engine,
+    order: ContextOpen,
+    settings: ServerSettings,
+    segmenter: SegmenterSettings,
+    now: float,
+) -> Utterance:
+    """The state of a context that is opened now, its text cut as suits this engine and voice."""
+    if isinstance(engine, VoiceCatalogue):
+        # To its end, though the name be given to another voice meanwhile.
+        order = replace(order, voice=engine.bound(order.voice, order.language))
+    mode = mode_for(engine, order.voice, order.mode)
+    starters = starters_of(engine)
+    openings = None
+    if starters is not None:
+        style = Style(
+            order.voice, order.language, order.speed, order.instructions, order.sampling, order.seed
+        )
+        openings = openings_of(engine, style)
+        if mode == "clause":
+            segmenter = starters.settings.clauses(segmenter)
+    return Utterance(order, settings, engine.sample_rate, segmenter, now, mode, openings)
+
+
+class Speaking:
+    """An asynchronous iterator of ``Words`` and ``Sound`` in the order's format.
+
+    The engine is asked for one clause after the other, and waits while ``ahead_ms`` lie here
+    unread. The iterator ends when all text is said, and raises the SpeechError that ended it.
+    Leaving the context, or ``aclose``, takes the clause under way back from the engine at once.
+
+    Raises:
+        UnknownVoice: no such voice or language.
+        BadRequest: the format is not served.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        order: ContextOpen,
+        settings: ServerSettings,
+        observer: Observer | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        order.format.checked()
+        engine.check(order.voice, order.language)
+        self._engine = engine
+        self._clock = clock
+        self._observer = observer or NoObserver()
+        self.utterance = utterance_for(engine, order, settings, SegmenterSettings(), clock())
+        """What is known of it: ``marks``, ``words``, ``sent``, ``generated``, ``text``."""
+        self._most_ms = settings.limits.max_window_ms
+        self._go = asyncio.Event()
+        self._go.set()
+        self._wake = asyncio.Event()
+        self._clause: asyncio.Task[None] | None = None
+        self._closed = False
+        self._outcome: str | None = None
+        self._error: SpeechError | None = None
+        self._observer.opened(self.utterance)
+
+    # --- text in ---
+
+    def append(self, text: str) -> None:
+        """More text."""
+        self.utterance.append(text, self._clock())
+        self._advance()
+
+    def flush(self) -> None:
+        """Speak all text so far."""
+        self.utterance.flush(self._clock())
+        self._advance()
+
+    def end(self) -> None:
+        """No more text."""
+        self.utterance.end(self._clock())
+        self._advance()
+
+    # --- sound out ---
+
+    def __aiter__(self) -> Speaking:
+        return self
+
+    async def __anext__(self) -> Sound | Words:
+        while True:
+            if self._error is not None:
+                raise self._error
+            if self._closed:
+                raise StopAsyncIteration
+            item = self.utterance.take(self._clock())
+            if item is None:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            self.utterance.credit(self._most_ms)
+            self._advance()
+            match item:
+                case Done():
+                    self._end("done")
+                    raise StopAsyncIteration
+                case Failed(error):
+                    self._end(error.code)
+                    raise error
+                case _:
+                    return item
+
+    def fail(self, error: SpeechError) -> None:
+        """End it from outside: the iterator raises ``error`` next."""
+        if self._outcome is None:
+            self._error = error
+            self._end(error.code)
+            self._stop()
+
+    def cancel(self) -> None:
+        """The client wants no more of it: the iterator ends, the engine stops at once."""
+        if self._outcome is None:
+            self._closed = True
+            self._outcome = "cancelled"
+            self._observer.ended(self.utterance, "cancelled", self._clock())
+            self._stop()
+
+    async def aclose(self) -> None:
+        """Take what is being said back from the engine; a second call does nothing."""
+        self._closed = True
+        self._end("gone")
+        self._stop()
+        if self._clause is not None:
+            await asyncio.wait({self._clause})
+
+    async def __aenter__(self) -> Speaking:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    # --- within ---
+
+    def _end(self, outcome: str) -> None:
+        if self._outcome is None:
+            self._outcome = outcome
+            if outcome not in ("done", "gone"):
+                self._observer.errored(outcome)
+            self._observer.ended(self.utterance, outcome, self._clock())
+
+    def _stop(self) -> None:
+        self.utterance.release()
+        if self._clause is not None:
+            self._clause.cancel()
+        self._wake.set()
+
+    def _advance(self) -> None:
+        """After each change: let the engine wait or go on, give it the next clause."""
+        if self._outcome is not None:
+            return
+        utterance = self.utterance
+        if utterance.paused and utterance.drained:
+            utterance.paused = False
+            self._go.set()
+        elif not utterance.paused and utterance.full:
+            utterance.paused = True
+            self._go.clear()
+        request = utterance.next_request()
+        if request is not None:
+            self._clause = asyncio.create_task(self._speak(request), name="speak a clause")
+        self._wake.set()
+
+    async def _speak(self, request: SynthesisRequest) -> None:
+        utterance = self.utterance
+        try:
+            utterance.mark("slot", self._clock())
+            async with contextlib.aclosing(self._engine.synthesize(request)) as chunks:
+                async for chunk in chunks:
+                    utterance.produced(chunk, self._clock())
+                    self._advance()
+                    await self._go.wait()
+        except SpeechError as error:
+            utterance.failed(error)
+        except Exception:
+            log.exception("the engine broke")
+            utterance.failed(
+                EngineFailed("The engine broke.", remedy="The server's log has the reason.")
+            )
+        else:
+            utterance.generated_clause(self._clock())
+        self._advance()

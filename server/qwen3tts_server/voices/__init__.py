@@ -1,0 +1,1 @@
+"""Voices by all their names, kept where every replica finds them."""

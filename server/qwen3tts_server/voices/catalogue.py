@@ -1,0 +1,422 @@
+"""Voices by all their names: the outermost of an engine's wrappers."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace as replaced
+
+from qwen3tts_engine.base import Engine, LoadedVoice, Mode, PcmChunk, SynthesisRequest, Voice
+from qwen3tts_engine.wrapped import WrappedEngine, cloning, task_of
+from qwen3tts_wire.errors import BadRequest, UnknownVoice
+
+from .content import Content
+from .fetch import Fetcher
+from .library import VoiceLibrary
+from .names import CLONE, DEFAULT, OPENAI_NAMES, checked_name, is_content_id, key_of, spread
+from .settings import VoiceSettings
+from .stored import StoredVoice
+
+SEE = "GET /v1/voices lists all."
+SPREAD_MOST = 1024
+"""Choices that are remembered: clients may name many languages."""
+CLAUSES: tuple[Mode, ...] = ("clause",)
+
+
+class VoiceCatalogue(WrappedEngine):
+    """An engine whose voices have more names, and voices that people have brought.
+
+    A client may name a voice by the engine's id or name for it, by one of OpenAI's names, as
+    ``default``, by the name under which it was uploaded (with ``clone:`` before it or without), by
+    the id that ``load_voice`` gave, or by the hash of its recording. The event loop never waits for
+    the store: what is not known at once is looked up when the voice is loaded or speaks.
+    """
+
+    def __init__(
+        self,
+        inner: Engine,
+        settings: VoiceSettings | None = None,
+        *,
+        fetcher: Fetcher | None = None,
+    ) -> None:
+        super().__init__(inner)
+        self.settings = settings or VoiceSettings()
+        self._library = VoiceLibrary(self.settings, lambda: cloning(inner), fetcher)
+        self._openai = {key_of(name): voice for name, voice in self.settings.openai_voices.items()}
+        self._built_in: dict[str, str] = {}
+        """The engine's ids by its names for them."""
+        self._listed: list[Voice] = []
+        """The voices that these names are of."""
+        self._spread: dict[tuple[str, str | None], str | None] = {}
+        """What OpenAI's names stand for, by language."""
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Make ready.
+
+        Raises:
+            EngineUnavailable: the engine's, or the store of voices cannot be used.
+        """
+        await self._library.start()
+        try:
+            await self.inner.start()
+        except BaseException:
+            await self._library.close()
+            raise
+
+    async def close(self) -> None:
+        """Free everything."""
+        await self._library.close()
+        await self.inner.close()
+
+    # --- names ---
+
+    def resolve(self, voice: str | None, language: str | None = None) -> str | None:
+        """The inner engine's id for any name that a client may give; None: the engine's choice.
+
+        Args:
+            voice: the name.
+            language: what is to be spoken, where that is known: OpenAI's names are then spread
+                over the voices that speak it.
+
+        Raises:
+            UnknownVoice: there is none; names near ones.
+        """
+        wanted = (voice or "").strip()
+        key = key_of(wanted)
+        if not wanted or key == DEFAULT:
+            return self._default(language)
+        found = self._own(wanted, key) or self._brought(wanted)
+        if found is not None:
+            return found
+        if key in OPENAI_NAMES:
+            return self._of_openai(key, language)
+        try:
+            # Engines know more names than they list.
+            self.inner.check(wanted, None)
+        except UnknownVoice as error:
+            raise self._unknown(wanted, error) from None
+        return wanted
+
+    def _own(self, wanted: str, key: str) -> str | None:
+        """The engine's voice of that id or name."""
+        found = self._built_in.get(wanted) or self._built_in.get(key)
+        if found is None and (voices := list(self.inner.voices())) != self._listed:
+            self._listed = voices
+            self._spread.clear()
+            names: dict[str, str] = {}
+            # Of two with one name the first is meant; ids go before names.
+            for each in reversed(voices):
+                names[key_of(each.name)] = each.id
+            for each in reversed(voices):
+                names[key_of(each.id)] = each.id
+            self._built_in = names | {each.id: each.id for each in voices}
+            found = self._built_in.get(wanted) or self._built_in.get(key)
+        return found
+
+    def _brought(self, wanted: str) -> str | None:
+        """The id of a voice that somebody has brought."""
+        index = self._library.index
+        named = index.names.get(key_of(wanted.removeprefix(CLONE)))
+        if named is not None:
+            return self._library.here(named.content) or named.voice_id
+        content = self._library.content_of(wanted)
+        if content is None:
+            return None
+        return self._library.here(content) or wanted
+
+    def _of_openai(self, key: str, language: str | None) -> str | None:
+        meant = self._openai.get(key)
+        other = None if meant is None else key_of(meant)
+        if meant is None or other is None:
+            return self._spread_to(key, language)
+        if other in OPENAI_NAMES:
+            # Not what that one may mean in its turn: settings may go round in a circle.
+            return self._own(meant, other) or self._spread_to(other, language)
+        if other == DEFAULT and key_of(self.settings.default or "") in OPENAI_NAMES:
+            return self._spread_to(key, language)
+        return self.resolve(meant, language)
+
+    def _spread_to(self, key: str, language: str | None) -> str | None:
+        if (key, language) not in self._spread:
+            polyglot = task_of(self.inner) in ("custom_voice", "voice_design")
+            found = spread(key, self.inner.voices(), polyglot=polyglot, language=language)
+            if len(self._spread) >= SPREAD_MOST:
+                self._spread.clear()
+            self._spread[key, language] = found
+        return self._spread[key, language] or self._first_brought()
+
+    def _default(self, language: str | None) -> str | None:
+        wanted = self.settings.default
+        if wanted is not None and language is None and key_of(wanted) != DEFAULT:
+            return self.resolve(wanted)
+        return self._first_brought()
+
+    def _first_brought(self) -> str | None:
+        """For an engine that knows cloned voices only: the one that was there first."""
+        index = self._library.index
+        if not index.names or self.inner.voices():
+            return None
+        first = next(iter(index.names.values()))
+        return self._library.here(first.content) or first.voice_id
+
+    def _unknown(self, wanted: str, error: UnknownVoice) -> UnknownVoice:
+        """The engine's own refusal, with what is near among all names."""
+        index = self._library.index
+        names = dict(self._built_in) | {key: each.name for key, each in index.names.items()}
+        key = key_of(wanted.removeprefix(CLONE))[:256]
+        near = dict.fromkeys(names[each] for each in difflib.get_close_matches(key, names, 3, 0.5))
+        remedy = f"Near it: {', '.join(near)}." if near else error.remedy
+        return UnknownVoice(error.message, remedy=f"{remedy} {SEE}".lstrip())
+
+    def _may_come(self, voice: str | None) -> bool:
+        """Whether a voice that is not known may have been stored by another replica just now."""
+        wanted = (voice or "").strip()
+        named = wanted.startswith(CLONE) or is_content_id(wanted)
+        return named and self._library.shared and cloning(self.inner) is not None
+
+    def bound(self, voice: str | None, language: str | None = None) -> str | None:
+        """What a text is spoken with to its end, though its name be given to another voice or
+        deleted meanwhile: as ``resolve``; a name that is not known yet stays as it is."""
+        try:
+            return self.resolve(voice, language)
+        except UnknownVoice:
+            return voice
+
+    async def find(self, voice: str | None, language: str | None = None) -> str | None:
+        """As ``resolve``, and looks into the store for a name that is not known yet.
+
+        Raises:
+            UnknownVoice: there is none.
+            ServerBusy: the store cannot be reached.
+        """
+        try:
+            return self.resolve(voice, language)
+        except UnknownVoice:
+            if not self._library.shared:
+                raise
+        await self._library.refresh()
+        return self.resolve(voice, language)
+
+    # --- what an engine does ---
+
+    def voices(self) -> Sequence[Voice]:
+        """The engine's voices and those that were brought, the default first."""
+        listed = list(self.inner.voices())
+        ids = {each.id for each in listed}
+        listed += [
+            Voice(CLONE + each.name, each.name, "mul", None, each.description or "cloned")
+            for each in self._library.index.names.values()
+            if CLONE + each.name not in ids and each.name not in ids
+        ]
+        if self.settings.default is not None:
+            first = key_of(self.settings.default.removeprefix(CLONE))
+            listed.sort(key=lambda each: first not in (key_of(each.id), key_of(each.name)))
+        return listed
+
+    def check(self, voice: str | None, language: str | None) -> None:
+        """Refuse early what ``synthesize`` would refuse.
+
+        A ``clone:`` name or an id that is not known may pass where others share the store.
+        """
+        try:
+            resolved = self.resolve(voice, language)
+        except UnknownVoice:
+            if not self._may_come(voice):
+                raise
+            return
+        if resolved is None or self._library.content_of(resolved) is None:
+            self.inner.check(resolved, language)
+        elif language is not None:
+            self._check_language(resolved, language)
+
+    def _check_language(self, voice_id: str, language: str) -> None:
+        """Refuse a language; the voice may not be with the engine at the moment."""
+        try:
+            self.inner.check(voice_id, language)
+            return
+        except UnknownVoice as error:
+            refused = error
+        try:
+            self.inner.check(voice_id, None)
+        except UnknownVoice as missing:
+            # The same without a language: it is the voice that the engine misses.
+            if str(missing) == str(refused):
+                return
+        raise refused
+
+    def modes(self, voice: str | None) -> Sequence[Mode]:
+        """How this voice takes text."""
+        try:
+            resolved = self.resolve(voice)
+        except UnknownVoice:
+            return CLAUSES
+        content = None if resolved is None else self._library.content_of(resolved)
+        if content is not None and self._library.here(content) is None:
+            return CLAUSES  # All take these; what else it takes is known once it is loaded.
+        return self.inner.modes(resolved)
+
+    def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
+        """Speak one segment."""
+        try:
+            voice = self.resolve(request.voice, request.language)
+        except UnknownVoice:
+            if not self._may_come(request.voice):
+                raise
+            return self._with_stored(request, None)
+        if voice is not None and self._library.content_of(voice) is not None:
+            return self._with_stored(request, voice)
+        if voice is not None:
+            self._library.touch(voice)
+        if voice != request.voice:
+            request = replaced(request, voice=voice)
+        return self.inner.synthesize(request)
+
+    async def _with_stored(
+        self, request: SynthesisRequest, voice: str | None
+    ) -> AsyncGenerator[PcmChunk, None]:
+        """Speak with a voice that somebody has brought; made ready first, where it is not."""
+        if voice is None:
+            voice = await self.find(request.voice, request.language)
+        content = None if voice is None else self._library.content_of(voice)
+        if content is not None:
+            voice = (await self._library.ready(content)).voice_id
+        chunks = self.inner.synthesize(replaced(request, voice=voice))
+        async with contextlib.aclosing(chunks):
+            async for chunk in chunks:
+                yield chunk
+
+    # --- voices that people bring ---
+
+    async def load_voice(
+        self,
+        *,
+        voice_id: str | None = None,
+        ref_audio: bytes | None = None,
+        ref_text: str | None = None,
+        x_vector_only: bool = False,
+    ) -> LoadedVoice:
+        """Make a voice ready; see base.ClonesVoices. ``voice_id`` may be any name."""
+        cloner = self._library.cloner()
+        if ref_audio is not None:
+            return await self._library.load(Content(ref_audio, ref_text, x_vector_only))
+        if voice_id is None:
+            raise BadRequest("Neither voice_id nor ref_audio is given.", remedy="Give one.")
+        found: str | None = voice_id
+        # An engine may know ids that it does not list: it is asked for what is not known here.
+        with contextlib.suppress(UnknownVoice):
+            found = await self.find(voice_id)
+        content = None if found is None else self._library.content_of(found)
+        if content is not None:
+            return await self._library.ready(content)
+        return await cloner.load_voice(voice_id=found or voice_id)
+
+    async def add(
+        self,
+        name: str,
+        audio: bytes,
+        *,
+        ref_text: str | None = None,
+        x_vector_only: bool = False,
+        consent: str = "",
+        description: str = "",
+        replace: bool = False,
+    ) -> StoredVoice:
+        """Keep a voice under a name; every replica has it within ``refresh_s``.
+
+        Args:
+            name: 1 to 64 letters, digits, blanks, ``.``, ``_``, ``-``; case does not tell apart.
+            audio: a sound file.
+            ref_text: what it says; None: found out, where the engine can.
+            x_vector_only: take only the colour of the voice from it.
+            consent: whatever is to be kept about the speaker's consent.
+            description: for people.
+            replace: whether a voice of that name may be replaced.
+
+        Raises:
+            VoiceExists: there is one of that name.
+            BadRequest: the name is reserved or unusable, the engine refuses the recording, or it
+                makes no voices of recordings.
+            LimitExceeded: too many voices, too many bytes or seconds.
+            ServerBusy: too many are being made ready, or the store cannot be reached.
+        """
+        self._library.cloner()
+        name = checked_name(name)
+        if self._own(name, key_of(name)) is not None:
+            raise BadRequest(
+                "The voice's name is that of a voice of the engine.", remedy="Choose another name."
+            )
+        return await self._library.add(
+            name,
+            Content(audio, ref_text, x_vector_only),
+            consent=consent,
+            description=description,
+            replace_old=replace,
+        )
+
+    def stored(self) -> Sequence[StoredVoice]:
+        """The voices that were brought, the oldest first; those of other replicas as they were
+        when the store was last looked at (see ``refresh``)."""
+        return tuple(self._library.index.names.values())
+
+    async def refresh(self) -> None:
+        """Look into the store now.
+
+        Raises:
+            ServerBusy: it cannot be reached.
+        """
+        if self._library.shared:
+            await self._library.refresh()
+
+    async def remove(self, name: str) -> StoredVoice:
+        """Delete a voice that was brought; texts that are being spoken with it are finished.
+
+        Raises:
+            UnknownVoice: there is none of that name.
+            ServerBusy: the store cannot be reached.
+        """
+        return await self._library.remove(name.strip().removeprefix(CLONE))
+
+    async def from_reference(
+        self,
+        ref: str | None,
+        *,
+        ref_text: str | None = None,
+        x_vector_only: bool = False,
+        audio: bytes | None = None,
+    ) -> str:
+        """The id of the voice of a recording, ready to be named in a request.
+
+        Args:
+            ref: a ``data:`` address, bare base64, or an ``http(s):`` or ``file:`` address as far
+                as the settings allow; or
+            audio: the sound file itself.
+            ref_text: what it says; None: found out, where the engine can.
+            x_vector_only: take only the colour of the voice from it.
+
+        Raises:
+            BadRequest, LimitExceeded, ServerBusy: see ``load_voice``; the address may not be read.
+        """
+        return (
+            await self.bring(ref, ref_text=ref_text, x_vector_only=x_vector_only, audio=audio)
+        ).voice_id
+
+    async def bring(
+        self,
+        ref: str | None,
+        *,
+        ref_text: str | None = None,
+        x_vector_only: bool = False,
+        audio: bytes | None = None,
+    ) -> LoadedVoice:
+        """As ``from_reference``, with what else is known: whether it was there, what it says."""
+        self._library.cloner()
+        if audio is None:
+            if ref is None:
+                raise BadRequest("There is no reference recording.", remedy="Send a sound file.")
+            audio = await self._library.recording(ref)
+        return await self.load_voice(
+            ref_audio=audio, ref_text=ref_text, x_vector_only=x_vector_only
+        )

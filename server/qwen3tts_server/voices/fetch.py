@@ -1,0 +1,180 @@
+"""Recordings from the web, without letting a client look into the networks that a server sees.
+
+Every name is resolved once, every address it has is checked, and the connection is made to the
+address that was checked; so a name that changes its mind between the two (DNS rebinding) gains
+nothing. Each redirect begins anew. Bytes, time and redirects are bounded, and no proxy is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+
+import h11
+
+from qwen3tts_wire.errors import BadRequest
+
+from .addresses import Target, is_public, redirected, target_of
+from .reference import too_large
+from .settings import VoiceSettings
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The IP addresses of a host and port."""
+Dial = Callable[[str, Target], Awaitable[Streams]]
+"""A connection to one IP address, encrypted where the target says so."""
+
+HEADERS_MAX = 32 * 1024
+"""Bytes of an answer before its content."""
+_REDIRECTS = (301, 302, 303, 307, 308)
+_TLS = ssl.create_default_context()
+_TLS.minimum_version = ssl.TLSVersion.TLSv1_2
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """As the system says."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+async def dial(address: str, target: Target) -> Streams:
+    """Connect; a certificate must be that of the host's name."""
+    return await asyncio.open_connection(
+        address,
+        target.port,
+        ssl=_TLS if target.secure else None,
+        server_hostname=target.host if target.secure else None,
+        limit=1 << 16,
+    )
+
+
+class Fetcher:
+    """Fetches recordings as the settings allow."""
+
+    def __init__(
+        self, settings: VoiceSettings, *, resolve: Resolve = resolve, dial: Dial = dial
+    ) -> None:
+        """``resolve`` and ``dial`` are what reaches the network."""
+        self._settings = settings
+        self._resolve = resolve
+        self._dial = dial
+
+    async def fetch(self, url: str) -> bytes:
+        """The content of an address; bounded in time.
+
+        Raises:
+            BadRequest: it may not be asked, or gave no recording; says which.
+            LimitExceeded: it has more bytes than a recording may.
+        """
+        settings = self._settings
+        if not settings.fetch:
+            raise BadRequest(
+                "This server fetches no references from the web.",
+                remedy="Send the sound file itself, as base64 or as a data: address; or set"
+                " voices.fetch.",
+            )
+        try:
+            async with asyncio.timeout(settings.fetch_timeout_s):
+                for _ in range(settings.fetch_redirects + 1):
+                    answer = await self._ask(target_of(url, settings))
+                    if isinstance(answer, bytes):
+                        return answer
+                    url = redirected(url, answer)
+        except TimeoutError:
+            raise BadRequest(
+                f"The reference did not arrive within {settings.fetch_timeout_s:g} s.",
+                remedy="Send the sound file itself.",
+            ) from None
+        except ssl.SSLError:
+            raise _failed("it has no valid certificate, or does not speak TLS") from None
+        except OSError as error:
+            raise _failed(f"it cannot be reached ({type(error).__name__})") from None
+        except h11.RemoteProtocolError:
+            raise _failed("its answer is no HTTP") from None
+        raise _failed(f"it redirects more than {settings.fetch_redirects} times")
+
+    async def _ask(self, target: Target) -> bytes | str:
+        """The content, or where a redirect leads."""
+        addresses = await self._resolve(target.host, target.port)
+        # One that is not public makes all of them suspect.
+        if not addresses or not all(map(is_public, addresses)):
+            raise BadRequest(
+                "The reference's host has no public address.",
+                remedy="Send the sound file itself; private networks are never asked.",
+            )
+        reader, writer = await self._connected(addresses, target)
+        try:
+            line = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEADERS_MAX)
+            headers = [
+                ("Host", target.authority),
+                ("Accept", "audio/*, application/octet-stream;q=0.9, */*;q=0.1"),
+                ("Accept-Encoding", "identity"),
+                ("User-Agent", "mr-qwen3tts"),
+                ("Connection", "close"),
+            ]
+            request = h11.Request(method="GET", target=target.path, headers=headers)
+            writer.write((line.send(request) or b"") + (line.send(h11.EndOfMessage()) or b""))
+            await writer.drain()
+            return await self._answer(line, reader)
+        finally:
+            # Not to wait for one who does not close.
+            writer.transport.abort()
+
+    async def _connected(self, addresses: Sequence[str], target: Target) -> Streams:
+        for address in addresses[:-1]:
+            with contextlib.suppress(OSError):
+                return await self._dial(address, target)
+        return await self._dial(addresses[-1], target)
+
+    async def _answer(self, line: h11.Connection, reader: asyncio.StreamReader) -> bytes | str:
+        most = self._settings.max_bytes
+        content = bytearray()
+        seen = 0
+        while True:
+            event = line.next_event()
+            if event is h11.NEED_DATA:
+                data = await reader.read(1 << 16)
+                seen += len(data)
+                if seen > most + 16 * HEADERS_MAX:
+                    # More than what it says can be: interim answers, chunks of nothing.
+                    raise too_large(most)
+                line.receive_data(data)
+            elif isinstance(event, h11.Response):
+                location = _checked(event, most)
+                if location is not None:
+                    return location
+            elif isinstance(event, h11.Data):
+                content += event.data
+                if len(content) > most:
+                    raise too_large(most)
+            elif isinstance(event, h11.EndOfMessage):
+                if not content:
+                    raise _failed("it is empty")
+                return bytes(content)
+            elif not isinstance(event, h11.InformationalResponse):
+                raise _failed("its answer is no HTTP")
+
+
+def _checked(answer: h11.Response, most: int) -> str | None:
+    """Where a redirect leads; None: the recording follows."""
+    headers = dict(answer.headers)
+    if answer.status_code in _REDIRECTS and b"location" in headers:
+        return headers[b"location"].decode("ascii", "replace")
+    if answer.status_code != 200:
+        raise _failed(f"it answered with status {answer.status_code}")
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise _failed("its content is compressed")
+    length = headers.get(b"content-length", b"")
+    if length.isdigit() and int(length[:20]) > most:
+        raise too_large(most)
+    return None
+
+
+def _failed(reason: str) -> BadRequest:
+    return BadRequest(
+        f"The reference could not be fetched: {reason}.", remedy="Send the sound file itself."
+    )

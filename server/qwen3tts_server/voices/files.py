@@ -1,0 +1,316 @@
+"""Where a store's files lie: in memory, in a folder, or behind any fsspec URL. For threads."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib
+import os
+import tempfile
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from qwen3tts_wire.errors import EngineUnavailable, ServerBusy
+
+FOLDERS = ("voices", "names")
+"""What a store is divided into."""
+LOCK_TIMEOUT_S = 10.0
+"""For another process to finish what it writes."""
+
+
+class Files(Protocol):
+    """Small files in FOLDERS. Blocks; thread-safe. A reader sees all of a file or none.
+
+    Raises:
+        ServerBusy: the store cannot be reached, or refuses.
+    """
+
+    shared: bool
+    """Whether others may write here."""
+
+    def listed(self, folder: str) -> dict[str, int]:
+        """Names of the files in a folder, and their bytes."""
+        ...
+
+    def read(self, folder: str, name: str, most: int) -> bytes | None:
+        """The content; None: no such file, or more than ``most`` bytes."""
+        ...
+
+    def write(self, folder: str, name: str, data: bytes) -> None:
+        """Make or replace a file; it is kept when this returns."""
+        ...
+
+    def remove(self, folder: str, name: str) -> None:
+        """Delete a file, if there is one."""
+        ...
+
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """Keeps other writers out, as far as the store can."""
+        ...
+
+
+def open_files(store: str | None) -> Files:
+    """The files of a store: None, a folder, or a URL.
+
+    Raises:
+        EngineUnavailable: it cannot be used; says why.
+    """
+    if store is None:
+        return MemoryFiles()
+    scheme, has_scheme, rest = store.partition("://")
+    if not has_scheme:
+        return FolderFiles(Path(store))
+    if scheme in ("file", "local"):
+        return FolderFiles(Path(urllib.parse.unquote(rest)))
+    return UrlFiles(store)
+
+
+class MemoryFiles:
+    """Gone with the process."""
+
+    shared = False
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[str, str], bytes] = {}
+        self._lock = threading.RLock()
+
+    def listed(self, folder: str) -> dict[str, int]:
+        """See Files."""
+        with self._lock:
+            return {name: len(data) for (of, name), data in self._files.items() if of == folder}
+
+    def read(self, folder: str, name: str, most: int) -> bytes | None:
+        """See Files."""
+        data = self._files.get((folder, name))
+        return data if data is not None and len(data) <= most else None
+
+    def write(self, folder: str, name: str, data: bytes) -> None:
+        """See Files."""
+        with self._lock:
+            self._files[folder, name] = data
+
+    def remove(self, folder: str, name: str) -> None:
+        """See Files."""
+        with self._lock:
+            self._files.pop((folder, name), None)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """See Files."""
+        with self._lock:
+            yield
+
+
+class FolderFiles:
+    """A folder. A voice is somebody's voice: files and folders are made for their owner alone."""
+
+    shared = True
+
+    def __init__(self, root: Path) -> None:
+        """Make the folders.
+
+        Raises:
+            EngineUnavailable: they cannot be made.
+        """
+        self.root = root
+        self._lock = threading.RLock()
+        try:
+            for one in (root, *(root / name for name in FOLDERS)):
+                one.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:
+            raise EngineUnavailable(
+                "The folder of the voice store cannot be used: "
+                f"{getattr(error, 'strerror', None) or 'its name'}.",
+                remedy="Name another in voices.store, or none.",
+            ) from None
+
+    def listed(self, folder: str) -> dict[str, int]:
+        """See Files."""
+        found = {}
+        with _told(), os.scandir(self.root / folder) as entries:
+            for entry in entries:
+                # What vanishes meanwhile was removed.
+                with contextlib.suppress(FileNotFoundError):
+                    if not entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
+                        found[entry.name] = entry.stat(follow_symlinks=False).st_size
+        return found
+
+    def read(self, folder: str, name: str, most: int) -> bytes | None:
+        """See Files."""
+        with (
+            _told(),
+            contextlib.suppress(FileNotFoundError),
+            self._path(folder, name).open("rb") as file,
+        ):
+            data = file.read(most + 1)
+            return data if len(data) <= most else None
+        return None
+
+    def write(self, folder: str, name: str, data: bytes) -> None:
+        """See Files. Written beside its place, then moved there."""
+        place = self._path(folder, name)
+        with _told():
+            handle, beside = tempfile.mkstemp(dir=place.parent, prefix=".", suffix=".part")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                Path(beside).replace(place)
+            except BaseException:
+                Path(beside).unlink(missing_ok=True)
+                raise
+            _sync(place.parent)
+
+    def remove(self, folder: str, name: str) -> None:
+        """See Files."""
+        place = self._path(folder, name)
+        with _told():
+            place.unlink(missing_ok=True)
+            _sync(place.parent)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """See Files; across processes too."""
+        with self._lock:
+            with _told():
+                file = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                _lock(file)
+                yield
+            finally:
+                os.close(file)
+
+    def _path(self, folder: str, name: str) -> Path:
+        _check(folder, name)
+        return self.root / folder / name
+
+
+class UrlFiles:
+    """Any file system that fsspec knows, object stores above all."""
+
+    shared = True
+
+    def __init__(self, url: str) -> None:
+        """Reach it and make the folders.
+
+        Raises:
+            EngineUnavailable: fsspec or what it needs is missing, or it cannot be reached.
+        """
+        self._lock = threading.RLock()
+        scheme = url.partition("://")[0][:20]
+        try:
+            fsspec: Any = importlib.import_module("fsspec")
+            # Others write too: what was listed once is no answer.
+            self._system, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
+            self._root = str(root).rstrip("/")
+            for name in FOLDERS:
+                self._system.makedirs(f"{self._root}/{name}", exist_ok=True)
+        except ImportError as error:
+            raise EngineUnavailable(
+                f"The voice store cannot be used: {error.name or 'a package'} is missing.",
+                remedy="pip install 'mr_qwen3tts[store]', and what fsspec asks for this kind of"
+                " address (s3fs, gcsfs, ...).",
+            ) from None
+        except Exception as error:
+            # An address may hold a secret, and so may what is said of it.
+            raise EngineUnavailable(
+                f"The voice store ({scheme}) cannot be reached: {type(error).__name__}.",
+                remedy="Check voices.store and the credentials in the server's environment.",
+            ) from None
+
+    def listed(self, folder: str) -> dict[str, int]:
+        """See Files."""
+        path = f"{self._root}/{folder}"
+        with _told():
+            try:
+                self._system.invalidate_cache(path)
+                entries = self._system.ls(path, detail=True)
+            except FileNotFoundError:
+                return {}
+            return {
+                str(entry["name"]).rstrip("/").rpartition("/")[2]: int(entry.get("size") or 0)
+                for entry in entries
+                if entry.get("type") == "file"
+            }
+
+    def read(self, folder: str, name: str, most: int) -> bytes | None:
+        """See Files."""
+        path = self._path(folder, name)
+        with _told():
+            try:
+                data = bytes(self._system.cat_file(path, start=0, end=most + 1))
+            except FileNotFoundError:
+                return None
+        return data if len(data) <= most else None
+
+    def write(self, folder: str, name: str, data: bytes) -> None:
+        """See Files. What is read half-written does not fit its hash and is not used."""
+        path = self._path(folder, name)
+        with _told():
+            self._system.pipe_file(path, data)
+
+    def remove(self, folder: str, name: str) -> None:
+        """See Files."""
+        path = self._path(folder, name)
+        with _told(), contextlib.suppress(FileNotFoundError):
+            self._system.rm_file(path)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """See Files; only within this process."""
+        with self._lock:
+            yield
+
+    def _path(self, folder: str, name: str) -> str:
+        _check(folder, name)
+        return f"{self._root}/{folder}/{name}"
+
+
+def _check(folder: str, name: str) -> None:
+    plain = name.replace(".", "").replace("-", "").isalnum() and name.isascii()
+    if folder not in FOLDERS or not plain or name.startswith("."):
+        raise ValueError("a store's files have plain names")
+
+
+def _lock(file: int) -> None:
+    until = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise ServerBusy(
+                    "The voice store is locked by another process.", remedy="Try again later."
+                ) from None
+            time.sleep(0.01)
+        except OSError:
+            return  # A file system without locks is used without.
+        else:
+            return
+
+
+def _sync(folder: Path) -> None:
+    """Let the folder's entries outlive a crash."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """What goes wrong, as the caller may be told: no paths, no addresses."""
+    try:
+        yield
+    except Exception as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise ServerBusy(
+            f"The voice store cannot be used: {reason}.",
+            remedy="Try again later; whoever runs the server finds out why.",
+        ) from error

@@ -1,0 +1,377 @@
+"""The voices that people have brought, between the store and the engine; all waiting is here.
+
+The store is read and written in threads of its own. What it held when it was last looked at is
+known at any time (``index``); it is looked at again every few seconds, and whenever somebody asks
+for a voice that is not known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from qwen3tts_engine.base import ClonesVoices, LoadedVoice
+from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy, SpeechError, UnknownVoice
+
+from .content import REF_TEXT_MAX, Content
+from .fetch import Fetcher
+from .files import open_files
+from .gate import Gate, Turns
+from .measure import seconds_of
+from .reference import decode_inline, parse_reference, read_file, too_large
+from .settings import VoiceSettings
+from .store import Index, VoiceStore
+from .stored import StoredVoice
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+LOADED_MOST = 16_384
+"""Voices whose ids are remembered."""
+NOTE_MAX = 1024
+"""Code points of a description, and of a note on consent."""
+FORGET_AFTER_S = 60.0
+"""A deleted voice is taken from the engine when nobody has spoken with it for so long: texts that
+are being spoken are finished with it."""
+
+
+class VoiceLibrary:
+    """Loads, keeps and deletes voices; on one event loop."""
+
+    def __init__(
+        self,
+        settings: VoiceSettings,
+        cloner: Callable[[], ClonesVoices | None],
+        fetcher: Fetcher | None = None,
+    ) -> None:
+        """``cloner``: the engine that makes voices of recordings; None where it does not."""
+        self.settings = settings
+        self._cloner = cloner
+        self._fetcher = fetcher or Fetcher(settings)
+        self._store: VoiceStore | None = None
+        if settings.store is None:
+            self._store = VoiceStore(open_files(None), settings)
+        self._pool: ThreadPoolExecutor | None = None
+        self._opening = asyncio.Lock()
+        self._loads = Gate(settings.max_loads, settings.max_waiting)
+        self._fetches = Gate(settings.max_loads, settings.max_waiting)
+        self._turns = Turns()
+        self._looks = 0
+        self._looking = asyncio.Lock()
+        self._here: OrderedDict[str, str] = OrderedDict()
+        """The engine's id of each content that was made ready here; the last used last."""
+        self._contents: dict[str, str] = {}
+        """The content of each of these ids."""
+        self._used: dict[str, float] = {}
+        """When each id was asked for last."""
+        self._named: set[str] = set()
+        """Contents that have a name, or had one when they were last seen."""
+        self._leaving: set[str] = set()
+        """Ids of deleted voices that the engine still has."""
+        self._watching: asyncio.Task[None] | None = None
+        self._failing = False
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Open the store and go on looking at it.
+
+        Raises:
+            EngineUnavailable: it cannot be used.
+        """
+        store = await self._opened()
+        if self._watching is None:
+            if store.shared:
+                await self.refresh()
+            self._watching = asyncio.create_task(self._watch(), name="watch the voice store")
+
+    async def close(self) -> None:
+        """Stop looking; what was deleted leaves the engine."""
+        watching, self._watching = self._watching, None
+        if watching is not None:
+            watching.cancel()
+            await asyncio.wait({watching})
+        for voice_id in list(self._leaving):
+            await self._forget(voice_id)
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.refresh_s)
+            try:
+                if self.shared:
+                    await self.refresh()
+                self._failing = False
+            except ServerBusy as error:
+                if not self._failing:
+                    log.warning("%s", error)
+                self._failing = True
+            now = asyncio.get_running_loop().time()
+            for voice_id in list(self._leaving):
+                if now - self._used.get(voice_id, 0.0) > FORGET_AFTER_S:
+                    await self._forget(voice_id)
+
+    async def _opened(self) -> VoiceStore:
+        if self._store is None:
+            async with self._opening:
+                self._store = self._store or VoiceStore(
+                    await self._in_thread(lambda: open_files(self.settings.store)), self.settings
+                )
+        return self._store
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        if self._pool is None:
+            # Not the loop's own: a store that hangs must not keep others from their work.
+            self._pool = ThreadPoolExecutor(4, thread_name_prefix="voice store")
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    # --- what is known ---
+
+    @property
+    def index(self) -> Index:
+        """What the store held when it was last looked at."""
+        return Index() if self._store is None else self._store.index
+
+    @property
+    def shared(self) -> bool:
+        """Whether others may bring voices too."""
+        return self.settings.store is not None
+
+    def content_of(self, voice_id: str) -> str | None:
+        """The hash of what an id stands for; None: no recording."""
+        return self._contents.get(voice_id) or self.index.content_of(voice_id)
+
+    def here(self, content: str) -> str | None:
+        """The engine's id of a content that was made ready here."""
+        return self._here.get(content)
+
+    def touch(self, voice_id: str) -> None:
+        """Somebody speaks with it: deleted or not, it is needed yet."""
+        if voice_id in self._leaving:
+            self._used[voice_id] = asyncio.get_running_loop().time()
+
+    async def refresh(self) -> None:
+        """Look at the store again; those who ask at once share one look.
+
+        Raises:
+            ServerBusy: it cannot be reached.
+        """
+        store = await self._opened()
+        asked = self._looks
+        async with self._looking:
+            if self._looks > asked:
+                return  # One began after this was asked for, and is done.
+            self._looks += 1
+            await self._in_thread(store.refresh)
+            self._looked()
+
+    def _looked(self) -> None:
+        """What had a name, and is no longer stored, was deleted."""
+        index = self.index
+        self._named.update(each.content for each in index.names.values())
+        for content in [each for each in self._named if each not in index.contents]:
+            self._named.discard(content)
+            voice_id = self._here.pop(content, None)
+            if voice_id is not None:
+                self._contents.pop(voice_id, None)
+                self._leaving.add(voice_id)
+
+    async def _forget(self, voice_id: str) -> None:
+        self._leaving.discard(voice_id)
+        self._used.pop(voice_id, None)
+        forget = getattr(self._cloner(), "forget_voice", None)
+        if forget is not None:
+            try:
+                await forget(voice_id)
+            except (SpeechError, OSError) as error:
+                log.warning("a deleted voice is still with the engine: %s", error)
+
+    # --- making voices ready ---
+
+    def cloner(self) -> ClonesVoices:
+        """The engine that makes voices.
+
+        Raises:
+            BadRequest: it makes none.
+        """
+        cloner = self._cloner()
+        if cloner is None:
+            raise BadRequest(
+                "This engine cannot clone: it makes no voices of recordings.",
+                remedy="Name a voice that it lists, or serve a Qwen3-TTS Base checkpoint.",
+            )
+        return cloner
+
+    async def ready(self, content: str) -> LoadedVoice:
+        """Make a stored voice ready.
+
+        Raises:
+            UnknownVoice: it is not stored any more.
+            ServerBusy: too many are being made ready, or the store cannot be reached.
+            BadRequest: the engine refuses it.
+        """
+        found = await self._at_hand(content)
+        if found is not None:
+            return found
+        async with self._turns.of(content):
+            found = await self._at_hand(content)
+            if found is not None:
+                return found
+            async with self._loads.entered():
+                store = await self._opened()
+                kept = await self._in_thread(lambda: store.fetch(content))
+                if kept is None:
+                    raise UnknownVoice(
+                        "The voice is not stored any more.", remedy="Upload its recording again."
+                    )
+                return await self._make(content, kept)
+
+    async def _at_hand(self, content: str) -> LoadedVoice | None:
+        """The voice, if the engine still has it."""
+        voice_id = self._here.get(content)
+        if voice_id is None:
+            return None
+        try:
+            loaded = await self.cloner().load_voice(voice_id=voice_id)
+        except UnknownVoice:
+            return None
+        self._remember(content, loaded.voice_id)
+        return loaded
+
+    async def _make(self, content: str, recording: Content) -> LoadedVoice:
+        loaded = await self.cloner().load_voice(
+            ref_audio=recording.audio,
+            ref_text=recording.ref_text,
+            x_vector_only=recording.x_vector_only,
+        )
+        self._remember(content, loaded.voice_id)
+        return loaded
+
+    def _remember(self, content: str, voice_id: str) -> None:
+        self._here[content] = voice_id
+        self._here.move_to_end(content)
+        self._contents[voice_id] = content
+        self._leaving.discard(voice_id)
+        self._used[voice_id] = asyncio.get_running_loop().time()
+        while len(self._here) > LOADED_MOST:
+            old = self._here.popitem(last=False)[1]
+            self._contents.pop(old, None)
+            self._used.pop(old, None)
+
+    async def load(self, recording: Content) -> LoadedVoice:
+        """Make a voice of a recording ready, and keep it for other replicas.
+
+        Raises:
+            BadRequest: the engine refuses it, or makes no voices.
+            LimitExceeded: it is too large.
+            ServerBusy: too many are being made ready.
+        """
+        self.cloner()
+        self._check(recording)
+        content = await self._in_thread(lambda: recording.hash)
+        async with self._turns.of(content):
+            loaded = await self._at_hand(content)
+            if loaded is None:
+                async with self._loads.entered():
+                    loaded = await self._make(content, recording)
+        if self.shared and self.settings.keep_references:
+            store = await self._opened()
+            voice_id = loaded.voice_id
+            try:
+                kept = await self._in_thread(lambda: store.keep(recording, voice_id))
+            except ServerBusy as error:
+                log.warning("a recording is not kept for other replicas: %s", error)
+            else:
+                if not kept:
+                    log.warning("the voice store is full; a recording is not kept")
+        return loaded
+
+    def _check(self, recording: Content) -> None:
+        if len(recording.audio) > self.settings.max_bytes:
+            raise too_large(self.settings.max_bytes)
+        if not recording.audio:
+            raise BadRequest("The recording is empty.", remedy="Send a sound file.")
+        _check_length("ref_text", recording.ref_text or "", REF_TEXT_MAX)
+
+    async def recording(self, ref: str) -> bytes:
+        """The bytes that a reference stands for; see reference.py and fetch.py.
+
+        Raises:
+            BadRequest: it is none, or may not be read.
+            LimitExceeded: it is too large.
+            ServerBusy: too many are being fetched.
+        """
+        most = self.settings.max_bytes
+        # Not only decoding: looking for blanks in megabytes takes its time too.
+        reference = await self._in_thread(lambda: parse_reference(ref, most))
+        if reference.kind == "inline":
+            return await self._in_thread(lambda: decode_inline(reference, most))
+        if reference.kind == "file":
+            folders = self.settings.file_folders
+            return await self._in_thread(lambda: read_file(reference.text, folders, most))
+        async with self._fetches.entered():
+            return await self._fetcher.fetch(reference.text)
+
+    # --- names ---
+
+    async def add(
+        self, name: str, recording: Content, *, consent: str, description: str, replace_old: bool
+    ) -> StoredVoice:
+        """Keep a voice under a name that was checked; see VoiceCatalogue.add."""
+        self.cloner()
+        self._check(recording)
+        _check_length("consent", consent, NOTE_MAX)
+        _check_length("description", description, NOTE_MAX)
+        store = await self._opened()
+        await self._in_thread(lambda: store.may_add(name, replace_old=replace_old))
+        most = self.settings.max_seconds
+        async with self._loads.entered():
+            seconds = await self._in_thread(lambda: seconds_of(recording.audio, most))
+        content = await self._in_thread(lambda: recording.hash)
+        async with self._turns.of(content), self._loads.entered():
+            loaded = await self._make(content, recording)
+        voice = StoredVoice(
+            name=name,
+            voice_id=loaded.voice_id,
+            created=0.0,
+            bytes=len(recording.audio),
+            seconds=seconds,
+            ref_text=None if recording.x_vector_only else loaded.ref_text or recording.ref_text,
+            description=description,
+            consent=consent,
+            x_vector_only=recording.x_vector_only,
+        )
+        voice = await self._in_thread(lambda: store.add(voice, recording, replace_old=replace_old))
+        self._looked()
+        return voice
+
+    async def remove(self, name: str) -> StoredVoice:
+        """Delete a voice; texts that are being spoken with it are finished.
+
+        Raises:
+            UnknownVoice: there is none of that name.
+        """
+        store = await self._opened()
+        await self.refresh()
+        voice = await self._in_thread(lambda: store.remove(name))
+        self._looked()
+        return voice
+
+
+def _check_length(name: str, text: str, most: int) -> None:
+    if len(text) > most:
+        raise LimitExceeded(
+            f"{name} has {len(text)} characters; at most {most} are taken.",
+            remedy="Shorten it.",
+        )
+    with contextlib.suppress(UnicodeEncodeError):
+        text.encode("utf-8")
+        return
+    raise BadRequest(f"{name} holds half characters.", remedy="Send it as UTF-8.")

@@ -1,0 +1,113 @@
+"""What a client may call a voice, and which of the engine's that is. Pure."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+
+from qwen3tts_engine.base import Voice
+from qwen3tts_wire.errors import BadRequest
+
+CLONE = "clone:"
+"""May stand before the name of an uploaded voice."""
+DEFAULT = "default"
+"""What clients send who want none in particular."""
+NAME_MAX = 64
+"""Code points in a name."""
+
+OPENAI_NAMES: Mapping[str, str] = {
+    "alloy": "female",
+    "ash": "male",
+    "ballad": "male",
+    "coral": "female",
+    "echo": "male",
+    "fable": "male",
+    "nova": "female",
+    "onyx": "male",
+    "sage": "female",
+    "shimmer": "female",
+    "verse": "male",
+    "marin": "female",
+    "cedar": "male",
+}
+"""OpenAI's voices, and what most hear in them."""
+
+_ID = re.compile(r"[0-9a-f]{64}")
+
+
+def key_of(name: str) -> str:
+    """What two spellings of one name have in common: case, blanks, hyphens and low lines do not
+    tell names apart."""
+    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+    return re.sub(r"[\s_-]+", "_", folded.strip())
+
+
+def is_content_id(name: str) -> bool:
+    """Whether it could be the hash of a recording."""
+    return _ID.fullmatch(name) is not None
+
+
+def checked_name(name: str) -> str:
+    """The name as it is kept, for a voice that is brought.
+
+    Raises:
+        BadRequest: it cannot be used in addresses and lists, or means something already.
+    """
+    name = unicodedata.normalize("NFC", name)
+    good = 0 < len(name) <= NAME_MAX and name[0].isalnum() and name == name.strip()
+    if not good or not all(char.isalnum() or char in " ._-" for char in name):
+        raise BadRequest(
+            "The voice's name cannot be used.",
+            remedy=f"Choose 1 to {NAME_MAX} letters, digits, blanks or . _ - with a letter or"
+            " digit first.",
+        )
+    if key_of(name) in OPENAI_NAMES or key_of(name) == DEFAULT or is_content_id(name):
+        raise BadRequest(
+            "The voice's name is reserved.",
+            remedy="Choose one that is not OpenAI's, 'default' or a hash.",
+        )
+    return name
+
+
+def spread(
+    openai_name: str, voices: Sequence[Voice], *, polyglot: bool, language: str | None = None
+) -> str | None:
+    """The voice that stands for one of OpenAI's; the same for the same voices.
+
+    Voices of the language, or English ones, where the engine has some and its voices do not speak
+    all languages; of these the ones of the same gender, where it is known.
+
+    Args:
+        openai_name: one of OPENAI_NAMES.
+        voices: the engine's, the default first.
+        polyglot: every voice speaks every language.
+        language: what is to be spoken: a BCP 47 tag; None: English.
+
+    Returns:
+        Its id; None where there are no voices.
+    """
+    gender = OPENAI_NAMES[openai_name]
+    chosen = list(voices)
+    if not polyglot and chosen:
+        tags = (language or "en", "en", chosen[0].language)
+        fitting = ([each for each in voices if _speaks(each, tag)] for tag in tags)
+        chosen = next(filter(None, fitting))
+    same = [each for each in chosen if each.gender == gender]
+    unknown = [each for each in chosen if each.gender is None]
+    pool = same or unknown or chosen
+    if not pool:
+        return None
+    if pool is same:
+        alike = [name for name, other in OPENAI_NAMES.items() if other == gender]
+    else:
+        alike = list(OPENAI_NAMES)
+    return pool[alike.index(openai_name) % len(pool)].id
+
+
+def _speaks(voice: Voice, language: str) -> bool:
+    return _primary(voice.language) in (_primary(language), "mul")
+
+
+def _primary(tag: str) -> str:
+    return tag.lower().replace("_", "-").split("-")[0]

@@ -1,0 +1,194 @@
+"""What a client may write where a recording is wanted, and the bytes it stands for."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+import stat
+import urllib.parse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from qwen3tts_wire.errors import BadRequest, LimitExceeded
+
+Kind = Literal["inline", "web", "file"]
+URL_MAX = 4096
+"""Characters of an address."""
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]{0,31}):", re.IGNORECASE)
+STEP = 1 << 16
+"""Characters that are decoded in one go."""
+_ESCAPED = (("%2B", "+"), ("%2b", "+"), ("%2F", "/"), ("%2f", "/"), ("%3D", "="), ("%3d", "="))
+_BLANKS = str.maketrans("", "", "\r\n\t ")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A recording, or where it is."""
+
+    kind: Kind
+    text: str
+    """Base64, or the address."""
+
+
+def parse_reference(ref: str, most_bytes: int) -> Reference:
+    """Tell what it is; nothing is decoded or fetched yet.
+
+    Args:
+        ref: A ``data:`` address, bare base64, or an ``http:``, ``https:`` or ``file:`` address.
+        most_bytes: Of the recording.
+
+    Raises:
+        BadRequest: none of these.
+        LimitExceeded: it is longer than the longest recording.
+    """
+    ref = ref.strip()
+    scheme = _SCHEME.match(ref)
+    if scheme is None:
+        return _inline(ref, most_bytes)
+    kind = scheme[1].lower()
+    if kind == "data":
+        head, comma, body = ref.partition(",")
+        if not comma or not head.lower().endswith(";base64"):
+            raise BadRequest(
+                "The reference's data: address holds no base64.",
+                remedy="Write data:audio/wav;base64,... with the bytes of a sound file.",
+            )
+        if "%" in body:
+            for escaped, char in _ESCAPED:
+                body = body.replace(escaped, char)
+        return _inline(body, most_bytes)
+    if kind not in ("http", "https", "file"):
+        raise BadRequest(
+            "The reference is an address of a kind that is not served.",
+            remedy="Send the sound file itself, as base64 or as a data: address.",
+        )
+    if len(ref) > URL_MAX or not ref.isascii() or not ref.isprintable() or " " in ref:
+        raise BadRequest(
+            "The reference's address is too long, or holds what addresses may not.",
+            remedy=f"At most {URL_MAX} characters; anything but plain ASCII as %XX.",
+        )
+    return Reference("file" if kind == "file" else "web", ref)
+
+
+def _inline(text: str, most_bytes: int) -> Reference:
+    # Lines of four characters are the shortest that anybody could mean.
+    if len(text) > 2 * most_bytes + 1024:
+        raise too_large(most_bytes)
+    return Reference("inline", text)
+
+
+def decode_inline(reference: Reference, most_bytes: int, *, step: int = STEP) -> bytes:
+    """The bytes that the base64 stands for. Takes a moment: for a thread.
+
+    Piece by piece: megabytes in one call would keep all other threads of the process waiting.
+
+    Raises:
+        BadRequest: it is no base64.
+        LimitExceeded: more than ``most_bytes``.
+    """
+    data = bytearray()
+    rest = ""
+    for start in range(0, len(reference.text), step):
+        rest += reference.text[start : start + step].translate(_BLANKS)
+        if "=" in rest:
+            # The end, but for what it lacks.
+            rest += reference.text[start + step :].translate(_BLANKS)[:3]
+            break
+        whole = len(rest) // 4 * 4
+        data += _decoded(rest[:whole])
+        rest = rest[whole:]
+        if len(data) > most_bytes:
+            raise too_large(most_bytes)
+    last, equals, more = rest.partition("=")
+    if equals and more not in ("", "="):
+        raise _no_base64()
+    # Padding may be missing, or be there for nothing: what the last characters mean is clear.
+    data += _decoded(last + "=" * (-len(last) % 4))
+    if len(data) > most_bytes:
+        raise too_large(most_bytes)
+    if not data:
+        raise BadRequest("The reference is empty.", remedy="Send a sound file as base64.")
+    return bytes(data)
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise _no_base64() from None
+
+
+def _no_base64() -> BadRequest:
+    return BadRequest(
+        "The reference is not base64.",
+        remedy="Send a sound file's bytes as base64 (RFC 4648 section 4).",
+    )
+
+
+def read_file(address: str, folders: tuple[str, ...], most_bytes: int) -> bytes:
+    """The file of a ``file:`` address, if it lies in one of the folders. Blocks: for a thread.
+
+    Raises:
+        BadRequest: no such file there; the same for what is there and may not be read.
+        LimitExceeded: it has more than ``most_bytes``.
+    """
+    if not folders:
+        raise BadRequest(
+            "This server reads no reference from files.",
+            remedy="Send the sound file itself, as base64 or as a data: address; or name folders"
+            " in voices.file_folders.",
+        )
+    path = _path(address)
+    allowed = [os.path.realpath(folder) for folder in folders]
+    try:
+        if path is None or not _within(os.path.realpath(path), allowed):
+            raise _no_file()
+        with open(path, "rb", opener=_opened_at_once) as file:
+            # What was opened, should the path have changed meanwhile.
+            handle = file.fileno()
+            opened = Path(f"/proc/self/fd/{handle}")
+            if opened.exists() and not _within(os.path.realpath(opened), allowed):
+                raise _no_file()
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise _no_file()
+            data = file.read(most_bytes + 1)
+    except (OSError, ValueError):
+        raise _no_file() from None
+    if len(data) > most_bytes:
+        raise too_large(most_bytes)
+    return data
+
+
+def _opened_at_once(path: str, flags: int) -> int:
+    """Without waiting for who writes into a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _path(address: str) -> str | None:
+    parts = urllib.parse.urlsplit(address)
+    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
+        return None
+    path = urllib.parse.unquote(parts.path)
+    return path if path.startswith("/") and path.isprintable() else None
+
+
+def _within(path: str, folders: list[str]) -> bool:
+    return any(os.path.commonpath([path, folder]) == folder for folder in folders)
+
+
+def _no_file() -> BadRequest:
+    return BadRequest(
+        "There is no such file in the folders for references.",
+        remedy="Write file:///FOLDER/NAME with a folder of voices.file_folders.",
+    )
+
+
+def too_large(most_bytes: int) -> LimitExceeded:
+    """A recording has too many bytes."""
+    return LimitExceeded(
+        f"The reference recording has more than {most_bytes} bytes.",
+        remedy="10 s of one voice are enough; a compressed file is smaller.",
+    )
