@@ -22,12 +22,15 @@ from qwen3tts_engine.qwen3.config import read_config
 from qwen3tts_wire.errors import SpeechError
 
 EXTRAS = {
-    "server": ("fastapi", "uvicorn"),
+    "server": ("fastapi", "uvicorn", "yaml", "prometheus_client", "python_multipart", "av"),
     "embedded": ("espeakng_loader",),
     "phone": ("sipmessage", "httpx"),
     "qwen3": ("torch", "safetensors", "tokenizers", "huggingface_hub"),
     "clone": ("av",),
     "stt": ("transformers",),
+    "store": ("fsspec",),
+    "upstream": ("httpx",),
+    "ray": ("ray", "fsspec"),
 }
 """The packages that an extra brings, by the names they are imported by."""
 BASE = ("numpy", "websockets", "typer", "rich")

@@ -112,6 +112,7 @@ async def say_words(
     total_chars: int | None,
 ) -> None:
     """Say all of ``words``; what was made before an error is kept."""
+    from qwen3tts_speech.link import RESUME
     from qwen3tts_wire.client import SpeechClient
 
     async with AsyncExitStack() as stack:
@@ -123,7 +124,7 @@ async def say_words(
             stack.push_async_callback(player.stop)
             sinks.append(player)
         url = await stack.enter_async_context(speech_server(server))
-        client = await SpeechClient.connect(url)
+        client = await SpeechClient.connect(url, resume=None if server is None else RESUME)
         stack.push_async_callback(client.close)
         how = replace(how, manner=await how.manner.voiced(client))
         if out is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import json
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -18,9 +20,13 @@ from qwen3tts_cli.progress import Stages
 
 if TYPE_CHECKING:
     from qwen3tts_engine.base import Engine
+    from qwen3tts_server.configuration import Configuration
     from qwen3tts_server.run import RunningServer
 
 PANEL = "Qwen3-TTS"
+OPERATIONS = "Operations"
+
+log = logging.getLogger(__name__)
 
 
 class EngineName(StrEnum):
@@ -28,6 +34,7 @@ class EngineName(StrEnum):
 
     EMBEDDED = "embedded"
     QWEN3 = "qwen3"
+    UPSTREAM = "upstream"
 
 
 class DTypeName(StrEnum):
@@ -44,20 +51,88 @@ def add_to(app: typer.Typer) -> None:
         epilog="Examples:\n\n  mr-qwen3tts serve\n\n"
         "  mr-qwen3tts serve --host 0.0.0.0 --port 9000 --workers 4\n\n"
         "  mr-qwen3tts serve --engine qwen3 --model Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice\n\n"
-        "  mr-qwen3tts serve --engine qwen3 --model ./checkpoint --device cpu --slots 4"
+        "  mr-qwen3tts serve --engine qwen3 --model ./checkpoint --device cpu --slots 4\n\n"
+        "  mr-qwen3tts serve --config configs/server.yaml --set server.port=9000\n\n"
+        "  mr-qwen3tts serve --upstream ws://gpu:8091/v1/audio/speech/stream"
     )(serve)
 
 
 def serve(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 is any.")] = 8765,
-    engine: Annotated[EngineName, typer.Option(help="What speaks.")] = EngineName.EMBEDDED,
+    context: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="MR_QWEN3TTS_CONFIG",
+            help="Settings in YAML, such as configs/server.yaml; options here win over it.",
+            dir_okay=False,
+            rich_help_panel=OPERATIONS,
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="A.B=C",
+            help="Any setting of the file, such as server.drain_timeout_s=60; may be repeated.",
+            rich_help_panel=OPERATIONS,
+        ),
+    ] = None,
+    print_config: Annotated[
+        bool,
+        typer.Option(
+            "--print-config",
+            help="Print the settings that would be used, without secrets, and exit.",
+            rich_help_panel=OPERATIONS,
+        ),
+    ] = False,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keys that clients must have, one a line; or in QWEN3TTS_API_KEYS.",
+            dir_okay=False,
+            rich_help_panel=OPERATIONS,
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(
+            help="Certificate chain (PEM): speak TLS.", dir_okay=False, rich_help_panel=OPERATIONS
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(help="Its key (PEM).", dir_okay=False, rich_help_panel=OPERATIONS),
+    ] = None,
+    starter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="An opening to keep ready, such as 'One moment, please.'; may be repeated.",
+            rich_help_panel=OPERATIONS,
+        ),
+    ] = None,
+    upstream: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Another server speaks: ws://… of vLLM-Omni, http://… of OpenAI's REST.",
+        ),
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; 127.0.0.1 if left out.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port, 8765 if left out; 0 is any.")
+    ] = None,
+    engine: Annotated[
+        EngineName | None, typer.Option(help="What speaks; embedded if left out.")
+    ] = None,
     workers: Annotated[
-        int,
+        int | None,
         typer.Option(
             min=0, max=256, help="Processes of the embedded voice; 0 is as the processors allow."
         ),
-    ] = 0,
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -68,9 +143,9 @@ def serve(
         ),
     ] = None,
     device: Annotated[
-        str,
-        typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=PANEL),
-    ] = "auto",
+        str | None,
+        typer.Option(help="auto, cpu, cuda or cuda:N; auto if left out.", rich_help_panel=PANEL),
+    ] = None,
     dtype: Annotated[
         DTypeName | None,
         typer.Option(
@@ -176,80 +251,136 @@ def serve(
         typer.Option(help="CUDA graphs; on where there is a GPU.", rich_help_panel=PANEL),
     ] = None,
     compiled: Annotated[
-        bool,
+        bool | None,
         typer.Option(
             "--compile", help="Compile the model: minutes at the start.", rich_help_panel=PANEL
         ),
-    ] = False,
+    ] = None,
 ) -> None:
     """Run the [bold]speech server[/bold]; Ctrl-C lets what is being said finish, twice does not;
     while it still starts, it ends at once."""
-    if not is_loopback(host):
-        note(f"{host} may be reached from other machines; there is no password and no encryption.")
+    qwen3 = {
+        "model": model,
+        "device": device,
+        "dtype": dtype,
+        "codec_dtype": codec_dtype,
+        "slots": slots,
+        "max_waiting": max_waiting,
+        "positions": positions,
+        "lead_ms": lead_ms,
+        "initial_codec_chunk_frames": initial_codec_chunk_frames,
+        "dry_timeout_s": dry_timeout_s,
+        "unread_s": unread_s,
+        "voice": voice,
+        "voice_folder": voice_folder,
+        "voices_bytes": voices_bytes,
+        "whisper": whisper,
+        "graphs": graphs,
+        "compile": compiled,
+    }
+    if upstream is not None and engine is None:
+        engine = EngineName.UPSTREAM
+    given = {
+        "server.host": host,
+        "server.port": port,
+        "server.access.api_key_file": api_key_file,
+        "server.access.tls_cert": tls_cert,
+        "server.access.tls_key": tls_key,
+        "engine.name": engine,
+        "engine.embedded.workers": workers,
+        "engine.upstream.url": upstream,
+        **{f"engine.qwen3.{name}": value for name, value in qwen3.items()},
+    }
+    elsewhere = config is not None or overrides or "QWEN3TTS__ENGINE__QWEN3__MODEL" in os.environ
+    if engine is EngineName.QWEN3 and model is None and not elsewhere:
+        raise typer.BadParameter(
+            "the engine qwen3 needs a checkpoint: --model FOLDER, or a hub id such as"
+            " Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice."
+        )
+    settings = _configuration(config, given, starter or [], overrides or [])
+    if print_config:
+        typer.echo(_printed(settings))
+        return
+    _configure_logs(context, settings)
+    _warn_of_the_open(settings)
     with notes().status("Starting the voice …") as status:
         stages = Stages(status)
-        if engine is EngineName.EMBEDDED:
-            speaking = _embedded(workers)
-        else:
-            if model is None:
-                raise typer.BadParameter(
-                    "the engine qwen3 needs a checkpoint: --model FOLDER, or a hub id such as"
-                    " Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice."
-                )
-            values = {
-                "model": model,
-                "device": device,
-                "dtype": None if dtype is None else dtype.value,
-                "codec_dtype": None if codec_dtype is None else codec_dtype.value,
-                "slots": slots,
-                "max_waiting": max_waiting,
-                "positions": positions,
-                "lead_ms": lead_ms,
-                "initial_codec_chunk_frames": _number_or_word(initial_codec_chunk_frames),
-                "dry_timeout_s": dry_timeout_s,
-                "unread_s": unread_s,
-                "voice": voice,
-                "voice_folder": voice_folder,
-                "voices_bytes": voices_bytes,
-                "whisper": whisper,
-                "graphs": graphs,
-                "compile": compiled,
-            }
-            given = {name: value for name, value in values.items() if value is not None}
-            speaking = _qwen3(given, stages)
-        _keep_serving(speaking, host, port, stages)
+        speaking = _engine(settings, stages)
+        _keep_serving(speaking, settings, stages)
 
 
-def _embedded(workers: int) -> Engine:
-    with needs("server,embedded"):
-        from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
+def _configuration(
+    file: Path | None, given: Mapping[str, object], starters: list[str], overrides: list[str]
+) -> Configuration:
+    """The file, under the environment, under the options."""
+    with needs("server"):
+        from qwen3tts_server.configuration import load_configuration
+
+    # A checkpoint in the environment alone does not choose the engine.
+    options = [f"{name}={_text(value)}" for name, value in given.items() if value is not None]
+    if starters:
+        options.append(f"starters.phrases={json.dumps(starters)}")
+    return load_configuration(file, None, [*options, *overrides])
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _printed(settings: Configuration) -> str:
+    import yaml
+
+    text = yaml.safe_dump(settings.resolved(), sort_keys=False, allow_unicode=True)
+    return f"# {settings.hash()}\n{text}".rstrip()
+
+
+def _configure_logs(context: typer.Context, settings: Configuration) -> None:
+    """As the settings say; a level on the command line wins."""
+    from dataclasses import replace
+
+    from qwen3tts_server.logs import configure_logs
+
+    logging_ = settings.logging
+    before = context.parent
+    source = before.get_parameter_source("log_level") if before is not None else None
+    if before is not None and source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT"):
+        logging_ = replace(logging_, level=str(before.params["log_level"]))  # type: ignore[arg-type]
+    configure_logs(logging_)
+    # Without secrets, and so that two servers can be told to be alike.
+    told = {"hash": settings.hash(), "settings": settings.resolved()}
+    log.info("settings", extra={"fields": told})
+
+
+def _warn_of_the_open(settings: Configuration) -> None:
+    server = settings.server
+    if is_loopback(server.host):
+        return
+    missing = []
+    if not server.access.api_keys and server.access.api_key_file is None:
+        missing.append("no key is asked for")
+    if server.access.tls_cert is None:
+        missing.append("nothing is encrypted")
+    if missing:
+        told = " and ".join(missing)
+        note(f"{server.host} may be reached from other machines; {told} (docs/operations.md).")
+
+
+def _engine(settings: Configuration, stages: Stages) -> Engine:
+    from qwen3tts_server.engines import EXTRAS, build_engine
+
+    name = settings.engine.name
+    if name == "qwen3":
+        stages("Loading PyTorch", 0, 1)
+    with needs(EXTRAS[name]):
         from qwen3tts_server import run as _run  # noqa: F401
 
-    return EmbeddedEngine(EmbeddedSettings(workers=workers))
+        return build_engine(settings, stages)
 
 
-def _number_or_word(text: str | None) -> int | str | None:
-    return int(text) if text is not None and text.isdecimal() else text
-
-
-def _qwen3(given: Mapping[str, object], stages: Stages) -> Engine:
-    from qwen3tts_engine.qwen3.settings import Qwen3Settings
-
-    try:
-        settings = Qwen3Settings(**given)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise typer.BadParameter(f"{error}.") from None
-    stages("Loading PyTorch", 0, 1)
-    with needs("server,qwen3"):
-        from qwen3tts_engine.qwen3.engine import Qwen3Engine
-        from qwen3tts_server import run as _run  # noqa: F401
-
-    return Qwen3Engine(settings, stages)
-
-
-def _keep_serving(engine: Engine, host: str, port: int, stages: Stages) -> None:
+def _keep_serving(engine: Engine, settings: Configuration, stages: Stages) -> None:
     from qwen3tts_server.run import serve as keep_serving
-    from qwen3tts_server.settings import ServerSettings
 
     def ready(running: RunningServer) -> None:
         stages.stop()
@@ -262,8 +393,7 @@ def _keep_serving(engine: Engine, host: str, port: int, stages: Stages) -> None:
         if running.service.connections:
             note("What is being said is finished; Ctrl-C again ends it at once.")
 
-    settings = ServerSettings(host=host, port=port)
-    early = keep_serving(engine, settings, on_ready=ready, on_stopping=stopping)
+    early = keep_serving(engine, settings.server, on_ready=ready, on_stopping=stopping)
     if early is not None:
         stages.stop()
         _exit_now(128 + early)

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 
 from qwen3tts_speech.utterance import VoiceOptions
-from qwen3tts_wire.client import SpeechClient, Started
+from qwen3tts_wire.client import Resume, SpeechClient, Started
 from qwen3tts_wire.errors import ConnectionLost
 
 Connect = Callable[[str], Awaitable[SpeechClient]]
+RESUME = Resume(within_s=3.0)
+"""A caller takes so long a silence for a pause; after it the agent should rather say something."""
+RESUMING: Connect = functools.partial(SpeechClient.connect, resume=RESUME)
 
 
 class SpeechLink:
     """Shares one connection between all utterances of all calls.
 
     The connection is opened by the first utterance, or ahead of it by :meth:`warm`. When the server
-    has gone, the utterances under way end with :class:`~qwen3tts_wire.errors.ConnectionLost`; the
-    next one connects anew, so a restarted server is found without any restart here. A server that
-    is about to stop (draining) finishes what it has; the next utterance connects anew, too.
+    has gone, another one at the same address goes on with the utterances under way; where none is
+    found in time they end with :class:`~qwen3tts_wire.errors.ConnectionLost`. The next one connects
+    anew, so a restarted server is found without any restart here. A server that is about to stop
+    (draining) finishes what it has; the next utterance connects anew, too.
     """
 
-    def __init__(self, url: str, *, connect: Connect = SpeechClient.connect) -> None:
+    def __init__(self, url: str, *, connect: Connect = RESUMING) -> None:
         self.url = url
         self._connect = connect
         self._client: SpeechClient | None = None
