@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import settings
@@ -18,24 +18,25 @@ NOTHING_LEFT_OUT = "QWEN3TTS_NOTHING_LEFT_OUT"
 """Set where a missing peer must fail the run instead of being skipped."""
 
 
+def leave_out(reason: str) -> NoReturn:
+    """Skip, or fail where nothing may be left out; ``reason`` says how to add what is missing."""
+    if os.environ.get(NOTHING_LEFT_OUT):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
 def require_program(name: str, package: str) -> None:
-    """Skip, or fail where nothing may be left out, unless ``name`` is installed."""
+    """Leave the test out unless the program ``name`` is installed."""
     if shutil.which(name) is None:
-        reason = f"{name} is not installed (apt-get install {package})"
-        if os.environ.get(NOTHING_LEFT_OUT):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        leave_out(f"{name} is not installed (apt-get install {package})")
 
 
 def require_package(name: str, how: str) -> Any:
-    """The Python package ``name``; without it skip, or fail where nothing may be left out."""
+    """The Python package ``name``; without it the test is left out."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
-        reason = f"the Python package {name} is not installed ({how})"
-        if os.environ.get(NOTHING_LEFT_OUT):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        leave_out(f"the Python package {name} is not installed ({how})")
 
 
 @pytest.fixture

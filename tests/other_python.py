@@ -24,7 +24,7 @@ def main() -> None:
                 *install,
                 *constraints,
                 "--editable",
-                f"{ROOT}[server,embedded,phone]",
+                f"{ROOT}[server,embedded,phone,store,upstream]",
                 "--group",
                 f"{ROOT}/pyproject.toml:dev",
             ],

@@ -4,12 +4,13 @@ import json
 import re
 import socket
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from qwen3tts_cli import checks, doctor
-from qwen3tts_cli.checks import Check, Level
+from qwen3tts_cli.checks import EXTRAS, Check, Level
 from qwen3tts_cli.main import run
 from qwen3tts_cli.weight_files import faults, weight_file_fault
 from tests.conftest import require_package
@@ -20,6 +21,14 @@ def test_an_old_python_is_named_with_its_remedy() -> None:
         "Python", Level.FAIL, "3.10.4", "Use Python 3.11 or later."
     )
     assert checks.python((3, 13, 0)).level is Level.OK
+
+
+def test_all_extras_of_the_metadata_are_looked_at() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    assert {*EXTRAS} == {*extras} - {"all"}
+    for extra, names in EXTRAS.items():
+        assert len(names) == len(extras[extra]), extra
 
 
 def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:

@@ -5,14 +5,17 @@ import io
 import json
 import re
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
 import pytest
 import typer
+import yaml
 from rich.console import Console
 from rich.status import Status
 
@@ -26,13 +29,13 @@ from qwen3tts_wire.messages import VoiceInfo
 pytestmark = pytest.mark.network
 
 
-async def command(*arguments: str) -> asyncio.subprocess.Process:
+async def command(*arguments: str, env: dict[str, str] | None = None) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "qwen3tts_cli.main",
         *arguments,
-        env={"PYTHONPATH": ":".join(sys.path)},
+        env={"PYTHONPATH": ":".join(sys.path), **(env or {})},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -138,7 +141,10 @@ async def test_a_checkpoint_that_is_none_is_named(tmp_path: Path) -> None:
 def test_a_missing_package_is_named_with_the_extra_that_brings_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("qwen3tts_engine.qwen3")]:
+    # Its settings need no torch, and are known to the server by now.
+    for name in [name for name in sys.modules if name.startswith("qwen3tts_engine.qwen3.")]:
+        if name.endswith(".settings"):
+            continue
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", None)
     assert run(["serve", "--engine", "qwen3", "--model", "anything"]) == 3
@@ -166,11 +172,118 @@ def test_every_setting_of_the_engines_page_is_an_option() -> None:
 
 
 async def test_a_chunk_that_is_no_number_is_named(tmp_path: Path) -> None:
-    for wrong in ("some", "0"):
+    for wrong, told in (("some", "or load"), ("0", "must be load, or 1 or more")):
         code, said = await refused(
             *("--engine", "qwen3", "--model", str(tmp_path)),
             *("--initial-codec-chunk-frames", wrong),
         )
         assert code == 2
-        assert "must be load, or 1 or more" in said
+        assert told in said
         assert "PyTorch" not in said
+
+
+async def told(*arguments: str, env: dict[str, str] | None = None) -> tuple[int | None, str, str]:
+    """Exit code, results and remarks of a command that ends by itself."""
+    process = await command("serve", *arguments, env=env)
+    async with asyncio.timeout(60):
+        out, err = await process.communicate()
+    return process.returncode, out.decode(), " ".join(err.decode().split())
+
+
+async def test_settings_are_printed_with_their_hash_and_without_secrets(tmp_path: Path) -> None:
+    file = tmp_path / "server.yaml"
+    file.write_text("server: {port: 1, idle_s: 5}\nstarters: {phrases: [Hello.]}\n")
+    code, out, _ = await told(
+        *("--config", str(file), "--print-config", "--port", "2", "--set", "server.frame_ms=20"),
+        *("--starter", "One moment, please.", "--starter", "[Yes]"),
+        env={"QWEN3TTS_API_KEYS": "very-secret", "QWEN3TTS__LOGGING__FORM": "json"},
+    )
+    assert code == 0
+    assert re.match(r"# [0-9a-f]{12}\n", out)
+    found = yaml.safe_load(out)
+    server = found["server"]
+    assert (server["port"], server["idle_s"], server["frame_ms"]) == (2, 5, 20)
+    assert found["starters"]["phrases"] == ["One moment, please.", "[Yes]"]
+    assert found["logging"]["form"] == "json"
+    assert server["access"]["api_keys"] == "(1 set)"
+    assert "very-secret" not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--set", "server.prot=1"), "Did you mean port"),
+        (("--set", "server.port"), "sets nothing"),
+        (("--set", "server.access.api_keys=k"), "is a secret"),
+        (("--tls-key", "k"), "tls_key needs tls_cert"),
+        (("--tls-cert", "missing.pem"), "cannot be used"),
+        (("--api-key-file", "missing"), "cannot be read"),
+        (("--engine", "upstream"), "--upstream"),
+    ],
+    ids=str,
+)
+async def test_a_setting_that_is_wrong_ends_the_start(arguments: tuple[str, ...], why: str) -> None:
+    code, _, err = await told("--port", "0", *arguments)
+    assert code == 2
+    assert why in err
+    assert "Remedy" in err
+
+
+async def test_a_file_of_settings_that_is_not_there_is_named(tmp_path: Path) -> None:
+    code, _, err = await told("--config", str(tmp_path / "missing.yaml"))
+    assert code == 2
+    assert "missing.yaml: No such file" in err
+    assert "configs/server.yaml" in err
+
+
+async def test_an_address_of_another_server_chooses_the_engine() -> None:
+    code, out, _ = await told("--print-config", "--upstream", "http://127.0.0.1:1")
+    assert code == 0
+    engine = yaml.safe_load(out)["engine"]
+    assert (engine["name"], engine["upstream"]["url"]) == ("upstream", "http://127.0.0.1:1")
+
+
+async def test_a_server_writes_json_takes_new_keys_and_tells_its_manager(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("first-key")
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.setblocking(False)
+        process = await command(
+            *("serve", "--port", "0", "--workers", "1", "--api-key-file", str(keys)),
+            *("--set", "logging.form=json"),
+            env={"NOTIFY_SOCKET": str(tmp_path / "notify")},
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            async with asyncio.timeout(60):
+                url = (await process.stdout.readline()).decode().strip()
+                assert await loop.sock_recv(manager, 100) == b"READY=1"
+                base = url.replace("ws://", "http://").removesuffix("/v1/speech")
+                async with httpx.AsyncClient(base_url=base, trust_env=False) as client:
+                    headers = {"Authorization": "Bearer second-key"}
+                    assert (await client.get("/v1/models", headers=headers)).status_code == 401
+                    keys.write_text("second-key")
+                    process.send_signal(signal.SIGHUP)
+                    logged = [json.loads(await process.stderr.readline())]
+                    while "read again" not in logged[-1]["message"]:
+                        line = await process.stderr.readline()
+                        assert line
+                        if line.startswith(b"{"):
+                            logged.append(json.loads(line))
+                    assert (await client.get("/v1/models", headers=headers)).status_code == 200
+                process.send_signal(signal.SIGTERM)
+                assert await loop.sock_recv(manager, 100) == b"STOPPING=1"
+                assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+    settings = logged[0]
+    assert settings["message"] == "settings"
+    assert len(settings["hash"]) == 12
+    assert settings["settings"]["server"]["access"]["api_key_file"] == str(keys)
+    assert "first-key" not in json.dumps(logged)
+    assert any(line["message"] == "refused: invalid_api_key" for line in logged)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from qwen3tts_engine.base import (
     SAMPLE_RATE,
+    Alignment,
     EndReason,
     LoadedVoice,
     Mode,
@@ -56,6 +57,7 @@ class FakeEngine:
     model = "tones"
     sample_rate = SAMPLE_RATE
     options: frozenset[str] = frozenset()
+    alignment: Alignment = "exact"
 
     def __init__(
         self, *, available: bool = True, capacity: int | None = None, live: bool = False

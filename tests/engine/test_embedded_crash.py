@@ -29,8 +29,9 @@ TEXT = (
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[EmbeddedEngine]:
-    made = EmbeddedEngine(EmbeddedSettings(workers=2, stall_s=0.5))
+async def engine(request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedEngine]:
+    """Two workers; ``param``: seconds after which one counts as hung."""
+    made = EmbeddedEngine(EmbeddedSettings(workers=2, stall_s=getattr(request, "param", 0.5)))
     await made.start()
     yield made
     await made.close()
@@ -98,6 +99,8 @@ async def test_a_clause_whose_worker_is_killed_is_heard_once_and_whole(
         assert edges[joint[0] - 1] < len(samples)
 
 
+# Thirteen at once on a busy machine are slow, not hung: a clause may lose two workers, not three.
+@pytest.mark.parametrize("engine", [30.0], indirect=True)
 async def test_the_others_are_not_disturbed_when_a_worker_is_killed(
     engine: EmbeddedEngine,
 ) -> None:

@@ -13,10 +13,13 @@ import pytest
 
 from qwen3tts_engine.base import SAMPLE_RATE, Engine, PcmChunk, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
+from qwen3tts_engine.starter.engine import StarterEngine
+from qwen3tts_engine.starter.settings import StarterSettings
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import BadRequest, EngineFailed, EngineUnavailable, UnknownVoice
 from tests.conftest import require_package
 from tests.engine.fake_engine import FakeEngine
+from tests.engine.upstream.peers import OmniPeer, Peered, RestPeer
 
 
 def qwen3(request: pytest.FixtureRequest) -> Engine:
@@ -40,12 +43,22 @@ ENGINES: dict[str, Callable[[pytest.FixtureRequest], Engine]] = {
     "fake": lambda _: FakeEngine(),
     "embedded": lambda _: EmbeddedEngine(EmbeddedSettings(workers=2)),
     "qwen3": qwen3,
+    "starters": lambda _: StarterEngine(
+        FakeEngine(), StarterSettings(phrases=(TEXT, "Good morning,"), remember=True)
+    ),
+    "upstream_ws": lambda _: Peered(OmniPeer()),
+    "upstream_http": lambda _: Peered(RestPeer()),
 }
 TEXT = "Good morning, this is the line. It works today."
 WORDS = ["Good", "morning", "this", "is", "the", "line", "It", "works", "today"]
 
 
-@pytest.fixture(params=list(ENGINES))
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.network) if name.startswith("upstream") else name
+        for name in ENGINES
+    ]
+)
 async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
     made = ENGINES[request.param](request)
     await made.start()

@@ -6,13 +6,31 @@ here replay examples through all of them; ``run_atheris.py`` searches for more.
 
 from __future__ import annotations
 
-from tests.fuzz import agent_target, media_targets, sip_targets, speech_targets, voice_targets
+from tests.fuzz import (
+    agent_target,
+    gate_target,
+    media_targets,
+    reference_target,
+    rest_target,
+    runvnc_target,
+    sip_targets,
+    speech_targets,
+    upstream_target,
+    vllm_omni_target,
+    voice_targets,
+)
 from tests.fuzz.target import Target
 
 TARGETS: dict[str, Target] = {
     **media_targets.TARGETS,
     **sip_targets.TARGETS,
     **agent_target.TARGETS,
+    **gate_target.TARGETS,
+    **reference_target.TARGETS,
+    **rest_target.TARGETS,
+    **runvnc_target.TARGETS,
     **speech_targets.TARGETS,
+    **upstream_target.TARGETS,
+    **vllm_omni_target.TARGETS,
     **voice_targets.TARGETS,
 }

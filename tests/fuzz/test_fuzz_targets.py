@@ -9,7 +9,14 @@ import pytest
 
 from qwen3tts_phone.media import rtcp
 from qwen3tts_phone.media.rtcp import Bye, ReceiverReport
-from tests.fuzz import sip_examples
+from tests.fuzz import (
+    gate_target,
+    reference_target,
+    rest_target,
+    sip_examples,
+    upstream_target,
+    vllm_omni_target,
+)
 from tests.fuzz.fuzz_targets import TARGETS
 from tests.fuzz.sip_examples import COMPACT, OFFER, request
 from tests.fuzz.target import MOST_STEPS, SEPARATOR, cuts, retold, steps, story
@@ -147,6 +154,19 @@ HARD: dict[str, tuple[bytes, ...]] = {
         b't{"type":"error","code":"x","message":"","ends":"context","context_id":"c9"}',
         story(b't{"type":"context.done","context_id":"c1"}', b't{"type":"pong"}', "c\x01", "c\x01"),
     ),
+    "runvnc": (
+        b"t" + b"[" * 3000,
+        b"b" + bytes(40),
+        b't{"type":"generate_stream","text":"\\ud83d","voice_id":"tone"}',
+        story(b't{"type":"cancel"}', b't{"type":"cancel"}', "e", "x", "l", "n", "z", "r"),
+        story(
+            b't{"type":"init","voice_id":"v1"}',
+            *[b't{"type":"generate","text":"Hello."}'] * 12,
+            b't{"type":"cancel"}',
+            *("r", "l", "r"),
+        ),
+        story(b't{"type":"text","text":"a","voice_id":"tone"}', "pxxx", "q", "w\xff", "w\xff", "z"),
+    ),
     "session": (
         b"b\x00",
         story("p", "e", "x", "q", "q", "w\xff", "r"),
@@ -182,6 +202,11 @@ HARD: dict[str, tuple[bytes, ...]] = {
         b"\x04\x05" + "\u200d\ufe0f".encode() * 60,
         b"\x05\x00" + b"1." * 200 + b"&#" * 40,
     ),
+    **gate_target.HARD,
+    **reference_target.HARD,
+    **rest_target.HARD,
+    **upstream_target.HARD,
+    **vllm_omni_target.HARD,
 }
 
 

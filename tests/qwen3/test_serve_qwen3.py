@@ -75,7 +75,7 @@ async def test_what_is_cancelled_is_silent_and_frees_its_row(
     answer = await context.cancel(0)
     assert answer.confirmed
     assert answer.text_heard == ""
-    engine = server.service.engine
+    engine = server.service.voices.inner
     while engine.under_way:  # type: ignore[attr-defined]
         await settle(1)
 

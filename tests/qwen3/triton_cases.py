@@ -111,3 +111,20 @@ def test_a_kernel_that_is_wrong_or_breaks_is_not_used(monkeypatch: pytest.Monkey
     assert found.swiglu is attention.PLAIN.swiglu
     assert found.frame_attention is attention.PLAIN.frame_attention
     assert found.choose is triton_kernels.choose
+
+
+@pytest.mark.parametrize("name", ["decode_attention", "frame_attention"])
+def test_a_kernel_that_leaves_no_key_for_later_steps_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def forgets(first: torch.Tensor, *given: object, **more: object) -> torch.Tensor:
+        """Right but for what it should write: that goes into copies."""
+        copies = [each.clone() if isinstance(each, torch.Tensor) else each for each in given]
+        y: torch.Tensor = getattr(attention, name)(first.clone(), *copies, **more)
+        return y
+
+    wrong = replace(triton_kernels.TRITON, **{name: forgets})
+    monkeypatch.setattr(triton_kernels, "TRITON", wrong)
+    found, failed = triton_kernels.usable(CPU, torch.float32)
+    assert failed == {name: "ArithmeticError"}
+    assert getattr(found, name) is getattr(attention.PLAIN, name)

@@ -18,10 +18,17 @@ from qwen3tts_server.commands import (
 )
 from qwen3tts_server.session import Session
 from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.speaking import Observer
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.formats import AudioFrame
-from qwen3tts_wire.messages import ContextCancelled, ContextDone, ContextStarted, ErrorInfo
+from qwen3tts_wire.messages import (
+    ContextCancelled,
+    ContextDone,
+    ContextStarted,
+    ErrorInfo,
+    SessionCreated,
+)
 from qwen3tts_wire.protocol import ClientEvent, ClientProtocol
 from tests.engine.fake_engine import FakeEngine
 
@@ -29,10 +36,23 @@ from tests.engine.fake_engine import FakeEngine
 class Driver:
     """One connection, every step of it by hand."""
 
-    def __init__(self, engine: FakeEngine | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        engine: FakeEngine | None = None,
+        *,
+        observer: Observer | None = None,
+        timed: bool = False,
+        **settings: Any,
+    ) -> None:
+        """``timed``: the connection's own bounds on silence count from the start."""
         self.now = 100.0
         self.client = ClientProtocol()
-        self.session = Session(engine or FakeEngine(), ServerSettings(**settings))
+        self.session = Session(
+            engine or FakeEngine(),
+            ServerSettings(**settings),
+            observer=observer,
+            now=self.now if timed else None,
+        )
         self.speaking: dict[int, SynthesisRequest] = {}
         """What the engine is saying, by context."""
         self.loading: list[str] = []
@@ -155,6 +175,10 @@ class Driver:
 
     def one(self, kind: type[Any]) -> Any:
         (event,) = [each for each in self.events if isinstance(each, kind)]
+        return event
+
+    def one_session(self) -> SessionCreated:
+        event: SessionCreated = self.one(SessionCreated)
         return event
 
     def started(self) -> ContextStarted:

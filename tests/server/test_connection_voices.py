@@ -34,10 +34,11 @@ def cloning() -> tuple[CloningEngine, Served]:
     return engine, Served(engine)
 
 
-async def test_the_engine_gets_the_bytes_of_the_file() -> None:
+@pytest.mark.parametrize("before", ["", "data:audio/wav;base64,", "DATA:;BASE64,"])
+async def test_the_engine_gets_the_bytes_of_the_file(before: str) -> None:
     engine, served = cloning()
     async with served:
-        audio = base64.b64encode(b"RIFF....").decode()
+        audio = before + base64.b64encode(b"RIFF....").decode()
         served.socket.say({**LOAD, "ref_audio": audio, "ref_text": "Hi.", "x_vector_only": True})
         assert await answer(served) == {
             "type": "voice.ready",
@@ -51,7 +52,10 @@ async def test_the_engine_gets_the_bytes_of_the_file() -> None:
     assert engine.loads == [(None, b"RIFF....", "Hi.", True), ("known", None, None, False)]
 
 
-@pytest.mark.parametrize("audio", ["?", "AAA", "AAAA\n", "\u00e4\u00e4\u00e4\u00e4"])
+@pytest.mark.parametrize(
+    "audio",
+    ["?", "AAA", "AAAA\n", "\u00e4\u00e4\u00e4\u00e4", "data:,AAAA", "data:;base64,?", "data:"],
+)
 async def test_what_is_not_base64_is_refused(audio: str) -> None:
     engine, served = cloning()
     async with served:
@@ -104,4 +108,4 @@ async def test_an_engine_that_loads_none_says_so() -> None:
     async with Served() as served:
         served.socket.say({**LOAD, "voice_id": "x"})
         message = await answer(served)
-    assert message["message"] == "This engine makes no voices of recordings."
+    assert message["message"] == "This engine cannot clone: it makes no voices of recordings."

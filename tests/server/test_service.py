@@ -48,7 +48,7 @@ async def test_a_server_that_is_not_ready_or_stopping_says_try_again() -> None:
     service = Service(FakeEngine(), ServerSettings())
     assert (await visit(service, PROTOCOL)).closed == (
         1013,
-        "the server is stopping or not ready; try again later",
+        "The server is stopping or not ready. Try again later.",
     )
     await service.start()
     service.draining = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from qwen3tts_engine.base import EndReason
@@ -12,7 +14,7 @@ from tests.engine.fake_engine import FakeEngine
 from tests.server.driver import Driver, tone
 
 
-def live_line(**settings: object) -> Driver:
+def live_line(**settings: Any) -> Driver:
     return Driver(FakeEngine(live=True), **settings)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.engine.fake_engine import CloningEngine
 from tests.server.driver import Driver
 
 
-def cloning(**settings: object) -> Driver:
+def cloning(**settings: Any) -> Driver:
     return Driver(CloningEngine(), **settings)
 
 

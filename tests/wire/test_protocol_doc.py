@@ -16,6 +16,7 @@ from qwen3tts_wire.fields import kinds, write
 from qwen3tts_wire.formats import HEADER, AudioFormat
 from qwen3tts_wire.messages import (
     CLIENT_MESSAGES,
+    FEATURES,
     PROTOCOL,
     SERVER_MESSAGES,
     Limits,
@@ -67,6 +68,10 @@ def test_the_fields_of_every_message_are_the_documented_ones(title: str) -> None
             default = f"`{json.dumps(write(value))}`"
         expected.append([f"`{field.name}`", kind.describe(), default])
     assert [row[:3] for row in rows(title)] == expected
+
+
+def test_the_features_are_the_documented_ones() -> None:
+    assert tuple(row[0].strip("`") for row in rows("Features")) == FEATURES
 
 
 def test_every_field_has_a_meaning() -> None:

@@ -1,0 +1,156 @@
+"""Fuzz targets: bodies of the REST routes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.types import Message
+
+from qwen3tts_engine.base import SynthesisRequest
+from qwen3tts_server.dialects.bodies import parse_object
+from qwen3tts_server.dialects.forms import FIELD_BYTES, MOST_FIELDS, MOST_FILES, form
+from qwen3tts_server.dialects.http_errors import speech_error_response
+from qwen3tts_server.dialects.openai_request import SAMPLE_RATES, order, parse
+from qwen3tts_server.dialects.openai_settings import OpenAISettings
+from qwen3tts_server.voices.catalogue import VoiceCatalogue
+from qwen3tts_wire.errors import SpeechError
+from tests.engine.fake_engine import CloningEngine
+from tests.fuzz.target import Target
+
+SETTINGS = OpenAISettings()
+VOICES = VoiceCatalogue(CloningEngine())
+MOST_BYTES = 3000
+BOUNDARY = b"limit"
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
+T = TypeVar("T")
+
+
+def run_speech(data: bytes) -> None:
+    meant = outcome(lambda: done(order(parse(parse_object(data)), VOICES, SETTINGS, "")))
+    if isinstance(meant, SpeechError):
+        assert 400 <= speech_error_response(meant).status_code < 500
+        return
+    context = meant.context
+    assert 0 < len(meant.text) <= SETTINGS.max_input_chars
+    assert context.format.sample_rate in SAMPLE_RATES
+    # What passes is what engines take.
+    SynthesisRequest(
+        meant.text,
+        speed=context.speed,
+        initial_codec_chunk_frames=context.initial_codec_chunk_frames,
+    )
+
+
+def run_form(data: bytes) -> None:
+    messages: list[Message] = [
+        {"type": "http.request", "body": data[at : at + 97], "more_body": at + 97 < len(data)}
+        for at in range(0, max(1, len(data)), 97)
+    ]
+
+    async def receive() -> Message:
+        return messages.pop(0)
+
+    kind = b"multipart/form-data; boundary=" + BOUNDARY
+    request = Request({"type": "http", "headers": [(b"content-type", kind)]}, receive)
+    sent = outcome(lambda: done(form(request, MOST_BYTES)))
+    if isinstance(sent, SpeechError):
+        assert speech_error_response(sent).status_code in (400, 413)
+        return
+    assert len(sent.files) <= MOST_FILES
+    assert len(sent.fields) <= MOST_FIELDS
+    assert all(len(each) <= FIELD_BYTES for each in sent.fields.values())
+    assert sum(map(len, sent.files.values())) <= len(data)
+
+
+def outcome(work: Callable[[], T]) -> T | SpeechError:
+    """What it gives, or the error by which it refuses."""
+    try:
+        return work()
+    except SpeechError as error:
+        return error
+
+
+def done(work: Coroutine[Any, Any, T]) -> T:
+    """The value of a coroutine that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    work.close()
+    raise AssertionError("it waits for something")
+
+
+def _part(head: bytes, content: bytes) -> bytes:
+    return b"--limit\r\nContent-Disposition: form-data; " + head + b"\r\n\r\n" + content + b"\r\n"
+
+
+SPEECH_WORDS = (
+    *(b'"input"', b'"voice"', b'"id"', b'"response_format"', b'"stream_format"', b'"sse"'),
+    *(b'"sample_rate"', b'"speed"', b'"seed"', b'"ref_audio"', b'"task_type"', b'"Base"'),
+    *(b"null", b"true", b"1e999", b"\\ud800", b"-0", b"9223372036854775808", b"NaN"),
+)
+TARGETS: dict[str, Target] = {
+    "rest_speech": Target(
+        run_speech,
+        "A request to speak is understood within the engine's bounds, or refused with a 4xx.",
+        (
+            b'{"input":"Hello.","voice":"alloy","model":"tts-1","response_format":"pcm"}',
+            b'{"input":"Hi","voice":{"id":"tone"},"speed":1,"stream":true,"sample_rate":8000}',
+            b'{"input":"a","language":"German","seed":-1,"initial_codec_chunk_frames":0}',
+            b'{"input":"a","task_type":"Base","ref_audio":"UklGRg==","ref_text":"b"}',
+            b'{"input":"a","word_timestamps":true,"stream_format":"sse","extra_params":{"b":[]}}',
+        ),
+        SPEECH_WORDS,
+    ),
+    "rest_form": Target(
+        run_form,
+        "A form is read within its own bytes, or refused.",
+        (
+            _part(b'name="name"', b"Anna")
+            + _part(b'name="audio_sample"; filename="a.wav"', b"RIFF\x00\xff")
+            + b"--limit--\r\n",
+            _part(b'name="a"', b"") + b"--limit--",
+            b"--limit--\r\n",
+        ),
+        (b"--limit", b"--limit--", b"\r\n", b"\r\n\r\n", b'name="', b'filename="', b"; "),
+    ),
+}
+HARD: dict[str, tuple[bytes, ...]] = {
+    "rest_speech": (
+        b"",
+        b"\xef\xbb\xbf{}",
+        b'{"input":"\\ud83d"}',
+        b'{"input":"a","speed":1e999}',
+        b'{"input":"a","speed":-0.0}',
+        b'{"input":"a","sample_rate":8e3}',
+        b'{"input":"a","seed":' + b"9" * 4000 + b"}",
+        b'{"input":"a","seed":-9223372036854775808}',
+        b'{"input":"a","x":' + b'{"y":' * 500 + b"1" + b"}" * 500 + b"}",
+        b"[" * 4000,
+        b'{"input":"a","voice":{"id":"a","id":{"id":1}}}',
+        b'{"input":"\xc0\xaf"}',
+        b'{"input":"a","voice":"\\u0000"}',
+        b'{"input":"a","language":"\\ud800"}',
+        b'{"input":"a","voice":"\\ud800"}',
+        b'{"input":"a","model":"\\ud800"}',
+    ),
+    "rest_form": (
+        b"",
+        b"\r\n--limit\r\n",
+        b"--limit\r\n\r\nno header\r\n--limit--",
+        b"--limit\r\nContent-Disposition: form-data\r\n\r\n\r\n--limit--",
+        _part(b'name="a"; name="b"', b"\xff"),
+        _part(b'name="\xff"', b"a") + b"--limit--",
+        _part(b"name*=utf-8''x", b"a") + b"--limit--",
+        _part(b'name="a"', b"1") * 40 + b"--limit--",
+        _part(b'name="a"; filename="b"', b"1") * 2 + b"--limit--",
+        _part(b'name="a', b"1") + b"--limit--",
+        b"--limit\r\n" + b"x: y\r\n" * 400,
+        b"--limit\r\n" + b"x" * 3000,
+        b"--limit--\r\n--limit\r\n",
+    ),
+}
