@@ -170,7 +170,7 @@ def main() -> None:
         parts = frame_ops(MODEL, device=device, dtype=dtype)
         counts[device] = {name: part.total() for name, part in parts.items()}
     rows_of_table: list[list[object]] = [
-        ["plain torch", *PLAIN_TORCH.values(), sum(PLAIN_TORCH.values())]
+        ["plain torch (as stated)", *PLAIN_TORCH.values(), sum(PLAIN_TORCH.values())]
     ]
     for device, count in counts.items():
         rows_of_table.append([f"here, as on {device}", *count.values(), sum(count.values())])

@@ -35,7 +35,8 @@ from qwen3tts_engine.qwen3.sampling import TOP_K_LIMIT
 from qwen3tts_engine.qwen3.step import frame_step
 
 PLAIN_TORCH: Mapping[str, int] = {"talker": 1531, "predictor": 4385, "codec": 621}
-"""The same frame of the 1.7B model, written the ordinary way."""
+"""The same frame of the 1.7B model written the ordinary way, as the aim was stated with: it is not
+counted here."""
 MODELS = ("0.6b-custom_voice", "1.7b-custom_voice")
 NO_KERNEL = ("empty", "new_empty", "empty_like", "empty_strided", "_unsafe_view", "detach", "alias")
 """Operations that only make memory or a view, though their schema does not say so."""
@@ -189,7 +190,7 @@ def main() -> None:
     figures: dict[str, int] = {}
     for name in MODELS:
         rows: list[list[str | int]] = [
-            ["plain torch", *PLAIN_TORCH.values(), sum(PLAIN_TORCH.values())]
+            ["plain torch (as stated)", *PLAIN_TORCH.values(), sum(PLAIN_TORCH.values())]
         ]
         for device, dtype in (("cpu", torch.float32), ("cuda", torch.bfloat16)):
             sums = [part.total() for part in frame_ops(name, device=device, dtype=dtype).values()]
