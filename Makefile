@@ -4,10 +4,10 @@ VENV := .venv
 SHELL := /bin/bash
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-SOURCES := server pacer codecs phone cli tests benchmarks
+SOURCES := mr_qwen3tts server pacer codecs phone cli tests benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install test check format lint types coverage fuzz wheel bench peers clients tiny-models oracle regression clean
+.PHONY: help demo install test check format lint types coverage fuzz wheel bench peers clients host tiny-models oracle regression clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,9 +15,9 @@ help:  ## show this list
 demo: $(VENV)/.ready-demo  ## from nothing to a finished phone call, with its recording and latencies
 	$(BIN)/python -m qwen3tts_cli.demo
 
-install: $(VENV)/.ready-dev $(VENV)/.ready-bench oracle clients peers  ## everything that tests and benchmarks need, in .venv
+install: $(VENV)/.ready-dev $(VENV)/.ready-bench oracle clients host peers  ## everything that tests and benchmarks need, in .venv
 
-test: $(VENV)/.ready-dev $(VENV)/.ready-bench oracle clients peers  ## all tests, those with real SIP peers too
+test: $(VENV)/.ready-dev $(VENV)/.ready-bench oracle clients host peers  ## all tests, those with real SIP peers too
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 check: format lint types test  ## format, lint, types, tests
@@ -32,7 +32,7 @@ lint: $(VENV)/.ready-dev  ## ruff, without changing anything
 types: $(VENV)/.ready-dev  ## mypy, strict, tests included
 	$(BIN)/mypy
 
-coverage: $(VENV)/.ready-dev $(VENV)/.ready-bench oracle clients peers  ## tests with branch coverage by package
+coverage: $(VENV)/.ready-dev $(VENV)/.ready-bench oracle clients host peers  ## tests with branch coverage by package
 	$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
 	$(BIN)/coverage report
 
@@ -57,6 +57,9 @@ oracle: $(VENV)/.ready-dev  ## the official package beside ours, for the parity 
 clients: $(VENV)/.ready-dev  ## the real clients (openai, Pipecat, LiveKit) in .clients
 	@$(BIN)/python -m tests.clients.install || { echo "left out: the tests with real clients. To add them: make clients"; test -z "$$QWEN3TTS_NOTHING_LEFT_OUT"; }
 
+host: $(VENV)/.ready-dev  ## the real agent host (MindRoot) in .mindroot
+	@$(BIN)/python -m tests.mindroot_host.install || { echo "left out: the tests in the real host. To add them: make host"; test -z "$$QWEN3TTS_NOTHING_LEFT_OUT"; }
+
 regression: $(VENV)/.ready-dev  ## what is streamed beside the offline decode, clicks, order, codes, against the kept baseline
 	$(BIN)/python -m tests.regression $(REGRESSION_ARGS)
 
@@ -64,7 +67,7 @@ tiny-models: $(VENV)/.ready-dev  ## small random Qwen3-TTS checkpoints in the re
 	$(BIN)/python -m qwen3tts_engine.qwen3.tiny out/tiny-models
 
 clean:  ## remove the environment and all that was built
-	rm -rf $(VENV) .oracle .clients build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .oracle .clients .mindroot build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.ready-venv:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or later is needed: make PYTHON=python3.12 ...")'

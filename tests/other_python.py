@@ -45,6 +45,7 @@ def main() -> None:
                 "--ignore=tests/qwen3",
                 "--ignore=tests/parity",
                 "--ignore=tests/regression",
+                "--ignore=tests/mindroot_host",
                 "-p",
                 "no:cacheprovider",
             ],

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import json
+import tomllib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+PLUGIN = "mr_qwen3tts"
 PACKAGES = {
+    PLUGIN: ".",
     "qwen3tts_codecs": "codecs",
     "qwen3tts_pacer": "pacer",
     "qwen3tts_wire": "server",
@@ -20,6 +24,7 @@ PACKAGES = {
 }
 SPEECH = {"qwen3tts_wire", "qwen3tts_pacer", "qwen3tts_codecs"}
 MAY_IMPORT = {
+    PLUGIN: {"qwen3tts_speech", *SPEECH},
     "qwen3tts_codecs": set[str](),
     "qwen3tts_pacer": set[str](),
     "qwen3tts_wire": set[str](),
@@ -27,9 +32,9 @@ MAY_IMPORT = {
     "qwen3tts_server": {"qwen3tts_engine", "qwen3tts_wire", "qwen3tts_codecs"},
     "qwen3tts_speech": SPEECH,
     "qwen3tts_phone": {"qwen3tts_speech", *SPEECH},
-    "qwen3tts_cli": set(PACKAGES),
+    "qwen3tts_cli": set(PACKAGES) - {PLUGIN},
 }
-IMPORT_ROOTS = sorted(set(PACKAGES.values()))
+IMPORT_ROOTS = sorted(set(PACKAGES.values()) - {"."})
 
 
 def imported_names(path: Path) -> set[str]:
@@ -47,7 +52,7 @@ def test_import_roots_are_not_packages(folder: str) -> None:
     assert not (ROOT / folder / "__init__.py").exists()
 
 
-@pytest.mark.parametrize("folder", IMPORT_ROOTS)
+@pytest.mark.parametrize("folder", [".", *IMPORT_ROOTS])
 def test_an_import_root_holds_just_its_packages(folder: str) -> None:
     found = {path.parent.name for path in (ROOT / folder).glob("*/__init__.py")}
     assert found == {package for package, root in PACKAGES.items() if root == folder}
@@ -59,12 +64,48 @@ def test_imports_point_one_way(package: str) -> None:
     for path in (ROOT / PACKAGES[package] / package).rglob("*.py"):
         where = path.relative_to(ROOT).as_posix()
         names = imported_names(path)
-        assert names & set(PACKAGES) - {package} <= MAY_IMPORT[package], where
+        own_line = package == PLUGIN and path.name.startswith("desk")
+        phone = {"qwen3tts_phone"} if own_line else set[str]()
+        assert names & set(PACKAGES) - {package} <= MAY_IMPORT[package] | phone, where
         assert "torch" not in names or "qwen3tts_engine/qwen3/" in where, where
-        assert "lib" not in names, where
+        assert "lib" not in names or where == f"{PLUGIN}/mod.py", where
+
+
+def test_only_the_plugins_page_needs_the_hosts_web_framework() -> None:
+    for path in (ROOT / PLUGIN).rglob("*.py"):
+        if path.name not in ("page.py", "mod.py"):
+            assert not imported_names(path) & {"fastapi", "starlette", "jinja2"}, path.name
+
+
+def test_the_plugins_functions_stand_where_the_host_takes_its_name_from() -> None:
+    """The host calls a provider by the folder that holds the module with the decorators."""
+    for path in (ROOT / PLUGIN).rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        decorated = any(f"\n@{name}(" in text for name in ("command", "service", "hook", "pipe"))
+        assert not decorated or path == ROOT / PLUGIN / "mod.py", path
+
+
+def test_every_module_of_the_plugin_imports_its_neighbours_by_dots() -> None:
+    for path in (ROOT / PLUGIN).rglob("*.py"):
+        assert PLUGIN not in imported_names(path), path.name
+
+
+def test_the_hosts_description_of_the_plugin_says_what_the_package_says() -> None:
+    """The host reads ``plugin_info.json``; its name must be the folder's, its version ours."""
+    said = json.loads((ROOT / "plugin_info.json").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert said["name"] == said["pypi_module"] == project["name"] == PLUGIN
+    assert said["version"] == project["version"]
+    functions = {
+        node.name
+        for node in ast.walk(ast.parse((ROOT / PLUGIN / "mod.py").read_text(encoding="utf-8")))
+        if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef)
+    }
+    assert {*said["commands"], *said["services"]} <= functions
 
 
 @pytest.mark.parametrize("package", list(PACKAGES))
 def test_every_package_is_typed_and_in_the_wheel(package: str) -> None:
-    assert (ROOT / PACKAGES[package] / package / "py.typed").exists()
-    assert f'"{PACKAGES[package]}/{package}"' in (ROOT / "pyproject.toml").read_text("utf-8")
+    place = (Path(PACKAGES[package]) / package).as_posix()
+    assert (ROOT / place / "py.typed").exists()
+    assert f'"{place}"' in (ROOT / "pyproject.toml").read_text("utf-8")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {
+    "mr_qwen3tts",
     "qwen3tts_codecs",
     "qwen3tts_pacer",
     "qwen3tts_wire",
@@ -34,6 +35,16 @@ FULL = (
     "import qwen3tts_server.app, qwen3tts_engine.embedded.engine, qwen3tts_phone.phone, sys; "
     "assert 'torch' not in sys.modules"
 )
+# Only the plugin's host can import it; elsewhere it says what is missing.
+PLUGIN = """
+try:
+    import mr_qwen3tts
+except ImportError as error:
+    assert "MindRoot" in str(error), error
+else:
+    raise SystemExit("mr_qwen3tts was imported without its host")
+"""
+PLUGIN_FILES = ("mod.py", "py.typed", "templates/")
 
 
 def run(*command: str | Path, cwd: Path) -> None:
@@ -44,9 +55,12 @@ def main() -> None:
     dist = ROOT / "dist"
     run(sys.executable, "-m", "build", "--wheel", "--outdir", dist, ROOT, cwd=ROOT)
     wheel = max(dist.glob("*.whl"), key=lambda path: path.stat().st_mtime)
-    top = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    files = zipfile.ZipFile(wheel).namelist()
+    top = {name.split("/")[0] for name in files}
     held = {name for name in top if not name.endswith(".dist-info")}
     assert held == PACKAGES, f"{wheel.name} holds {sorted(held)}"
+    for part in PLUGIN_FILES:
+        assert any(name.startswith(f"mr_qwen3tts/{part}") for name in files), f"no {part}"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         venv.create(folder / "env", with_pip=True)
@@ -55,6 +69,7 @@ def main() -> None:
         constraints = ("--constraint", ROOT / "constraints.txt")
         run(*pip, *constraints, wheel, cwd=folder)
         run(python, "-c", LIGHT, cwd=folder)
+        run(python, "-c", PLUGIN, cwd=folder)
         run(folder / "env" / "bin" / "mr-qwen3tts", "--version", cwd=folder)
         run(*pip, *constraints, f"{wheel}[server,embedded,phone]", cwd=folder)
         run(python, "-c", FULL, cwd=folder)

@@ -109,6 +109,12 @@ class Call:
         return self._speaker is not None and self._speaker.speaking
 
     @property
+    def speaker(self) -> Speaker | None:
+        """What speaks on it, for whoever keeps account of utterances himself; None before the
+        answer and after the end."""
+        return self._speaker if self._up.done() and not self._over.is_set() else None
+
+    @property
     def held(self) -> bool:
         """Whether the far end has put us on hold."""
         return self._held

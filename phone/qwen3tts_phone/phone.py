@@ -81,17 +81,26 @@ class PhoneSettings:
 class Phone:
     """SIP endpoint, media process and speech connection; an async context manager.
 
+    With a ``link`` of the caller's own, which others may share, it speaks over that one: it is not
+    asked for at the start, so the phone takes calls while no speech server is there, and it stays
+    open at the end.
+
     Entering it raises PortBusy, RegistrationFailed, CalleeUnreachable (the registrar),
     ConnectionLost (no speech server), UnknownVoice or BadRequest (an option that is none), before
     anybody's phone rings.
     """
 
     def __init__(
-        self, settings: PhoneSettings | None = None, *, clock: Clock | None = None
+        self,
+        settings: PhoneSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        link: SpeechLink | None = None,
     ) -> None:
         self.settings = settings or PhoneSettings()
         self.clock: Clock = clock or LoopClock()
-        self.link = SpeechLink(self.settings.server_url)
+        self._own_link = link is None
+        self.link = SpeechLink(self.settings.server_url) if link is None else link
         self.latency_log: LatencyLog | None = None
         self.calls: set[Call] = set()
         """Calls that are not over."""
@@ -106,8 +115,9 @@ class Phone:
     async def __aenter__(self) -> Phone:
         settings = self.settings
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(self.link.close)
-            self.ignored = (await self.link.check(settings.speech)).ignored
+            if self._own_link:
+                stack.push_async_callback(self.link.close)
+                self.ignored = (await self.link.check(settings.speech)).ignored
             if settings.latency_log is not None:
                 self.latency_log = stack.enter_context(LatencyLog(settings.latency_log))
             self._media = await MediaProcess.start(settings.media)

@@ -18,11 +18,12 @@ from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_speech.latency import LatencyLog, Mark, UtteranceRecord
 from qwen3tts_speech.link import SpeechLink
+from qwen3tts_speech.patience import Patience
 from qwen3tts_speech.sink import FrameSink
-from qwen3tts_speech.utterance import Spoken, Utterance, VoiceOptions
+from qwen3tts_speech.utterance import ChooseVoice, Spoken, Utterance, VoiceOptions
 from qwen3tts_wire.errors import BadText
 
-__all__ = ["Speaker", "Spoken", "Utterance", "VoiceOptions"]
+__all__ = ["ChooseVoice", "Speaker", "Spoken", "Utterance", "VoiceOptions"]
 
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,9 @@ class Speaker:
         voice: how utterances are spoken that say nothing else.
         call_id: names the call in the records.
         log: where each utterance's record is written when it ends.
+        stall_s: an utterance whose caller has heard nothing for so long, though the server has
+            text to say, ends with ConnectionLost. The text is there when it has ended, or when 200
+            characters of it are unsaid. None: never.
     """
 
     def __init__(
@@ -55,12 +59,15 @@ class Speaker:
         call_id: str = "",
         log: LatencyLog | None = None,
         clock: Clock | None = None,
+        stall_s: float | None = None,
     ) -> None:
         self.link = link
         self.sink = sink
         self.payload = payload
         self.ptime_ms = ptime_ms
         self.clock: Clock = clock or LoopClock()
+        Patience(stall_s)  # what is no time is refused here, not by the first utterance
+        self.stall_s = stall_s
         self._voice = voice or VoiceOptions()
         self._call_id = call_id
         self._log = log
@@ -78,11 +85,14 @@ class Speaker:
         return bool(self._live)
 
     def say(
-        self, words: str | AsyncIterable[str], options: VoiceOptions | None = None
+        self,
+        words: str | AsyncIterable[str],
+        options: VoiceOptions | ChooseVoice | None = None,
     ) -> Utterance:
         """Begin to say ``words``: a string, or deltas as a model writes them.
 
         It queues behind what is being said, and its text is already on its way to the server.
+        ``options`` may also be a function that is asked for them once the connection is there.
 
         Raises:
             BadText: a string with nothing in it, or something that is no text. (An iterator that
@@ -142,6 +152,12 @@ class Speaker:
         """Wait until all that was said before it is with the sink."""
         for earlier in [each for each in self._live.values() if each.number < utterance.number]:
             await earlier.written.wait()
+
+    def next_to_write(self, utterance: Utterance) -> bool:
+        """Whether all that was said before it is with the sink."""
+        return all(
+            each.written.is_set() for each in self._live.values() if each.number < utterance.number
+        )
 
     def ended(self, utterance: Utterance) -> None:
         """It has ended."""

@@ -55,6 +55,15 @@ class SpeechLink:
         """Connect now, so that the first words do not wait for it."""
         await self.client()
 
+    def stalled(self, client: SpeechClient) -> None:
+        """It was given text and brought no sound: what is said next goes on another connection.
+
+        What is under way on it stays there.
+        """
+        if client is self._client:
+            self._leaving.append(client)
+            self._client = None
+
     async def check(self, options: VoiceOptions) -> Started:
         """Ask the server whether it would speak so, and how; nothing is said.
 

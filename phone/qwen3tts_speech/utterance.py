@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from qwen3tts_codecs.frames import EncodedFrame, FrameEncoder
 from qwen3tts_pacer.frame import Frame
+from qwen3tts_speech.feed import Feed
 from qwen3tts_speech.latency import Mark, UtteranceRecord
+from qwen3tts_speech.patience import OWED_CHARS, Patience
 from qwen3tts_speech.sink import Played
 from qwen3tts_wire.client import Audio, Context, Done, SpeechClient, Started
-from qwen3tts_wire.errors import BadText, SpeechError
+from qwen3tts_wire.errors import ConnectionLost, SpeechError
 
 if TYPE_CHECKING:
     from qwen3tts_speech.line import Speaker
@@ -35,7 +37,7 @@ class Spoken:
     heard: str
     """The text that reached the caller, right to the word."""
     remaining: str
-    """The text that did not."""
+    """The text that did not: what was sent, and what had come and was never sent."""
     interrupted: bool
     """Whether it was stopped before its end."""
     position: int
@@ -54,6 +56,10 @@ class VoiceOptions:
     """Further fields of ``context.open``, such as ``speed``."""
 
 
+ChooseVoice = Callable[[SpeechClient], Awaitable[VoiceOptions]]
+"""Says how to speak once the connection is there, and may ask the server for it."""
+
+
 class Utterance:
     """It starts by itself, and ends when the caller has heard it or it was interrupted.
 
@@ -65,7 +71,7 @@ class Utterance:
         speaker: Speaker,
         number: int,
         words: AsyncIterable[str],
-        options: VoiceOptions,
+        options: VoiceOptions | ChooseVoice,
         record: UtteranceRecord,
     ) -> None:
         self.number = number
@@ -73,17 +79,19 @@ class Utterance:
         self.written = asyncio.Event()
         """Set when all of its frames are with the sink: the next one's may follow."""
         self._speaker = speaker
-        self._words = words
+        self._feed = Feed(words, lambda: record.mark(Mark.FIRST_DELTA, speaker.clock.now()))
         self._options = options
-        self._given: list[str] = []
+        self._patience = Patience(speaker.stall_s)
         self._arrived = 0
         """Samples at 24 kHz that have come."""
         self._begun = False
         self._finished = False
         self._interrupted = False
         self._running = False
+        self._writing = False
+        """Whether its sound waits for the sink, and not the sink for its sound."""
+        self._client: SpeechClient | None = None
         self._context: Context | None = None
-        self._words_failed: Exception | None = None
         self._played: Played | None = None
         self._task = asyncio.create_task(self._run(), name=f"utterance {number}")
 
@@ -102,16 +110,16 @@ class Utterance:
         """What was heard by now; final once :meth:`spoken` has returned or raised."""
         position = self.position
         if self._context is None:
-            known_heard, known_remaining = "", self.text
+            heard, remaining = "", self.text
         else:
             known = self._context.heard(position)
-            known_heard, known_remaining = known.text_heard, known.text_remaining
-        return Spoken(known_heard, known_remaining, self._interrupted, position, self.record)
+            heard, remaining = known.text_heard, known.text_remaining + self._feed.unsent
+        return Spoken(heard, remaining, self._interrupted, position, self.record)
 
     @property
     def text(self) -> str:
         """All text given to it so far."""
-        return "".join(self._given)
+        return self._feed.text
 
     @property
     def position(self) -> int:
@@ -160,65 +168,45 @@ class Utterance:
             self._speaker.ended(self)
 
     async def _speak(self) -> str:
-        speaker, record, clock = self._speaker, self.record, self._speaker.clock
-        words = self._sampled()
-        first = await anext(words, None)
-        if first is None:
+        speaker, feed = self._speaker, self._feed
+        if not await feed.first():
             return "no_text"
-        client = await speaker.link.client()
-        record.clock_offset_s = client.clock_offset_s
-        record.clock_error_ms = client.rtt_s * 500
-        record.engine = client.session.engine
-        self._context = context = await client.open(
-            voice=self._options.voice, language=self._options.language, **self._options.extra
-        )
-        record.mark(Mark.REQUEST_SENT, clock.now())
         try:
             async with asyncio.TaskGroup() as group:
-                feed = group.create_task(self._feed(context, first, words))
-                report = group.create_task(self._report(context))
+                # The words are taken from their source while there is no connection yet, too.
+                feeding = group.create_task(feed.run())
+                watch = group.create_task(self._watch())
+                context = await self._open()
+                await feed.into(context)
                 await self._receive(context)
-                feed.cancel()
+                feeding.cancel()
                 self._finish_frames()
                 self.written.set()
                 if self._begun:
                     self._played = await speaker.sink.drained(self.number)
-                report.cancel()
+                watch.cancel()
         except BaseExceptionGroup as group_error:
             error = _first(group_error)
-            await self._play_out(client, context)
+            await self._play_out()
             raise error from None
-        if self._words_failed is not None:
-            raise self._words_failed
+        if feed.failed is not None:
+            raise feed.failed
         return "text_end"
 
-    async def _sampled(self) -> AsyncIterator[str]:
-        """The deltas, with the time of the first; whatever is empty is skipped."""
-        async for delta in self._words:
-            if not isinstance(delta, str):
-                raise BadText(
-                    f"The source of the words gave a {type(delta).__name__}.",
-                    remedy="Each of its deltas must be a string.",
-                )
-            if delta:
-                self.record.mark(Mark.FIRST_DELTA, self._speaker.clock.now())
-                yield delta
-
-    async def _feed(self, context: Context, first: str, words: AsyncIterator[str]) -> None:
-        self._given.append(first)
-        await context.append(first)
-        try:
-            async for delta in words:
-                self._given.append(delta)
-                await context.append(delta)
-        except SpeechError as error:
-            if context.error is not None:
-                raise  # the context's own: nothing more can be said
-            self._words_failed = error
-        except Exception as error:
-            # Whatever breaks in a caller's source: what it gave is said, then it is raised.
-            self._words_failed = error
-        await context.end()
+    async def _open(self) -> Context:
+        speaker, record = self._speaker, self.record
+        self._client = client = await speaker.link.client()
+        record.clock_offset_s = client.clock_offset_s
+        record.clock_error_ms = client.rtt_s * 500
+        record.engine = client.session.engine
+        options = self._options
+        if not isinstance(options, VoiceOptions):
+            options = await options(client)
+        self._context = await client.open(
+            voice=options.voice, language=options.language, **options.extra
+        )
+        record.mark(Mark.REQUEST_SENT, speaker.clock.now())
+        return self._context
 
     async def _receive(self, context: Context) -> None:
         """Sound to frames to the sink, in the order in which the utterances were said."""
@@ -230,7 +218,9 @@ class Utterance:
                 case Audio(pcm=pcm, received_at=at):
                     record.mark(Mark.RECEIVED, at)
                     self._arrived += len(pcm) // 2
+                    self._writing = True
                     position = await self._write(encoder.push(pcm), position)
+                    self._writing = False
                 case Started(voice=voice, marks=marks):
                     record.voice = voice or ""
                     record.server_marks(marks)
@@ -238,6 +228,7 @@ class Utterance:
                     record.server_marks(marks)
                 case _:
                     pass  # words are kept by the context
+        self._writing = True
         await self._write(encoder.flush(), position)
 
     async def _write(self, encoded: list[EncodedFrame], position: int) -> int:
@@ -266,11 +257,14 @@ class Utterance:
             accepted += speaker.sink.write(frames[accepted:])
         return position
 
-    async def _report(self, context: Context) -> None:
+    async def _watch(self) -> None:
         """Tell the server what has been played and whether it goes on, so that it knows the lead.
 
         Sound that lies here and is not played is held: the caller has put us on hold, or another
         utterance comes first. Nobody is to make more of it meanwhile.
+
+        Raises:
+            ConnectionLost: the server has owed sound for too long.
         """
         clock = self._speaker.clock
         origin, reports = clock.now(), 0
@@ -279,17 +273,43 @@ class Utterance:
             reports += 1
             await clock.sleep_until(origin + reports * REPORT_S)
             position = self.position
+            held = self._arrived - position > HELD_S * RATE_HZ
+            self._check_patience(clock.now(), held)
             if position != last:
                 state = "playing"
-            elif self._arrived - position > HELD_S * RATE_HZ:
+            elif held:
                 state = "held"
             elif self._arrived:
                 state = "starved"
             else:
                 continue
-            if position != last or state != told:
-                await context.report(position, state)
+            if self._context is not None and (position != last or state != told):
+                await self._context.report(position, state)
                 last, told = position, state
+
+    def _check_patience(self, now: float, held: bool) -> None:
+        hears_nothing = not held and not self._writing and not self.written.is_set()
+        owed = hears_nothing and self._speaker.next_to_write(self) and self._text_is_there
+        patience = self._patience
+        if patience.spent(now, owed=owed, sounds=self._arrived):
+            if self._client is not None:
+                self._speaker.link.stalled(self._client)
+            raise ConnectionLost(
+                f"The speech server has not answered for {patience.most_s:g} s.",
+                remedy="Look at its log, or start it anew.",
+            )
+
+    @property
+    def _text_is_there(self) -> bool:
+        """Whether the server has been given enough to say something now."""
+        if self._client is None:
+            return False  # the link has its own bound
+        if self._context is None or self._feed.ended:
+            return True
+        words = self._context.words
+        if self._arrived and not words:
+            return False  # how much of the text is said is not known
+        return len(self.text) - (words[-1].char_end if words else 0) >= OWED_CHARS
 
     async def _settle_interruption(self) -> None:
         """The sink is silent: learn what was heard, and let the server know."""
@@ -305,10 +325,10 @@ class Utterance:
                     cancelled = await self._context.cancel(self.position)
                     self.record.server_marks(cancelled.marks or {})
 
-    async def _play_out(self, client: SpeechClient, context: Context) -> None:
+    async def _play_out(self) -> None:
         """After a failure: what had arrived is still played to its end."""
-        if not client.closed:
-            context.cancel(None)
+        if self._context is not None:
+            self._context.cancel(None)
         self._finish_frames()
         self.written.set()
         if self._begun:

@@ -154,6 +154,32 @@ class SpeechClient:
         return self.error is not None
 
     @property
+    def connected(self) -> bool:
+        """Whether a context can be opened at once, without looking for a server first."""
+        return self.error is None and self._line.usable
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way: no context brings sound, no voice is being loaded."""
+        lines = (self._line, *self._leaving)
+        return not self._waiting and all(line.idle for line in lines)
+
+    async def ready(self) -> None:
+        """Wait until it is connected, with ``resume`` by looking for a server.
+
+        Raises:
+            ConnectionLost: the connection is over, or no server was found in time.
+            ServerBusy: the server has asked to leave, or takes nobody.
+            SpeechError: what else comes out of ``connect``.
+        """
+        await self._usable()
+
+    async def away(self) -> None:
+        """Wait until it is not connected."""
+        while self.connected:
+            await self._line.left.wait()
+
+    @property
     def clock_offset_s(self) -> float:
         """The server's monotonic clock minus this client's, seconds."""
         return self._line.offset_s

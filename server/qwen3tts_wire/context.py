@@ -93,6 +93,11 @@ class Context:
         return str(self._manuscript)
 
     @property
+    def over(self) -> bool:
+        """Whether nothing more comes from a server, though it may not all have been read."""
+        return self._finished or self.done is not None or self.error is not None
+
+    @property
     def cancelling(self) -> bool:
         """Whether a cancel waits for its answer."""
         return self._cancelled is not None and not self._cancelled.done()
@@ -375,8 +380,7 @@ class Context:
         finished here. Nothing can go on whose words are not known.
         """
         line = self._line
-        over = self._finished or self.done is not None or self.error is not None
-        if over or self._tail is None or line is None:
+        if self.over or self._tail is None or line is None:
             return False
         able = () if line.protocol.session is None else line.protocol.session.features
         if self.received and not self.words and not {"alignment", "estimated_alignment"} & {*able}:

@@ -70,6 +70,8 @@ class Line:
     ) -> None:
         self.protocol = ClientProtocol(last_no)
         self.draining = asyncio.Event()
+        self.left = asyncio.Event()
+        """Set when no context can be opened on it any more."""
         self.error: SpeechError | None = None
         """Why the connection is over; None while it is not."""
         self.loads: dict[str, asyncio.Future[VoiceReady]] = {}
@@ -176,7 +178,12 @@ class Line:
     @property
     def usable(self) -> bool:
         """Whether a context may be opened on it."""
-        return self.error is None and not self.draining.is_set()
+        return not self.left.is_set()
+
+    @property
+    def idle(self) -> bool:
+        """Whether all contexts on it are over, and no voice is being loaded."""
+        return not self.loads and all(each.over for each in self._contexts.values())
 
     async def close(self) -> None:
         """Leave. Contexts that are still read end with ConnectionLost."""
@@ -279,6 +286,7 @@ class Line:
                 self._ready.set_result(None)
         elif isinstance(event, ServerDraining):
             self.draining.set()
+            self.left.set()
             self._owner.leaving(self)
         elif isinstance(event, VoiceReady):
             self._loaded(event.request_id, event)
@@ -351,6 +359,7 @@ class Line:
         if self.error is not None:
             return
         self.error = error
+        self.left.set()
         self.room.set()
         if not self._ready.done():
             self._ready.set_exception(error)

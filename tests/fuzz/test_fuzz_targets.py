@@ -11,6 +11,7 @@ from qwen3tts_phone.media import rtcp
 from qwen3tts_phone.media.rtcp import Bye, ReceiverReport
 from tests.fuzz import (
     gate_target,
+    plugin_targets,
     reference_target,
     rest_target,
     sip_examples,
@@ -203,6 +204,7 @@ HARD: dict[str, tuple[bytes, ...]] = {
         b"\x05\x00" + b"1." * 200 + b"&#" * 40,
     ),
     **gate_target.HARD,
+    **plugin_targets.HARD,
     **reference_target.HARD,
     **rest_target.HARD,
     **upstream_target.HARD,

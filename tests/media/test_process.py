@@ -13,12 +13,14 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from qwen3tts_pacer import Frame
 from qwen3tts_pacer.memory import CONTEXTS
 from qwen3tts_phone.errors import PortBusy
+from qwen3tts_phone.media import process as process_module
 from qwen3tts_phone.media import rtcp
 from qwen3tts_phone.media.errors import LegClosed, MediaLost, MediaRefused
 from qwen3tts_phone.media.leg import MediaLeg
@@ -285,6 +287,25 @@ async def test_a_stalled_machine_skips_slots_and_never_sends_a_burst(
     # Not one frame was lost, none came twice, and they come no faster than they are spoken.
     assert numbers(heard) == list(range(len(heard)))
     assert (await leg.measure()).skipped_slots >= 10
+
+
+async def test_a_start_that_is_cancelled_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spawned: list[subprocess.Popen[bytes]] = []
+    spawn = process_module._spawn
+
+    def remembering(*arguments: Any) -> subprocess.Popen[bytes]:
+        spawned.append(spawn(*arguments))
+        return spawned[0]
+
+    monkeypatch.setattr(process_module, "_spawn", remembering)
+    starting = asyncio.create_task(MediaProcess.start())
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert spawned[0].returncode is not None
 
 
 async def test_the_ports_are_a_pair_and_in_the_range(process: MediaProcess) -> None:

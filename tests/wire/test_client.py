@@ -536,3 +536,50 @@ async def test_the_socket_sends_small_messages_at_once() -> None:
         sock = client._socket.transport.get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert client._socket.protocol.extensions == []
+
+
+# --- whether it is connected ---
+
+
+async def test_a_client_tells_that_it_is_connected_idle_and_when_it_is_away() -> None:
+    async with talking() as (script, client):
+        assert (client.connected, client.idle) == (True, True)
+        await client.ready()
+        away = asyncio.create_task(client.away())
+        context = await client.open(context_id="a")
+        await script.expect("context.open")
+        assert (client.idle, away.done()) == (False, False)
+        script.vanish()
+        await away
+        assert (client.connected, client.idle) == (False, True)
+        with pytest.raises(ConnectionLost):
+            await client.ready()
+        with pytest.raises(ConnectionLost):
+            await anext(context)
+        await client.away()
+
+
+async def test_a_client_is_away_when_its_server_asks_to_leave_and_idle_when_all_is_said() -> None:
+    async with talking() as (script, client):
+        context = await client.open(context_id="a")
+        await context.end()
+        opened = await script.expect("context.open")
+        await script.send(ServerDraining(1000))
+        await client.away()
+        assert [client.connected, client.idle, client.closed] == [False, False, False]
+        with pytest.raises(ServerBusy):
+            await client.ready()
+        await script.send(ContextStarted("a", opened["context_no"], "clause", FORMATS[0], "v"))
+        await script.send(ContextDone("a", 0, 0, 0))
+        assert [type(event) async for event in context] == [Started, Done]
+        assert client.idle
+
+
+async def test_a_voice_that_is_being_loaded_is_under_way() -> None:
+    async with talking() as (script, client):
+        load = asyncio.create_task(client.load_voice(voice_id="anna"))
+        await script.expect("voice.load")
+        assert not client.idle
+        load.cancel()
+        await asyncio.wait([load])
+        assert client.idle

@@ -496,3 +496,21 @@ def test_waits_double_up_to_the_most_and_no_two_clients_come_together() -> None:
 def test_the_greeting_of_these_servers_names_no_alignment() -> None:
     assert "alignment" not in GREETING.features
     assert encode(GREETING)
+
+
+async def test_a_client_that_looks_for_a_server_is_not_connected_and_gets_ready() -> None:
+    async with talking() as (servers, client):
+        context = await spoken(servers, client)
+        away = asyncio.create_task(client.away())
+        await servers.die()
+        await away
+        assert not client.idle, "a context waits for a server"
+        ready = asyncio.create_task(client.ready())
+        await settle()
+        assert not ready.done()
+        servers.away = False
+        await ready
+        assert client.connected
+        await servers.begin(2, " there.")
+        context.cancel(0)
+        assert client.idle

@@ -91,7 +91,8 @@ class MediaProcess:
             raise MediaLost(
                 f"The media process did not come up in {settings.start_timeout_s} s."
             ) from None
-        except MediaLost:
+        except BaseException:
+            # Also a cancelled start: nobody else knows of the process.
             await self.close()
             raise
         return self

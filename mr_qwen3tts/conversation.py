@@ -1,0 +1,430 @@
+"""One caller: what is being said, what stops it, and who waits for its end.
+
+The host speaks to it in four voices: partial commands while the model writes, the command itself
+when a text is complete, hooks and flags when the caller or the user stops it, and the SIP service's
+False for a frame that it does not want. All of them end here, and a stop is the same whoever asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any
+from weakref import WeakSet
+
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_speech.line import ChooseVoice, Speaker, Spoken, Utterance
+from qwen3tts_wire.errors import SpeechError
+
+from .partials import Growth
+from .plain import PlainText
+from .reply import Deltas, Reply, heard_chars, left_s
+from .settings import Settings
+
+log = logging.getLogger(__name__)
+
+WATCH_S = 0.01
+"""How often the host's flags are looked at while something is being said."""
+SLICE_S = 0.05
+"""Longest nap of a command that waits for its sound: so soon it notices that it was stopped."""
+OVER_KEPT = 64
+"""Commands remembered, so that their late partials are known for what they are."""
+
+Ended = Callable[[Reply, Utterance, SpeechError | None], None]
+
+
+class Conversation:
+    """What one caller hears.
+
+    Args:
+        log_id: the call's name in the host.
+        clock: whose time deadlines are in.
+        speaker: the speaker to use now; asked for each reply, as a call may have begun meanwhile.
+        halted: whether the SIP side wants no sound now.
+        ended: told of each utterance that has ended, and how.
+        hold_open: told whether more may follow soon, so that the audio response stays open.
+    """
+
+    def __init__(
+        self,
+        log_id: str,
+        *,
+        clock: Clock,
+        speaker: Callable[[], Speaker],
+        halted: Callable[[Any], Awaitable[bool]],
+        ended: Ended,
+        count: Callable[[str], None] = lambda _: None,
+        hold_open: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        self.log_id = log_id
+        self.used_at = clock.now()
+        """When something was last said or stopped, seconds of the clock."""
+        self.last: Spoken | None = None
+        """What became of the utterance that ended last."""
+        self._clock = clock
+        self._speaker = speaker
+        self._halted = halted
+        self._ended = ended
+        self._count = count
+        self._hold_open = hold_open
+        self._writing: Reply | None = None
+        """The reply whose text still grows."""
+        self._live: list[Reply] = []
+        self._turn: list[Reply] = []
+        """All that the last turn said."""
+        self._over: OrderedDict[str, None] = OrderedDict()
+        self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._watching: asyncio.Task[None] | None = None
+        self._following: set[asyncio.Task[None]] = set()
+        self._speakers: WeakSet[Speaker] = WeakSet()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._before: tuple[asyncio.Task[Any] | None, str] = (None, "")
+        """The turn and text of the last complete command: the host may show it again."""
+        self._said: tuple[asyncio.Task[Any] | None, str] = (None, "")
+        """The turn, and what was said of a command that never came."""
+        self._commands = 0
+        """Speak commands that run now."""
+
+    @property
+    def speaking(self) -> bool:
+        """Whether something is being said or about to be."""
+        return bool(self._live)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it may not be forgotten."""
+        return bool(self._live or self._following or self._commands)
+
+    @property
+    def unplayed_s(self) -> float:
+        """What is ready and has not been heard yet, seconds."""
+        return sum(left_s(each) for reply in self._live for each in reply.utterances)
+
+    # --- what the host says
+
+    async def partial(
+        self,
+        cmd_id: str | None,
+        words: str,
+        context: Any,
+        choose: ChooseVoice,
+        settings: Settings,
+        task: asyncio.Task[Any] | None = None,
+    ) -> None:
+        """The words of a speak command so far; they are on their way to the server at once.
+
+        ``task`` is the host's task of the turn, whose end is the end of what it was writing.
+        """
+        self.used_at = self._clock.now()
+        if self._is_over(cmd_id):
+            self._count("stale_partials")
+            return
+        reply = self._writing
+        if reply is not None and reply.cmd_id != cmd_id:
+            self._leave(reply, task)
+            reply = None
+        if reply is None:
+            if not words or await self._unwanted(cmd_id, context):
+                return
+            reply = self._new(cmd_id, context, choose, settings, task)
+            self._writing = reply
+        reply.changed_at = self._clock.now()
+        reply.update(words)
+        self._say_held()
+
+    async def speak(
+        self,
+        cmd_id: str | None,
+        words: str,
+        context: Any,
+        choose: ChooseVoice,
+        settings: Settings,
+        task: asyncio.Task[Any] | None = None,
+    ) -> bool:
+        """The command itself: says what the partials have not, and waits until it is nearly heard.
+
+        ``cmd_id`` is None where another plugin speaks, and not the model.
+
+        Returns:
+            Whether there was something to say. (What came of it is told to ``ended``.)
+        """
+        self.used_at = self._clock.now()
+        self._commands += 1
+        try:
+            reply = await self._complete(cmd_id, words, context, choose, settings, task)
+            if reply is None:
+                return True
+            if not reply.pending:
+                self._drop(reply)
+                return not reply.silent
+            await self._nearly_heard(reply, settings.return_ahead_ms / 1000)
+        except asyncio.CancelledError:
+            self.stop("the command was cancelled")
+            raise
+        finally:
+            self._commands -= 1
+            self._say_held()
+        return True
+
+    async def _complete(
+        self,
+        cmd_id: str | None,
+        words: str,
+        context: Any,
+        choose: ChooseVoice,
+        settings: Settings,
+        task: asyncio.Task[Any] | None,
+    ) -> Reply | None:
+        """All of the text is with the server; None where it is not to be said."""
+        if self._is_over(cmd_id):
+            return None  # stopped while its partials came, or said already
+        reply = self._writing
+        if reply is not None and reply.cmd_id != cmd_id:
+            if cmd_id is not None:
+                self._leave(reply, task)
+            reply = None
+        if reply is None:
+            if words.strip() and await self._unwanted(cmd_id, context):
+                return None
+            reply = self._new(cmd_id, context, choose, settings, task)
+        if self._writing is reply:
+            self._writing = None
+        self._forget(cmd_id)  # whatever partial still comes is stale
+        if context is not reply.context:
+            reply.also = context
+        reply.finish(words)
+        self._before, self._said = (task, words), (None, "")
+        return reply
+
+    async def _nearly_heard(self, reply: Reply, ahead_s: float) -> None:
+        while not reply.over:
+            last = reply.utterances[-1]
+            if not last.written.is_set():
+                await last.written.wait()
+                continue
+            early_s = left_s(last) - ahead_s
+            if early_s <= 0:
+                break
+            # In slices, as it may be stopped meanwhile.
+            await self._clock.sleep_until(self._clock.now() + min(early_s, SLICE_S))
+
+    async def other(self, task: asyncio.Task[Any] | None, wait_s: float | None) -> None:
+        """Another command is about to run; with ``wait_s`` it waits so long for the sound's end."""
+        if self._writing is not None:
+            self._leave(self._writing, task)
+        if wait_s is not None and self._live:
+            try:
+                if not await self.finished(wait_s):
+                    self._count("barrier_timeouts")
+            except asyncio.CancelledError:
+                self.stop("the command that waited was cancelled")
+                raise
+
+    async def finished(self, most_s: float) -> bool:
+        """Wait until all that is being said has been heard; whether it has, after ``most_s``."""
+        quiet = asyncio.create_task(self._quiet.wait())
+        limit = asyncio.create_task(self._sleep(most_s))
+        try:
+            await asyncio.wait({quiet, limit}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            quiet.cancel()
+            limit.cancel()
+        return not self._live
+
+    def stop(self, why: str) -> bool:
+        """Silence, now: synchronous. Whether there was anything to stop."""
+        self.used_at = self._clock.now()
+        stopped, self._live = self._live, []
+        self._writing = None
+        for reply in stopped:
+            reply.over = True
+            self._forget(reply.cmd_id)
+        for speaker in list(self._speakers):
+            speaker.interrupt()
+        for reply in stopped:
+            reply.pause()
+        self._quiet.set()
+        if stopped:
+            self._count("stops")
+            log.info("%s: stopped: %s", self.log_id, why)
+        self._say_held()
+        return bool(stopped)
+
+    def heard_chars(self) -> int:
+        """How many characters of what the last turn said were heard, by now."""
+        return sum(map(heard_chars, self._turn))
+
+    async def close(self) -> None:
+        """Stop, and wait until all is settled."""
+        self.stop("the conversation is over")
+        tasks = [*self._following, *([self._watching] if self._watching is not None else [])]
+        if self._watching is not None:
+            self._watching.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=5.0)
+
+    # --- inside
+
+    def _new(
+        self,
+        cmd_id: str | None,
+        context: Any,
+        choose: ChooseVoice,
+        settings: Settings,
+        task: asyncio.Task[Any] | None,
+    ) -> Reply:
+        speaker = self._speaker()
+        self._speakers.add(speaker)
+
+        def begin(deltas: Deltas) -> Utterance:
+            utterance = speaker.say(deltas, choose)
+            reply.pending.add(utterance)
+            following = asyncio.create_task(self._follow(reply, utterance))
+            self._following.add(following)
+            following.add_done_callback(self._following.discard)
+            return utterance
+
+        before, said = self._before, self._said
+        reply = Reply(
+            cmd_id,
+            context,
+            begin,
+            growth=Growth(
+                before=before[1] if task is not None and before[0] is task else "",
+                said=said[1] if task is not None and said[0] is task else "",
+            ),
+            task=task,
+            plain=PlainText() if settings.markup else None,
+            stall_s=settings.partial_stall_ms / 1000,
+            changed_at=self._clock.now(),
+        )
+        if task is not None and task not in self._tasks:
+            self._tasks.add(task)
+            task.add_done_callback(self._turn_over)
+        if task is None or not self._turn or self._turn[-1].task is not task:
+            self._turn.clear()
+        self._turn.append(reply)
+        self._live.append(reply)
+        self._quiet.clear()
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._watch(), name="qwen3tts: the host's flags")
+        return reply
+
+    async def _unwanted(self, cmd_id: str | None, context: Any) -> bool:
+        """Whether the line wants no sound now; then this command stays unsaid as a whole."""
+        if _finishing(context) or await self._halted(context):
+            self._count("halted")
+            self._forget(cmd_id)
+            return True
+        return self._is_over(cmd_id)  # stopped while the line was asked
+
+    async def _follow(self, reply: Reply, utterance: Utterance) -> None:
+        error: SpeechError | None = None
+        try:
+            await utterance.spoken()
+        except SpeechError as failure:
+            error = failure
+        except Exception as failure:
+            # A sink or a choice of voice broke: the call goes on.
+            log.exception("%s: an utterance broke", self.log_id)
+            error = SpeechError(f"{type(failure).__name__}: {failure}")
+        reply.pending.discard(utterance)
+        self.last = utterance.outcome()
+        self.used_at = self._clock.now()
+        if error is not None and not reply.complete:
+            # What still comes would begin in the middle of a sentence.
+            self._forget(reply.cmd_id)
+            self._drop(reply)
+        elif reply.complete and not reply.pending:
+            self._drop(reply)
+        self._ended(reply, utterance, error)
+
+    def _drop(self, reply: Reply) -> None:
+        reply.over = True
+        if reply in self._live:
+            self._live.remove(reply)
+        if self._writing is reply:
+            self._writing = None
+        if not self._live:
+            self._quiet.set()
+        self._say_held()
+
+    def _leave(self, writing: Reply, task: asyncio.Task[Any] | None) -> None:
+        """Something else begins, and the command of this text never came."""
+        if task is not None and writing.task is task:
+            # The host could not read to its end what the model had written, in this same turn. It
+            # will ask the model again, which writes the same: that goes on after what was said.
+            self._break_off(writing)
+        elif writing.silent:
+            self._drop(writing)
+        else:
+            self._count("abandoned")
+            self.stop("its turn is over, and the command never ran")
+
+    def _break_off(self, writing: Reply) -> None:
+        """What was given is said, and no more."""
+        self._count("unfinished")
+        self._forget(writing.cmd_id)
+        earlier = self._said[1] if self._said[0] is writing.task else ""
+        self._said = (writing.task, earlier + writing.growth.given)
+        self._writing = None
+        writing.complete = True
+        writing.pause()
+        if not writing.pending:
+            self._drop(writing)
+
+    def _turn_over(self, task: asyncio.Task[Any]) -> None:
+        mine = [reply for reply in self._live if reply.task is task]
+        if not mine:
+            return
+        if task.cancelled() or any(map(_cancelled, mine)):
+            self.stop("the turn was cancelled")
+        elif (writing := self._writing) is not None and writing.task is task:
+            if _finishing(writing.context):
+                self.stop("the turn was ended")
+                return
+            self._break_off(writing)
+
+    async def _watch(self) -> None:
+        while self._live:
+            await self._sleep(WATCH_S)
+            writing = self._writing
+            if any(map(_cancelled, self._live)) or (
+                writing is not None and _finishing(writing.context)
+            ):
+                self.stop("the host cancels the turn")
+            elif writing is not None and self._clock.now() - writing.changed_at > writing.stall_s:
+                writing.pause()
+
+    async def _sleep(self, seconds: float) -> None:
+        await self._clock.sleep_until(self._clock.now() + seconds)
+
+    def _forget(self, cmd_id: str | None) -> None:
+        if cmd_id is not None:
+            self._over[cmd_id] = None
+            while len(self._over) > OVER_KEPT:
+                self._over.popitem(last=False)
+
+    def _is_over(self, cmd_id: str | None) -> bool:
+        return cmd_id is not None and cmd_id in self._over
+
+    def _say_held(self) -> None:
+        self._hold_open(self._writing is not None or self._commands > 0)
+
+
+def _flag(context: Any, name: str) -> bool:
+    data = getattr(context, "data", None)
+    return isinstance(data, dict) and bool(data.get(name))
+
+
+def _cancelled(reply: Reply) -> bool:
+    """Whether the host's flag says so, in one of the objects that it keeps for the call."""
+    return _flag(reply.context, "cancel_current_turn") or _flag(reply.also, "cancel_current_turn")
+
+
+def _finishing(context: Any) -> bool:
+    """Whether no further command of this turn will run: a text that grows will not be completed."""
+    return _flag(context, "cancel_current_turn") or _flag(context, "finished_conversation")

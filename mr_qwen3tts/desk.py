@@ -1,0 +1,335 @@
+"""The telephone desk: where MindRoot has no telephone plugin, this one makes and takes calls.
+
+``call``, ``hangup`` and ``send_dtmf`` are for the agent; a call that comes in begins a chat session
+of its own. All of it runs over our own SIP endpoint and media process, and what the agent speaks in
+such a session goes straight into its call (:meth:`Desk.speaker_of`).
+
+Speech is not recognised here yet. What the caller says goes, where that is switched on, to the
+host's pipe ``sip_audio_in``; whoever recognises it there says so by :meth:`Desk.caller_said`.
+Without that the agent learns of keys and of the end of the call, and the caller cannot talk to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+from qwen3tts_pacer.clock import Clock, LoopClock
+from qwen3tts_speech.line import Speaker
+from qwen3tts_speech.link import SpeechLink
+from qwen3tts_wire.errors import SpeechError
+
+from .desk_causes import NO_ANSWER, cause_of, failed_call
+from .desk_line import CALLED, Line
+from .desk_phone import NotReady, PhoneKeeper
+from .desk_rules import Destination, Redials, Refused, caller_shown, check, destination, keys_of
+from .desk_wishes import DeskHost, SipWishes
+from .turn import log_id_of
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.call import Call
+
+log = logging.getLogger(__name__)
+
+READY_S = 15.0
+"""Longest wait for the phone to come up with the first call: a registrar may ask back."""
+SESSION_S = 15.0
+"""Longest wait for the host to make a chat session, while it rings at the caller."""
+REMEMBERED = 1000
+"""Sessions of which it is known that their call is over."""
+UNAVAILABLE = 480
+"""SIP: temporarily unavailable (RFC 3261 section 21.4.18)."""
+BUSY = 486
+
+SettingsOf = Callable[[Any], SipWishes]
+LinkOf = Callable[[Any], SpeechLink]
+
+
+class Desk:
+    """Calls of chat sessions, at most one for each.
+
+    Args:
+        host: the host's services.
+        link_of: the connection to the speech server that a context's agent uses; shared.
+        settings_of: the settings for a context, asked at each use; None is nobody's.
+        clock: for what is waited for here; the phone itself runs in real time.
+    """
+
+    def __init__(
+        self,
+        host: DeskHost,
+        link_of: LinkOf,
+        settings_of: SettingsOf,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        self._host = host
+        self._link_of = link_of
+        self._settings_of = settings_of
+        self._clock: Clock = clock or LoopClock()
+        self._lines: dict[str, Line] = {}
+        self._dialling: set[str] = set()
+        self._arriving = 0
+        self._past: OrderedDict[str, None] = OrderedDict()
+        self._redials = Redials()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._all: set[Line] = set()
+        """Also those whose call is over and whose last message is with the agent."""
+        self._keeper = PhoneKeeper(
+            lambda: settings_of(None),
+            lambda: link_of(None),
+            self._clock,
+            lambda call: self._begin(self._take(call), "incoming call"),
+            host.problem,
+        )
+
+    # --- its life
+
+    def start(self) -> None:
+        """Bring the phone up where calls may come in or an account wants to be registered.
+
+        Returns at once. Otherwise nothing is opened before the first call of an agent.
+        """
+        wishes = self._settings_of(None)
+        if wishes.sip_agent or wishes.sip_listen or (wishes.sip_server and wishes.sip_user):
+            self._keeper.start()
+
+    async def ready(self, most_s: float = READY_S) -> str:
+        """Wait until the phone is up; the address at which it can be called. Raises NotReady."""
+        return (await self._keeper.phone(most_s)).uri
+
+    async def close(self) -> None:
+        """Hang up everything. Agents are told nothing: the host is about to stop."""
+        lines, self._all = self._all, set()
+        self._lines.clear()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=1.0)
+        await asyncio.gather(*(line.close() for line in lines))
+        await self._keeper.close()
+
+    # --- for the agent
+
+    async def call(self, whom: object, context: Any) -> str | None:
+        """Call somebody, and wait until they answer.
+
+        Returns:
+            None when they have: what is spoken then is heard there. Otherwise why not, in a
+            sentence for the model.
+        """
+        log_id = log_id_of(context)
+        wishes = self._settings_of(context)
+        if not log_id:
+            return "A call needs a chat session."
+        if log_id in self._lines or log_id in self._dialling:
+            return "There is a call already; hang up before you make another one."
+        try:
+            there = destination(whom, wishes.sip_server)
+            check(there, wishes.sip_allow)
+            self._redials.check(there, self._clock.now())
+        except Refused as refusal:
+            return str(refusal)
+        if self._busy >= wishes.sip_max_calls:
+            return failed_call("all our lines are busy")
+        self._dialling.add(log_id)
+        try:
+            cause = await self._dial(there, log_id, context, wishes)
+        finally:
+            self._dialling.discard(log_id)
+        if cause is None:
+            self._redials.answered(there)
+            return None
+        return failed_call(cause)
+
+    async def hangup(self, context: Any) -> str | None:
+        """End the call of this session.
+
+        Returns:
+            None: a result would give the model another turn, with nobody there to hear it. Only
+            where the session never had a call it is a sentence that says so.
+        """
+        log_id = log_id_of(context)
+        line = self._lines.get(log_id)
+        if line is None:
+            return None if self.over(log_id) else "There is no call to hang up."
+        self._forget(line)
+        await line.hang_up()
+        return None
+
+    async def send_dtmf(self, digits: object, context: Any) -> str | None:
+        """Press keys (RFC 4733), and return when the last one is out.
+
+        Returns:
+            None when they were pressed. Otherwise why not, in a sentence for the model.
+        """
+        line = self._lines.get(log_id_of(context))
+        if line is None:
+            return "There is no call, so no keys can be pressed."
+        try:
+            await line.call.send_dtmf(keys_of(digits))
+        except Refused as refusal:
+            return str(refusal)
+        except SpeechError as error:
+            return f"The keys were not pressed: {cause_of(error)}."
+        return None
+
+    # --- for the plugin
+
+    async def caller_said(self, text: object, context: Any) -> bool:
+        """What a recogniser has understood: silence, then the agent's turn.
+
+        Returns as soon as it is silent. False where there is nothing to say, or no call: the
+        words were given to nobody.
+        """
+        line = self._lines.get(log_id_of(context))
+        if line is None or not isinstance(text, str) or not text.strip():
+            return False
+        await line.barge_in(text.strip())
+        return True
+
+    def speaker_of(self, log_id: str) -> Speaker | None:
+        """What speaks into this session's call; None where there is none, or none any more."""
+        line = self._lines.get(log_id)
+        return line.call.speaker if line is not None else None
+
+    def over(self, log_id: str) -> bool:
+        """Whether the session had a call and has none now: what it speaks is for nobody."""
+        return log_id in self._past and log_id not in self._lines
+
+    def snapshot(self) -> dict[str, Any]:
+        """The state of the phone and its calls, for the admin page."""
+        now = self._clock.now()
+        return {
+            "uri": self._keeper.uri,
+            "trouble": self._keeper.trouble,
+            "calls": [
+                {
+                    "log_id": line.log_id,
+                    "direction": line.call.direction,
+                    "remote": line.caller,
+                    "seconds": round(now - line.began_at),
+                }
+                for line in self._lines.values()
+            ],
+        }
+
+    # --- inside
+
+    @property
+    def _busy(self) -> int:
+        return len(self._lines) + len(self._dialling) + self._arriving
+
+    async def _dial(
+        self, there: Destination, log_id: str, context: Any, wishes: SipWishes
+    ) -> str | None:
+        """Call; why it was not answered, or None."""
+        try:
+            phone = await self._keeper.phone(READY_S)
+            call = await phone.dial(there.uri)
+        except NotReady as error:
+            return f"our telephone is not ready ({str(error).rstrip('.')})"
+        except (SpeechError, ValueError) as error:
+            return cause_of(error)
+        answered = asyncio.ensure_future(call.answered())
+        limit = asyncio.ensure_future(
+            self._clock.sleep_until(self._clock.now() + wishes.sip_answer_s)
+        )
+        try:
+            await asyncio.wait({answered, limit}, return_when=asyncio.FIRST_COMPLETED)
+            if not answered.done():
+                self._redials.failed(there, self._clock.now())
+                self._begin(_hang_up(call), "hangup")
+                return NO_ANSWER
+            answered.result()
+        except SpeechError as error:
+            self._redials.failed(there, self._clock.now())
+            return cause_of(error)
+        except BaseException:
+            # The turn was cancelled: nobody wants this call any more.
+            self._begin(_hang_up(call), "hangup")
+            raise
+        finally:
+            limit.cancel()
+            if not answered.cancel() and not answered.cancelled():
+                answered.exception()  # taken note of, where nobody else does
+        self._open(call, log_id, context)
+        return None
+
+    async def _take(self, call: Call) -> None:
+        """A call that comes in: a session for it while it rings, then the answer."""
+        self._arriving += 1
+        try:
+            await self._receive(call)
+        except SpeechError as error:
+            # The caller has hung up meanwhile, or offers no sound that we have.
+            log.info("a call was not taken: %s", error)
+        except Exception as error:
+            # Where this task ends: the caller must not be left ringing.
+            self._host.problem("telephone", error)
+            self._begin(_hang_up(call), "hangup")
+        finally:
+            self._arriving -= 1
+
+    async def _receive(self, call: Call) -> None:
+        wishes = self._settings_of(None)
+        if not wishes.sip_agent:
+            await call.reject(UNAVAILABLE)
+            return
+        if self._busy > wishes.sip_max_calls:
+            await call.reject(BUSY)
+            return
+        call.ringing()
+        log_id = f"call-{secrets.token_hex(8)}"
+        try:
+            async with asyncio.timeout(SESSION_S):
+                context = await self._host.init_chat_session("system", wishes.sip_agent, log_id)
+        except Exception as error:
+            # Whatever the host or a plugin of it raises: the caller is told that nobody is there.
+            self._host.problem("telephone", error, log_id)
+            await call.reject(UNAVAILABLE)
+            return
+        await call.answer()
+        line = self._open(call, log_id, context)
+        line.tell(CALLED.format(caller=caller_shown(call.remote_uri)))
+
+    def _open(self, call: Call, log_id: str, context: Any) -> Line:
+        wishes = self._settings_of(context)
+        if (speaker := call.speaker) is not None:
+            speaker.link = self._link_of(context)
+            speaker.stall_s = wishes.stall_ms / 1000
+        line = Line(call, log_id, context, self._host, self._clock, self._ended)
+        self._lines[log_id] = line
+        self._all.add(line)
+        line.begin(audio_in=wishes.sip_audio_in_pipeline)
+        return line
+
+    def _ended(self, line: Line) -> None:
+        self._forget(line)
+        self._begin(self._see_off(line), "end of a call")
+
+    async def _see_off(self, line: Line) -> None:
+        await line.settled()
+        self._all.discard(line)
+
+    def _forget(self, line: Line) -> None:
+        if self._lines.get(line.log_id) is line:
+            del self._lines[line.log_id]
+        self._past[line.log_id] = None
+        while len(self._past) > REMEMBERED:
+            self._past.popitem(last=False)
+
+    def _begin(self, work: Coroutine[Any, Any, None], what: str) -> None:
+        # An empty context: an agent's turn must not be remembered by what outlives it.
+        task = asyncio.create_task(work, name=f"qwen3tts: {what}", context=Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _hang_up(call: Call) -> None:
+    await call.hangup()

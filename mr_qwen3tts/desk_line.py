@@ -1,0 +1,213 @@
+"""One call of a chat session: what happens on it becomes messages to the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+from qwen3tts_codecs.framing import Framer
+from qwen3tts_codecs.g711 import encode_ulaw
+from qwen3tts_pacer.clock import Clock
+
+from .desk_keys import Keys
+from .desk_rules import caller_shown
+from .desk_wishes import DeskHost
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.call import Call
+
+log = logging.getLogger(__name__)
+
+CALLED = (
+    "SYSTEM: -- INCOMING CALL from {caller} --\n"
+    "The caller is on the line now and hears what you speak. Greet the caller."
+)
+PRESSED = "SYSTEM: The caller pressed {keys} on the telephone."
+DISCONNECTED = "SYSTEM: -- CALL DISCONNECTED --"
+"""The host's telephone plugin says it in these words; agents are instructed for them."""
+FRAME_SAMPLES = 160
+"""20 ms at 8 kHz: the frames that recognisers behind the host's pipe take."""
+CANCEL_S = 10.0
+"""Longest wait for the end of a turn that is cancelled; the host itself gives up after 7.5 s."""
+BYE_S = 2.0
+"""Longest wait of ``hangup`` for the far end to take note; it goes on behind it."""
+
+
+class Line:
+    """A call that is up, and the chat session that it belongs to.
+
+    Messages go to the agent one after the other, each ending the turn that is under way, for what a
+    caller does comes before what an agent was about to say. Several that wait go as one.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        log_id: str,
+        context: Any,
+        host: DeskHost,
+        clock: Clock,
+        over: Callable[[Line], None],
+    ) -> None:
+        self.call = call
+        self.log_id = log_id
+        self.context = context
+        self.began_at = clock.now()
+        """Seconds of the clock."""
+        self._host = host
+        self._clock = clock
+        self._over = over
+        self._keys = Keys()
+        self._collecting: asyncio.Task[None] | None = None
+        self._waiting: asyncio.Queue[str | None] = asyncio.Queue()
+        self._turn: asyncio.Task[None] | None = None
+        self._left = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def caller(self) -> str:
+        """The far end's address, as far as it may be shown."""
+        return caller_shown(self.call.remote_uri)
+
+    def begin(self, *, audio_in: bool) -> None:
+        """Follow the call; ``audio_in``: its sound goes to the host's pipe."""
+        self._start(self._events(), "events")
+        self._start(self._messages(), "messages")
+        if audio_in:
+            self._start(self._audio_in(), "sound")
+
+    def tell(self, message: str) -> None:
+        """A message for the agent; it goes as soon as the turn before it has ended."""
+        self._waiting.put_nowait(message)
+
+    async def barge_in(self, message: str) -> None:
+        """Silence at once; then the message."""
+        await self._silence()
+        self.tell(message)
+
+    async def hang_up(self) -> None:
+        """End the call; what is being said is cut. Waits a little for the far end to take note."""
+        self._left = True
+        ending = self._start(self._hang_up(), "hangup")
+        await asyncio.wait([ending], timeout=BYE_S)
+
+    async def settled(self) -> None:
+        """Wait until its last messages are with the agent, and the agent is done with them."""
+        while others := self._tasks - {asyncio.current_task()}:
+            await asyncio.wait(others)
+
+    async def close(self) -> None:
+        """Leave the agent alone; the call itself is the phone's to end."""
+        self._left = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=BYE_S)
+
+    # --- inside
+
+    def _start(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
+        # An empty context: a turn of another session must not be remembered in this one's tasks.
+        task = asyncio.create_task(
+            work, name=f"qwen3tts: {what} of {self.log_id}", context=Context()
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _hang_up(self) -> None:
+        await self.call.hangup()
+
+    async def _events(self) -> None:
+        from qwen3tts_phone.call_events import CallEnded, KeyPressed, MediaSilent
+
+        async for event in self.call.events:
+            match event:
+                case KeyPressed(digit=digit):
+                    await self._pressed(digit)
+                case MediaSilent(silent_s=silent_s):
+                    log.warning("%s: nothing was heard for %.0f s", self.log_id, silent_s)
+                case CallEnded(cause=cause):
+                    log.info("%s: the call has ended: %s", self.log_id, cause)
+                case _:
+                    pass
+        self._over(self)
+        if self._collecting is not None:
+            self._collecting.cancel()
+        if not self._left:
+            await self.barge_in(DISCONNECTED)
+        self._waiting.put_nowait(None)
+
+    async def _pressed(self, digit: str) -> None:
+        if self._left:
+            return
+        if self._keys.deadline is None:
+            await self._silence()
+        if complete := self._keys.press(digit, self._clock.now()):
+            self.tell(PRESSED.format(keys=complete))
+        elif self._collecting is None or self._collecting.done():
+            self._collecting = self._start(self._collect(), "keys")
+
+    async def _collect(self) -> None:
+        while (deadline := self._keys.deadline) is not None:
+            await self._clock.sleep_until(deadline)
+            if complete := self._keys.due(self._clock.now()):
+                self.tell(PRESSED.format(keys=complete))
+
+    async def _messages(self) -> None:
+        while True:
+            messages = [await self._waiting.get()]
+            while not self._waiting.empty():
+                messages.append(self._waiting.get_nowait())
+            texts = [message for message in messages if message is not None]
+            if texts and not self._left:
+                await self._end_turn()
+                self._turn = self._start(self._take_turn("\n".join(texts)), "turn")
+            if None in messages:
+                return
+
+    async def _silence(self) -> None:
+        try:
+            heard = await self._host.interrupt(self.log_id, self.context)
+            if heard is not None:
+                await self._host.truncate_last_assistant_speech(heard, self.context)
+        except Exception as error:
+            # The host's or another plugin's fault: the caller's message matters more.
+            self._host.problem("telephone", error, self.log_id)
+
+    async def _end_turn(self) -> None:
+        try:
+            async with asyncio.timeout(CANCEL_S):
+                await self._host.cancel_and_wait(self.log_id, self.context)
+        except Exception as error:
+            self._host.problem("telephone", error, self.log_id)
+        # The host knows a turn only once it has begun to work; ours may not have come so far.
+        if self._turn is not None and not self._turn.done():
+            self._turn.cancel()
+            await asyncio.wait([self._turn], timeout=CANCEL_S)
+
+    async def _take_turn(self, message: str) -> None:
+        try:
+            await self._host.backend_user_message(message, self.context)
+            await self._host.send_message_to_agent(self.log_id, message, self.context)
+        except Exception as error:
+            # Where this task ends: the call goes on without this turn.
+            log.debug("%s: a turn failed", self.log_id, exc_info=True)
+            self._host.problem("telephone", error, self.log_id)
+
+    async def _audio_in(self) -> None:
+        framer, told = Framer(FRAME_SAMPLES), False
+        async for heard in self.call.audio():
+            for samples in framer.push(heard.samples):
+                data = {"audio_bytes": encode_ulaw(samples), "timestamp": heard.at}
+                try:
+                    await self._host.sip_audio_in(data, self.context)
+                except Exception as error:
+                    # Fifty a second: once is enough to know.
+                    if not told:
+                        self._host.problem("telephone", error, self.log_id)
+                    told = True

@@ -1,0 +1,88 @@
+"""What the desk asks for: settings, and the host's services. Both are given by the plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Protocol
+
+
+class SipWishes(Protocol):
+    """The telephone's part of the plugin's settings; see `settings` for the variables."""
+
+    @property
+    def sip_listen(self) -> str | None:
+        """``HOST``, ``HOST:PORT`` or ``:PORT``; None leaves the choice to `desk_phone`."""
+
+    @property
+    def sip_advertised(self) -> str | None:
+        """Host that others see where it is not the bound one (address translation)."""
+
+    @property
+    def sip_rtp_ports(self) -> tuple[int, int]:
+        """Lowest and highest port of the media; (0, 0) lets the system choose."""
+
+    @property
+    def sip_server(self) -> str | None:
+        """Registrar or gateway, as a host or a SIP URI: numbers without a host are called there."""
+
+    @property
+    def sip_user(self) -> str | None:
+        """Account there; with it the endpoint registers."""
+
+    @property
+    def sip_password(self) -> str | None:
+        """Its password; never shown."""
+
+    @property
+    def sip_agent(self) -> str | None:
+        """Agent that takes calls which come in; None: they are refused."""
+
+    @property
+    def sip_allow(self) -> Collection[str]:
+        """Patterns of what may be called; empty: everything but emergency numbers."""
+
+    @property
+    def sip_answer_s(self) -> float:
+        """Longest wait for the answer to a call of ours, seconds."""
+
+    @property
+    def sip_max_calls(self) -> int:
+        """Calls at once, in both directions."""
+
+    @property
+    def sip_audio_in_pipeline(self) -> bool:
+        """Whether the caller's frames go to the host's pipe ``sip_audio_in``."""
+
+    @property
+    def stall_ms(self) -> int:
+        """Without sound for so long, though text is there, a server is taken for dead."""
+
+
+class DeskHost(Protocol):
+    """What the desk asks of the host; methods are named after its services."""
+
+    async def init_chat_session(self, user: str, agent: str, log_id: str) -> Any:
+        """Make a chat session of this agent and give its context; raises where there is none."""
+
+    async def send_message_to_agent(self, log_id: str, message: str, context: Any) -> None:
+        """Give the agent a user message; returns when its whole turn is over."""
+
+    async def cancel_and_wait(self, log_id: str, context: Any) -> None:
+        """End the agent's turn that is under way, if there is one."""
+
+    async def backend_user_message(self, message: str, context: Any) -> None:
+        """Show a user message to whoever watches the session in a browser."""
+
+    async def interrupt(self, log_id: str, context: Any) -> int | None:
+        """Silence now; how many characters of the agent's last turn were heard, where it is
+        known that it was cut short, else None."""
+
+    async def truncate_last_assistant_speech(self, chars: int, context: Any) -> None:
+        """The agent's last turn ended after so many characters of its speech."""
+
+    async def sip_audio_in(self, data: dict[str, Any], context: Any) -> None:
+        """The pipe of that name: ``audio_bytes`` (PCMU, 160 bytes) and ``timestamp`` (seconds of
+        the monotonic clock)."""
+
+    def problem(self, what: str, error: BaseException | str, log_id: str = "") -> None:
+        """Keep an error for the admin page and the log."""

@@ -1,0 +1,200 @@
+"""The host's services, by name: both generations of the SIP plugin, and who provides a command.
+
+Nothing here imports the host: `mod.py` hands its managers in. Every call is made with ``context=``
+and its other arguments by name, because the host takes a call without a context to belong to
+whichever call came last, and a text in first place for the name of a model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+PROVIDER = "mr_qwen3tts"
+"""What the host calls the provider of our commands: the directory that holds mod.py."""
+
+CHUNK = "sip_audio_out_chunk"
+START = "sip_start_audio_response"
+END = "sip_end_audio_response"
+HALTED = "sip_is_audio_halted"
+PERSONA = "get_persona_data"
+AGENT = "get_agent_data"
+PERSONAS = Path("personas/local")
+"""Where the host keeps them, from its working directory."""
+
+log = logging.getLogger(__name__)
+
+
+class Manager(Protocol):
+    """A registry of the host: what it knows by name, and each of it as an attribute to call."""
+
+    @property
+    def functions(self) -> Mapping[str, list[dict[str, Any]]]:
+        """By name, in the order of registration: implementation, docstring, flags, provider."""
+        ...
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """The service or command of this name; awaited when it is called."""
+        ...
+
+
+class _Shape(NamedTuple):
+    """How one implementation of the chunk service wants to be called."""
+
+    implementation: object
+    audio: str
+    """The name of its first parameter."""
+    timestamp: bool
+    """Whether it takes one. None is given: the receiver then keeps its own cadence."""
+
+
+class Host:
+    """What the plugin asks of the host."""
+
+    def __init__(self, services: Manager, commands: Manager) -> None:
+        self._services = services
+        self._commands = commands
+        self._shape: _Shape | None = None
+
+    def offers(self, service: str) -> bool:
+        """Whether a plugin of the host has registered this service."""
+        return bool(self._services.functions.get(service))
+
+    @property
+    def has_sip(self) -> bool:
+        """Whether there is a SIP plugin to give audio to."""
+        return self.offers(CHUNK)
+
+    def speaks_here(self, context: Any, command: str = "speak") -> bool:
+        """Whether the host would choose our implementation of ``command`` for this context.
+
+        The pipes of all plugins run, whoever provides the command; this is the host's own order of
+        choice: the agent's required plugins, its preferred providers, the preference of the
+        session, the one registered first.
+        """
+        providers = [each["provider"] for each in self._commands.functions.get(command, [])]
+        if len(providers) < 2 or PROVIDER not in providers:
+            return PROVIDER in providers
+        agent = _mapping(getattr(context, "agent", None))
+        for plugin in agent.get("required_plugins") or []:
+            if plugin in providers:
+                return bool(plugin == PROVIDER)
+        preferred: Any = agent.get("preferred_providers") or []
+        if isinstance(preferred, Mapping):
+            if (chosen := preferred.get(command)) in providers:
+                return bool(chosen == PROVIDER)
+            preferred = []
+        data = _mapping(getattr(context, "data", None))
+        if "PREFERRED_PROVIDER" in data:
+            preferred = [data["PREFERRED_PROVIDER"]]
+        for provider in providers:
+            if provider in preferred:
+                return bool(provider == PROVIDER)
+        return bool(providers[0] == PROVIDER)
+
+    async def halted(self, context: Any) -> bool:
+        """Whether the caller is talking and the SIP plugin takes no audio; False without it."""
+        if not self.offers(HALTED):
+            return False
+        return bool(await self._services.sip_is_audio_halted(context=context))
+
+    async def start_response(self, context: Any) -> bool:
+        """Tell that speech begins; False: there is no call. True where it need not be told.
+
+        Whatever was handed over before and has not been played yet is thrown away by it.
+        """
+        if not self.offers(START):
+            return True
+        return await self._services.sip_start_audio_response(context=context) is not False
+
+    async def chunk(self, context: Any, audio: bytes) -> bool:
+        """Hand PCMU at 8 kHz over; False: it is not wanted (halted, or no call)."""
+        shape = self._chunk_shape()
+        arguments: dict[str, Any] = {shape.audio: audio, "context": context}
+        if shape.timestamp:
+            arguments["timestamp"] = None
+        return await self._services.sip_audio_out_chunk(**arguments) is not False
+
+    async def end_response(self, context: Any) -> None:
+        """Tell that speech has ended; what was handed over is still played."""
+        if self.offers(END):
+            await self._services.sip_end_audio_response(context=context)
+
+    async def persona(self, context: Any) -> Mapping[str, Any]:
+        """The persona of the context's agent, with ``voice_samples``; {} when there is none."""
+        agent = getattr(context, "agent", None)
+        try:
+            if not agent and self.offers(AGENT) and getattr(context, "agent_name", None):
+                agent = await self._services.get_agent_data(
+                    agent_name=context.agent_name, context=context
+                )
+            persona = _mapping(agent).get("persona")
+            if isinstance(persona, str):
+                return await self._persona(persona, context)
+            persona = _mapping(persona)
+            if "voice_samples" not in persona and persona.get("name"):
+                return {**await self._persona(str(persona["name"]), context), **persona}
+        except Exception as error:  # the host's plugins raise what they like
+            log.warning("no persona for %s: %r", getattr(context, "log_id", None), error)
+            return _mapping(_mapping(agent).get("persona"))
+        return persona
+
+    async def personas(self) -> list[Mapping[str, Any]]:
+        """All personas that are kept here; those that cannot be read are left out."""
+        found = []
+        for name in await asyncio.to_thread(_names, PERSONAS):
+            try:
+                persona = await self._persona(name, None)
+            except Exception as error:  # one that is broken must not hide the others
+                log.warning("persona %s cannot be read: %r", name, error)
+                continue
+            if persona:
+                found.append(persona)
+        return found
+
+    async def _persona(self, name: str, context: Any) -> Mapping[str, Any]:
+        if not self.offers(PERSONA):
+            return {}
+        return _mapping(await self._services.get_persona_data(persona_name=name, context=context))
+
+    def _chunk_shape(self) -> _Shape:
+        """How to call the chunk service; found out once for an implementation."""
+        registered = self._services.functions.get(CHUNK) or [{}]
+        implementation = registered[0].get("implementation")
+        shape = self._shape
+        if shape is None or shape.implementation is not implementation:
+            shape = self._shape = _shape_of(implementation)
+        return shape
+
+
+def _shape_of(implementation: Any) -> _Shape:
+    try:
+        parameters = inspect.signature(implementation).parameters
+    except (TypeError, ValueError):  # nothing that can be looked into
+        return _Shape(implementation, "audio_chunk", False)
+    named = [
+        each.name
+        for each in parameters.values()
+        if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+    ]
+    audio = "audio_chunk"
+    if audio not in named and named and named[0] not in ("context", "timestamp"):
+        audio = named[0]
+    return _Shape(implementation, audio, "timestamp" in named)
+
+
+def _names(folder: Path) -> list[str]:
+    """Folders with a persona in them; [] when there is no such folder."""
+    try:
+        return sorted(each.parent.name for each in folder.glob("*/persona.json"))
+    except OSError:
+        return []
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    """The value if it is one to look names up in, else {}."""
+    return value if isinstance(value, Mapping) else {}

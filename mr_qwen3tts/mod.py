@@ -1,0 +1,203 @@
+"""What MindRoot finds: a command, a service, a pipe and hooks. All they do is in `plugin`.
+
+The host registers functions under the name of the folder of the file that holds them, so they are
+all here; and ``lib`` is the host's own package, so nothing else imports it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from lib.chatcontext import get_context
+
+from lib.pipelines.pipe import pipe, pipeline_manager
+from lib.providers.commands import command, command_manager
+from lib.providers.hooks import hook
+from lib.providers.services import service, service_manager
+from lib.route_decorators import requires_role
+
+from .host import Host
+from .plugin import Plugin
+from .stream import TtsStream
+
+plugin = Plugin(Host(service_manager, command_manager))
+
+
+@command()
+async def speak(text: Any = "", voice_id: Any = None, context: Any = None, **kwargs: Any) -> None:
+    """Speak to the user. The words are heard while you write them.
+
+    Write plain sentences as they should be heard: no markup, no lists, numbers as one says them.
+    Say one thing at a time; the user may interrupt.
+
+    Example:
+
+    [
+        { "speak": { "text": "Good morning! How can I help you?" } }
+    ]
+    """
+    await plugin.speak(text, voice_id, context, kwargs)
+
+
+@service()
+def stream_tts(
+    text: Any = "",
+    voice_id: Any = None,
+    model_id: Any = None,
+    output_format: str = "ulaw_8000",
+    context: Any = None,
+    **kwargs: Any,
+) -> TtsStream:
+    """Sound for a text, in chunks of bytes as they come.
+
+    ``async for chunk in await service_manager.stream_tts(text=..., context=context)``, or without
+    the await where the function itself is called. ``output_format``: ``ulaw_8000`` (160 bytes a
+    chunk, 20 ms), ``alaw_8000``, ``pcm_8000``, ``pcm_16000``, ``pcm_24000``. ``model_id`` is taken
+    and not used: the server has one model.
+    """
+    return plugin.stream(text, voice_id, output_format, context)
+
+
+@service()
+async def qwen3tts_heard(context: Any = None) -> dict[str, Any] | None:
+    """What the caller has heard of what was said last, and what not, right to the word."""
+    return plugin.heard(context)
+
+
+@pipe(name="partial_command", priority=10)
+async def partial_command(data: dict[str, Any], context: Any = None) -> dict[str, Any]:
+    """The words of a command, while the model writes them."""
+    await plugin.partial(data, context)
+    return data
+
+
+@hook()
+async def on_interrupt(context: Any = None) -> None:
+    """The host cancels what is being said."""
+    await plugin.interrupt(context)
+
+
+@hook()
+async def user_utterance_complete(*args: Any, context: Any = None, **kwargs: Any) -> None:
+    """The caller has said something: the agent will answer."""
+    plugin.expect(context)
+
+
+@service()
+async def qwen3tts_caller_said(text: Any = "", context: Any = None) -> bool:
+    """A recogniser has understood this from the caller of one of our own calls.
+
+    Stops what is being said, and gives the agent its turn. False where it was given to nobody.
+    """
+    desk = plugin.desk
+    return desk is not None and await desk.caller_said(text, context)
+
+
+async def call(destination: Any = "", context: Any = None, **kwargs: Any) -> str | None:
+    """Call somebody on the telephone, and wait until they answer (at most two minutes).
+
+    `destination` is a number, or an address as sip:USER@HOST. Put what you want to say right behind
+    it in the same list: it is heard once they have answered. If they do not, you are told why.
+
+    Example:
+
+    [
+        { "call": { "destination": "+4930123456" } },
+        { "speak": { "text": "Good morning, this is the pharmacy." } }
+    ]
+    """
+    return await plugin.at_desk("call", destination, context)
+
+
+async def hangup(context: Any = None, **kwargs: Any) -> str | None:
+    """Hang up, after what you have said was heard. Say goodbye first.
+
+    Example:
+
+    [
+        { "speak": { "text": "Goodbye!" } },
+        { "hangup": {} }
+    ]
+    """
+    return await plugin.at_desk("hangup", None, context)
+
+
+async def send_dtmf(digits: Any = "", context: Any = None, **kwargs: Any) -> str | None:
+    """Press keys on the telephone, for menus and extensions: 0 to 9, * and #.
+
+    Example:
+
+    [
+        { "send_dtmf": { "digits": "12#" } }
+    ]
+    """
+    return await plugin.at_desk("send_dtmf", digits, context)
+
+
+class Sessions:
+    """What our own telephone asks of the host's chat sessions (`desk_wishes.DeskHost`)."""
+
+    async def init_chat_session(self, user: str, agent: str, log_id: str) -> Any:
+        """A new session of ``agent``; its context."""
+        await service_manager.init_chat_session(
+            user=user, agent_name=agent, log_id=log_id, context=None
+        )
+        return await get_context(log_id, user)
+
+    async def send_message_to_agent(self, log_id: str, message: str, context: Any) -> None:
+        """The agent's turn; returns at its end."""
+        await service_manager.send_message_to_agent(
+            session_id=log_id, message=message, user={"username": context.username}, context=context
+        )
+
+    async def cancel_and_wait(self, log_id: str, context: Any) -> None:
+        """End the turn under way."""
+        await service_manager.cancel_and_wait(
+            session_id=log_id, user=context.username, context=context
+        )
+
+    async def backend_user_message(self, message: str, context: Any) -> None:
+        """Show it in the chat."""
+        await service_manager.backend_user_message(message=message, context=context)
+
+    async def interrupt(self, log_id: str, context: Any) -> int | None:
+        """Silence now; how many characters of the turn were heard, None if none was cut short."""
+        return plugin.cut_short(context)
+
+    async def truncate_last_assistant_speech(self, chars: int, context: Any) -> None:
+        """The agent shall remember no more of its words than were heard."""
+        # The service counts seconds at so many characters each.
+        await service_manager.truncate_last_assistant_speech(
+            spoken_seconds=float(chars), chars_per_second=1.0, context=context
+        )
+
+    async def sip_audio_in(self, data: dict[str, Any], context: Any) -> None:
+        """What the caller says, to whoever listens."""
+        await pipeline_manager.sip_audio_in(data, context=context)
+
+    def problem(self, what: str, error: BaseException | str, log_id: str = "") -> None:
+        """Something that the admin should see."""
+        plugin.records.problem(what, error, log_id)
+
+
+@hook()
+async def startup(app: Any, context: Any = None) -> None:
+    """The host is about to serve; all plugins are loaded."""
+    if plugin.open_desk(Sessions()):
+        for each in (call, hangup, send_dtmf):
+            if each.__name__ not in command_manager.functions:
+                command()(each)
+    plugin.start()
+
+
+async def on_load(app: Any) -> None:
+    """Called by the host's loader. No hook of the host fires when it stops, but the app's does."""
+    from .page import make_router
+
+    # The host shows nothing below CRITICAL unless it is asked to; errors of a call should be seen.
+    own = logging.getLogger(__package__)
+    if own.level == logging.NOTSET:
+        own.setLevel(logging.ERROR)
+    app.include_router(make_router(plugin, requires_role("admin")))
+    app.router.on_shutdown.append(plugin.shutdown)

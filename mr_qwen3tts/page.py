@@ -1,0 +1,245 @@
+"""The admin page: what the plugin is connected to, what it said last, and what went wrong.
+
+The host loads routers, templates and static files only from a ``src/`` layout, so the plugin
+includes this router itself and the page is rendered by an environment of its own. The page asks
+for its state again and again; all of its words are put in as text, never as markup.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Protocol
+
+from fastapi import APIRouter, HTTPException, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from .records import Records, without_secrets
+
+HERE = Path(__file__).parent
+PATH = "/mr_qwen3tts"
+MEDIA_TYPES = {"page.css": "text/css", "page.js": "text/javascript"}
+"""The files beside the page. The host lets them through without a login: they tell nothing."""
+MAX_SHOWN = 100
+"""Conversations, and voices, that are shown; the rest is counted."""
+MAX_LABEL_CHARS = 200
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+SETTINGS = {
+    "live": "Speaks while the model writes",
+    "mode": "Mode",
+    "voice": "Voice",
+    "language": "Language",
+    "lead_ms": "Lead handed to the phone, ms",
+    "wait_ms": "Longest wait for a server, ms",
+    "stall_ms": "A silent server is given up after, ms",
+    "return_ahead_ms": "speak returns with at most this unplayed, ms",
+    "barrier": "Commands that wait for the sound",
+    "markup": "Markup is taken out",
+    "local": "Without a phone",
+    "log_text": "Words are kept",
+    "latency_log": "Latency log",
+    "e2e_log": "End-to-end log",
+    "ignored": "Old variables without a meaning here",
+}
+"""The settings that are shown. Whatever holds a key or a password is not among them."""
+
+
+class PluginView(Protocol):
+    """What the page reads of the plugin."""
+
+    @property
+    def link(self) -> Any:
+        """Has ``state``: what is known of the connection."""
+
+    @property
+    def records(self) -> Records:
+        """What happened."""
+
+    @property
+    def voices(self) -> Any:
+        """Has ``known`` and ``problems``."""
+
+    @property
+    def conversations(self) -> Mapping[str, Any]:
+        """By the host's log_id; each has ``speaking`` and ``unplayed_s``."""
+
+    def settings_of(self, context: Any) -> Any:
+        """The settings in force; of the whole plugin where ``context`` is None."""
+
+
+def make_router(plugin: PluginView, admin: Any) -> APIRouter:
+    """The page and its state at `PATH`, for whom ``admin`` lets in.
+
+    Args:
+        admin: the host's ``requires_role("admin")``: a FastAPI dependency that refuses.
+    """
+    router = APIRouter(prefix=PATH, include_in_schema=False)
+    static = {name: (HERE / "static" / name).read_bytes() for name in MEDIA_TYPES}
+    stamp = sha256(b"".join(static.values())).hexdigest()[:12]
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined
+    )
+    template = environment.get_template("page.jinja2")
+
+    @router.get("", dependencies=[admin])
+    async def page() -> Response:
+        html = template.render(state=state_of(plugin), stamp=stamp, version=own_version())
+        headers = {
+            "Cache-Control": "no-store",
+            "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+        }
+        return Response(html, media_type="text/html", headers=headers)
+
+    @router.get("/state", dependencies=[admin])
+    async def state() -> Response:
+        # ASCII only: half an emoji in a kept text must not break the answer's encoding.
+        body = json.dumps(state_of(plugin), separators=(",", ":"), allow_nan=False)
+        headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+        return Response(body, media_type="application/json", headers=headers)
+
+    @router.get("/static/{name}")
+    async def file(name: str) -> Response:
+        if name not in static:
+            raise HTTPException(status_code=404)
+        headers = {"Cache-Control": "max-age=86400", "X-Content-Type-Options": "nosniff"}
+        return Response(static[name], media_type=MEDIA_TYPES[name], headers=headers)
+
+    return router
+
+
+def own_version() -> str:
+    """The installed version; empty where it runs without having been installed."""
+    try:
+        return version("mr_qwen3tts")
+    except PackageNotFoundError:
+        return ""
+
+
+def state_of(plugin: PluginView) -> dict[str, Any]:
+    """All that the page shows, in types that JSON has.
+
+    A part that cannot be read is left out and named in ``unread``: this page is where one looks
+    when something is broken.
+    """
+    parts: dict[str, Callable[[], Any]] = {
+        "connection": lambda: _connection(plugin),
+        "voices": lambda: _voices(plugin),
+        "conversations": lambda: _conversations(plugin),
+        "settings": lambda: _settings(plugin.settings_of(None)),
+        "records": lambda: plugin.records.snapshot(),
+    }
+    state: dict[str, Any] = {}
+    unread = []
+    for name, read in parts.items():
+        try:
+            state[name] = read()
+        except Exception as error:
+            plugin.records.problem(f"admin page, {name}", error)
+            state[name] = None
+            unread.append(name)
+    return {**state, "unread": unread}
+
+
+def _connection(plugin: PluginView) -> dict[str, Any]:
+    state = plugin.link.state
+    error = getattr(state, "last_error", None)
+    message = getattr(error, "message", None) or (str(error) if error else "")
+    return {
+        "url": _label(getattr(state, "url", "")),
+        "up": bool(getattr(state, "up", False)),
+        "since_unix_s": _number(getattr(state, "since", None)),
+        "engine": _label(getattr(state, "engine", None) or ""),
+        "model": _label(getattr(state, "model", None) or ""),
+        "using_fallback": bool(getattr(state, "using_fallback", False)),
+        "attempts": _number(getattr(state, "attempts", None)) or 0,
+        "error": _text(message),
+        "remedy": _text(getattr(error, "remedy", "")),
+    }
+
+
+def _voices(plugin: PluginView) -> dict[str, Any]:
+    offered = list(getattr(plugin.link.state, "voices", None) or ())
+    known = list(plugin.voices.known)
+    problems = list(plugin.voices.problems.items())
+    return {
+        "offered": _labels(offered),
+        "offered_n": len(offered),
+        "known": _labels(known),
+        "known_n": len(known),
+        "problems": [
+            {"voice": _label(wish), "problem": _text(problem)}
+            for wish, problem in problems[:MAX_SHOWN]
+        ],
+    }
+
+
+def _conversations(plugin: PluginView) -> dict[str, Any]:
+    """Those that speak come first. Who it is, its last utterance tells."""
+    agents = {each.log_id: each.agent for each in plugin.records.last}
+    shown = [
+        {
+            "log_id": _label(log_id),
+            "agent": _label(agents.get(log_id, "")),
+            "speaking": bool(each.speaking),
+            "unplayed_s": _number(each.unplayed_s) or 0.0,
+        }
+        for log_id, each in plugin.conversations.items()
+    ]
+    shown.sort(key=lambda each: not each["speaking"])
+    return {"n": len(shown), "shown": shown[:MAX_SHOWN]}
+
+
+def _settings(settings: Any) -> list[dict[str, str]]:
+    return [
+        {"name": label, "value": _shown(getattr(settings, name))}
+        for name, label in SETTINGS.items()
+        if hasattr(settings, name)
+    ]
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None | "" | () | []:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case set() | frozenset():
+            return _text(", ".join(sorted(map(str, value))))
+        case tuple() | list():
+            return _text(", ".join(map(str, value)))
+        case _:
+            return _text(value)
+
+
+def _labels(voices: Iterable[object]) -> list[str]:
+    return [_label(voice) for _, voice in zip(range(MAX_SHOWN), voices, strict=False)]
+
+
+def _label(thing: object) -> str:
+    """The name of a voice, a wish for one, or a plain string; without secrets, bounded."""
+    if isinstance(thing, Mapping):
+        thing = thing.get("name") or thing.get("id") or ""
+    elif not isinstance(thing, str):
+        name = getattr(thing, "name", None) or getattr(thing, "id", None)
+        samples = [Path(str(each)).name for each in getattr(thing, "samples", ())]
+        thing = name or ", ".join(samples) or "the server's default"
+    return without_secrets(str(thing))[:MAX_LABEL_CHARS]
+
+
+def _text(value: object) -> str:
+    return without_secrets(str(value or ""))
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, int | float) and math.isfinite(value):
+        return round(value, 3)
+    return None

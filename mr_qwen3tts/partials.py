@@ -1,0 +1,217 @@
+"""From what the host shows of a growing command to the words that can be said by now.
+
+The host parses the model's unfinished JSON again and again. What it shows of ``text`` is the text
+so far, but its end may be wrong: half an emoji, a ``]`` that closes the host's own list, a piece of
+the marker ``END_RAW``. :class:`Growth` lets only that pass which is sure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+TEXT_NAMES = ("text", "markdown", "output")
+"""What the argument with the words may be called: the host's speech command has three forms."""
+DEEPEST = 8
+"""Lists and mappings in each other beyond this are no text."""
+WINDOW = 1024
+"""Characters at the end of a text in which a word's end is looked for."""
+ECHO_WORDS = 3
+"""So many words in a row that are the same are not the same by chance."""
+ECHO_SLACK = 200
+"""Characters by which they may have moved."""
+
+# A character of theirs is complete when it is there. Thai to Tibetan, Burmese, Khmer, CJK with its
+# marks, full-width forms, the ideographs beyond the first plane. Korean has spaces.
+UNSPACED = (
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3001-\u30ff\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff65\U00020000-\U0003ffff"
+)
+"""Scripts without spaces between their words, as the inside of a regular expression's set."""
+_SURE = re.compile(rf"(?s:.*)(?:\s(?=\S)|[{UNSPACED}])")
+"""Up to the last place after which nothing can change what is before it."""
+_WORD_START = re.compile(rf"(?s:.*)(?:\s|[{UNSPACED}])")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_MARKER = re.compile(r"(?<![A-Za-z0-9_])(?:START_RAW(?![A-Za-z0-9_])\s*|END_RAW(?![A-Za-z0-9_]))")
+"""The host's marks of a block of plain text; never words."""
+_LEAK = re.compile(r'"\s*[}\]]')
+"""What follows a text that ends in a quotation mark: the host takes ``\\""`` for one mark, reads on
+in the JSON behind it, and shows that as text."""
+
+
+def words_of(params: object, kwargs: Mapping[str, object] | None = None) -> str:
+    """Find the words to say in a command's arguments; ``""`` where there are none.
+
+    Without ``kwargs``, ``params`` is what the host shows in a partial: a text, a mapping, or a list
+    of which the host makes positional arguments, so that its first one is the text. With
+    ``kwargs``, ``params`` is the argument ``text`` of ``speak`` itself, and ``kwargs`` are the
+    named ones that it does not know; a list is then several pieces of text. Never raises.
+    """
+    if kwargs is None:
+        if isinstance(params, list):
+            # The host leaves empty strings out before it calls the command.
+            params = next((each for each in params if each != ""), None)
+        return _words(params)
+    return _words(params) or _words(kwargs)
+
+
+def _words(value: object, depth: int = 0) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or depth > DEEPEST:
+        return ""
+    if isinstance(value, (int, float)):
+        try:
+            return str(value)
+        except ValueError:  # more digits than Python writes; nobody would listen to them
+            return ""
+    if isinstance(value, Mapping):
+        named = (_words(value.get(name), depth + 1) for name in TEXT_NAMES)
+        return next((words for words in named if words), "")
+    if isinstance(value, (list, tuple)):
+        return " ".join(words for each in value if (words := _words(each, depth + 1)))
+    return ""
+
+
+class Growth:
+    """Turns a text that grows into the words that are new; each is given once.
+
+    >>> growth = Growth()
+    >>> growth.update("Good mor"), growth.update("Good morning, all]")
+    ('Good ', 'morning, ')
+    >>> growth.finish("Good morning, all.")
+    'all.'
+    """
+
+    def __init__(self, *, before: str = "", said: str = "") -> None:
+        """Nothing has been given yet.
+
+        Args:
+            before: the final text of the command before this one in the same turn. The host may
+                show it once more under the name of this one (after a text with raw line ends).
+            said: what a command has said that was never run, and that this one repeats: the host
+                asks the model again when it cannot read its JSON.
+        """
+        self._before = before
+        self._said_before = self._taken = said
+        """``_taken`` is the beginning of the host's text of which all has been given."""
+        self._pieces: list[str] = []
+
+    @property
+    def given(self) -> str:
+        """All words given so far."""
+        return "".join(self._pieces)
+
+    def update(self, text: str) -> str:
+        """Take the text so far; returns what is new and sure in it.
+
+        A word is sure when a whitespace follows and then something; a character of a script without
+        spaces is sure at once. A text that does not begin as the ones before did gives nothing.
+        """
+        text = _unmarked(text)
+        self._check_repeat(text)
+        taken = len(self._taken)
+        sure = _SURE.match(text, max(taken, len(text) - WINDOW), _limit(text, taken))
+        if sure is None or not text.startswith(self._taken) or text == self._before:
+            return ""
+        return self._give(text, taken, sure.end())
+
+    def finish(self, text: str) -> str:
+        """Take the final text; returns all of it that was not given yet.
+
+        Where it is another text than the one that was given, it goes on after the words that both
+        have; what was said wrongly cannot be taken back.
+        """
+        text = _unmarked(text)
+        self._check_repeat(text)
+        return self._give(text, self._said(text), len(text))
+
+    # --- inside
+
+    def _give(self, text: str, start: int, end: int) -> str:
+        words = _whole(text[start:end])
+        self._taken = text[:end]
+        if words:
+            self._pieces.append(words)
+        return words
+
+    def _check_repeat(self, text: str) -> None:
+        """Find out whether it repeats what was said before; nothing is given as long as it may."""
+        if not self._said_before or text == self._before:
+            return
+        said, so_far = " ".join(self._said_before.split()), " ".join(text.rstrip("]").split())
+        if not said.startswith(so_far):
+            same = _same(self._said_before, text)
+            self._taken = text[:same]
+            self._said_before = ""
+
+    def _said(self, text: str) -> int:
+        """How much of the final text has been said."""
+        taken = self._taken
+        same = _same(taken, text)
+        if same:
+            return same
+        common = _common(taken, text)
+        if common == len(text):
+            return common
+        echo = _echo(taken, text)
+        if echo > common:
+            return echo
+        start = _WORD_START.match(text, 0, common)
+        return start.end() if start else 0
+
+
+def _unmarked(text: str) -> str:
+    """Without the host's marks."""
+    return _MARKER.sub("", text) if "_RAW" in text else text
+
+
+def _limit(text: str, start: int) -> int:
+    """Up to where the text is not the JSON behind it."""
+    leak = _LEAK.search(text, start)
+    if leak is not None:
+        return leak.start() + 1
+    # An empty text is two marks that the host takes for one.
+    return 0 if start == 0 and text.lstrip()[:1] in ("}", "]") else len(text)
+
+
+def _whole(words: str) -> str:
+    """Without half emojis: two halves that stand together become one, one alone is dropped."""
+    if _SURROGATE.search(words) is None:
+        return words
+    return words.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore")
+
+
+def _same(taken: str, text: str) -> int:
+    """Where the text goes on after what was taken, whatever the white space; 0 if it is another."""
+    if text.startswith(taken):
+        return len(taken)
+    words = taken.split()
+    parts = text.split(None, len(words))
+    if parts[: len(words)] != words:
+        return 0
+    return len(text) - len("".join(parts[len(words) :]))
+
+
+def _common(one: str, other: str) -> int:
+    """Length of the beginning that both have, found by halving: comparing is cheap, looping not."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _echo(taken: str, text: str) -> int:
+    """Where the text goes on after the last words that were given, if it has them; else 0."""
+    last = re.findall(r"\w+", taken[-WINDOW:])[-ECHO_WORDS:]
+    if len(last) < ECHO_WORDS:
+        return 0
+    near = len(taken)
+    first = max(0, near - len("".join(last)) - ECHO_SLACK)
+    pattern = re.compile(r"\b" + r"\W+".join(last) + r"\b\S*\s*")
+    ends = [found.end() for found in pattern.finditer(text, first, near + ECHO_SLACK)]
+    return min(ends, key=lambda end: abs(end - near), default=0)

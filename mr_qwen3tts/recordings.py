@@ -1,0 +1,277 @@
+"""Recordings of voices: files of this machine and web addresses, read within bounds.
+
+All functions here may block, and are run in threads of their own. An error tells a kind of failure,
+a size or a status, never what was read. What does not begin as a sound file does is not handed on,
+so that a path which a model was talked into cannot bring another file to the speech server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import io
+import os
+import socket
+import stat
+import threading
+import wave
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, urljoin, urlsplit
+
+import numpy as np
+
+from qwen3tts_codecs.errors import CodecError
+from qwen3tts_codecs.pcm import Pcm
+from qwen3tts_codecs.resample import Resampler
+
+MAX_BYTES: Final = 20 * 1024 * 1024
+"""Of a file or an answer."""
+FETCH_S: Final = 10.0
+"""From the first connection to the last byte of an answer, redirects included."""
+MAX_REDIRECTS: Final = 3
+MAX_WORDS: Final = 4096
+"""Characters of the text beside a recording; the server takes no more."""
+VOICE_HZ: Final = 24_000
+"""Rate at which a recording is sent that would not fit into one message otherwise."""
+_BEGINNINGS: Final = (b"RIFF", b"RF64", b"fLaC", b"OggS", b"ID3", b"\x1aE\xdf\xa3", b"FORM")
+"""WAV, FLAC, Ogg, MP3 with a title, Matroska and WebM, AIFF."""
+_REDIRECTS: Final = (301, 302, 303, 307, 308)
+
+Stamp = tuple[int, int, int]
+"""What tells one state of a file from another: its number, bytes, and time of change in ns."""
+
+
+class RecordingError(Exception):
+    """A recording cannot be had, or is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A sound file as it was read."""
+
+    data: bytes
+    content: str
+    """SHA-256 of the file, hexadecimal."""
+    words: str | None
+    """What is said in it, from the ``.txt`` file beside it."""
+    stamp: Stamp | None
+    """The file's state when it was read; None for an address."""
+
+
+def is_recording(name: str) -> bool:
+    """Whether a voice is named by where its recording is, and not by a name."""
+    return name.lower().startswith(("http://", "https://", "file://")) or name.startswith(
+        ("/", "~")
+    )
+
+
+def without_query(where: str) -> str:
+    """Path or address for a log: what follows an address's path may be a key."""
+    return where.partition("?")[0].partition("#")[0] if "://" in where else where
+
+
+def read(where: str) -> Recording:
+    """Read a recording from its path or address.
+
+    Raises:
+        RecordingError: it is not there, too large, no sound file, or takes too long.
+    """
+    if where.lower().startswith(("http://", "https://")):
+        data = _Fetch().run(where)
+        return Recording(_sound(data), hashlib.sha256(data).hexdigest(), None, None)
+    path = _path(where)
+    data, state = _file(path)
+    return Recording(_sound(data), hashlib.sha256(data).hexdigest(), _words(path), state)
+
+
+def stamp(where: str) -> Stamp | None:
+    """The state of a file now; None where there is none, and for an address."""
+    if where.lower().startswith(("http://", "https://")):
+        return None
+    try:
+        return _stamp(os.stat(_path(where)))
+    except (OSError, ValueError, RecordingError):
+        return None
+
+
+def fitting(data: bytes, most: int, *, cut: bool) -> bytes:
+    """A recording that is no longer than ``most`` bytes, of the same voice.
+
+    A WAV file is brought to one channel, 16 bits and 24 kHz where that is less; with ``cut`` the
+    end of a long one is left off.
+
+    Raises:
+        RecordingError: it is longer still.
+    """
+    if len(data) <= most:
+        return data
+    try:
+        samples, rate = _mono(data)
+    except (wave.Error, EOFError, CodecError, ValueError):
+        raise RecordingError(
+            f"it has {len(data)} bytes, and {most} are the most that the server takes: make it "
+            "shorter, or a WAV file of 16 bits, 24 kHz and one channel"
+        ) from None
+    room = (most - 44) // 2
+    if len(samples) > room and not cut:
+        raise RecordingError(
+            f"it lasts {len(samples) / rate:.0f} s, and {room // rate} s are the most that the "
+            "server takes: cut it, and the words beside it"
+        )
+    shorter = io.BytesIO()
+    with wave.open(shorter, "wb") as file:
+        file.setparams((1, 2, rate, 0, "NONE", ""))
+        file.writeframes(samples[:room].astype("<i2").tobytes())
+    return shorter.getvalue()
+
+
+# --- files
+
+
+def _path(where: str) -> Path:
+    if where.lower().startswith("file://"):
+        where = where[7:].removeprefix("localhost")
+    try:
+        path = Path(where).expanduser()
+    except RuntimeError:  # no home
+        path = Path(where)
+    if not path.is_absolute():
+        raise RecordingError("it is not an absolute path")
+    return path
+
+
+def _file(path: Path) -> tuple[bytes, Stamp]:
+    try:
+        # A named pipe would wait for its writer, and a device never ends.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb") as file:
+            state = os.fstat(handle)
+            if not stat.S_ISREG(state.st_mode):
+                raise RecordingError("it is no file")
+            if state.st_size > MAX_BYTES:
+                raise RecordingError(f"it has more than {MAX_BYTES} bytes")
+            return file.read(MAX_BYTES), _stamp(state)
+    except OSError as error:
+        raise RecordingError(f"it cannot be read: {error.strerror}") from None
+    except ValueError:  # a zero byte in its name
+        raise RecordingError("it is no path") from None
+
+
+def _stamp(state: os.stat_result) -> Stamp:
+    return state.st_ino, state.st_size, state.st_mtime_ns
+
+
+def _words(path: Path) -> str | None:
+    try:
+        data, _ = _file(path.with_suffix(".txt"))
+    except RecordingError:
+        return None
+    return data[: 4 * MAX_WORDS].decode("utf-8", "replace").strip()[:MAX_WORDS] or None
+
+
+def _sound(data: bytes) -> bytes:
+    frame = len(data) > 1 and data[0] == 0xFF and data[1] & 0xE0 == 0xE0  # MP3 or AAC as it is
+    if not (data.startswith(_BEGINNINGS) or data[4:8] == b"ftyp" or frame):
+        raise RecordingError("it is no sound file" if data else "it is empty")
+    return data
+
+
+def _mono(data: bytes) -> tuple[Pcm, int]:
+    """The samples of a WAV file, at most 24 kHz, and their rate."""
+    with wave.open(io.BytesIO(data)) as file:
+        channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
+        raw = np.frombuffer(file.readframes(file.getnframes()), np.uint8)
+    raw = raw[: len(raw) // (channels * width) * channels * width].reshape(-1, channels, width)
+    if width == 1:
+        loud = (raw[:, :, 0].astype(np.int16) - 128) << 8
+    else:  # the two highest bytes are what 16 bits keep
+        loud = np.ascontiguousarray(raw[:, :, -2:]).view("<i2")[:, :, 0]
+    samples = np.rint(loud.mean(axis=1)).astype(np.int16)
+    if rate <= VOICE_HZ:
+        return samples, rate
+    resampler = Resampler(rate, VOICE_HZ, aligned=True)
+    return np.concatenate([resampler.push(samples), resampler.flush()]), VOICE_HZ
+
+
+# --- addresses
+
+
+class _Fetch:
+    """One recording from the web, however slowly it drips: after ``FETCH_S`` the line is cut."""
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+        self._late = False
+
+    def run(self, url: str) -> bytes:
+        watchdog = threading.Timer(FETCH_S, self._cut)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            for _ in range(1 + MAX_REDIRECTS):
+                answer = self._ask(url)
+                if isinstance(answer, bytes):
+                    return answer
+                url = _further(url, answer)
+            raise RecordingError(f"its address leads on more than {MAX_REDIRECTS} times")
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            if self._late or isinstance(error, TimeoutError):
+                raise RecordingError(f"it did not come within {FETCH_S:g} s") from None
+            raise RecordingError(f"it cannot be fetched: {_kind(error)}") from None
+        finally:
+            watchdog.cancel()
+
+    def _ask(self, url: str) -> bytes | str:
+        """The body, or where it is instead."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise RecordingError("its address is no http address")
+        if parts.username is not None:
+            raise RecordingError("its address has a user name, which is not sent")
+        secure = parts.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        line = kind(parts.hostname, parts.port, timeout=FETCH_S)
+        try:
+            line.connect()
+            self._socket = line.sock  # the line forgets it when the answer begins
+            if self._late:
+                raise TimeoutError
+            path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~")
+            query = f"?{quote(parts.query, safe='/%:@!$&()*+,;=~?')}" if parts.query else ""
+            line.request("GET", path + query, headers={"User-Agent": "mr-qwen3tts"})
+            answer = line.getresponse()
+            if answer.status in _REDIRECTS and (location := answer.getheader("Location")):
+                return location
+            if answer.status != 200:
+                raise RecordingError(f"its address answers {answer.status}")
+            body = answer.read(MAX_BYTES + 1)
+            if len(body) > MAX_BYTES:
+                raise RecordingError(f"it has more than {MAX_BYTES} bytes")
+            if self._late:
+                raise TimeoutError
+            if answer.length:
+                raise RecordingError("it was cut off on its way")
+            return body
+        finally:
+            line.close()
+
+    def _cut(self) -> None:
+        self._late = True
+        if self._socket is not None:
+            with contextlib.suppress(OSError):  # it has just ended
+                # Below TLS's own shutdown, which would wait for the other side.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+
+def _further(url: str, location: str) -> str:
+    further = urljoin(url, location)
+    if url.lower().startswith("https:") and not further.lower().startswith("https:"):
+        raise RecordingError("its address leads from https to http")
+    return further
+
+
+def _kind(error: Exception) -> str:
+    return getattr(error, "strerror", None) or type(error).__name__

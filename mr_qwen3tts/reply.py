@@ -1,0 +1,156 @@
+"""One ``speak`` command: its text as it grows, and the utterances that say it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from qwen3tts_speech.line import Utterance
+
+from .partials import Growth
+from .plain import PlainText
+
+MAX_CHARS = 20_000
+"""Of one utterance; a longer text goes on in the next one, which follows without a gap."""
+CUT_CHARS = 1_000
+"""So far back a place between two sentences is looked for."""
+
+
+class Deltas:
+    """Words that come by and by, as the asynchronous iterator that an utterance takes."""
+
+    def __init__(self) -> None:
+        self.chars = 0
+        self.ended = False
+        self._pieces: deque[str] = deque()
+        self._changed = asyncio.Event()
+
+    def push(self, piece: str) -> None:
+        """Some more words."""
+        if piece and not self.ended:
+            self.chars += len(piece)
+            self._pieces.append(piece)
+            self._changed.set()
+
+    def end(self) -> None:
+        """No more words come."""
+        self.ended = True
+        self._changed.set()
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self
+
+    async def __anext__(self) -> str:
+        while not self._pieces:
+            if self.ended:
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        piece = "".join(self._pieces)
+        self._pieces.clear()
+        return piece
+
+
+@dataclass(eq=False)
+class Reply:
+    """What one command says."""
+
+    cmd_id: str | None
+    context: Any
+    """The host's context; its flags tell of a cancel."""
+    begin: Callable[[Deltas], Utterance]
+    """Begins an utterance that says what the deltas give."""
+    also: Any = None
+    """Another context object of the same call, where the command was given another one."""
+    stall_s: float = 10.0
+    """Partials that stop coming for so long are not waited for."""
+    task: asyncio.Task[Any] | None = None
+    """The host's task of the turn."""
+    plain: PlainText | None = None
+    growth: Growth = field(default_factory=Growth)
+    utterances: list[Utterance] = field(default_factory=list)
+    pending: set[Utterance] = field(default_factory=set)
+    """Those that have not ended."""
+    changed_at: float = 0.0
+    """When its last partial came, seconds of the conversation's clock."""
+    complete: bool = False
+    """Whether all of its text is known."""
+    over: bool = False
+    """Whether it was stopped, or has ended: nothing more of it is said."""
+    _deltas: Deltas | None = None
+
+    def update(self, text: str) -> None:
+        """A partial: all of the text so far."""
+        self._give(self.growth.update(text), last=False)
+
+    def finish(self, text: str) -> None:
+        """The whole text."""
+        self.complete = True
+        self._give(self.growth.finish(text), last=True)
+
+    def pause(self) -> None:
+        """What was given is said to its end; should more come, it follows."""
+        if self._deltas is not None:
+            self._deltas.end()
+            self._deltas = None
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing was there to say."""
+        return not self.utterances
+
+    def _give(self, words: str, *, last: bool) -> None:
+        if self.plain is not None:
+            words = self.plain.push(words) + (self.plain.finish() if last else "")
+        while words:
+            room = MAX_CHARS - (self._deltas.chars if self._deltas is not None else 0)
+            piece, words = cut(words, room)
+            if self._deltas is None:
+                if not piece.strip():
+                    continue  # white space alone is nothing to say
+                self._deltas = Deltas()
+                self._deltas.push(piece)
+                self.utterances.append(self.begin(self._deltas))
+            else:
+                self._deltas.push(piece)
+            if words:
+                self.pause()
+        if last:
+            self.pause()
+
+
+def cut(words: str, room: int) -> tuple[str, str]:
+    """At most ``room`` characters from the front, and the rest; between sentences if there are."""
+    if len(words) <= room:
+        return words, ""
+    window = words[max(0, room - CUT_CHARS) : room]
+    for mark in (". ", "! ", "? ", "\n", "。", " "):
+        at = window.rfind(mark)
+        if at >= 0:
+            place = max(0, room - CUT_CHARS) + at + len(mark)
+            return words[:place], words[place:]
+    return words[:room], words[room:]
+
+
+def left_s(utterance: Utterance, rate_hz: int = 24_000) -> float:
+    """What is with the sink and not yet at the caller's ear, seconds."""
+    queued = utterance.record.generated_samples or 0
+    return max(0, queued - utterance.position) / rate_hz
+
+
+def heard_chars(reply: Reply) -> int:
+    """How many characters of the command's own text were heard.
+
+    What is heard is counted in letters and digits, which markup that was taken out has hardly any.
+    """
+    heard = sum(map(str.isalnum, "".join(each.outcome().heard for each in reply.utterances)))
+    if not heard:
+        return 0
+    for place, character in enumerate(reply.growth.given):
+        heard -= character.isalnum()
+        if not heard:
+            return place + 1
+    return len(reply.growth.given)

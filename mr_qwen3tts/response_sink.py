@@ -1,0 +1,181 @@
+"""A sink whose frames belong to responses: opened by a first frame, closed after the last one.
+
+A response outlives the gap between one utterance and the next, because opening another one may
+throw away what the one before has not played yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from qwen3tts_codecs.payload import PCMU, Payload
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_pacer.frame import Slot
+from qwen3tts_pacer.policy import Filling
+from qwen3tts_speech.pacer_sink import PacerSink
+
+log = logging.getLogger(__name__)
+
+PTIME_MS = 20
+"""Duration of one frame, fixed by who receives it: 160 bytes of PCMU."""
+
+
+class ResponseSink(PacerSink, ABC):
+    """Opens, fills and closes responses; where they go is up to the class made of it.
+
+    Args:
+        context: the host's context of this call.
+        payload: what a frame holds.
+        lead_ms: how far the handing over may be ahead of the hearing.
+        linger_ms: how long a response stays open after its last frame has been heard.
+        queued_s: what the receiver adds before a frame is heard, seconds.
+        clock: where the time comes from.
+        on_halted: called when a frame is refused; everything is silent by then.
+        policy: decides about waits before and within an utterance.
+    """
+
+    def __init__(
+        self,
+        context: Any,
+        *,
+        payload: Payload = PCMU,
+        lead_ms: int = 60,
+        linger_ms: int = 300,
+        queued_s: float = 0.0,
+        clock: Clock | None = None,
+        on_halted: Callable[[], None] | None = None,
+        policy: Filling | None = None,
+    ) -> None:
+        super().__init__(
+            self._frame,
+            silence=payload.silent_frame(PTIME_MS),
+            ptime_ms=PTIME_MS,
+            lead_ms=lead_ms,
+            queued_s=queued_s,
+            clock=clock,
+            on_refused=on_halted,
+            policy=policy,
+        )
+        self.context = context
+        """The host's context; may be replaced by another one of the same call."""
+        self.payload = payload
+        self.frames = 0
+        """Handed over so far, and taken."""
+        self.hold_open = False
+        """Whether more is expected soon: the response then stays open for it."""
+        self._linger_s = max(linger_ms, PTIME_MS) / 1000
+        self._lock = asyncio.Lock()
+        """Held while a response is opened, filled or closed."""
+        self._opened = False
+        self._cut = False
+        """Interrupted: what is open must be closed before another frame goes out."""
+        self._lingering: asyncio.Task[None] | None = None
+        """Closes the response that is open when it has been silent long enough."""
+        self._cutting: set[asyncio.Task[None]] = set()
+
+    @abstractmethod
+    async def open_response(self) -> bool:
+        """A first frame follows; False: nobody is there to hear it."""
+
+    @abstractmethod
+    async def take(self, payload: bytes) -> bool:
+        """A frame; False: it is not wanted."""
+
+    @abstractmethod
+    async def close_response(self, cut: bool) -> None:
+        """No frame follows. ``cut``: what was handed over need not be heard either."""
+
+    @property
+    def open(self) -> bool:
+        """Whether a response is open."""
+        return self._opened
+
+    def interrupt(self) -> None:
+        """Fall silent: not one more frame is handed over, and the response is closed."""
+        super().interrupt()
+        self._cut_response()
+
+    async def close(self) -> None:
+        """Fall silent for good, and close what is open."""
+        await super().close()
+        async with self._lock:
+            await self._shut(cut=True)
+        if self._cutting:
+            await asyncio.wait(self._cutting)
+
+    # --- inside
+
+    def _refused(self) -> None:
+        self._cut_response()
+        super()._refused()
+
+    async def _frame(self, payload: bytes, slot: Slot) -> bool | None:
+        before = self.interruptions
+        async with self._lock:
+            if self._cut:
+                await self._shut(cut=True)
+            if self.interruptions != before:
+                return None
+            if not self._opened and not await self._begin():
+                return False
+            if self.interruptions != before:
+                return None  # interrupted while it was opened
+            taken = await self.take(payload)
+            self.frames += taken
+            return taken
+
+    async def _begin(self) -> bool:
+        """Open a response; with the lock held."""
+        self._opened = True  # from here on an interruption has something to close
+        try:
+            self._opened = await self.open_response()
+        except BaseException:
+            self._opened = False
+            raise
+        if self._opened:
+            self._lingering = asyncio.create_task(self._close_after_silence())
+        return self._opened
+
+    def _cut_response(self) -> None:
+        if self._opened and not self._cut:
+            self._cut = True
+            task = asyncio.get_running_loop().create_task(self._close_cut())
+            self._cutting.add(task)
+            task.add_done_callback(self._cutting.discard)
+
+    async def _close_cut(self) -> None:
+        async with self._lock:
+            if self._cut:
+                await self._shut(cut=True)
+
+    async def _close_after_silence(self) -> None:
+        """Close the response when nothing has been heard of it for a while."""
+        while True:
+            now = self.clock.now()
+            await self.clock.sleep_until(max(now, self.quiet_at) + self._linger_s)
+            async with self._lock:
+                if not self._opened or self._cut:
+                    return
+                over = self.clock.now() >= self.quiet_at + self._linger_s
+                if over and not self.hold_open and not self.busy:
+                    await self._shut(cut=False)
+                    return
+
+    async def _shut(self, *, cut: bool) -> None:
+        """Close what is open; with the lock held."""
+        self._cut = False
+        if not self._opened:
+            return
+        self._opened = False
+        lingering, self._lingering = self._lingering, None
+        if lingering is not None and lingering is not asyncio.current_task():
+            lingering.cancel()
+        try:
+            await self.close_response(cut)
+        except Exception as error:  # what was said is said: no reason to end the call
+            log.warning("a response was not closed: %r", error)
+            self.error = error

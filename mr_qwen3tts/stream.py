@@ -1,0 +1,163 @@
+"""Sound for whoever takes it: what the service ``stream_tts`` gives. Paced by nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from qwen3tts_codecs.payload import PCMA, PCMU
+from qwen3tts_pacer.clock import Clock, LoopClock
+from qwen3tts_speech.link import SpeechLink
+from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_wire.client import Audio, Context, SpeechClient
+from qwen3tts_wire.errors import BadRequest, ConnectionLost
+from qwen3tts_wire.events import Event
+from qwen3tts_wire.formats import AudioFormat
+
+from .partials import Growth
+from .reply import MAX_CHARS, cut
+
+Choose = Callable[[SpeechClient], Awaitable[VoiceOptions]]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFormat:
+    """A form in which sound is given."""
+
+    audio: AudioFormat
+    chunk_bytes: int
+    """20 ms of it."""
+    silence: bytes = b""
+    """What fills the last chunk; nothing does where it may be short."""
+
+
+FORMATS = {
+    "ulaw_8000": OutputFormat(AudioFormat("mulaw", 8000), 160, PCMU.silence),
+    "alaw_8000": OutputFormat(AudioFormat("alaw", 8000), 160, PCMA.silence),
+    "pcm_8000": OutputFormat(AudioFormat("pcm_s16le", 8000), 320),
+    "pcm_16000": OutputFormat(AudioFormat("pcm_s16le", 16000), 640),
+    "pcm_24000": OutputFormat(AudioFormat("pcm_s16le", 24000), 960),
+}
+"""By the names that ``stream_tts`` takes. A phone's frames are all of one length."""
+
+
+class TtsStream:
+    """The words as chunks of 20 ms, made when somebody iterates over it.
+
+    The host awaits what a service gives, other plugins iterate over it, or both:
+    ``async for chunk in stream`` and ``async for chunk in await stream`` are the same. Whoever
+    leaves the loop early, or is cancelled in it, stops the work at the server, too.
+    """
+
+    def __init__(
+        self,
+        link: SpeechLink,
+        words: str,
+        choose: Choose,
+        output_format: str,
+        *,
+        stall_s: float | None = 4.0,
+        clock: Clock | None = None,
+    ) -> None:
+        """Nothing is asked of the server yet.
+
+        Args:
+            link: the connection to it.
+            words: what to say; markup is said as it is.
+            choose: finds the voice, when the connection is there.
+            output_format: a name of `FORMATS`.
+            stall_s: a server that brings nothing for so many seconds is taken for dead.
+            clock: what time it is.
+
+        Raises:
+            BadRequest: no such format; says which there are.
+        """
+        found = FORMATS.get(str(output_format))
+        if found is None:
+            raise BadRequest(
+                f"There is no output format {str(output_format)[:40]!r}.",
+                remedy=f"Take one of {', '.join(FORMATS)}.",
+            )
+        self._format = found
+        self._link = link
+        self._words = Growth().finish(words)  # half emojis would be refused by the server
+        self._choose = choose
+        self._stall_s = stall_s
+        self._clock: Clock = clock or LoopClock()
+
+    def __await__(self) -> Generator[None, None, TtsStream]:
+        return self._itself().__await__()
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Begin to say the words.
+
+        The iterator raises, among others:
+            ConnectionLost: no server is there, or it went, or it does not answer.
+            SpeechError: it cannot say them.
+        """
+        # Kept nowhere here: so it is closed at once when the loop over it is left.
+        return self._chunks()
+
+    # --- inside
+
+    async def _itself(self) -> TtsStream:
+        return self
+
+    async def _chunks(self) -> AsyncGenerator[bytes, None]:
+        size, silence = self._format.chunk_bytes, self._format.silence
+        rest, words = bytearray(), self._words
+        while words:
+            piece, words = cut(words, MAX_CHARS)
+            if not piece.strip():
+                continue
+            async with aclosing(self._sound(piece)) as sound:
+                async for data in sound:
+                    rest += data
+                    while len(rest) >= size:
+                        yield bytes(rest[:size])
+                        del rest[:size]
+        if rest:
+            yield bytes(rest) + silence * (size - len(rest))
+
+    async def _sound(self, words: str) -> AsyncGenerator[bytes, None]:
+        client = await self._link.client()
+        options = await self._choose(client)
+        context = await client.open(
+            voice=options.voice,
+            language=options.language,
+            format=self._format.audio,
+            **options.extra,
+        )
+        complete = False
+        try:
+            await context.append(words)
+            await context.end()
+            while (event := await self._next(client, context)) is not None:
+                if isinstance(event, Audio):
+                    yield event.pcm
+            complete = True
+        finally:
+            if not complete:
+                context.cancel()
+
+    async def _next(self, client: SpeechClient, context: Context) -> Event | None:
+        """What comes next; None at the end."""
+        coming = asyncio.ensure_future(anext(context, None))
+        waits: list[asyncio.Future[Event | None] | asyncio.Future[None]] = [coming]
+        if self._stall_s is not None:
+            until = self._clock.now() + self._stall_s
+            waits.append(asyncio.ensure_future(self._clock.sleep_until(until)))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if coming.done():
+                return coming.result()
+        finally:
+            for each in waits:
+                each.cancel()
+        self._link.stalled(client)
+        raise ConnectionLost(
+            f"The speech server has not answered for {self._stall_s:g} s.",
+            remedy="See whether it is overloaded, or restart it.",
+        )

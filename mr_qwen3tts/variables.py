@@ -1,0 +1,212 @@
+"""How a setting is written in the environment: what each kind of value looks like, and its bounds.
+
+An error names the variable, what it holds and what would be right. A secret's value is in no error.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+YES = ("1", "true", "yes", "on", "y", "t", "enabled")
+NO = ("0", "false", "no", "off", "n", "f", "disabled")
+SHOWN_CHARS = 60
+"""So much of a value is in an error."""
+SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
+"""Scheme of a WebSocket's address, by the one that is written."""
+SPEECH_PATH = "/v1/speech"
+"""Path of the speech protocol at a server."""
+
+
+class SettingsError(ValueError):
+    """A variable holds what cannot be."""
+
+    def __init__(self, variable: str, message: str, *, remedy: str) -> None:
+        super().__init__(message)
+        self.variable = variable
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a setting may be."""
+
+    wanted: str
+    """What is right, as a request: ``Write a whole number …``."""
+    read: Callable[[str], Any]
+    """The value of what is written; ValueError for what is none of this kind."""
+    good: Callable[[Any], bool]
+    """Whether a value is of this kind and within its bounds."""
+
+
+def flag() -> Rule:
+    """Yes or no."""
+
+    def read(text: str) -> bool:
+        word = text.lower()
+        if word not in YES + NO:
+            raise ValueError(word)
+        return word in YES
+
+    return Rule("Write 1 or 0.", read, lambda value: isinstance(value, bool))
+
+
+def whole(low: int, high: int, step: int = 1) -> Rule:
+    """A whole number from ``low`` to ``high``, a multiple of ``step``."""
+
+    def read(text: str) -> int:
+        # "60.0" is what a number of an agent's file may have become.
+        number = float(text) if len(text) < SHOWN_CHARS and "." in text else int(text)
+        if number != int(number):
+            raise ValueError(text)
+        return int(number)
+
+    def good(value: Any) -> bool:
+        number = isinstance(value, int) and not isinstance(value, bool)
+        return number and low <= value <= high and value % step == 0
+
+    stepped = f", a multiple of {step}" if step > 1 else ""
+    return Rule(f"Write a whole number from {low} to {high}{stepped}.", read, good)
+
+
+def real(low: float, high: float) -> Rule:
+    """A number from ``low`` to ``high``."""
+
+    def good(value: Any) -> bool:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return number and math.isfinite(value) and low <= value <= high
+
+    return Rule(f"Write a number from {low:g} to {high:g}.", float, good)
+
+
+def one_of(*words: str) -> Rule:
+    """One of a few words, in any case."""
+    return Rule(f"Write one of: {', '.join(words)}.", str.lower, lambda value: value in words)
+
+
+def words(most: int, *, lines: bool = False) -> Rule:
+    """Text of 1 to ``most`` characters; with ``lines`` it may have line breaks."""
+
+    def good(value: Any) -> bool:
+        fits = isinstance(value, str) and 0 < len(value) <= most
+        return fits and (lines or value.isprintable())
+
+    return Rule(f"Write at most {most} {'' if lines else 'printable '}characters.", str, good)
+
+
+def address() -> Rule:
+    """Address of a speech server; what is missing of it is what it always is."""
+
+    def read(text: str) -> str:
+        scheme, separator, rest = text.partition("://")
+        scheme = SCHEMES.get(scheme.lower(), scheme)
+        host, slash, path = rest.partition("/")
+        return f"{scheme}{separator}{host}{slash + path if path else SPEECH_PATH}"
+
+    def good(value: Any) -> bool:
+        try:
+            parts = urlsplit(value)
+            return parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
+        except (ValueError, TypeError, AttributeError):  # brackets that do not close; no text
+            return False
+
+    return Rule("It looks like ws://127.0.0.1:8765/v1/speech.", read, good)
+
+
+def listening() -> Rule:
+    """Where to listen: ``HOST``, ``HOST:PORT`` or ``:PORT``."""
+
+    def good(value: Any) -> bool:
+        host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+        if not colon or value.endswith("]"):  # no port; an IPv6 address has its own colons
+            host, port = value, "0"
+        number = port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536
+        return number and bool(value) and host.isprintable() and not set(host) & set(" /@")
+
+    return Rule("Write HOST:PORT, such as 127.0.0.1:5060.", str, good)
+
+
+def host_name() -> Rule:
+    """A host, without scheme or port."""
+
+    def good(value: Any) -> bool:
+        plain = isinstance(value, str) and 0 < len(value) < 256 and value.isprintable()
+        return plain and not set(value) & set(" /@;") and (":" not in value or value[0] == "[")
+
+    return Rule("Write a host alone, such as 203.0.113.5: no scheme, no port.", str, good)
+
+
+def ports() -> Rule:
+    """A range of ports, ``LOW-HIGH``; (0, 0) lets the system choose."""
+
+    def read(text: str) -> tuple[int, int]:
+        low, _, high = text.partition("-")
+        return int(low), int(high)
+
+    def good(value: Any) -> bool:
+        return isinstance(value, tuple) and (value == (0, 0) or 0 < value[0] < value[1] < 65536)
+
+    return Rule("Write LOW-HIGH, such as 10000-10100.", read, good)
+
+
+def patterns() -> Rule:
+    """A list between commas, in its order."""
+
+    def read(text: str) -> tuple[str, ...]:
+        return tuple(word for each in text.split(",") if (word := each.strip()))
+
+    def good(value: Any) -> bool:
+        return isinstance(value, tuple) and all(isinstance(each, str) for each in value)
+
+    return Rule("Write patterns with commas between them, such as +4930*.", read, good)
+
+
+def names() -> Rule:
+    """A list of names, between commas or blanks; ``none`` is an empty one."""
+
+    def read(text: str) -> frozenset[str]:
+        found = frozenset(text.replace(",", " ").split())
+        return frozenset() if found == {"none"} else found
+
+    def good(value: Any) -> bool:
+        return isinstance(value, frozenset) and all(isinstance(each, str) for each in value)
+
+    return Rule("Write names with commas between them; * is all, none is none.", read, good)
+
+
+def wrong(variable: str, rule: Rule, value: object, *, secret: bool = False) -> SettingsError:
+    """The error for a value that a rule does not allow."""
+    shown = repr(value)
+    shown = shown if len(shown) <= SHOWN_CHARS else shown[:SHOWN_CHARS] + "…"
+    held = f"{variable} cannot be used" if secret else f"{variable}={shown} cannot be"
+    return SettingsError(variable, f"{held}.", remedy=rule.wanted)
+
+
+def server_of(address: str) -> str | None:
+    """Address of our protocol at the server that another protocol's address names, if it is one."""
+    try:
+        parts = urlsplit(address if "://" in address else f"http://{address}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    scheme = SCHEMES.get(parts.scheme)
+    if scheme is None or not host:
+        return None
+    host = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{host}{'' if port is None else f':{port}'}{SPEECH_PATH}"
+
+
+def near(name: str, known: Collection[str], prefix: str) -> str:
+    """A name that is not known, with the one that may have been meant; all begin with ``prefix``,
+    which therefore makes none likelier."""
+    ends = [each.removeprefix(prefix) for each in sorted(known)]
+    close = difflib.get_close_matches(name.removeprefix(prefix), ends, n=1, cutoff=0.7)
+    return f"{name} (did you mean {prefix}{close[0]}?)" if close else name

@@ -1,0 +1,305 @@
+"""Which voice speaks: what was wished for, made ready at the server once, or the next best one.
+
+A wish is a chain: what the call asks for, then the persona's voice, its recordings, the settings'
+recording and voice; behind all is the server's own voice. The first that can be had speaks, so that
+a voice which is misspelt or cannot be read costs a line in the log and never the sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
+
+from qwen3tts_pacer.clock import Clock, LoopClock
+from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_wire.client import SpeechClient
+from qwen3tts_wire.errors import BadRequest, ConnectionLost, ServerBusy, SpeechError
+from qwen3tts_wire.protocol import ClientProtocol
+
+from .recordings import RecordingError, Stamp, stamp
+from .settings import Settings
+from .threads import in_thread
+from .voice_finder import VoiceFinder, ask, keep
+from .wishes import VoiceWish, wish_of
+
+__all__ = ["VoiceBook", "VoiceWish", "wish_of"]
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 30.0
+"""A voice that could not be had is tried again after so long."""
+BUSY_RETRY_S = 2.0
+"""The same where the server had no room, or was lost."""
+KEPT = 256
+"""Voices remembered of a connection, and problems; a model may invent any number of names."""
+Value = TypeVar("Value")
+Problem = Callable[[str, BaseException | str], None]
+
+
+@dataclass(slots=True)
+class _Search:
+    """How a voice is made ready."""
+
+    task: asyncio.Task[str] = field(init=False)
+    """Gives the id that the server knows it by."""
+    stamp: Stamp | None = None
+    """The state of its file."""
+    failed_at: float = 0.0
+    retry_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """What one connection knows."""
+
+    listed: dict[str, str]
+    """Ids of the voices that the server has named, by id and name without case."""
+    used: OrderedDict[VoiceWish, str] = field(default_factory=OrderedDict)
+    """Those of them that were wished for."""
+    searches: OrderedDict[VoiceWish, _Search] = field(default_factory=OrderedDict)
+    pairs: OrderedDict[tuple[str | None, str], asyncio.Task[VoiceOptions]] = field(
+        default_factory=OrderedDict
+    )
+    """Voices with a language, and what of both the server takes."""
+
+
+class VoiceBook:
+    """Finds the voices for all calls.
+
+    Args:
+        problem: told of a voice that cannot be had, once until it can.
+    """
+
+    def __init__(
+        self, problem: Problem = lambda what, error: None, *, clock: Clock | None = None
+    ) -> None:
+        self.problems: OrderedDict[VoiceWish, str] = OrderedDict()
+        """Why which voices cannot be had."""
+        self._problem = problem
+        self._clock: Clock = clock or LoopClock()
+        self._shelves: WeakKeyDictionary[ClientProtocol, _Shelf] = WeakKeyDictionary()
+        self._finder = VoiceFinder()
+        self._looking: set[str] = set()
+        """Files that are looked at now."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._late: WeakSet[asyncio.Task[Any]] = WeakSet()
+        """Those that a sentence has waited for in vain."""
+
+    @property
+    def known(self) -> tuple[VoiceWish, ...]:
+        """The voices that are ready, of all connections."""
+        ready = {
+            wish: None
+            for shelf in self._shelves.values()
+            for wish in (*shelf.used, *shelf.searches)
+            if wish in shelf.used or _result(shelf.searches[wish].task) is not None
+        }
+        return tuple(ready)
+
+    async def options(
+        self, client: SpeechClient, wish: VoiceWish, settings: Settings
+    ) -> VoiceOptions:
+        """How an utterance with this wish is opened at ``client``'s server.
+
+        It takes at most ``settings.voice_wait_ms``; a voice that is not ready by then goes on being
+        made ready, and the next utterance has it. Raises nothing but CancelledError.
+        """
+        deadline = self._clock.now() + settings.voice_wait_ms / 1000
+        if not client.connected:
+            # It looks for a server, and another one may not know a voice that this one knew.
+            await self._wait(self._begun(client.ready()), deadline)
+        shelf = self._shelf(client)
+        voice = await self._first(shelf, client, wish, deadline)
+        language = settings.language
+        if language is not None:
+            task = self._pair(shelf, client, voice, language)
+            await self._wait(task, deadline)
+            pair = _result(task)
+            # Where the server has not said yet, the voice counts: it may have no such language.
+            voice, language = (pair.voice, pair.language) if pair else (voice, None)
+        extra = {
+            "mode": settings.mode,
+            "speed": settings.speed,
+            "instructions": settings.instructions,
+            "seed": settings.seed,
+            "initial_codec_chunk_frames": settings.initial_codec_chunk_frames,
+        }
+        return VoiceOptions(voice, language, {k: v for k, v in extra.items() if v is not None})
+
+    async def warm(
+        self, client: SpeechClient, wishes: Iterable[VoiceWish], settings: Settings
+    ) -> None:
+        """Make voices ready, one after the other; raises nothing but CancelledError."""
+        shelf = self._shelf(client)
+        for wish in wishes:
+            voice = await self._first(shelf, client, wish, None)
+            if settings.language is not None:
+                await self._wait(self._pair(shelf, client, voice, settings.language), None)
+
+    def refused(self, client: SpeechClient, voice: str | None) -> None:
+        """The server has not taken a voice that was ready: it is looked for again."""
+        shelf = self._shelf(client)
+        for wish, search in list(shelf.searches.items()):
+            if voice is not None and _result(search.task) == voice:
+                del shelf.searches[wish]
+        for pair in [each for each in shelf.pairs if each[0] == voice]:
+            del shelf.pairs[pair]
+
+    # --- the first of a wish that can be had
+
+    async def _first(
+        self, shelf: _Shelf, client: SpeechClient, wish: VoiceWish, deadline: float | None
+    ) -> str | None:
+        for single in wish.singly():
+            if (listed := shelf.listed.get(_folded(single.name or ""))) is not None:
+                keep(shelf.used, single, listed, KEPT)
+                return listed
+            search = self._search(shelf, client, single)
+            await self._wait(search.task, deadline)
+            if not search.task.done():
+                self._tell(single, "it is still being made ready; the next best voice speaks")
+            elif (voice := _result(search.task)) is not None:
+                self._look(shelf, client, single, search)
+                return voice
+        return None
+
+    def _search(self, shelf: _Shelf, client: SpeechClient, wish: VoiceWish) -> _Search:
+        search = shelf.searches.get(wish)
+        if search is not None and (
+            not search.retry_s or self._clock.now() < search.failed_at + search.retry_s
+        ):
+            shelf.searches.move_to_end(wish)
+            return search
+        search = _Search()
+        search.task = self._begun(self._made(client, wish, search))
+        keep(shelf.searches, wish, search, KEPT)
+        return search
+
+    async def _made(self, client: SpeechClient, wish: VoiceWish, search: _Search) -> str:
+        try:
+            voice = await self._finder.find(client, wish)
+        except Exception as error:
+            passing = isinstance(error, ServerBusy | ConnectionLost)
+            search.retry_s = BUSY_RETRY_S if passing else RETRY_S
+            search.failed_at = self._clock.now()
+            if not isinstance(error, ConnectionLost):  # told by whoever speaks
+                self._tell(wish, error)
+            raise
+        search.stamp = self._finder.stamp_of(wish)
+        self.problems.pop(wish, None)
+        return voice
+
+    def _tell(self, wish: VoiceWish, error: BaseException | str) -> None:
+        said = str(error) or type(error).__name__
+        if self.problems.get(wish) == said:
+            return
+        self.problems[wish] = said
+        while len(self.problems) > KEPT:
+            self.problems.popitem(last=False)
+        self._problem("voice", f"The voice {wish} cannot be used: {said}")
+
+    # --- recordings that change
+
+    def _look(self, shelf: _Shelf, client: SpeechClient, wish: VoiceWish, search: _Search) -> None:
+        """Look whether a voice's file has changed; the sentence does not wait for it."""
+        where = wish.name or ""
+        if search.stamp is not None and where not in self._looking:
+            self._looking.add(where)
+            self._begun(self._replace(shelf, client, wish, search))
+
+    async def _replace(
+        self, shelf: _Shelf, client: SpeechClient, wish: VoiceWish, search: _Search
+    ) -> None:
+        where = wish.name or ""
+        try:
+            state = await in_thread(lambda: stamp(where))
+            if state is None or state == search.stamp:
+                return
+            search.stamp = state  # tried once, whatever comes of it
+            again = _Search()
+            again.task = self._begun(self._made(client, wish, again))
+            await asyncio.wait([again.task])
+            if _result(again.task) is not None and shelf.searches.get(wish) is search:
+                shelf.searches[wish] = again
+        finally:
+            self._looking.discard(where)
+
+    # --- a voice with a language
+
+    def _pair(
+        self, shelf: _Shelf, client: SpeechClient, voice: str | None, language: str
+    ) -> asyncio.Task[VoiceOptions]:
+        task = shelf.pairs.get((voice, language))
+        if task is None or (task.done() and _result(task) is None):
+            task = self._begun(self._agreed(client, voice, language))
+            keep(shelf.pairs, (voice, language), task, KEPT)
+        return task
+
+    async def _agreed(self, client: SpeechClient, voice: str | None, language: str) -> VoiceOptions:
+        """What of both the server takes; the voice goes before the language."""
+        try:
+            await ask(client, voice, language)
+            self.problems.pop(VoiceWish(voice), None)
+            return VoiceOptions(voice, language)
+        except BadRequest as error:
+            self._tell(VoiceWish(voice), f"not with the language {language!r}: {error}")
+        return VoiceOptions(voice, None)
+
+    # --- tasks
+
+    def _shelf(self, client: SpeechClient) -> _Shelf:
+        # The protocol and not the client: a client that connects again has another server.
+        shelf = self._shelves.get(client.protocol)
+        if shelf is None:
+            names = [(each.name, each.id) for each in client.session.voices]
+            ids = [(each.id, each.id) for each in client.session.voices]
+            shelf = _Shelf({_folded(name): voice for name, voice in names + ids})
+            self._shelves[client.protocol] = shelf
+        return shelf
+
+    def _begun(self, work: Coroutine[Any, Any, Value]) -> asyncio.Task[Value]:
+        task = asyncio.create_task(work, name="qwen3tts: voice")
+        self._tasks.add(task)
+        task.add_done_callback(self._over)
+        return task
+
+    def _over(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if not isinstance(error, SpeechError | RecordingError):
+            log.error("a voice could not be made ready", exc_info=error)
+        # Its frames hold the connection, by which this task is kept.
+        error.__traceback__ = error.__context__ = error.__cause__ = None
+
+    async def _wait(self, task: asyncio.Task[Any], deadline: float | None) -> None:
+        """Until it is done, or the deadline: it goes on then, and nobody waits for it again."""
+        if task.done() or (task in self._late and deadline is not None):
+            return
+        if deadline is None:
+            await asyncio.wait([task])
+            return
+        limit = asyncio.create_task(self._clock.sleep_until(deadline))
+        try:
+            await asyncio.wait([task, limit], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            limit.cancel()
+        if not task.done():
+            self._late.add(task)
+
+
+def _folded(name: str) -> str:
+    """A voice's name as the server compares it: without case, blanks like ``-`` and ``_``."""
+    return name.strip().lower().replace(" ", "-").replace("_", "-")
+
+
+def _result(task: asyncio.Task[Value]) -> Value | None:
+    """What a task has given; None while it has not, or where it failed."""
+    if not task.done() or task.cancelled() or task.exception() is not None:
+        return None
+    return task.result()

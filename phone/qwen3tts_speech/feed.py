@@ -1,0 +1,108 @@
+"""The text of one utterance on its way from its source to the server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+
+from qwen3tts_wire.client import Context
+from qwen3tts_wire.errors import BadText, SpeechError
+
+
+class Feed:
+    """Takes deltas as they come, also while there is no context yet, and sends each as it is.
+
+    Nothing is joined and nothing waits: one delta is one message.
+    """
+
+    def __init__(self, words: AsyncIterable[str], on_first: Callable[[], object]) -> None:
+        """``on_first`` is called when the first delta that is not empty has come."""
+        self.failed: Exception | None = None
+        """Why the words ended early: their source broke, or they are more than a context holds."""
+        self.ended = False
+        """Whether the context knows that no more follows."""
+        self._words = _texts(words)
+        self._on_first = on_first
+        self._given: list[str] = []
+        self._sent = 0
+        """Deltas that the context has taken."""
+        self._over = False
+        """Whether no more is to be sent."""
+        self._refused = False
+        """Whether the context refused a delta: it and all after it stay unsent."""
+        self._context: Context | None = None
+
+    @property
+    def text(self) -> str:
+        """All text that has come so far."""
+        return "".join(self._given)
+
+    @property
+    def unsent(self) -> str:
+        """The end of it that no context has."""
+        return "".join(self._given[self._sent :])
+
+    async def first(self) -> bool:
+        """Wait for the first delta; False: there is none. Raises what the source raises."""
+        first = await anext(self._words, None)
+        if first is None:
+            return False
+        self._on_first()
+        self._given.append(first)
+        return True
+
+    async def run(self) -> None:
+        """Take the rest of the words, to their end.
+
+        Raises:
+            SpeechError: the context is broken. What breaks in the source is kept in ``failed``;
+                what it had given is said.
+        """
+        try:
+            async for delta in self._words:
+                self._given.append(delta)
+                await self._send()
+                if self._over:
+                    return
+        except Exception as error:
+            # Whatever breaks in a caller's source.
+            if self._context is not None and error is self._context.error:
+                raise
+            self.failed = self.failed or error
+        self._over = True
+        await self._send()
+
+    async def into(self, context: Context) -> None:
+        """Send what has come, and from now on all that comes; raises as ``run``."""
+        self._context = context
+        await self._send()
+
+    async def _send(self) -> None:
+        context = self._context
+        if context is None:
+            return
+        while not self._refused and self._sent < len(self._given):
+            # Counted first: one that is stopped while it waits for room has been taken.
+            self._sent += 1
+            try:
+                await context.append(self._given[self._sent - 1])
+            except SpeechError as error:
+                self._sent -= 1
+                if context.error is not None:
+                    raise
+                self._refused = self._over = True
+                self.failed = self.failed or error
+        if self._over and not self.ended:
+            self.ended = True
+            await context.end()
+
+
+async def _texts(words: AsyncIterable[str]) -> AsyncIterator[str]:
+    """The deltas; whatever is empty is skipped."""
+    async for delta in words:
+        if not isinstance(delta, str):
+            raise BadText(
+                f"The source of the words gave a {type(delta).__name__}.",
+                remedy="Each of its deltas must be a string.",
+            )
+        if delta:
+            yield delta

@@ -1,0 +1,1 @@
+"""Pipes: data that passes through the plugins."""

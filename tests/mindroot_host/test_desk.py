@@ -1,0 +1,222 @@
+"""Without a telephony plugin, with the phone extra: calls over our own SIP endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from qwen3tts_phone.call import Call as PhoneCall
+from qwen3tts_phone.call_events import KeyPressed
+from tests.audio import Samples, aligned, compare
+from tests.conftest import require_package
+from tests.e2e.parties import Ear
+from tests.mindroot_host.conftest import Since
+from tests.mindroot_host.hearing import reference_of, segments_of, words
+from tests.mindroot_host.host import ENDS_WITHIN_S, Host, Visit, _ok, _post, commands
+from tests.mindroot_host.speech_server import Said, SpeechServer
+from tests.peers.baresip_runner import free_port
+from tests.plugin.desk_parties import person, rung, until_ended
+
+pytestmark = pytest.mark.network
+
+GREETING = "Good morning, this is the pharmacy, please press a number."
+PAUSE_FRAMES = 60
+PRESSED = "You have pressed four and two."
+LONG = " ".join(f"This is sentence number {number} of a very long story." for number in range(30))
+ORDER = "I will bring you a plate of soup."
+SCRIPT = [
+    ("INCOMING CALL from sip:lena", json.dumps([{"speak": {"text": LONG}}])),
+    ("INCOMING CALL", json.dumps([{"speak": {"text": GREETING}}])),
+    ("pressed 42#", json.dumps([{"speak": {"text": PRESSED}}])),
+    ("I want soup", json.dumps([{"speak": {"text": ORDER}}, {"hangup": {}}])),
+]
+
+
+@pytest.fixture(scope="session")
+def sip_port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="session")
+def desk_host(
+    speech: SpeechServer,
+    another_host: Callable[..., Host],
+    sip_port: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Host]:
+    """It has no telephony plugin, and what the phone extra adds is on its path."""
+    extra = tmp_path_factory.mktemp("extra")
+    package = Path(require_package("sipmessage", "the phone extra").__file__).parent
+    (extra / "sipmessage").symlink_to(package, target_is_directory=True)
+    host = another_host(
+        "desk",
+        MR_QWEN3TTS_URL=speech.url,
+        RECORDING_SIP="none",
+        PYTHONPATH=str(extra),
+        MR_QWEN3TTS_SIP_LISTEN=f"127.0.0.1:{sip_port}",
+        MR_QWEN3TTS_SIP_AGENT="clerk_on_the_phone",
+        MR_QWEN3TTS_SIP_AUDIO_IN_PIPELINE="1",
+    )
+    with host._client() as client:
+        _post(
+            client, "/plugin-manager/toggle-plugin", {"plugin": "telephone_model", "enabled": True}
+        )
+        host.agent(
+            client,
+            "clerk_on_the_phone",
+            env={"TELEPHONE_SCRIPT": json.dumps(SCRIPT)},
+            service_models={"stream_chat": {"provider": "telephone_model", "model": "script"}},
+        )
+    host.stop()
+    host.start()
+    yield host
+    host.stop()
+
+
+async def asked(admin: Visit, part: str, session: str = "") -> tuple[str, str]:
+    """Wait until the model was asked with this in the last message: session and message."""
+    async with asyncio.timeout(ENDS_WITHIN_S):
+        while True:
+            told = _ok(await admin.client.get("/telephone_model/asked"))["asked"]
+            for log_id, message in told:
+                if part in message and session in ("", log_id):
+                    return log_id, message
+            await asyncio.sleep(0.05)
+
+
+async def said_to_its_end(ear: Ear, after: int = 0) -> int:
+    """Wait until something was said, and then nothing for longer than a pause in speech; how many
+    frames have come by then. ``after``: what came before does not count."""
+
+    def silent() -> bool:
+        loud = [bool(np.abs(each.astype(int)).max() > 200) for each in ear._frames[after:]]
+        return any(loud) and not any(loud[-PAUSE_FRAMES:])
+
+    async with asyncio.timeout(ENDS_WITHIN_S), ear._changed:
+        await ear._changed.wait_for(silent)
+    return len(ear._frames)
+
+
+async def keys(call: PhoneCall, count: int) -> str:
+    pressed = ""
+    async with asyncio.timeout(ENDS_WITHIN_S):
+        async for event in call.events:
+            if isinstance(event, KeyPressed):
+                pressed += event.digit
+                if len(pressed) == count:
+                    break
+    return pressed
+
+
+def check_heard(samples: Samples, said: list[Said], text: str) -> None:
+    """The whole text is in the recording, once asked for, without a hole."""
+    segments = segments_of(said, text)
+    assert [word for each in segments for word in words(each.text)] == words(text)
+    reference = reference_of(segments)
+    assert compare(reference, aligned(reference, samples)).missing == 0
+
+
+async def outcomes(call: Any, name: str) -> list[Any]:
+    return [
+        data["result"]
+        for event, data in call.events
+        if event == "command_result" and data["command"] == name
+    ]
+
+
+async def test_an_agent_calls_speaks_presses_keys_and_hangs_up_after_its_words(
+    desk_host: Host, said_now: Since
+) -> None:
+    sentence = "Hello Bob, the number of your order is ready."
+    async with desk_host.visit() as admin, person(user="bob") as bob:
+        call = await admin.call()
+        await call.say(
+            commands(
+                {"call": {"destination": bob.uri}},
+                {"speak": {"text": sentence}},
+                {"send_dtmf": {"digits": "15#"}},
+                {"speak": {"text": "Goodbye, Bob, until next week."}},
+                {"hangup": {}},
+            )
+        )
+        theirs = await rung(bob)
+        theirs.ringing()
+        ear = Ear(theirs)
+        pressing = asyncio.create_task(keys(theirs, 3))
+        await theirs.answer()
+        assert await pressing == "15#"
+        assert await until_ended(theirs) == "the other side hung up"
+        await call.finished()
+        for name in ("call", "speak", "send_dtmf", "hangup"):
+            assert set(await outcomes(call, name)) == {None}
+        assert len(await call.model()) == 1, "no result that would make the model run again"
+        heard = await ear.heard()
+    check_heard(heard, said_now(), sentence)
+    check_heard(heard, said_now(), "Goodbye, Bob, until next week.")
+
+
+async def test_an_agent_whose_call_is_refused_learns_why(desk_host: Host) -> None:
+    async with desk_host.visit() as admin, person(user="eve") as eve:
+        call = await admin.call()
+        await call.say(commands({"call": {"destination": eve.uri}}))
+        await (await rung(eve)).reject(486)
+        await call.finished()
+        assert await outcomes(call, "call") == ["The call was not answered: busy."]
+        assert len(await call.model()) == 2, "the model may say so"
+
+
+async def test_emergency_numbers_are_not_called(desk_host: Host) -> None:
+    async with desk_host.visit() as admin:
+        call = await admin.call()
+        await call.say(commands({"call": {"destination": "sip:911@127.0.0.1"}}))
+        await call.finished()
+        [refusal] = await outcomes(call, "call")
+    assert "emergency" in refusal
+
+
+async def test_a_caller_is_greeted_presses_keys_and_hangs_up(
+    desk_host: Host, sip_port: int, said_now: Since
+) -> None:
+    async with desk_host.visit() as admin, person(user="carol") as carol:
+        theirs = await carol.dial(f"sip:clerk@127.0.0.1:{sip_port}")
+        await theirs.answered()
+        ear = Ear(theirs)
+        log_id, _ = await asked(admin, f"INCOMING CALL from {carol.uri}")
+        greeted = await said_to_its_end(ear)
+        await theirs.send_dtmf("42#")
+        assert (await asked(admin, "pressed 42#"))[0] == log_id
+        await said_to_its_end(ear, greeted)
+        await theirs.hangup()
+        heard = await ear.heard()
+        await asked(admin, "SYSTEM: -- CALL DISCONNECTED --", log_id)
+        frames = _ok(await admin.client.get("/telephone_model/asked"))["heard"][log_id]
+    check_heard(heard, said_now(), GREETING)
+    check_heard(heard, said_now(), PRESSED)
+    assert set(frames) == {160}
+
+
+async def test_what_a_recogniser_understands_stops_the_agent_and_is_answered(
+    desk_host: Host, sip_port: int, said_now: Since
+) -> None:
+    async with desk_host.visit() as admin, person(user="lena") as lena:
+        theirs = await lena.dial(f"sip:clerk@127.0.0.1:{sip_port}")
+        await theirs.answered()
+        ear = Ear(theirs)
+        log_id, _ = await asked(admin, f"INCOMING CALL from {lena.uri}")
+        await ear.sound(1.0)
+        answer = await admin.client.post(
+            f"/telephone_model/said/{log_id}", json={"text": "I want soup."}
+        )
+        assert _ok(answer) == {"taken": True}
+        assert (await asked(admin, "I want soup."))[0] == log_id
+        assert await until_ended(theirs) == "the other side hung up"
+        heard = await ear.heard()
+    check_heard(heard, said_now(), ORDER)
+    story = [word for each in segments_of(said_now(), LONG) for word in words(each.text)]
+    assert len(story) < len(words(LONG)) / 2

@@ -1,0 +1,189 @@
+"""Agents of a real MindRoot speak through the plugin, in JSON mode and in XML mode."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+
+import pytest
+
+from tests.audio import aligned, compare
+from tests.mindroot_host.conftest import Since
+from tests.mindroot_host.hearing import decoded, heard_whole, reference_of, segments_of, words
+from tests.mindroot_host.host import Host, commands, speaking, times, xml
+
+pytestmark = pytest.mark.network
+
+FEW_TICKS = 5
+"""Silent ticks of 20 ms that a busy machine may add; a gap that was built in is longer."""
+HOURS = (
+    "Our opening hours in Salzburg are from nine in the morning until half past five in the "
+    "afternoon, on every working day of the week, and on Saturdays we close at noon."
+)
+FIRST = "The first train to Graz leaves at seven minutes past six from platform four."
+SECOND = "The second one is an hour later, and it has a dining car with warm meals."
+
+
+@pytest.mark.parametrize("agent", ["json", "xml"])
+async def test_words_are_heard_while_the_model_still_writes_them(
+    host: Host, said_now: Since, agent: str
+) -> None:
+    reply = speaking(HOURS, token_ms=40) if agent == "json" else xml(HOURS, token_ms=40)
+    async with host.visit() as admin:
+        call = await admin.call(agent)
+        await call.say(reply)
+        await call.finished()
+        playout = await call.silence()
+        [written, *_] = await call.model()
+    # "the week, and on Saturdays we close at noon" was not written yet.
+    assert playout.frames[0][0] < written["tokens"][-10][0]
+    assert playout.silent_ticks <= FEW_TICKS
+    heard_whole(playout, said_now(), HOURS)
+
+
+@pytest.mark.parametrize("agent", ["json", "xml"])
+async def test_two_sentences_of_a_turn_follow_each_other_without_a_gap(
+    host: Host, said_now: Since, agent: str
+) -> None:
+    reply = speaking(FIRST, SECOND) if agent == "json" else xml(f"{FIRST}<nothing/>{SECOND}")
+    async with host.visit() as admin:
+        call = await admin.call(agent)
+        await call.say(reply)
+        await call.finished()
+        playout = await call.silence()
+    assert len(playout.responses) == 1, "a new response would throw away the tail of the last"
+    assert playout.silent_ticks <= FEW_TICKS
+    assert playout.thrown_away == 0
+    heard_whole(playout, said_now(), FIRST, SECOND)
+
+
+@pytest.mark.parametrize("agent", ["json", "xml"])
+@pytest.mark.parametrize("command", ["hangup", "send_dtmf"])
+async def test_a_command_after_the_words_waits_for_their_sound(
+    host: Host, said_now: Since, agent: str, command: str
+) -> None:
+    text = f"Thank you for your call. I will now run {command.replace('_', ' ')} as you asked."
+    args = {"digits": "1"} if command == "send_dtmf" else {}
+    tag = '<send_dtmf digits="1"/>' if args else "<hangup/>"
+    reply = (
+        commands({"speak": {"text": text}}, {command: args})
+        if agent == "json"
+        else xml(f"{text}{tag}")
+    )
+    async with host.visit() as admin:
+        call = await admin.call(agent)
+        await call.say(reply)
+        await call.finished()
+        playout = await call.silence()
+        [run] = times(await call.record(), "hangup" if command == "hangup" else "dtmf")
+    assert run >= playout.frames[-1][0]
+    assert playout.thrown_away == 0
+    heard_whole(playout, said_now(), text)
+
+
+async def test_the_model_is_not_asked_again_because_something_was_said(host: Host) -> None:
+    async with host.visit() as admin:
+        call = await admin.call()
+        await call.say(speaking("Nothing comes back from these words."))
+        await call.finished()
+        assert (await call.told("command_result", command="speak"))["result"] is None
+        assert len(await call.model()) == 1
+
+
+async def test_a_turn_that_nobody_looks_at_is_heard_whole(
+    host: Host, said_now: Since
+) -> None:
+    text = " ".join(f"Point {each} of the list is short." for each in ("one", "two", "three"))
+    async with host.visit() as admin:
+        call = await admin.call(watched=False)
+        await call.say(speaking(text, token_ms=1))
+        await call.frames(20)
+        playout = await call.silence()
+    assert playout.silent_ticks <= FEW_TICKS
+    heard_whole(playout, said_now(), text)
+
+
+async def test_three_calls_at_once_hear_their_own_words(host: Host, said_now: Since) -> None:
+    texts = [
+        "Doctor Huber can see you on Tuesday at eleven, if that is convenient.",
+        "Your parcel from Linz was delivered to a neighbour on the second floor.",
+        "The table by the window is free from eight until a quarter past ten.",
+    ]
+    async with host.visit() as admin:
+        calls = [await admin.call() for _ in texts]
+        for call, text in zip(calls, texts, strict=True):
+            await call.say(speaking(text, token_ms=5))
+        await asyncio.gather(*(call.finished() for call in calls))
+        for call, text in zip(calls, texts, strict=True):
+            heard_whole(await call.silence(), said_now(), text)
+
+
+@pytest.mark.parametrize("agent", ["json", "xml"])
+async def test_a_command_that_is_given_another_calls_context_speaks_on_its_own_line(
+    host: Host, said_now: Since, agent: str
+) -> None:
+    mine = "Your balance is two hundred and forty euros and ninety cents."
+    theirs = "The weather in Bregenz will be fair until the evening."
+    async with host.visit() as admin:
+        call, other = await admin.call(agent), await admin.call(agent)
+        await other.say(speaking(theirs) if agent == "json" else xml(theirs))
+        await other.frames(10)
+        host_says = await admin.client.post(f"/recording_sip/mix_up/{call.log_id}/{other.log_id}")
+        assert host_says.status_code == 200
+        await call.say(speaking(mine) if agent == "json" else xml(mine))
+        await asyncio.gather(call.finished(), other.finished())
+        assert times(await call.record(), "mixed up"), "the test forced nothing"
+        heard_whole(await call.silence(), said_now(), mine)
+        heard_whole(await other.silence(), said_now(), theirs)
+
+
+@pytest.mark.parametrize("output_format", ["ulaw_8000", "pcm_24000"])
+async def test_another_plugin_takes_the_sound_from_stream_tts(
+    host: Host, said_now: Since, output_format: str
+) -> None:
+    text = f"This sentence was asked for by another plugin as {output_format.replace('_', ' ')}."
+    async with host.visit() as admin:
+        call = await admin.call()
+        answer = await admin.client.get(
+            f"/recording_sip/stream_tts/{call.log_id}",
+            params={"words": text, "output_format": output_format},
+        )
+        chunks = [base64.b64decode(each) for each in answer.json()["chunks"]]
+        assert not (await call.playout()).frames, "the call hears nothing of it"
+    segments = segments_of(said_now(), text)
+    if output_format == "ulaw_8000":
+        assert {len(each) for each in chunks} == {160}
+        reference = reference_of(segments)
+        assert compare(reference, aligned(reference, decoded(b"".join(chunks)))).missing == 0
+    else:
+        # What comes before its loss, the server may have cut nothing of.
+        assert b"".join(chunks) == b"".join(each.pcm.tobytes() for each in segments)
+    assert [word for each in segments for word in words(each.text)] == words(text)
+
+
+async def test_another_plugin_may_stop_taking_sound(host: Host, said_now: Since) -> None:
+    text = "This is one of many sentences that nobody wants to hear to its end. " * 30
+    async with host.visit() as admin:
+        call = await admin.call()
+        answer = await admin.client.get(
+            f"/recording_sip/stream_tts/{call.log_id}", params={"words": text, "most": 3}
+        )
+        assert len(answer.json()["chunks"]) == 3
+    await asyncio.sleep(0.5)
+    asked = len(said_now())
+    await asyncio.sleep(1.0)
+    assert len(said_now()) <= min(asked, 29), "the server goes on speaking"
+
+
+async def test_the_page_is_for_administrators(host: Host) -> None:
+    async with host.visit() as admin:
+        page = await admin.client.get("/mr_qwen3tts")
+        assert page.status_code == 200
+        assert "qwen3tts" in page.text.lower()
+        state = await admin.client.get("/mr_qwen3tts/state")
+        assert state.status_code == 200
+        assert state.json()
+    async with host.visit(signed_in=False) as stranger:
+        for path in ("/mr_qwen3tts", "/mr_qwen3tts/state"):
+            refused = await stranger.client.get(path)
+            assert refused.status_code in {307, 401, 403}

@@ -1,0 +1,52 @@
+"""A phone that speaks over somebody else's connection."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from qwen3tts_engine.embedded.engine import EmbeddedEngine
+from qwen3tts_phone.phone import Phone, PhoneSettings
+from qwen3tts_server.run import running_server
+from qwen3tts_speech.link import SpeechLink
+from qwen3tts_wire.errors import ConnectionLost
+
+pytestmark = pytest.mark.network
+
+NO_SERVER = "ws://127.0.0.1:1/v1/speech"
+
+
+async def test_with_a_shared_link_it_is_up_while_no_server_is_there() -> None:
+    async with Phone(link=SpeechLink(NO_SERVER)) as phone:
+        assert phone.uri.startswith("sip:agent@127.0.0.1:")
+    with pytest.raises(ConnectionLost):
+        await Phone(PhoneSettings(server_url=NO_SERVER)).__aenter__()
+
+
+async def test_a_shared_link_stays_open_when_the_phone_is_closed() -> None:
+    async with running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server:
+        link = SpeechLink(server.url)
+        async with Phone(link=link) as phone:
+            assert phone.link is link
+        assert not (await link.client()).closed
+        await link.close()
+
+
+async def test_a_call_has_a_speaker_between_the_answer_and_the_end() -> None:
+    link = SpeechLink(NO_SERVER)
+    async with Phone(link=link) as agent, Phone(link=link) as caller:
+        theirs = await caller.dial(agent.uri)
+        async with asyncio.timeout(10):
+            ours = await anext(agent.incoming())
+            speakers = [ours.speaker]
+            await ours.answer()
+            await theirs.answered()
+            speakers.append(ours.speaker)
+            await theirs.hangup()
+            await ours.ended()
+            speakers.append(ours.speaker)
+    before, meanwhile, after = speakers
+    assert before is after is None
+    assert meanwhile is not None
+    assert meanwhile.link is link

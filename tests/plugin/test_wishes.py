@@ -1,0 +1,61 @@
+"""Which voice is wanted, and what after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mr_qwen3tts.settings import Settings
+from mr_qwen3tts.wishes import VoiceWish, wish_of
+
+
+def names(wish: VoiceWish) -> list[str | None]:
+    return [each.name for each in wish.singly()]
+
+
+def test_the_call_goes_first_then_the_persona_then_the_settings() -> None:
+    persona = {"voice_id": "Persona", "voice_samples": ["/p/b.wav", "/p/a.wav"], "name": "x"}
+    settings = Settings(voice="Default", ref_audio="/r.wav", ref_text="Hello.")
+    wish = wish_of("Argument", persona, settings)
+    assert names(wish) == ["Argument", "Persona", "/p/a.wav", "/p/b.wav", "/r.wav", "Default"]
+    assert names(wish_of(None, persona, settings))[0] == "Persona"
+    assert names(wish_of("", {}, settings)) == ["/r.wav", "Default"]
+    assert names(wish_of(None, None, Settings())) == []
+
+
+def test_words_go_only_with_the_recording_that_says_them() -> None:
+    settings = Settings(voice="/d.wav", ref_audio="/r.wav", ref_text="Settings.")
+    persona = {"voice_id": "/p.wav", "voice_samples": ["/s.wav"], "ref_text": "Persona."}
+    wish = wish_of("/a.wav", persona, settings)
+    assert [each.ref_text for each in wish.singly()] == [
+        None,
+        "Persona.",
+        "Persona.",
+        "Settings.",
+        None,
+    ]
+
+
+@pytest.mark.parametrize("nothing", [None, "", "  ", "default", "Default", "none", "null", 7, []])
+def test_no_voice_is_no_wish(nothing: object) -> None:
+    assert wish_of(nothing, {"voice_id": nothing}, Settings()) == VoiceWish()
+
+
+@pytest.mark.parametrize(
+    "persona",
+    [None, 5, [], {"voice_samples": "a.wav"}, {"voice_samples": [None, 3]}, {"voice_id": {}}],
+)
+def test_a_strange_persona_is_no_error(persona: Any) -> None:
+    assert wish_of("Anna", persona, Settings()) == VoiceWish("Anna")
+
+
+def test_a_wish_can_be_a_key_and_is_the_same_each_time() -> None:
+    persona = {"voice_samples": ["/p/a.wav"]}
+    assert {wish_of(None, persona, Settings()): 1}[wish_of("", dict(persona), Settings())] == 1
+
+
+def test_what_may_be_a_key_in_an_address_is_not_shown() -> None:
+    assert str(VoiceWish("https://host/a.wav?token=s3cret#x")) == "https://host/a.wav"
+    assert str(VoiceWish(None, ("/p/a.wav", "/p/b.wav"))) == "/p/a.wav, /p/b.wav"
+    assert str(VoiceWish()) == "the server's own voice"
