@@ -257,6 +257,10 @@ class Conversation:
         """How many characters of what the last turn said were heard, by now."""
         return sum(map(heard_chars, self._turn))
 
+    def heard_text(self) -> str:
+        """What was heard of it, by now."""
+        return "".join(each.outcome().heard for reply in self._turn for each in reply.utterances)
+
     async def close(self) -> None:
         """Stop, and wait until all is settled."""
         self.stop("the conversation is over")
@@ -292,6 +296,7 @@ class Conversation:
             cmd_id,
             context,
             begin,
+            choose,
             growth=Growth(
                 before=before[1] if task is not None and before[0] is task else "",
                 said=said[1] if task is not None and said[0] is task else "",

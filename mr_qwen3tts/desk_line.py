@@ -64,6 +64,8 @@ class Line:
         self._collecting: asyncio.Task[None] | None = None
         self._waiting: asyncio.Queue[str | None] = asyncio.Queue()
         self._turn: asyncio.Task[None] | None = None
+        self._heard: int | None = None
+        """Characters of the turn that was cut, until the host has been told."""
         self._left = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -83,9 +85,15 @@ class Line:
         """A message for the agent; it goes as soon as the turn before it has ended."""
         self._waiting.put_nowait(message)
 
-    async def barge_in(self, message: str) -> None:
-        """Silence at once; then the message."""
-        await self._silence()
+    async def barge_in(self, message: str = "") -> None:
+        """Silence at once; then the turn ends, and the message follows if there is one."""
+        try:
+            heard = await self._host.interrupt(self.log_id, self.context)
+        except Exception as error:
+            # The plugin's fault: the caller's message matters more.
+            self._host.problem("telephone", error, self.log_id)
+        else:
+            self._heard = heard if heard is not None else self._heard
         self.tell(message)
 
     async def hang_up(self) -> None:
@@ -146,7 +154,7 @@ class Line:
         if self._left:
             return
         if self._keys.deadline is None:
-            await self._silence()
+            await self.barge_in()
         if complete := self._keys.press(digit, self._clock.now()):
             self.tell(PRESSED.format(keys=complete))
         elif self._collecting is None or self._collecting.done():
@@ -163,27 +171,29 @@ class Line:
             messages = [await self._waiting.get()]
             while not self._waiting.empty():
                 messages.append(self._waiting.get_nowait())
-            texts = [message for message in messages if message is not None]
-            if texts and not self._left:
+            texts = [message for message in messages if message]
+            if messages != [None] and not self._left:
                 await self._end_turn()
-                self._turn = self._start(self._take_turn("\n".join(texts)), "turn")
+                if texts:
+                    text = "\n\n".join(texts)
+                    # A turn that was cut may have left no words of the agent, and the host writes
+                    # two messages of a user in a row as one, without so much as a space.
+                    cut = self._turn is not None and self._turn.cancelled()
+                    message = f"\n\n{text}" if cut else text
+                    self._turn = self._start(self._take_turn(message), "turn")
             if None in messages:
                 return
-
-    async def _silence(self) -> None:
-        try:
-            heard = await self._host.interrupt(self.log_id, self.context)
-            if heard is not None:
-                await self._host.truncate_last_assistant_speech(heard, self.context)
-        except Exception as error:
-            # The host's or another plugin's fault: the caller's message matters more.
-            self._host.problem("telephone", error, self.log_id)
 
     async def _end_turn(self) -> None:
         try:
             async with asyncio.timeout(CANCEL_S):
                 await self._host.cancel_and_wait(self.log_id, self.context)
+            # Now the turn's words are in the chat, and can be cut there.
+            if self._heard is not None:
+                heard, self._heard = self._heard, None
+                await self._host.truncate_last_assistant_speech(heard, self.context)
         except Exception as error:
+            # The host's fault, or another plugin's: the caller's message matters more.
             self._host.problem("telephone", error, self.log_id)
         # The host knows a turn only once it has begun to work; ours may not have come so far.
         if self._turn is not None and not self._turn.done():

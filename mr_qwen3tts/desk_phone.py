@@ -37,10 +37,11 @@ class NotReady(Exception):
 
 
 def phone_extra_missing() -> str | None:
-    """The package without which no call can be made; None where all are there."""
+    """What is missing for calls: the name of a package, or what is wrong with one; None where all
+    is there."""
     try:
         import qwen3tts_phone.phone  # noqa: F401
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         return error.name or str(error)
     return None
 

@@ -17,6 +17,10 @@ from .variables import server_of
 PREFIX = "MR_QWEN3TTS_"
 HOSTS = frozenset({"MR_SPEAK_CMD"})
 """Variables of the host that count here as well."""
+COMMAND_LINE = frozenset(
+    {"MR_QWEN3TTS_SERVER", "MR_QWEN3TTS_CONFIG", "MR_QWEN3TTS_CHECKPOINT", "MR_QWEN3TTS_LLM_KEY"}
+)
+"""Variables of ``mr-qwen3tts``; they mean nothing here, and nothing is wrong with them."""
 Getenv = Callable[[str], str | None]
 
 

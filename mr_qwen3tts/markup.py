@@ -42,12 +42,12 @@ _ELEMENT = rf"[A-Za-z][\w:.-]*(?:\s+{_NAME}\s*=\s*(?:{_VALUE}))*"
 TAG: Final = re.compile(rf"</?{_ELEMENT}\s*/?>|<!--(?:.|\n)*?-->|<!\w[^<>]*>|<\?[^<>]*>")
 BREAK: Final = re.compile(r"</?(?:br|p|div|li|tr|td|th|h[1-6]|hr|ul|ol|break)\b", re.IGNORECASE)
 """Tags that stand between words as a line end does."""
-MAIL: Final = r"[\w.+-]+@[\w.-]+"
-AUTOLINK: Final = re.compile(rf"<(?:mailto:)?(https?://[^\s<>]*|{MAIL})>")
+_USER = r"[A-Za-z][\w.+-]*"
+AUTOLINK: Final = re.compile(rf"<(?:mailto:)?(https?://[^\s<>]*|{_USER}@[\w.-]+)>")
 OPEN_TAG: Final = re.compile(
     rf"</?(?:{_ELEMENT}(?:\s*/?|\s+{_NAME}\s*(?:=\s*(?:\"[^\"]*|'[^']*)?)?))?"
     r"|<!(?:-(?:-(?:.|\n)*)?|\w[^<>]*)?|<\?[^<>]*"
-    r"|<(?:https?:/?|https?://[^\s<>]*|(?:mailto:)?[\w.+-]*(?:@[\w.-]*)?)"
+    rf"|<(?:https?:/?|https?://[^\s<>]*|(?:mailto:)?(?:{_USER}(?:@[\w.-]*)?)?)"
 )
 
 # Within the brackets one more pair may stand: an image's, or a citation.

@@ -6,6 +6,7 @@ all here; and ``lib`` is the host's own package, so nothing else imports it.
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -166,11 +167,24 @@ class Sessions:
         return plugin.cut_short(context)
 
     async def truncate_last_assistant_speech(self, chars: int, context: Any) -> None:
-        """The agent shall remember no more of its words than were heard."""
-        # The service counts seconds at so many characters each.
-        await service_manager.truncate_last_assistant_speech(
-            spoken_seconds=float(chars), chars_per_second=1.0, context=context
-        )
+        """The agent shall remember just those of its words that were heard."""
+        messages = getattr(context.chat_log, "messages", None) or []
+        if messages and messages[-1].get("role") == "assistant":
+            # The service counts seconds, here of one character each; it cuts before the last word
+            # unless there is a character more.
+            await service_manager.truncate_last_assistant_speech(
+                spoken_seconds=float(chars + 1 if chars else 0),
+                chars_per_second=1.0,
+                context=context,
+            )
+            return
+        heard = plugin.heard_text(context).strip() if chars else ""
+        if heard:
+            # The turn was cut before the host had written it down: the agent would say it again.
+            said = f"{heard} ...[interrupted]"
+            xml = str(context.env.get("MR_XML_STREAMING", "")) == "1"
+            content = said if xml else json.dumps([{"speak": {"text": said}}])
+            await context.chat_log.add_message_async({"role": "assistant", "content": content})
 
     async def sip_audio_in(self, data: dict[str, Any], context: Any) -> None:
         """What the caller says, to whoever listens."""

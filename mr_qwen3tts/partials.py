@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from qwen3tts_wire.surrogates import clean
+
 TEXT_NAMES = ("text", "markdown", "output")
 """What the argument with the words may be called: the host's speech command has three forms."""
 DEEPEST = 8
@@ -21,13 +23,14 @@ ECHO_WORDS = 3
 ECHO_SLACK = 200
 """Characters by which they may have moved."""
 
-# A character of theirs is complete when it is there. Thai to Tibetan, Burmese, Khmer, CJK with its
-# marks, full-width forms, the ideographs beyond the first plane. Korean has spaces.
+# Thai to Tibetan, Burmese, Khmer, CJK with its marks, full-width forms, the ideographs beyond the
+# first plane. Korean has spaces.
 UNSPACED = (
     "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3001-\u30ff\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff65\U00020000-\U0003ffff"
 )
-"""Scripts without spaces between their words, as the inside of a regular expression's set."""
+"""Scripts without spaces between their words, as the inside of a regular expression's set. A
+character of theirs says something as soon as it is there."""
 _SURE = re.compile(rf"(?s:.*)(?:\s(?=\S)|[{UNSPACED}])")
 """Up to the last place after which nothing can change what is before it."""
 _WORD_START = re.compile(rf"(?s:.*)(?:\s|[{UNSPACED}])")
@@ -92,7 +95,7 @@ class Growth:
             said: what a command has said that was never run, and that this one repeats: the host
                 asks the model again when it cannot read its JSON.
         """
-        self._before = before
+        self._before = _unmarked(before)
         self._said_before = self._taken = said
         """``_taken`` is the beginning of the host's text of which all has been given."""
         self._pieces: list[str] = []
@@ -179,7 +182,7 @@ def _whole(words: str) -> str:
     """Without half emojis: two halves that stand together become one, one alone is dropped."""
     if _SURROGATE.search(words) is None:
         return words
-    return words.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore")
+    return clean(words).replace("\ufffd", "")
 
 
 def _same(taken: str, text: str) -> int:

@@ -8,7 +8,7 @@ import importlib
 import shutil
 from typing import Any, Protocol
 
-CLOSE_S = 5.0
+CLOSE_S = 2.0
 """Longest wait for a program to play out what it was given."""
 
 PROGRAMS: dict[str, tuple[str, ...]] = {
@@ -41,20 +41,17 @@ class Player(Protocol):
 class _Program:
     """A program that reads samples from its standard input."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, samples: asyncio.StreamWriter) -> None:
         self._process = process
+        self._samples = samples
 
     async def play(self, pcm: bytes) -> None:
-        pipe = self._process.stdin
-        if pipe is None or self._process.returncode is not None:
-            raise BrokenPipeError(f"the player has ended, status {self._process.returncode}")
-        pipe.write(pcm)
-        await pipe.drain()
+        self._samples.write(pcm)
+        await self._samples.drain()
 
     async def close(self, cut: bool) -> None:
         process = self._process
-        if process.stdin is not None:
-            process.stdin.close()
+        self._samples.close()
         if not cut:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
@@ -95,7 +92,8 @@ async def open_player(rate_hz: int) -> Player:
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.DEVNULL,
             )
-            return _Program(process)
+            assert process.stdin is not None  # it was asked for
+            return _Program(process, process.stdin)
     try:
         module = importlib.import_module("sounddevice")
         return _SoundDevice(await asyncio.to_thread(_open_stream, module, rate_hz))

@@ -12,11 +12,11 @@ from typing import Any
 
 from qwen3tts_codecs.payload import payload_by_name
 from qwen3tts_pacer.clock import Clock, LoopClock
-from qwen3tts_speech.line import ChooseVoice, Speaker, Utterance, VoiceOptions
+from qwen3tts_speech.line import Speaker, Utterance, VoiceOptions
 from qwen3tts_speech.link import Connect
 from qwen3tts_speech.sink import FrameSink
 from qwen3tts_wire.client import SpeechClient
-from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.errors import SpeechError, UnknownVoice
 
 from . import turn
 from .conversation import Conversation
@@ -28,6 +28,7 @@ from .local_sink import LocalSink
 from .partials import words_of
 from .records import Records
 from .reply import Reply
+from .response_sink import ResponseSink
 from .server_link import ServerLink
 from .settings import Settings
 from .sip_sink import SipSink
@@ -39,6 +40,34 @@ log = logging.getLogger(__name__)
 SILENCE = b"\xff" * 160
 """20 ms of PCMU that is nothing to hear."""
 PCMU = payload_by_name("PCMU")
+
+
+class Chooser:
+    """Finds the voice of one command, as soon as there is a server to ask."""
+
+    def __init__(self, plugin: Plugin, context: Any, voice_id: object, settings: Settings) -> None:
+        self._plugin = plugin
+        self._context = context
+        self._voice_id = voice_id
+        self._settings = settings
+        self._asked: tuple[SpeechClient, str | None] | None = None
+
+    async def __call__(self, client: SpeechClient) -> VoiceOptions:
+        """How to speak on this connection."""
+        plugin, settings = self._plugin, self._settings
+        link = plugin._link(settings)
+        if isinstance(link, ServerLink) and link.state.using_fallback:
+            plugin.records.count("fallbacks")
+        persona = await plugin.host.persona(self._context)
+        wish = wish_of(self._voice_id, persona, settings)
+        options = await plugin.voices.options(client, wish, settings)
+        self._asked = (client, options.voice)
+        return options
+
+    def refused(self) -> None:
+        """The server does not know the voice (any more): it is looked for again next time."""
+        if self._asked is not None and self._asked[1] is not None:
+            self._plugin.voices.refused(self._asked[0], self._asked[1])
 
 
 class Plugin:
@@ -146,9 +175,24 @@ class Plugin:
             return None
         return conversation.heard_chars()
 
+    def heard_text(self, context: Any) -> str:
+        """What the caller has heard of the last turn."""
+        conversation = self.conversations.get(turn.log_id_of(context))
+        return "" if conversation is None else conversation.heard_text()
+
     def open_desk(self, host: DeskHost) -> bool:
         """Have a telephone of our own, where the host has none; whether there is one now."""
-        if self.host.has_sip or phone_extra_missing() is not None:
+        if self.host.has_sip:
+            return False
+        settings = self.settings_of(None)
+        missing = phone_extra_missing()
+        if missing is not None:
+            if settings.sip_agent or settings.sip_server or settings.sip_listen:
+                self.records.problem(
+                    "telephone",
+                    f"Calls need the phone extra, of which {missing} is missing. "
+                    "pip install 'mr_qwen3tts[phone]'",
+                )
             return False
         self.desk = Desk(
             host, lambda c: self._link(self.settings_of(c)), self.settings_of, clock=self.clock
@@ -255,7 +299,7 @@ class Plugin:
             self._forget_idle(settings.idle_s)
             conversation = self.conversations[log_id] = self._new(log_id, context, settings)
         sink = self._sinks.get(log_id)
-        if isinstance(sink, SipSink):
+        if isinstance(sink, ResponseSink):
             sink.context = context
         return conversation
 
@@ -285,7 +329,7 @@ class Plugin:
 
         def hold_open(held: bool) -> None:
             sink = self._sinks.get(log_id)
-            if isinstance(sink, SipSink):
+            if isinstance(sink, ResponseSink):
                 sink.hold_open = held
 
         def ended(reply: Reply, utterance: Utterance, error: SpeechError | None) -> None:
@@ -321,13 +365,8 @@ class Plugin:
             problem=self.records.problem,
         )
 
-    def _chooser(self, context: Any, voice_id: object, settings: Settings) -> ChooseVoice:
-        async def choose(client: SpeechClient) -> VoiceOptions:
-            persona = await self.host.persona(context)
-            wish = wish_of(voice_id, persona, settings)
-            return await self.voices.options(client, wish, settings)
-
-        return choose
+    def _chooser(self, context: Any, voice_id: object, settings: Settings) -> Chooser:
+        return Chooser(self, context, voice_id, settings)
 
     def _ended(
         self, log_id: str, reply: Reply, utterance: Utterance, error: SpeechError | None
@@ -342,9 +381,12 @@ class Plugin:
             error=str(error) if error else "",
             heard=outcome.heard,
             remaining=outcome.remaining,
+            choices=self.settings_of(reply.context),
         )
         if error is not None:
             self.records.problem("speech", error, log_id)
+        if isinstance(error, UnknownVoice) and isinstance(reply.choose, Chooser):
+            reply.choose.refused()
 
     async def _warm(self) -> None:
         settings = self.settings_of(None)
@@ -379,7 +421,7 @@ class Plugin:
             sink = self._sinks.pop(log_id, None)
             if conversation is not None:
                 await conversation.close()
-            if isinstance(sink, SipSink | LocalSink):
+            if isinstance(sink, ResponseSink):
                 await sink.close()
 
 

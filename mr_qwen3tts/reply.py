@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from qwen3tts_speech.line import Utterance
+from qwen3tts_speech.line import ChooseVoice, Utterance
 
 from .partials import Growth
 from .plain import PlainText
@@ -63,6 +63,8 @@ class Reply:
     """The host's context; its flags tell of a cancel."""
     begin: Callable[[Deltas], Utterance]
     """Begins an utterance that says what the deltas give."""
+    choose: ChooseVoice
+    """How it is spoken."""
     also: Any = None
     """Another context object of the same call, where the command was given another one."""
     stall_s: float = 10.0

@@ -154,14 +154,18 @@ class ResponseSink(PacerSink, ABC):
 
     async def _close_after_silence(self) -> None:
         """Close the response when nothing has been heard of it for a while."""
+        deadline = self.clock.now() + self._linger_s
         while True:
-            now = self.clock.now()
-            await self.clock.sleep_until(max(now, self.quiet_at) + self._linger_s)
+            await self.clock.sleep_until(deadline)
             async with self._lock:
                 if not self._opened or self._cut:
                     return
-                over = self.clock.now() >= self.quiet_at + self._linger_s
-                if over and not self.hold_open and not self.busy:
+                now, over_at = self.clock.now(), self.quiet_at + self._linger_s
+                if self.hold_open or self.busy:
+                    deadline = max(over_at, now + self._linger_s)
+                elif now < over_at:
+                    deadline = over_at
+                else:
                     await self._shut(cut=False)
                     return
 

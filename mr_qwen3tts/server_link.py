@@ -203,8 +203,7 @@ class ServerLink(SpeechLink):
     def _away(self) -> ConnectionLost:
         causes = [each.error for each in self._servers if each.error is not None]
         said = " ".join(each.message for each in causes) or f"{self.url} has not answered yet."
-        error = ConnectionLost(
-            f"No speech server is there. {said}", remedy=(causes[0].remedy if causes else START)
-        )
+        remedy = next((each.remedy for each in causes if each.remedy), START)
+        error = ConnectionLost(f"No speech server is there. {said}", remedy=remedy)
         error.__cause__ = causes[0] if causes else None
         return error

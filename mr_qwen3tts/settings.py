@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
-from .environment import HOSTS, OLDER, PREFIX, Getenv, environment, take_older
+from .environment import COMMAND_LINE, HOSTS, OLDER, PREFIX, Getenv, environment, take_older
 from .variables import (
     Rule,
     SettingsError,
@@ -282,5 +282,9 @@ def _parsed(held: tuple[tuple[str, str], ...]) -> tuple[Settings, tuple[Settings
     if str(values.get("language", "")).lower() == "auto":
         del values["language"]
     known = {source.variable for source in sources.values()}
-    unknown = (near(name, known - HOSTS, PREFIX) for name, _ in held if name not in known | OLDER)
+    unknown = (
+        near(name, known - HOSTS, PREFIX)
+        for name, _ in held
+        if name not in known | OLDER | COMMAND_LINE
+    )
     return Settings(**values, ignored=ignored, unknown=tuple(unknown)), tuple(problems)

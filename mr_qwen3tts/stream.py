@@ -58,7 +58,7 @@ class TtsStream:
         choose: Choose,
         output_format: str,
         *,
-        stall_s: float | None = 4.0,
+        stall_s: float = 4.0,
         clock: Clock | None = None,
     ) -> None:
         """Nothing is asked of the server yet.
@@ -144,18 +144,16 @@ class TtsStream:
 
     async def _next(self, client: SpeechClient, context: Context) -> Event | None:
         """What comes next; None at the end."""
+        until = self._clock.now() + self._stall_s
         coming = asyncio.ensure_future(anext(context, None))
-        waits: list[asyncio.Future[Event | None] | asyncio.Future[None]] = [coming]
-        if self._stall_s is not None:
-            until = self._clock.now() + self._stall_s
-            waits.append(asyncio.ensure_future(self._clock.sleep_until(until)))
+        sleep = asyncio.ensure_future(self._clock.sleep_until(until))
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([coming, sleep], return_when=asyncio.FIRST_COMPLETED)
             if coming.done():
                 return coming.result()
         finally:
-            for each in waits:
-                each.cancel()
+            coming.cancel()
+            sleep.cancel()
         self._link.stalled(client)
         raise ConnectionLost(
             f"The speech server has not answered for {self._stall_s:g} s.",

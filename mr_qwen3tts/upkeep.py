@@ -93,7 +93,7 @@ class Upkeep:
         )
         if self._task is not None:
             self._task.cancel()
-            self._task = None
+            self._task, self._waits = None, _waits()
             self.start()
 
     async def close(self) -> None:

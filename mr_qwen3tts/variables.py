@@ -97,7 +97,10 @@ def words(most: int, *, lines: bool = False) -> Rule:
 
     def good(value: Any) -> bool:
         fits = isinstance(value, str) and 0 < len(value) <= most
-        return fits and (lines or value.isprintable())
+        if not fits or not (lines or value.isprintable()):
+            return False
+        # Half a surrogate pair cannot be sent; bytes that are no UTF-8 come as such.
+        return not any("\ud800" <= char <= "\udfff" for char in value)
 
     return Rule(f"Write at most {most} {'' if lines else 'printable '}characters.", str, good)
 

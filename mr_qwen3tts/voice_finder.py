@@ -89,7 +89,7 @@ class VoiceFinder:
     async def _cloned(self, client: SpeechClient, wish: VoiceWish) -> str:
         if "voice_loading" not in client.session.features:
             raise BadRequest(
-                f"the server's engine ({client.session.engine}) makes no voices of recordings.",
+                f"The server's engine ({client.session.engine}) makes no voices of recordings.",
                 remedy="Serve a Qwen3-TTS Base checkpoint, or name one of its voices.",
             )
         where = wish.name or ""

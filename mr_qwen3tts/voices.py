@@ -8,6 +8,7 @@ a voice which is misspelt or cannot be read costs a line in the log and never th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable
@@ -45,7 +46,7 @@ Problem = Callable[[str, BaseException | str], None]
 class _Search:
     """How a voice is made ready."""
 
-    task: asyncio.Task[str] = field(init=False)
+    task: asyncio.Task[str | None] = field(init=False)
     """Gives the id that the server knows it by."""
     stamp: Stamp | None = None
     """The state of its file."""
@@ -62,10 +63,15 @@ class _Shelf:
     used: OrderedDict[VoiceWish, str] = field(default_factory=OrderedDict)
     """Those of them that were wished for."""
     searches: OrderedDict[VoiceWish, _Search] = field(default_factory=OrderedDict)
-    pairs: OrderedDict[tuple[str | None, str], asyncio.Task[VoiceOptions]] = field(
+    pairs: OrderedDict[tuple[str | None, str], asyncio.Task[VoiceOptions | None]] = field(
         default_factory=OrderedDict
     )
     """Voices with a language, and what of both the server takes."""
+
+    def wish_for(self, voice: str | None) -> VoiceWish:
+        """The wish that a voice was found for, which tells people more than its id."""
+        found = self.used | {wish: _result(each.task) for wish, each in self.searches.items()}
+        return next((wish for wish, each in found.items() if each == voice), VoiceWish(voice))
 
 
 class VoiceBook:
@@ -112,7 +118,7 @@ class VoiceBook:
         deadline = self._clock.now() + settings.voice_wait_ms / 1000
         if not client.connected:
             # It looks for a server, and another one may not know a voice that this one knew.
-            await self._wait(self._begun(client.ready()), deadline)
+            await self._wait(self._begun(_ready(client)), deadline)
         shelf = self._shelf(client)
         voice = await self._first(shelf, client, wish, deadline)
         language = settings.language
@@ -180,28 +186,31 @@ class VoiceBook:
         keep(shelf.searches, wish, search, KEPT)
         return search
 
-    async def _made(self, client: SpeechClient, wish: VoiceWish, search: _Search) -> str:
+    async def _made(self, client: SpeechClient, wish: VoiceWish, search: _Search) -> str | None:
+        # Nothing is raised: the frames of an exception would hold the connection for as long as
+        # the shelf is kept, which is as long as the connection.
         try:
             voice = await self._finder.find(client, wish)
         except Exception as error:
             passing = isinstance(error, ServerBusy | ConnectionLost)
             search.retry_s = BUSY_RETRY_S if passing else RETRY_S
             search.failed_at = self._clock.now()
+            if not isinstance(error, SpeechError | RecordingError):
+                log.exception("a voice could not be made ready")
             if not isinstance(error, ConnectionLost):  # told by whoever speaks
-                self._tell(wish, error)
-            raise
+                self._tell(wish, f"it cannot be used: {str(error) or type(error).__name__}")
+            return None
         search.stamp = self._finder.stamp_of(wish)
         self.problems.pop(wish, None)
         return voice
 
-    def _tell(self, wish: VoiceWish, error: BaseException | str) -> None:
-        said = str(error) or type(error).__name__
+    def _tell(self, wish: VoiceWish, said: str) -> None:
         if self.problems.get(wish) == said:
             return
         self.problems[wish] = said
         while len(self.problems) > KEPT:
             self.problems.popitem(last=False)
-        self._problem("voice", f"The voice {wish} cannot be used: {said}")
+        self._problem("voice", f"Voice {wish}: {said}")
 
     # --- recordings that change
 
@@ -233,22 +242,27 @@ class VoiceBook:
 
     def _pair(
         self, shelf: _Shelf, client: SpeechClient, voice: str | None, language: str
-    ) -> asyncio.Task[VoiceOptions]:
+    ) -> asyncio.Task[VoiceOptions | None]:
         task = shelf.pairs.get((voice, language))
         if task is None or (task.done() and _result(task) is None):
-            task = self._begun(self._agreed(client, voice, language))
+            task = self._begun(self._agreed(shelf, client, voice, language))
             keep(shelf.pairs, (voice, language), task, KEPT)
         return task
 
-    async def _agreed(self, client: SpeechClient, voice: str | None, language: str) -> VoiceOptions:
+    async def _agreed(
+        self, shelf: _Shelf, client: SpeechClient, voice: str | None, language: str
+    ) -> VoiceOptions | None:
         """What of both the server takes; the voice goes before the language."""
+        wish = shelf.wish_for(voice)
         try:
             await ask(client, voice, language)
-            self.problems.pop(VoiceWish(voice), None)
-            return VoiceOptions(voice, language)
         except BadRequest as error:
-            self._tell(VoiceWish(voice), f"not with the language {language!r}: {error}")
-        return VoiceOptions(voice, None)
+            self._tell(wish, f"it speaks without the language {language!r}: {error}")
+            return VoiceOptions(voice, None)
+        except SpeechError:
+            return None  # told by whoever speaks
+        self.problems.pop(wish, None)
+        return VoiceOptions(voice, language)
 
     # --- tasks
 
@@ -265,17 +279,8 @@ class VoiceBook:
     def _begun(self, work: Coroutine[Any, Any, Value]) -> asyncio.Task[Value]:
         task = asyncio.create_task(work, name="qwen3tts: voice")
         self._tasks.add(task)
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._tasks.discard)
         return task
-
-    def _over(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled() or (error := task.exception()) is None:
-            return
-        if not isinstance(error, SpeechError | RecordingError):
-            log.error("a voice could not be made ready", exc_info=error)
-        # Its frames hold the connection, by which this task is kept.
-        error.__traceback__ = error.__context__ = error.__cause__ = None
 
     async def _wait(self, task: asyncio.Task[Any], deadline: float | None) -> None:
         """Until it is done, or the deadline: it goes on then, and nobody waits for it again."""
@@ -298,8 +303,11 @@ def _folded(name: str) -> str:
     return name.strip().lower().replace(" ", "-").replace("_", "-")
 
 
-def _result(task: asyncio.Task[Value]) -> Value | None:
-    """What a task has given; None while it has not, or where it failed."""
-    if not task.done() or task.cancelled() or task.exception() is not None:
-        return None
-    return task.result()
+def _result(task: asyncio.Task[Value | None]) -> Value | None:
+    """What a task has given; None while it has not."""
+    return task.result() if task.done() and not task.cancelled() else None
+
+
+async def _ready(client: SpeechClient) -> None:
+    with contextlib.suppress(SpeechError):  # told by whoever speaks
+        await client.ready()

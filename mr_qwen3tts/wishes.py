@@ -9,6 +9,9 @@ from typing import Any
 from .recordings import without_query
 from .settings import Settings
 
+SHOWN_CHARS = 120
+"""So much of a name is in logs; a model may have made it up."""
+
 
 @dataclass(frozen=True, slots=True)
 class VoiceWish:
@@ -26,7 +29,8 @@ class VoiceWish:
 
     def __str__(self) -> str:
         names = [self.name] if self.name else self.samples
-        return ", ".join(map(without_query, names)) or "the server's own voice"
+        shown = ", ".join(map(without_query, names)) or "the server's own voice"
+        return shown if len(shown) <= SHOWN_CHARS else f"{shown[:SHOWN_CHARS]}…"
 
     def singly(self) -> Iterator[VoiceWish]:
         """One wish after the other, each for one thing."""
@@ -66,4 +70,5 @@ def wish_of(voice_id: object, persona: Mapping[str, Any] | None, settings: Setti
 def _name(value: object) -> str | None:
     """A voice as a model or a persona's file names it, if it names one."""
     text = value.strip() if isinstance(value, str) else ""
+    text = text.encode("utf-8", "replace").decode()  # half a surrogate pair cannot be sent
     return None if text.lower() in ("", "default", "none", "null") or len(text) > 4096 else text

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -83,6 +85,18 @@ def test_the_plugins_functions_stand_where_the_host_takes_its_name_from() -> Non
         text = path.read_text(encoding="utf-8")
         decorated = any(f"\n@{name}(" in text for name in ("command", "service", "hook", "pipe"))
         assert not decorated or path == ROOT / PLUGIN / "mod.py", path
+
+
+def test_the_plugin_is_imported_with_the_base_dependencies_and_the_host_alone() -> None:
+    hidden = ["sipmessage", "httpx", "uvicorn", "torch", "av", "qwen3tts_phone", "qwen3tts_server"]
+    path = [str(ROOT / folder) for folder in (".", *IMPORT_ROOTS, "tests/mindroot")]
+    lines = (
+        "import sys",
+        f"sys.path[:0] = {path}",
+        f"sys.modules.update(dict.fromkeys({hidden}))",
+        "import mr_qwen3tts",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, timeout=60)
 
 
 def test_every_module_of_the_plugin_imports_its_neighbours_by_dots() -> None:

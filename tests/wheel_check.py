@@ -44,7 +44,7 @@ except ImportError as error:
 else:
     raise SystemExit("mr_qwen3tts was imported without its host")
 """
-PLUGIN_FILES = ("mod.py", "py.typed", "templates/")
+PLUGIN_FILES = ("mod.py", "py.typed", "static/", "templates/")
 
 
 def run(*command: str | Path, cwd: Path) -> None:

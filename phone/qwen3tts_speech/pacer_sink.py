@@ -27,8 +27,8 @@ CAPACITY = 3000
 """Frames that may wait: a minute. The server is told what was played and makes no more ahead."""
 KEPT = 64
 """Contexts of which the facts are kept after their end."""
-AT_ONCE = FillingSettings(cold_s=0.0)
-"""The first frame goes out as it comes, unless this voice and server were seen to come late."""
+AT_ONCE = FillingSettings(pinned_s=0.0)
+"""The first frame goes out as it comes: the receiver's lead fills behind it."""
 
 Write = Callable[[bytes, Slot], Awaitable[bool | None]]
 """Hands one frame over; False: it is not wanted, nor is what would follow."""

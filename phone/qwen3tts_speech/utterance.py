@@ -89,7 +89,8 @@ class Utterance:
         self._interrupted = False
         self._running = False
         self._writing = False
-        """Whether its sound waits for the sink, and not the sink for its sound."""
+        """Whether frames wait for the sink, and not the sink for them."""
+        self._encoder = FrameEncoder(RATE_HZ, speaker.payload, speaker.ptime_ms)
         self._client: SpeechClient | None = None
         self._context: Context | None = None
         self._played: Played | None = None
@@ -210,17 +211,13 @@ class Utterance:
 
     async def _receive(self, context: Context) -> None:
         """Sound to frames to the sink, in the order in which the utterances were said."""
-        speaker, record = self._speaker, self.record
-        encoder = FrameEncoder(RATE_HZ, speaker.payload, speaker.ptime_ms)
-        position = 0
+        record = self.record
         async for event in context:
             match event:
                 case Audio(pcm=pcm, received_at=at):
                     record.mark(Mark.RECEIVED, at)
                     self._arrived += len(pcm) // 2
-                    self._writing = True
-                    position = await self._write(encoder.push(pcm), position)
-                    self._writing = False
+                    await self._write(self._encoder.push(pcm))
                 case Started(voice=voice, marks=marks):
                     record.voice = voice or ""
                     record.server_marks(marks)
@@ -228,21 +225,21 @@ class Utterance:
                     record.server_marks(marks)
                 case _:
                     pass  # words are kept by the context
-        self._writing = True
-        await self._write(encoder.flush(), position)
+        await self._write(self._encoder.flush())
 
-    async def _write(self, encoded: list[EncodedFrame], position: int) -> int:
-        """Hand frames to the sink; returns the position after them."""
+    async def _write(self, encoded: list[EncodedFrame]) -> None:
+        """Hand frames to the sink."""
         speaker, record, clock = self._speaker, self.record, self._speaker.clock
         if not encoded:
-            return position
+            return
+        self._writing = True
         if not self._begun:
             record.mark(Mark.RESAMPLED, clock.now())
             await speaker.turn_of(self)
             await speaker.sink.room()
             speaker.sink.begin(self.number, speaker.history_key)
             self._begun = True
-        frames = []
+        frames, position = [], record.generated_samples
         for payload, tail, head, samples, silent in encoded:
             end = position + samples
             frames.append(Frame(payload, tail, head, self.number, position, end, silent))
@@ -255,7 +252,7 @@ class Utterance:
         while accepted < len(frames):
             await speaker.sink.room()
             accepted += speaker.sink.write(frames[accepted:])
-        return position
+        self._writing = False
 
     async def _watch(self) -> None:
         """Tell the server what has been played and whether it goes on, so that it knows the lead.
@@ -329,6 +326,8 @@ class Utterance:
         """After a failure: what had arrived is still played to its end."""
         if self._context is not None:
             self._context.cancel(None)
+        if self._begun and not self._writing:
+            await self._write(self._encoder.flush())
         self._finish_frames()
         self.written.set()
         if self._begun:

@@ -40,6 +40,7 @@ OUT_HIGH_BYTES = 64 << 10
 PEER_PING_S = 5.0
 PEER_TIMEOUT_S = 10.0
 """A server that does not answer a WebSocket ping for so long is gone."""
+SAME_VERSION = "Look at the server's log, and run the same version at both ends."
 DONE_KEPT = 64
 """Contexts that are done and whose cancel still goes to the server."""
 
@@ -344,6 +345,7 @@ class Line:
         return True
 
     def _violated(self, event: Violation) -> None:
+        event.error.remedy = event.error.remedy or SAME_VERSION
         context = None if event.context_no is None else self._contexts.get(event.context_no)
         if context is None:
             self.lose(event.error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import asyncio
 
 import httpx
 import pytest
@@ -27,9 +27,14 @@ async def test_a_user_who_is_no_administrator_is_refused(host: Host) -> None:
     name, password = "caller", "a password of a caller"
     # Somebody to refuse: the host's own command line makes users.
     create = ["user", "create", name, "caller@example.org", "--password", password]
-    subprocess.run(
-        [MINDROOT / "bin" / "mindroot", *create], cwd=host.folder, check=True, capture_output=True
+    program = await asyncio.create_subprocess_exec(
+        MINDROOT / "bin" / "mindroot",
+        *create,
+        cwd=host.folder,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
     )
+    assert await program.wait() == 0
     async with httpx.AsyncClient(base_url=host.url, timeout=30) as client:
         await client.post("/login", data={"username": name, "password": password})
         answers = [await client.get(path) for path in PATHS]

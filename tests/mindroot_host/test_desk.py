@@ -31,10 +31,10 @@ PRESSED = "You have pressed four and two."
 LONG = " ".join(f"This is sentence number {number} of a very long story." for number in range(30))
 ORDER = "I will bring you a plate of soup."
 SCRIPT = [
+    ("I want soup", json.dumps([{"speak": {"text": ORDER}}, {"hangup": {}}])),
+    ("pressed 42#", json.dumps([{"speak": {"text": PRESSED}}])),
     ("INCOMING CALL from sip:lena", json.dumps([{"speak": {"text": LONG}}])),
     ("INCOMING CALL", json.dumps([{"speak": {"text": GREETING}}])),
-    ("pressed 42#", json.dumps([{"speak": {"text": PRESSED}}])),
-    ("I want soup", json.dumps([{"speak": {"text": ORDER}}, {"hangup": {}}])),
 ]
 
 
@@ -53,7 +53,8 @@ def desk_host(
     """It has no telephony plugin, and what the phone extra adds is on its path."""
     extra = tmp_path_factory.mktemp("extra")
     package = Path(require_package("sipmessage", "the phone extra").__file__).parent
-    (extra / "sipmessage").symlink_to(package, target_is_directory=True)
+    for part in (package, *package.parent.glob("sipmessage-*.dist-info")):
+        (extra / part.name).symlink_to(part, target_is_directory=True)
     host = another_host(
         "desk",
         MR_QWEN3TTS_URL=speech.url,
@@ -80,13 +81,14 @@ def desk_host(
 
 
 async def asked(admin: Visit, part: str, session: str = "") -> tuple[str, str]:
-    """Wait until the model was asked with this in the last message: session and message."""
+    """Wait until the model was asked with this in the last message: the session, and what the agent
+    said before it, as the model sees it."""
     async with asyncio.timeout(ENDS_WITHIN_S):
         while True:
             told = _ok(await admin.client.get("/telephone_model/asked"))["asked"]
-            for log_id, message in told:
+            for log_id, message, before in told:
                 if part in message and session in ("", log_id):
-                    return log_id, message
+                    return log_id, before
             await asyncio.sleep(0.05)
 
 
@@ -214,9 +216,14 @@ async def test_what_a_recogniser_understands_stops_the_agent_and_is_answered(
             f"/telephone_model/said/{log_id}", json={"text": "I want soup."}
         )
         assert _ok(answer) == {"taken": True}
-        assert (await asked(admin, "I want soup."))[0] == log_id
+        session, before = await asked(admin, "I want soup.")
+        assert session == log_id
         assert await until_ended(theirs) == "the other side hung up"
         heard = await ear.heard()
     check_heard(heard, said_now(), ORDER)
     story = [word for each in segments_of(said_now(), LONG) for word in words(each.text)]
     assert len(story) < len(words(LONG)) / 2
+    # The model reads its own words up to where they were cut, and no further.
+    assert "This is" in before
+    assert "[interrupted]" in before
+    assert "sentence number 20" not in before

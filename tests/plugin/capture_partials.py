@@ -42,9 +42,9 @@ JSON_REPLIES: dict[str, tuple[str, int, list[str]]] = {
     ),
     "accents as escapes": (speak("Où est le café, señor?"), 1, ["Où est le café, señor?"]),
     "Chinese without spaces": (
-        speak("你好。今天天气很好！", ascii_only=False),
+        speak("你好。今天天气很好。", ascii_only=False),
         1,
-        ["你好。今天天气很好！"],
+        ["你好。今天天气很好。"],
     ),
     "quotation marks within": (speak('He said "no" and left.'), 1, ['He said "no" and left.']),
     "a quotation mark at the end, and another command": (
@@ -60,16 +60,20 @@ JSON_REPLIES: dict[str, tuple[str, int, list[str]]] = {
     "an empty text, and another command": (speak("", "Yes, I am."), 1, ["", "Yes, I am."]),
     "backslashes": (speak("It is in C:\\new\\table now"), 1, ["It is in C:\\new\\table now"]),
     "escaped line ends": (speak("One\ntwo\n\nthree four"), 1, ["One\ntwo\n\nthree four"]),
-    "raw line ends": ('[{"speak": {"text": "One\ntwo\n\nthree four"}}]', 1, []),
+    "raw line ends": (
+        '[{"speak": {"text": "One\ntwo\n\nthree four"}}]',
+        1,
+        ["One\ntwo\n\nthree four"],
+    ),
     "raw line ends, and another command": (
         '[{"speak": {"text": "One\ntwo three"}}, {"speak": {"text": "Four five six"}}]',
         1,
-        ["One\ntwo three"],
+        ["One\ntwo three", "Four five six"],
     ),
     "raw line ends, and a hangup": (
         '[{"speak": {"text": "One\ntwo three"}}, {"hangup": {}}]',
         3,
-        ["One\ntwo three"],
+        ["One\ntwo three", ""],
     ),
     "a raw block": (
         raw('Hello "there",\nmy friend. {x}'),
@@ -122,7 +126,7 @@ XML_REPLIES: dict[str, tuple[str, int, list[str]]] = {
     "spaces around a hangup": ("\n\n Goodbye then. \n<hangup/>\n", 5, ["\n\n Goodbye then. \n"]),
     "a body in JSON": (
         'Wait. <tool name="look_up">{"id": "42"}</tool>Found it.',
-        6,
+        64,
         ["Wait. ", "Found it."],
     ),
 }
@@ -139,7 +143,8 @@ class Host:
         sys.path.insert(0, str(root))
         path = root / "coreplugins" / "agent" / "command_parser.py"
         spec = importlib.util.spec_from_file_location("command_parser", path)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         self._parser = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(self._parser)
         self._xml = importlib.import_module("lib.xml_stream_events")

@@ -223,7 +223,7 @@ async def test_keys_of_the_caller_silence_the_agent_and_become_one_message() -> 
         await settle()
         before = len(host.asked)
         await theirs.send_dtmf("42")
-        assert host.asked[before:] == [("interrupt", log_id)]
+        assert host.asked[before:] == [("interrupt", log_id), ("cancel_and_wait", log_id)]
         assert host.truncated == [12]
         await clock.advance(2)
         assert await host.message() == (log_id, "SYSTEM: The caller pressed 42 on the telephone.")
@@ -383,13 +383,13 @@ async def test_what_a_recogniser_understands_silences_the_agent_and_is_its_next_
         before = len(host.asked)
         assert await there.caller_said("  I want to order. ", Session(log_id))
         assert host.asked[before:] == [("interrupt", log_id)], "silence, before anything waits"
-        assert host.truncated == [7]
-        assert await host.message() == (log_id, "I want to order.")
+        assert await host.message() == (log_id, "\n\nI want to order."), "the host would glue them"
         assert host.asked[before + 1 :] == [
             ("cancel_and_wait", log_id),
             ("send_message_to_agent", log_id),
         ]
         assert host.cancelled == [first], "the turn before has ended"
+        assert host.truncated == [7], "and the chat knows how much of it was heard"
         for nothing in ("", "  ", None, 7):
             assert not await there.caller_said(nothing, Session(log_id))
         assert not await there.caller_said("Hello?", Session("another"))

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from mr_qwen3tts.environment import OLDER
-from mr_qwen3tts.settings import sources
+from mr_qwen3tts.settings import _sources
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "mindroot.md"
 
@@ -14,7 +14,7 @@ PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "mindroot.md"
 def written(default: object) -> str:
     """A default as the page writes it: as one would set it."""
     if default is None or default in ((), frozenset(), (0, 0)):
-        return "–"
+        return "none"
     if isinstance(default, bool):
         return "`1`" if default else "`0`"
     if isinstance(default, float):
@@ -37,7 +37,7 @@ def test_the_table_of_settings_has_each_variable_its_default_and_its_bounds() ->
     ]
     expected = [
         (f"`{each.variable}`", written(each.default), allowed(each.rule.wanted))
-        for each in sources().values()
+        for each in _sources().values()
     ]
     assert rows == expected
 

@@ -203,6 +203,14 @@ def test_an_agent_that_leaves_its_lists_empty_takes_the_first(managers: Managers
     assert managers.host.speaks_here(SimpleNamespace(agent=None, data=None))
 
 
+def test_a_required_plugin_that_does_not_speak_decides_nothing(managers: Managers) -> None:
+    for provider in PROVIDERS:
+        managers.commands.register_function("speak", provider, print)
+    assert managers.host.speaks_here(agent(required_plugins=["elsewhere"]))
+    assert managers.host.speaks_here(agent(preferred_providers={"call": "mr_other"}))
+    assert not managers.host.speaks_here(agent(required_plugins=["elsewhere", "mr_other"]))
+
+
 def test_a_command_of_nobody_is_not_ours(managers: Managers) -> None:
     assert not managers.host.speaks_here(CALL)
     managers.commands.register_function("speak", "mr_other", print)

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import mr_qwen3tts.settings
 from mr_qwen3tts.settings import BARRIER, Settings, SettingsError
@@ -131,6 +133,7 @@ def test_the_hosts_editor_of_variables_finds_every_one() -> None:
         ("URL", "ws://host:99999999", "ws://127.0.0.1:8765/v1/speech"),
         ("VOICE", "a\x00b", "printable"),
         ("VOICE", "a" * 5000, "4096"),
+        ("INSTRUCTIONS", "a\ud83d", "4096"),
         ("IDLE_S", "inf", "from 1 to"),
         ("SEED", "-1", "whole number"),
         ("SIP_LISTEN", "0.0.0.0:70000", "HOST:PORT"),
@@ -290,6 +293,11 @@ def test_a_variable_that_is_none_is_told_with_the_one_that_may_be_meant() -> Non
     )
 
 
+def test_the_command_lines_variables_are_none_of_ours_and_not_wrong() -> None:
+    names = ("SERVER", "CONFIG", "CHECKPOINT", "LLM_KEY")
+    assert told(**dict.fromkeys(names, "x")) == Settings()
+
+
 # --- lists
 
 
@@ -348,3 +356,17 @@ def test_an_error_is_told_each_time_it_is_read() -> None:
         errors.append(raised.value)
     assert errors[0] is not errors[1]
     assert str(errors[0]) == str(errors[1])
+
+
+ANYTHING = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.text())
+)
+
+
+@given(st.dictionaries(st.sampled_from([*WRITTEN, "WS_URL", "INITIAL_TOKENS", "X"]), ANYTHING))
+def test_whatever_is_written_there_are_settings(variables: dict[str, object]) -> None:
+    context = {f"MR_QWEN3TTS_{name}": value for name, value in variables.items()}
+    settings, problems = Settings.usable(context)
+    assert isinstance(settings, Settings)
+    assert all(each.variable in context for each in problems)
+    assert all(len(str(each)) < 300 for each in problems)

@@ -182,7 +182,7 @@ async def test_an_unknown_name_speaks_with_the_next_best_and_is_told_once(engine
         settings = Settings(voice="tone-de", voice_wait_ms=10_000)
         assert await voice_of(book, client, "Vivian", settings) == "tone-de"
         assert len(told) == 1
-        assert told[0].startswith("The voice Vivian cannot be used: No voice")
+        assert told[0].startswith("Voice Vivian: it cannot be used: No voice")
         assert list(book.problems) == [VoiceWish("Vivian")]
 
 
@@ -237,7 +237,15 @@ async def test_a_language_that_nobody_speaks_is_left_out_and_told_once(voice: st
             options = await book.options(client, wish_of(None, None, settings), settings)
             assert (options.voice, options.language) == (voice, None)
         assert len(told) == 1
-        assert "not with the language 'xx'" in told[0]
+        assert "without the language 'xx'" in told[0]
+
+
+async def test_a_language_is_told_with_the_voice_as_it_was_wished_for(anna: Path) -> None:
+    async with studio() as (_, client):
+        told = Told()
+        settings = Settings(language="xx", voice_wait_ms=10_000)
+        await voice_of(VoiceBook(told), client, str(anna), settings)
+        assert told[0].startswith(f"Voice {anna}: it speaks without the language")
 
 
 # --- recordings
@@ -272,6 +280,13 @@ async def test_where_nobody_can_hear_the_words_only_the_colour_is_taken(anna: Pa
         assert told == []
 
 
+async def test_words_with_half_an_emoji_can_be_sent(anna: Path) -> None:
+    async with studio() as (engine, client):
+        wish = wish_of(None, {"voice_id": str(anna), "ref_text": "Hi \ud83d."}, PATIENT)
+        assert await voice_of(VoiceBook(), client, wish) == id_of(anna.read_bytes())
+        assert engine.loads[0][2] == "Hi ?."
+
+
 async def test_the_first_recording_of_a_persona_that_can_be_used_counts(anna: Path) -> None:
     missing = str(anna.with_name("a.wav"))
     wish = wish_of(None, {"voice_samples": [str(anna), missing]}, PATIENT)
@@ -279,7 +294,7 @@ async def test_the_first_recording_of_a_persona_that_can_be_used_counts(anna: Pa
         told = Told()
         assert await voice_of(VoiceBook(told), client, wish) == id_of(anna.read_bytes())
         assert told == [
-            f"The voice {missing} cannot be used: it cannot be read: No such file or directory"
+            f"Voice {missing}: it cannot be used: it cannot be read: No such file or directory"
         ]
 
 
@@ -384,7 +399,7 @@ async def test_an_address_is_fetched_once_and_its_key_not_told(
         assert await voice_of(book, client, "https://h/bad.wav?key=k") is None
         assert len(asked) == 2
         assert len(engine.recordings) == 1
-        assert told == ["The voice https://h/bad.wav cannot be used: it is no sound file"]
+        assert told == ["Voice https://h/bad.wav: it cannot be used: it is no sound file"]
 
 
 # --- time
@@ -516,12 +531,7 @@ async def test_connections_that_are_over_are_forgotten(anna: Path) -> None:
         await client.close()
         gone = weakref.ref(client.protocol)
         del client
-        for _ in range(100):
-            await asyncio.sleep(0.01)
-            gc.collect()
-            if gone() is None:
-                break
-        assert gone() is None
+        await until(lambda: gc.collect() >= 0 and gone() is None)
 
 
 async def test_any_number_of_names_is_remembered_within_bounds() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mr_qwen3tts.settings import Settings
 from mr_qwen3tts.wishes import VoiceWish, wish_of
@@ -59,3 +61,20 @@ def test_what_may_be_a_key_in_an_address_is_not_shown() -> None:
     assert str(VoiceWish("https://host/a.wav?token=s3cret#x")) == "https://host/a.wav"
     assert str(VoiceWish(None, ("/p/a.wav", "/p/b.wav"))) == "/p/a.wav, /p/b.wav"
     assert str(VoiceWish()) == "the server's own voice"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+PERSONA = st.dictionaries(
+    st.sampled_from(["voice_id", "voice_samples", "ref_text", "name"]), JSON | st.lists(st.text())
+)
+
+
+@given(JSON, PERSONA | JSON)
+def test_whatever_a_model_or_a_persona_says_there_is_a_wish(voice: Any, persona: Any) -> None:
+    wish = wish_of(voice, persona, Settings())
+    assert hash(wish) == hash(wish_of(voice, persona, Settings()))
+    assert all(each.name for each in wish.singly())
+    assert len(str(wish)) < 200

@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qwen3tts_codecs.payload import PCMU
 from qwen3tts_pacer.frame import Slot
 from qwen3tts_pacer.policy import Filling
+from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.pacer_sink import CAPACITY, KEPT, PacerSink
 from qwen3tts_speech.sink import FrameSink, Played
 from tests.fakes import FakeClock, settle
 from tests.pacer.playing import SAMPLES, SILENCE, At, frames
+from tests.speech.fakes import FakeClient
 
 START = 100.0
 
@@ -96,29 +99,6 @@ async def test_no_more_than_the_lead_is_handed_over_ahead(receiver: Receiver) ->
         await receiver.clock.advance(1.0)
     assert receiver.times == [0.0, 0.0, 0.0, 0.0, 0.02, 0.04, 0.06, 0.08, 0.1]
     assert receiver.names[-1] == "1/7 tail"
-
-
-async def test_a_wait_that_the_server_needs_is_kept_from_the_lead(receiver: Receiver) -> None:
-    async with sinking(receiver, policy=At(0.05)) as sink:
-        say(sink, 1, 8, finish=False)
-        await receiver.clock.advance(0.1)
-    assert receiver.times == [0.05, 0.05, 0.05, 0.05, 0.07, 0.09]
-
-
-async def test_a_server_that_came_late_is_waited_for_the_next_time(receiver: Receiver) -> None:
-    async with sinking(receiver) as sink:
-        sink.begin(1, "voice")
-        for index in range(10):
-            sink.write(frames(1, index, 1))
-            await receiver.clock.advance(0.05 if index == 4 else 0.02)
-        sink.finish(1)
-        await receiver.clock.advance(1.0)
-        said = len(receiver.got)
-        now = receiver.clock.now() - START
-        sink.begin(2, "voice")
-        sink.write(frames(2, 0, 1))
-        await receiver.clock.advance(0.5)
-        assert receiver.times[said] - now == pytest.approx(0.06)
 
 
 async def test_utterances_follow_each_other_without_a_gap(receiver: Receiver) -> None:
@@ -478,3 +458,55 @@ async def test_no_frame_is_handed_over_after_an_interruption(
             assert sink.position(each) == played.position
             if begun == sink.interruptions:
                 assert played.dropped == 0
+
+
+class Link:
+    """A connection that is there."""
+
+    url = "ws://here"
+
+    def __init__(self) -> None:
+        self.there = FakeClient()
+
+    async def client(self) -> FakeClient:
+        return self.there
+
+    async def stalled(self, client: object) -> None:
+        """Nobody asks."""
+
+
+async def test_a_speaker_is_stopped_and_knows_what_was_heard(receiver: Receiver) -> None:
+    link = Link()
+    sink = PacerSink(
+        _named(receiver), silence=PCMU.silent_frame(20), lead_ms=60, clock=receiver.clock
+    )
+    speaker = Speaker(link, sink, PCMU, clock=receiver.clock)  # type: ignore[arg-type]
+    utterance = speaker.say("Some words to say.")
+    await settle()
+    (context,) = link.there.contexts
+    context.start()
+    context.sound(400)
+    await receiver.clock.advance(0.1)
+    handed_over = len(receiver.got)
+    speaker.interrupt()
+    await receiver.clock.advance(1.0)
+    spoken = await utterance.spoken()
+    assert len(receiver.got) == handed_over == 9
+    assert spoken.interrupted
+    assert spoken.position == pytest.approx(0.1 * 24_000, abs=SAMPLES)
+    assert context.cancelled_at == [spoken.position]
+    following = speaker.say("More.")
+    await settle()
+    link.there.contexts[1].start()
+    link.there.contexts[1].sound(40)
+    link.there.contexts[1].done()
+    await receiver.clock.advance(1.0)
+    assert (await following.spoken()).position == 40 * 24
+    await sink.close()
+
+
+def _named(receiver: Receiver) -> Callable[[bytes, Slot], Awaitable[bool | None]]:
+    async def write(payload: bytes, slot: Slot) -> bool | None:
+        return await receiver.write(b"frame", slot)
+
+    return write

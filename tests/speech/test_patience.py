@@ -7,34 +7,55 @@ import pytest
 from qwen3tts_speech.patience import Patience
 
 
+class Looker:
+    """Looks ten times a second."""
+
+    def __init__(self, most_s: float | None = 4.0) -> None:
+        self.patience = Patience(most_s)
+        self.now = 100.0
+        self.look()
+
+    def look(self, *, owed: bool = True, sounds: int = 0) -> bool:
+        return self.patience.spent(self.now, owed=owed, sounds=sounds)
+
+    def spent_within(self, seconds: float, *, owed: bool = True, sounds: int = 0) -> bool:
+        for _ in range(round(seconds * 10)):
+            self.now += 0.1
+            if self.look(owed=owed, sounds=sounds):
+                return True
+        return False
+
+
 def test_it_is_spent_when_sound_is_owed_and_none_comes_for_so_long() -> None:
-    patience = Patience(4.0)
-    assert not patience.spent(100.0, owed=True, sounds=0)
-    assert not patience.spent(103.9, owed=True, sounds=0)
-    assert patience.spent(104.0, owed=True, sounds=0)
+    looker = Looker()
+    assert not looker.spent_within(3.9)
+    assert looker.spent_within(0.2)
 
 
 def test_sound_begins_it_anew() -> None:
-    patience = Patience(4.0)
-    assert not patience.spent(100.0, owed=True, sounds=0)
-    assert not patience.spent(103.9, owed=True, sounds=480)
-    assert not patience.spent(107.8, owed=True, sounds=480)
-    assert patience.spent(107.9, owed=True, sounds=480)
+    looker = Looker()
+    assert not looker.spent_within(3.9)
+    assert not looker.spent_within(3.9, sounds=480)
+    assert looker.spent_within(0.3, sounds=480)
 
 
 def test_time_in_which_nothing_is_owed_does_not_count() -> None:
-    patience = Patience(4.0)
-    for now in range(100, 200):
-        assert not patience.spent(float(now), owed=False, sounds=0)
-    assert not patience.spent(203.0, owed=False, sounds=0)
-    assert not patience.spent(206.9, owed=True, sounds=0)
-    assert patience.spent(207.0, owed=True, sounds=0)
+    looker = Looker()
+    assert not looker.spent_within(100, owed=False)
+    assert not looker.spent_within(3.9)
+    assert looker.spent_within(0.2)
+
+
+def test_time_in_which_nobody_looked_hardly_counts() -> None:
+    looker = Looker()
+    looker.now += 60
+    assert not looker.look()
+    assert not looker.spent_within(3.7)
+    assert looker.spent_within(0.2)
 
 
 def test_without_a_bound_it_has_no_end() -> None:
-    patience = Patience(None)
-    assert not patience.spent(0.0, owed=True, sounds=0)
-    assert not patience.spent(1e9, owed=True, sounds=0)
+    assert not Looker(None).spent_within(600)
 
 
 @pytest.mark.parametrize("stall_s", [0, -1, math.nan])

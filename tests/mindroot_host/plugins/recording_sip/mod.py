@@ -186,6 +186,8 @@ async def post_line(log_id: str, what: str, request: Request) -> dict[str, float
     line = line_of(context)
     asked = line.note(f"asked {what}")
     match what:
+        case "nothing":
+            pass
         case "halt":
             halt(line)
         case "resume":

@@ -30,19 +30,16 @@ calls: dict[str, list[dict[str, Any]]] = {}
 
 
 def script_of(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """The last message of a user that is a script."""
+    """The last script that a user sent; the host joins messages that follow each other."""
     for message in reversed(messages):
         content = message.get("content")
         parts = [{"text": content}] if isinstance(content, str) else content or []
-        for part in parts:
+        for part in reversed(parts):
             text = part.get("text", "") if isinstance(part, dict) else ""
-            if text.startswith("{"):
-                try:
-                    script = json.loads(text)
-                except ValueError:
-                    continue
-                if isinstance(script, dict) and "replies" in script:
-                    return script
+            begun = text.rfind('{"turn"')
+            if message.get("role") == "user" and begun >= 0:
+                script: dict[str, Any] = json.JSONDecoder().raw_decode(text[begun:])[0]
+                return script
     return {"turn": "", "replies": []}
 
 

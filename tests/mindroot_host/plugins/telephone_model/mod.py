@@ -21,8 +21,8 @@ from lib.pipelines.pipe import pipe
 from lib.providers.services import service, service_manager
 
 router = APIRouter(prefix="/telephone_model")
-asked: list[tuple[str, str]] = []
-"""Session and last message of each time that the model was asked."""
+asked: list[tuple[str, str, str]] = []
+"""Session, last message, and what the agent said before it, of each time the model was asked."""
 heard: dict[str, list[int]] = {}
 """Sizes of the frames of each session's caller."""
 
@@ -45,8 +45,10 @@ async def stream_chat(
     num_gpu_layers: int = 0,
 ) -> AsyncIterator[str]:
     """What the script has for the last message."""
-    last = text_of((messages or [{}])[-1])
-    asked.append((context.log_id, last))
+    given = messages or [{}]
+    last = text_of(given[-1])
+    before = [text_of(each) for each in given if each.get("role") == "assistant"]
+    asked.append((context.log_id, last, before[-1] if before else ""))
     script = json.loads(context.env.get("TELEPHONE_SCRIPT", "[]"))
     reply = next((reply for part, reply in script if part in last), '[{"nothing": {}}]')
     return _stream(reply)
@@ -54,7 +56,7 @@ async def stream_chat(
 
 async def _stream(reply: str) -> AsyncIterator[str]:
     for token in re.findall(r"\s*\S{1,8}|\s+$", reply):
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.001)
         yield token
 
 
