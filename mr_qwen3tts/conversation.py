@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 from weakref import WeakSet
 
@@ -31,6 +31,9 @@ SLICE_S = 0.05
 """Longest nap of a command that waits for its sound: so soon it notices that it was stopped."""
 OVER_KEPT = 64
 """Commands remembered, so that their late partials are known for what they are."""
+
+CANCEL = "cancel_current_turn"
+"""The host's flag: the turn is to end."""
 
 Ended = Callable[[Reply, Utterance, SpeechError | None], None]
 
@@ -87,6 +90,10 @@ class Conversation:
         """The turn, and what was said of a command that never came."""
         self._commands = 0
         """Speak commands that run now."""
+        self._stops = 0
+        """How often it was stopped, whether there was anything to stop or not."""
+        self._interrupted: dict[str, Any] | None = None
+        """The host's data of the turn that it has interrupted last."""
 
     @property
     def speaking(self) -> bool:
@@ -122,15 +129,13 @@ class Conversation:
         if self._is_over(cmd_id):
             self._count("stale_partials")
             return
-        reply = self._writing
-        if reply is not None and reply.cmd_id != cmd_id:
-            self._leave(reply, task)
-            reply = None
+        reply = self._growing(cmd_id, task)
         if reply is None:
             if not words or await self._unwanted(cmd_id, context):
                 return
-            reply = self._new(cmd_id, context, choose, settings, task)
-            self._writing = reply
+            reply = self._growing(cmd_id, task)  # another turn may have begun meanwhile
+        if reply is None:
+            reply = self._writing = self._new(cmd_id, context, choose, settings, task)
         reply.changed_at = self._clock.now()
         reply.update(words)
         self._say_held()
@@ -153,6 +158,7 @@ class Conversation:
         """
         self.used_at = self._clock.now()
         self._commands += 1
+        reply = None
         try:
             reply = await self._complete(cmd_id, words, context, choose, settings, task)
             if reply is None:
@@ -162,7 +168,8 @@ class Conversation:
                 return not reply.silent
             await self._nearly_heard(reply, settings.return_ahead_ms / 1000)
         except asyncio.CancelledError:
-            self.stop("the command was cancelled")
+            if reply is None or not reply.over.is_set():
+                self.stop("the command was cancelled")
             raise
         finally:
             self._commands -= 1
@@ -200,10 +207,11 @@ class Conversation:
         return reply
 
     async def _nearly_heard(self, reply: Reply, ahead_s: float) -> None:
-        while not reply.over:
+        while not reply.over.is_set():
             last = reply.utterances[-1]
             if not last.written.is_set():
-                await last.written.wait()
+                # One that is stopped may wait for the server's answer; whoever speaks need not.
+                await _first_of(last.written.wait(), reply.over.wait())
                 continue
             early_s = left_s(last) - ahead_s
             if early_s <= 0:
@@ -225,22 +233,17 @@ class Conversation:
 
     async def finished(self, most_s: float) -> bool:
         """Wait until all that is being said has been heard; whether it has, after ``most_s``."""
-        quiet = asyncio.create_task(self._quiet.wait())
-        limit = asyncio.create_task(self._sleep(most_s))
-        try:
-            await asyncio.wait({quiet, limit}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            quiet.cancel()
-            limit.cancel()
+        await _first_of(self._quiet.wait(), self._sleep(most_s))
         return not self._live
 
     def stop(self, why: str) -> bool:
         """Silence, now: synchronous. Whether there was anything to stop."""
         self.used_at = self._clock.now()
+        self._stops += 1
         stopped, self._live = self._live, []
         self._writing = None
         for reply in stopped:
-            reply.over = True
+            reply.over.set()
             self._forget(reply.cmd_id)
         for speaker in list(self._speakers):
             speaker.interrupt()
@@ -252,6 +255,13 @@ class Conversation:
             log.info("%s: stopped: %s", self.log_id, why)
         self._say_held()
         return bool(stopped)
+
+    def interrupt(self, context: Any) -> bool:
+        """The host interrupts the turn: silence, and none of its further commands is said."""
+        data = getattr(context, "data", None)
+        if isinstance(data, dict) and data.get(CANCEL):
+            self._interrupted = data
+        return self.stop("the host's on_interrupt")
 
     def heard_chars(self) -> int:
         """How many characters of what the last turn said were heard, by now."""
@@ -309,9 +319,10 @@ class Conversation:
         if task is not None and task not in self._tasks:
             self._tasks.add(task)
             task.add_done_callback(self._turn_over)
-        if task is None or not self._turn or self._turn[-1].task is not task:
-            self._turn.clear()
-        self._turn.append(reply)
+        if cmd_id is not None:  # else they are no words of the turn's
+            if task is None or not self._turn or self._turn[-1].task is not task:
+                self._turn.clear()
+            self._turn.append(reply)
         self._live.append(reply)
         self._quiet.clear()
         if self._watching is None or self._watching.done():
@@ -320,11 +331,31 @@ class Conversation:
 
     async def _unwanted(self, cmd_id: str | None, context: Any) -> bool:
         """Whether the line wants no sound now; then this command stays unsaid as a whole."""
-        if _finishing(context) or await self._halted(context):
+        stops = self._stops
+        if (
+            _finishing(context)
+            or (cmd_id is not None and self._goes_on_though_interrupted(context))
+            or await self._halted(context)
+            or self._stops != stops  # stopped while the line was asked
+        ):
             self._count("halted")
             self._forget(cmd_id)
             return True
-        return self._is_over(cmd_id)  # stopped while the line was asked
+        return self._is_over(cmd_id)
+
+    def _goes_on_though_interrupted(self, context: Any) -> bool:
+        """Whether it is the interrupted turn that speaks on.
+
+        The host itself takes its flag away at the next token, and goes on with the turn; a new turn
+        begins by setting it to False.
+        """
+        data = getattr(context, "data", None)
+        if not isinstance(data, dict) or data is not self._interrupted:
+            return False
+        if CANCEL in data:
+            self._interrupted = None
+            return False
+        return True
 
     async def _follow(self, reply: Reply, utterance: Utterance) -> None:
         error: SpeechError | None = None
@@ -342,13 +373,24 @@ class Conversation:
         if error is not None and not reply.complete:
             # What still comes would begin in the middle of a sentence.
             self._forget(reply.cmd_id)
-            self._drop(reply)
+            self._end_text(reply)
         elif reply.complete and not reply.pending:
             self._drop(reply)
         self._ended(reply, utterance, error)
 
+    def _end_text(self, reply: Reply) -> None:
+        """What was given is said, and no more."""
+        if self._writing is reply:
+            self._writing = None
+        reply.complete = True
+        reply.pause()
+        if reply.pending:
+            self._say_held()
+        else:
+            self._drop(reply)
+
     def _drop(self, reply: Reply) -> None:
-        reply.over = True
+        reply.over.set()
         if reply in self._live:
             self._live.remove(reply)
         if self._writing is reply:
@@ -356,6 +398,14 @@ class Conversation:
         if not self._live:
             self._quiet.set()
         self._say_held()
+
+    def _growing(self, cmd_id: str | None, task: asyncio.Task[Any] | None) -> Reply | None:
+        """The reply whose text grows, if it is this command's; another one is left."""
+        reply = self._writing
+        if reply is not None and reply.cmd_id != cmd_id:
+            self._leave(reply, task)
+            return None
+        return reply
 
     def _leave(self, writing: Reply, task: asyncio.Task[Any] | None) -> None:
         """Something else begins, and the command of this text never came."""
@@ -370,16 +420,12 @@ class Conversation:
             self.stop("its turn is over, and the command never ran")
 
     def _break_off(self, writing: Reply) -> None:
-        """What was given is said, and no more."""
+        """Its command will not come."""
         self._count("unfinished")
         self._forget(writing.cmd_id)
         earlier = self._said[1] if self._said[0] is writing.task else ""
         self._said = (writing.task, earlier + writing.growth.given)
-        self._writing = None
-        writing.complete = True
-        writing.pause()
-        if not writing.pending:
-            self._drop(writing)
+        self._end_text(writing)
 
     def _turn_over(self, task: asyncio.Task[Any]) -> None:
         mine = [reply for reply in self._live if reply.task is task]
@@ -427,9 +473,19 @@ def _flag(context: Any, name: str) -> bool:
 
 def _cancelled(reply: Reply) -> bool:
     """Whether the host's flag says so, in one of the objects that it keeps for the call."""
-    return _flag(reply.context, "cancel_current_turn") or _flag(reply.also, "cancel_current_turn")
+    return _flag(reply.context, CANCEL) or _flag(reply.also, CANCEL)
 
 
 def _finishing(context: Any) -> bool:
     """Whether no further command of this turn will run: a text that grows will not be completed."""
-    return _flag(context, "cancel_current_turn") or _flag(context, "finished_conversation")
+    return _flag(context, CANCEL) or _flag(context, "finished_conversation")
+
+
+async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Return when one of them has; the others are cancelled."""
+    tasks = [asyncio.create_task(each) for each in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -237,6 +237,8 @@ class Desk:
         except (SpeechError, ValueError) as error:
             return cause_of(error)
         answered = asyncio.ensure_future(call.answered())
+        # Where the turn is cancelled nobody asks for it any more.
+        answered.add_done_callback(lambda it: it.cancelled() or it.exception())
         limit = asyncio.ensure_future(
             self._clock.sleep_until(self._clock.now() + wishes.sip_answer_s)
         )
@@ -256,8 +258,7 @@ class Desk:
             raise
         finally:
             limit.cancel()
-            if not answered.cancel() and not answered.cancelled():
-                answered.exception()  # taken note of, where nobody else does
+            answered.cancel()
         self._open(call, log_id, context)
         return None
 

@@ -157,6 +157,8 @@ class PhoneKeeper:
         delay = FIRST_RETRY_S
         while True:
             error = await self._run()
+            if not self.trouble:
+                delay = FIRST_RETRY_S  # it was there until now
             cause = str(error)
             if cause != self.trouble:
                 self._problem("telephone", error)

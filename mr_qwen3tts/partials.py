@@ -98,7 +98,19 @@ class Growth:
         self._before = _unmarked(before)
         self._said_before = self._taken = said
         """``_taken`` is the beginning of the host's text of which all has been given."""
+        self._shown = ""
         self._pieces: list[str] = []
+
+    @property
+    def shown(self) -> str:
+        """The text as it was shown last, without what the host has put behind it.
+
+        All there is of a command that never runs: the host cannot read the JSON of a last command
+        whose text ends in a quotation mark, or has raw line ends.
+        """
+        text = self._shown[: _limit(self._shown, min(len(self._taken), len(self._shown)))]
+        closed_twice = text.endswith("]") and text.count("]") > text.count("[")
+        return text[:-1] if closed_twice else text
 
     @property
     def given(self) -> str:
@@ -113,11 +125,12 @@ class Growth:
         """
         text = _unmarked(text)
         self._check_repeat(text)
+        if not text.startswith(self._taken) or (text and text == self._before):
+            return ""
+        self._shown = text
         taken = len(self._taken)
         sure = _SURE.match(text, max(taken, len(text) - WINDOW), _limit(text, taken))
-        if sure is None or not text.startswith(self._taken) or text == self._before:
-            return ""
-        return self._give(text, taken, sure.end())
+        return "" if sure is None else self._give(text, taken, sure.end())
 
     def finish(self, text: str) -> str:
         """Take the final text; returns all of it that was not given yet.

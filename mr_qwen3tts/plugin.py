@@ -26,6 +26,7 @@ from .desk_wishes import DeskHost
 from .host import Host
 from .local_sink import LocalSink
 from .partials import words_of
+from .plain import PlainText
 from .records import Records
 from .reply import Reply
 from .response_sink import ResponseSink
@@ -214,8 +215,17 @@ class Plugin:
     def stream(self, text: object, voice_id: object, output_format: str, context: Any) -> TtsStream:
         """The ``stream_tts`` service: sound for whoever takes it, paced by nobody."""
         settings = self.settings_of(context)
-        choose = self._chooser(context, voice_id, settings)
-        return TtsStream(self._link(settings), words_of(text, {}), choose, output_format)
+        words = words_of(text, {})
+        if settings.markup:
+            plain = PlainText()
+            words = plain.push(words) + plain.finish()
+        return TtsStream(
+            self._link(settings),
+            words,
+            self._chooser(context, voice_id, settings),
+            output_format,
+            stall_s=settings.stall_ms / 1000,
+        )
 
     def heard(self, context: Any) -> dict[str, Any] | None:
         """What the caller has heard of what was said last; None where nothing was."""
@@ -325,6 +335,9 @@ class Plugin:
 
         def halted() -> None:
             self.records.count("halts")
+            sink = self._sinks.get(log_id)
+            if isinstance(sink, ResponseSink) and sink.error is not None:
+                self.records.problem("sip", sink.error, log_id)
             conversation.stop("the SIP side wants no more sound")
 
         def hold_open(held: bool) -> None:

@@ -80,8 +80,8 @@ class Reply:
     """When its last partial came, seconds of the conversation's clock."""
     complete: bool = False
     """Whether all of its text is known."""
-    over: bool = False
-    """Whether it was stopped, or has ended: nothing more of it is said."""
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when it was stopped, or has ended: nothing more of it is said."""
     _deltas: Deltas | None = None
 
     def update(self, text: str) -> None:

@@ -75,11 +75,6 @@ class Speaker:
         self._live: dict[int, Utterance] = {}
 
     @property
-    def history_key(self) -> str:
-        """Names what arrival times depend on: the server and the voice."""
-        return f"{self.link.url} {self._voice.voice or ''}"
-
-    @property
     def speaking(self) -> bool:
         """Whether an utterance is under way."""
         return bool(self._live)
@@ -147,6 +142,10 @@ class Speaker:
                 )
 
     # --- for Utterance
+
+    def history_key(self, voice: str | None) -> str:
+        """Names what arrival times depend on: the server and the voice."""
+        return f"{self.link.url} {voice or ''}"
 
     async def turn_of(self, utterance: Utterance) -> None:
         """Wait until all that was said before it is with the sink."""

@@ -81,6 +81,8 @@ class Utterance:
         self._speaker = speaker
         self._feed = Feed(words, lambda: record.mark(Mark.FIRST_DELTA, speaker.clock.now()))
         self._options = options
+        self._voice: str | None = None
+        """What it was opened with."""
         self._patience = Patience(speaker.stall_s)
         self._arrived = 0
         """Samples at 24 kHz that have come."""
@@ -203,6 +205,7 @@ class Utterance:
         options = self._options
         if not isinstance(options, VoiceOptions):
             options = await options(client)
+        self._voice = options.voice
         self._context = await client.open(
             voice=options.voice, language=options.language, **options.extra
         )
@@ -237,7 +240,7 @@ class Utterance:
             record.mark(Mark.RESAMPLED, clock.now())
             await speaker.turn_of(self)
             await speaker.sink.room()
-            speaker.sink.begin(self.number, speaker.history_key)
+            speaker.sink.begin(self.number, speaker.history_key(self._voice))
             self._begun = True
         frames, position = [], record.generated_samples
         for payload, tail, head, samples, silent in encoded:

@@ -92,7 +92,7 @@ def run_destination(data: bytes) -> None:
         assert " " not in there.uri
         check(there, ())
         user = unquote(there.uri.partition(":")[2].rpartition("@")[0])
-        if re.fullmatch(r"[-+ ./()0-9]*", user):
+        if re.fullmatch(r"[+]?[-. /()0-9]*", user):
             assert re.sub(r"[^0-9]", "", user) not in EMERGENCY_EVERYWHERE
 
 

@@ -57,6 +57,13 @@ JSON_REPLIES: dict[str, tuple[str, int, list[str]]] = {
         1,
         ['He said "no"', "So."],
     ),
+    "a quotation mark at the very end": (speak("So.", 'He said "no"'), 1, ["So.", 'He said "no"']),
+    "a quotation mark at the very end, with spaces": (
+        '[{"speak": {"text": "He said \\"no\\"" } } ]',
+        3,
+        ['He said "no"'],
+    ),
+    "nothing but an empty text": (speak(""), 1, [""]),
     "an empty text, and another command": (speak("", "Yes, I am."), 1, ["", "Yes, I am."]),
     "backslashes": (speak("It is in C:\\new\\table now"), 1, ["It is in C:\\new\\table now"]),
     "escaped line ends": (speak("One\ntwo\n\nthree four"), 1, ["One\ntwo\n\nthree four"]),

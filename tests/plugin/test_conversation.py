@@ -286,7 +286,7 @@ async def test_a_turn_that_breaks_off_says_what_it_had_given() -> None:
     await asyncio.create_task(model())
     await settle(20)
     context = await caller.server()
-    assert (context.text, context.ended) == ("Good morning. How ", True)
+    assert (context.text, context.ended) == ("Good morning. How are", True)
     context.sound(40)
     context.done()
     await settle(20)
@@ -317,7 +317,7 @@ async def test_a_text_that_the_host_could_not_read_is_gone_on_with_when_the_mode
     await caller.partial("b", "Good morning. How are you today? Very", task)
     speaking = caller.speak("b", "Good morning. How are you today? Very well.", task)
     await settle(20)
-    assert caller.texts == ["Good morning. How ", "are you today? Very well."]
+    assert caller.texts == ["Good morning. How are", " you today? Very well."]
     for context in caller.client.contexts:
         assert not context.cancelled_at
         context.done()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from mr_qwen3tts import desk as desk_module
 from mr_qwen3tts.desk import Desk
 from qwen3tts_codecs.g711 import decode_ulaw
 from qwen3tts_codecs.payload import payload_by_name
@@ -182,6 +183,14 @@ async def test_only_so_many_calls_are_made_at_once() -> None:
             await call.answered()
 
 
+@pytest.mark.parametrize("whom", ["sips:bob@127.0.0.1", "sip:bob@no.such.host.invalid"])
+async def test_what_cannot_be_dialled_is_told_in_a_sentence(whom: str) -> None:
+    async with desk(WritingHost()) as there:
+        refusal = await there.call(whom, Session("s1"))
+    assert refusal is not None
+    assert refusal.startswith("The call was not answered: ")
+
+
 # --- keys
 
 
@@ -279,6 +288,49 @@ async def test_a_session_that_cannot_be_made_is_told_here_and_refused_there() ->
         with pytest.raises(CallRefused, match="480"):
             await call.answered()
     assert host.problems == ["init_chat_session is broken"]
+
+
+async def test_a_call_that_breaks_here_does_not_go_on_ringing_there() -> None:
+    host = WritingHost(broken=set())
+    wishes: list[Any] = [Wishes()]
+    link = SpeechLink(NO_SERVER)
+    there = Desk(host, lambda context: link, lambda context: wishes[0])
+    async with person() as bob:
+        uri = await there.ready()
+        wishes[0] = None
+        call = await bob.dial(uri)
+        with pytest.raises(CallRefused, match="480"):
+            await call.answered()
+        wishes[0] = Wishes(sip_max_calls=0)
+        call = await bob.dial(uri)
+        with pytest.raises(CallRefused, match="486"):
+            await call.answered()
+        await there.close()
+    assert host.problems == ["'NoneType' object has no attribute 'sip_agent'"]
+
+
+async def test_sessions_whose_call_is_over_are_not_remembered_without_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(desk_module, "REMEMBERED", 1)
+    async with desk(WritingHost()) as there, person() as bob:
+        for session in (Session("s1"), Session("s2")):
+            theirs = await call_up(there, bob, session)
+            await there.hangup(session)
+            await until_ended(theirs)
+        assert [there.over(each) for each in ("s1", "s2")] == [False, True]
+
+
+async def test_a_call_that_ends_with_its_answer_is_a_call_that_was_disconnected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Call, "speaker", None)
+    host = WritingHost()
+    async with desk(host) as there, person() as bob:
+        theirs = await call_up(there, bob, Session("s1"))
+        assert there.speaker_of("s1") is None
+        await theirs.hangup()
+        assert await host.message() == ("s1", "SYSTEM: -- CALL DISCONNECTED --")
 
 
 async def test_a_caller_who_gives_up_while_it_rings_leaves_nothing_behind() -> None:

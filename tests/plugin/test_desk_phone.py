@@ -126,11 +126,51 @@ async def test_it_is_there_as_soon_as_it_can_be() -> None:
             assert [type(each) for each in problems] == [PortBusy]
             wishes[0] = Wishes()
             await clock.advance(desk_phone.FIRST_RETRY_S)
-            while there.trouble:
-                async with there._changed:
-                    await there._changed.wait()
+            async with asyncio.timeout(10), there._changed:
+                await there._changed.wait_for(lambda: there.uri)
             assert (await there.phone(10)).uri == there.uri
             assert len(problems) == 1
+
+
+@pytest.mark.network
+async def test_what_keeps_it_away_is_told_once_and_tried_ever_less_often() -> None:
+    clock, tried = FakeClock(), asyncio.Event()
+    link, problems = SpeechLink(NO_SERVER), []
+
+    def wishes() -> Wishes:
+        tried.set()
+        return Wishes(sip_listen="127.0.0.1:x")
+
+    there = PhoneKeeper(
+        wishes, lambda: link, clock, lambda call: None, lambda what, error: problems.append(error)
+    )
+    with pytest.raises(NotReady):
+        await there.phone(10)
+    for delay in (1.0, 2.0, 4.0):
+        tried.clear()
+        await clock.advance(delay - 0.1)
+        assert not tried.is_set()
+        await clock.advance(0.1)
+        assert tried.is_set()
+        while not clock._sleepers:  # noqa: ASYNC110 - a thread does the work
+            await asyncio.sleep(0)
+    assert len(problems) == 1
+    await there.close()
+
+
+@pytest.mark.network
+async def test_an_endpoint_that_ends_is_brought_up_again() -> None:
+    clock = FakeClock()
+    async with keeper([Wishes()], clock) as (there, problems):
+        phone = await there.phone(10)
+        await phone._sip.close()
+        async with asyncio.timeout(10), there._changed:
+            await there._changed.wait_for(lambda: there.trouble)
+        assert [str(each) for each in problems] == ["its endpoint was closed"]
+        await clock.advance(desk_phone.FIRST_RETRY_S)
+        async with asyncio.timeout(10), there._changed:
+            await there._changed.wait_for(lambda: there.uri)
+        assert await there.phone(10) is not phone
 
 
 @pytest.mark.network

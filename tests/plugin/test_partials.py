@@ -16,8 +16,8 @@ RECORDED = json.loads(Path(__file__).with_name("partials_of_the_host.json").read
 CASES = {f"{case['mode']}: {case['shows']}": case for case in RECORDED["cases"]}
 
 
-def replay(case: dict[str, Any]) -> tuple[list[str], list[list[str]], list[bool]]:
-    """Per ``speak``: all that was given, after each event, and whether the command ran."""
+def replay(case: dict[str, Any]) -> tuple[list[Growth], list[list[str]], list[bool]]:
+    """Per ``speak``: its end, what was given after each event, and whether the command ran."""
     growths: dict[int, Growth] = {}
     steps: dict[int, list[str]] = {}
     ran: set[int] = set()
@@ -36,7 +36,7 @@ def replay(case: dict[str, Any]) -> tuple[list[str], list[list[str]], list[bool]
         steps.setdefault(number, []).append(growth.given)
     numbers = sorted(growths)
     return (
-        [growths[each].given for each in numbers],
+        [growths[each] for each in numbers],
         [steps[each] for each in numbers],
         [each in ran for each in numbers],
     )
@@ -49,9 +49,9 @@ def replay(case: dict[str, Any]) -> tuple[list[str], list[list[str]], list[bool]
 def test_what_is_given_is_what_the_model_means_and_all_of_it_when_the_command_runs(
     name: str,
 ) -> None:
-    given, _, ran = replay(CASES[name])
-    for text, means, complete in zip(given, CASES[name]["means"], ran, strict=True):
-        assert text == means if complete else means.startswith(text)
+    growths, _, ran = replay(CASES[name])
+    for growth, means, complete in zip(growths, CASES[name]["means"], ran, strict=True):
+        assert growth.given == means if complete else means.startswith(growth.given)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -80,8 +80,35 @@ def test_a_script_without_spaces_is_given_character_by_character() -> None:
 
 
 def test_a_command_that_shows_the_text_of_the_one_before_is_not_believed() -> None:
-    given, _, ran = replay(CASES["json: raw line ends, and a hangup"])
-    assert (given, ran) == (["One\ntwo three", ""], [True, False])
+    growths, _, ran = replay(CASES["json: raw line ends, and a hangup"])
+    assert [growth.given for growth in growths] == ["One\ntwo three", ""]
+    assert ran == [True, False]
+    assert growths[1].shown == ""
+
+
+@pytest.mark.parametrize(
+    "shows",
+    [
+        "raw line ends",
+        "a quotation mark at the very end",
+        "a quotation mark at the very end, with spaces",
+        "nothing but an empty text",
+    ],
+)
+def test_the_text_of_a_command_that_never_runs_is_what_was_shown_last(shows: str) -> None:
+    case = CASES[f"json: {shows}"]
+    growths, _, ran = replay(case)
+    assert not ran[-1]
+    growths[-1].finish(growths[-1].shown)
+    assert growths[-1].given == case["means"][-1]
+
+
+def test_a_bracket_that_closes_nothing_is_not_part_of_what_was_shown() -> None:
+    growth = Growth()
+    growth.update("See [1]\nand]")
+    assert growth.shown == "See [1]\nand"
+    growth.update("See [1]\nand [2]")
+    assert growth.shown == "See [1]\nand [2]"
 
 
 # --- what a growing text gives

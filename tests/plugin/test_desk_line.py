@@ -1,0 +1,172 @@
+"""One call of a session, driven event by event."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+
+from mr_qwen3tts.desk_line import Line
+from qwen3tts_phone.call_events import CallEnded, CallHeld, KeyPressed, MediaSilent
+from tests.fakes import FakeClock, settle
+from tests.plugin.desk_parties import Session, WritingHost
+
+
+class ScriptedCall:
+    """A call whose events a test brings about."""
+
+    direction = "in"
+    remote_uri = "sip:alice@192.0.2.7;tag=1"
+
+    def __init__(self) -> None:
+        self._events: asyncio.Queue[Any] = asyncio.Queue()
+        self.hung_up = 0
+
+    def happens(self, *events: object) -> None:
+        for event in events:
+            self._events.put_nowait(event)
+
+    def presses(self, *keys: str) -> None:
+        self.happens(*(KeyPressed(0.0, key, 100) for key in keys))
+
+    def ends(self) -> None:
+        self.happens(CallEnded(0.0, "the other side hung up"), None)
+
+    @property
+    def events(self) -> AsyncIterator[Any]:
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[Any]:
+        while (event := await self._events.get()) is not None:
+            yield event
+
+    async def hangup(self) -> None:
+        self.hung_up += 1
+
+
+class Party:
+    """A line with all that is around it."""
+
+    def __init__(self) -> None:
+        self.call = ScriptedCall()
+        self.host = WritingHost()
+        self.clock = FakeClock()
+        self.over: list[Line] = []
+        self.line = Line(
+            cast(Any, self.call), "s1", Session("s1"), self.host, self.clock, self.over.append
+        )
+
+    async def messages(self) -> list[str]:
+        await settle()
+        return [self.host.messages.get_nowait()[1] for _ in range(self.host.messages.qsize())]
+
+
+async def test_a_number_is_told_when_its_last_key_is_long_enough_ago() -> None:
+    party = Party()
+    party.line.begin(audio_in=False)
+    party.call.presses("1")
+    await settle()
+    await party.clock.advance(1.5)
+    party.call.presses("2")
+    await settle()
+    await party.clock.advance(1.9)
+    assert await party.messages() == []
+    await party.clock.advance(0.1)
+    assert await party.messages() == ["SYSTEM: The caller pressed 12 on the telephone."]
+    party.call.presses("3")
+    await settle()
+    await party.clock.advance(2.0)
+    assert await party.messages() == ["SYSTEM: The caller pressed 3 on the telephone."]
+    await party.line.close()
+
+
+async def test_messages_that_wait_go_as_one() -> None:
+    party = Party()
+    party.line.tell("One.")
+    party.line.tell("Two.")
+    party.line.begin(audio_in=False)
+    assert await party.messages() == ["One.\n\nTwo."]
+    await party.line.close()
+
+
+async def test_keys_that_the_end_of_the_call_cuts_off_are_not_told() -> None:
+    party = Party()
+    party.line.begin(audio_in=False)
+    party.call.presses("1")
+    party.call.ends()
+    assert await party.messages() == ["SYSTEM: -- CALL DISCONNECTED --"]
+    await party.clock.advance(5.0)
+    assert await party.messages() == []
+    assert party.over == [party.line]
+    await party.line.settled()
+
+
+async def test_what_a_caller_does_after_the_agent_has_hung_up_is_told_to_nobody() -> None:
+    party = Party()
+    party.line.begin(audio_in=False)
+    await party.line.hang_up()
+    assert party.call.hung_up == 1
+    party.call.presses("1")
+    party.line.tell("Hello?")
+    party.call.ends()
+    await party.line.settled()
+    assert await party.messages() == []
+    assert ("interrupt", "s1") not in party.host.asked
+
+
+async def test_a_line_that_has_gone_quiet_is_noted_and_kept(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    party = Party()
+    party.line.begin(audio_in=False)
+    party.call.happens(CallHeld(0.0), MediaSilent(0.0, 20.0))
+    with caplog.at_level(logging.WARNING, logger="mr_qwen3tts"):
+        assert await party.messages() == []
+    assert caplog.messages == ["s1: nothing was heard for 20 s"]
+    assert party.over == []
+    await party.line.close()
+
+
+async def test_a_turn_that_ends_by_itself_is_followed_by_the_message_as_it_is() -> None:
+    party = Party()
+    party.line.begin(audio_in=False)
+    party.line.tell("One.")
+    assert await party.messages() == ["One."]
+    party.line.tell("Two.")
+    assert await party.messages() == ["Two."]
+    await party.line.close()
+
+
+async def test_a_turn_that_does_not_let_itself_be_ended_does_not_hold_up_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    party, stubborn = Party(), asyncio.Event()
+
+    async def turn(log_id: str, message: str) -> None:
+        while not stubborn.is_set():
+            try:
+                await stubborn.wait()
+            except asyncio.CancelledError:
+                continue
+
+    monkeypatch.setattr("mr_qwen3tts.desk_line.CANCEL_S", 0.0)
+    party.host.turn = turn
+    party.line.begin(audio_in=False)
+    party.line.tell("One.")
+    assert await party.messages() == ["One."]
+    party.host.turn = None
+    party.line.tell("Two.")
+    async with asyncio.timeout(10):
+        assert (await party.host.message())[1] == "Two."
+    stubborn.set()
+    await settle()
+    await party.line.close()
+
+
+async def test_nothing_is_left_to_close_where_nothing_was_begun() -> None:
+    party = Party()
+    await party.line.close()
+    assert party.line.caller == "sip:alice@192.0.2.7"
