@@ -376,6 +376,8 @@ class Conversation:
             self._end_text(reply)
         elif reply.complete and not reply.pending:
             self._drop(reply)
+        elif not reply.complete and reply.utterances[-1] is utterance:
+            reply.pause()  # the server ended it: what still comes is said by another one
         self._ended(reply, utterance, error)
 
     def _end_text(self, reply: Reply) -> None:

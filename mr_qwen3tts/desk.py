@@ -231,7 +231,8 @@ class Desk:
         """Call; why it was not answered, or None."""
         try:
             phone = await self._keeper.phone(READY_S)
-            call = await phone.dial(there.uri)
+            # Another host than our server could learn our password from the answer to a challenge.
+            call = await phone.dial(there.uri, with_account=there.at_home)
         except NotReady as error:
             return f"our telephone is not ready ({str(error).rstrip('.')})"
         except (SpeechError, ValueError) as error:

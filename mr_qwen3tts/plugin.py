@@ -30,7 +30,7 @@ from .plain import PlainText
 from .records import Records
 from .reply import Reply
 from .response_sink import ResponseSink
-from .server_link import ServerLink
+from .server_link import LinkState, ServerLink
 from .settings import Settings
 from .sip_sink import SipSink
 from .stream import TtsStream
@@ -88,7 +88,10 @@ class Plugin:
         """Our own telephone, where the host has none (`desk.Desk`)."""
         self._sinks: dict[str, FrameSink] = {}
         self._links: dict[tuple[str | None, ...], ServerLink] = {}
+        self._starting = False
         self._warming: asyncio.Task[None] | None = None
+        self._warm_since = 0.0
+        """When the connection came for which voices were made ready, wall clock."""
         self._leaving: set[asyncio.Task[None]] = set()
 
     # --- what the host calls
@@ -243,9 +246,9 @@ class Plugin:
         self._link(self.settings_of(context)).keep()
 
     def start(self) -> None:
-        """Connect and make the personas' voices ready, without anybody waiting for it."""
-        if self._warming is None:
-            self._warming = asyncio.create_task(self._warm(), name="qwen3tts: warm up")
+        """Connect, and whenever that has succeeded make the personas' voices ready; at once."""
+        self._starting = True
+        self._link(self.settings_of(None))
 
     async def shutdown(self) -> None:
         """Fall silent and leave the server."""
@@ -297,6 +300,7 @@ class Plugin:
                 wait_s=settings.wait_ms / 1000,
                 resume_s=settings.resume_ms / 1000,
                 clock=self.clock,
+                on_state=lambda state: self._link_changed(settings, state),
                 **self._connect,
             )
         link.keep()
@@ -401,11 +405,21 @@ class Plugin:
         if isinstance(error, UnknownVoice) and isinstance(reply.choose, Chooser):
             reply.choose.refused()
 
-    async def _warm(self) -> None:
-        settings = self.settings_of(None)
-        link = self._link(settings)
+    def _link_changed(self, settings: Settings, state: LinkState) -> None:
+        """A server that has come does not know the voices of before."""
+        if not state.up and state.last_error is not None:
+            self.records.problem("server", state.last_error)
+        again = state.up and state.since != self._warm_since
+        if not self._starting or not again or state.url != self.settings_of(None).url:
+            return
+        self._warm_since = state.since
+        if self._warming is not None:
+            self._warming.cancel()
+        self._warming = asyncio.create_task(self._warm(settings), name="qwen3tts: warm up")
+
+    async def _warm(self, settings: Settings) -> None:
         try:
-            client = await link.client()
+            client = await self._link(settings).client()
             personas: Iterable[Mapping[str, Any]] = await self.host.personas()
             wishes = [wish_of(None, each, settings) for each in personas]
             await self.voices.warm(client, wishes, settings)

@@ -144,7 +144,7 @@ class Upkeep:
         while True:
             came = self._clock.now()
             await client.away()
-            self._went(_gone(self.url, client))
+            self._went(_gone(self.url))
             if client.closed or client.draining.is_set():
                 return
             if self._clock.now() - came < STEADY_S:
@@ -204,7 +204,5 @@ def _waits() -> Iterator[float]:
     return Resume(first_wait_s=FIRST_WAIT_S, max_wait_s=LONGEST_WAIT_S).waits(random.random)
 
 
-def _gone(url: str, client: SpeechClient) -> ConnectionLost:
-    if client.draining.is_set():
-        return ConnectionLost(f"The speech server at {url} is about to stop.", remedy=START)
-    return ConnectionLost(f"The connection to {url} is lost.", remedy=START)
+def _gone(url: str) -> ConnectionLost:
+    return ConnectionLost(f"The speech server at {url} has gone, or is about to.", remedy=START)

@@ -165,8 +165,13 @@ class Phone:
         """How the media process runs: ``fifo``, ``nice`` or ``plain``."""
         return self._media.rt
 
-    async def dial(self, uri: str, headers: dict[str, str] | None = None) -> Call:
+    async def dial(
+        self, uri: str, headers: dict[str, str] | None = None, *, with_account: bool = True
+    ) -> Call:
         """Call someone; returns at once, then ``await call.answered()``.
+
+        ``with_account=False``: not in the account's name, and whoever is called is told nothing
+        that follows from its password. For hosts that are not the account's.
 
         Raises:
             BadSip: ``uri`` is no SIP address.
@@ -177,9 +182,8 @@ class Phone:
         leg = await self._open_leg()
         try:
             session = self._session(session_host, leg.local_port)
-            sip = await self._sip.place(
-                uri, session.offer(), account=self.settings.account, headers=headers
-            )
+            account = self.settings.account if with_account else None
+            sip = await self._sip.place(uri, session.offer(), account=account, headers=headers)
         except BaseException:
             await leg.close()
             raise

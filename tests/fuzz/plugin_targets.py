@@ -39,11 +39,14 @@ def run_partials(data: bytes) -> None:
         if kind == "j":
             with contextlib.suppress(ValueError, RecursionError):
                 shown = json.loads(rest)
-        words = words_of(shown)
-        said += _speakable(growth.finish(words) if kind == "f" else growth.update(words))
+        # "n": the command was never run; the model is asked again. "b": the turn broke off.
+        words = growth.shown if kind == "b" else words_of(shown)
+        said += _speakable(growth.finish(words) if kind in "fb" else growth.update(words))
         assert growth.given == said
         if kind == "f":
             growth, said = Growth(before=words), ""
+        elif kind in "nb":
+            growth, said = Growth(said=growth.given), ""
 
 
 def run_growing_text(data: bytes) -> None:
@@ -104,6 +107,7 @@ TARGETS: dict[str, Target] = {
             story("uGood", "uGood mor", "uGood morning, all]", "fGood morning, all."),
             story("uHi \ud83d".encode("utf-8", "surrogatepass"), "fHi 😀 there."),
             story('j{"text": "One two"}', 'j["One", 2]', 'j{"markdown": null}', "j3.5", "f"),
+            story("uOne tw", "uOne two thr", "b", "uOne", "uOne two three four", "n", "fOne two."),
             story("uSTART_RAW\nOne\nEND_RA", "fSTART_RAW\nOne\nEND_RAW"),
         ),
         words=(b"START_RAW", b"END_RAW", b'"}]', b"\xed\xa0\xbd", b"\xed\xb8\x80", b'"text": '),

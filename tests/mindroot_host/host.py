@@ -40,6 +40,10 @@ COMMANDS = ["speak", "hangup", "send_dtmf", "nothing"]
 MODEL = {"stream_chat": {"provider": "scripted_model", "model": "script"}}
 HASTE = {"MR_QWEN3TTS_SPEED": "2"}
 """Calls are in real time; so the agents of the tests speak fast."""
+XML = {"MR_XML_STREAMING": "1"}
+VOICES = ["en-us+f2", "en-us+f4", "en-us+m3", "en-us+m4"]
+"""Agents with a voice of their own, for calls that say the same at the same time: what the engine
+was asked for is told apart by it."""
 _turns = itertools.count()
 
 
@@ -75,7 +79,11 @@ class Host:
                     )
                 host.persona(client, "clerk")
                 host.agent(client, "json", env=HASTE)
-                host.agent(client, "xml", env={"MR_XML_STREAMING": "1", **HASTE})
+                host.agent(client, "xml", env=HASTE | XML)
+                for voice in VOICES:
+                    host.persona(client, voice, voice_id=voice)
+                    host.agent(client, f"json {voice}", persona=voice, env=HASTE)
+                    host.agent(client, f"xml {voice}", persona=voice, env=HASTE | XML)
         except BaseException:
             host.stop()
             raise
@@ -231,7 +239,7 @@ class Visit:
         """A new session with an agent; ``watched``: its page is open, as events are only sent (and
         the host only yields between its awaits) while somebody looks."""
         log_id = _ok(await self.client.get(f"/makesession/{agent}"))["log_id"]
-        call = Call(self, log_id)
+        call = Call(self, log_id, agent)
         self._calls.append(call)
         if watched:
             await call.watch()
@@ -252,8 +260,9 @@ class Stopped:
 class Call:
     """One session, which for a telephony plugin is one call."""
 
-    def __init__(self, visit: Visit, log_id: str) -> None:
+    def __init__(self, visit: Visit, log_id: str, agent: str) -> None:
         self.log_id = log_id
+        self.xml = agent.startswith("xml")
         self.client = visit.client
         self.host = visit.host
         self.events: list[tuple[str, Any]] = []
@@ -298,6 +307,12 @@ class Call:
         parts = [{"type": "text", "text": script}]
         answer = _ok(await self.client.post(f"/chat/{self.log_id}/send", json=parts))
         return str(answer["task_id"])
+
+    async def speak(self, *sentences: str, **reply: Any) -> str:
+        """The model says each of the sentences, in the agent's mode."""
+        if self.xml:
+            return await self.say(xml("<nothing/>".join(sentences), **reply))
+        return await self.say(speaking(*sentences, **reply))
 
     async def told(self, name: str, **fields: Any) -> Any:
         """Wait for an event of this turn with these fields; returns its data."""
@@ -356,7 +371,7 @@ class Call:
                     return playout
                 await asyncio.sleep(0.02)
 
-    async def silence(self, seconds: float = 0.6) -> Playout:
+    async def silence(self, seconds: float = 0.5) -> Playout:
         """Wait until no frame has come for so long; what was heard in all."""
         async with asyncio.timeout(ENDS_WITHIN_S):
             while True:

@@ -30,7 +30,13 @@ PAUSE_FRAMES = 60
 PRESSED = "You have pressed four and two."
 LONG = " ".join(f"This is sentence number {number} of a very long story." for number in range(30))
 ORDER = "I will bring you a plate of soup."
+TOO_LATE = "Are you still there?"
 SCRIPT = [
+    # The second command fails, so that the model is asked again: then the turn has got so far.
+    (
+        "CALL DISCONNECTED",
+        json.dumps([{"speak": {"text": TOO_LATE}}, {"call": {"destination": "sip:112@127.0.0.1"}}]),
+    ),
     ("I want soup", json.dumps([{"speak": {"text": ORDER}}, {"hangup": {}}])),
     ("pressed 42#", json.dumps([{"speak": {"text": PRESSED}}])),
     ("INCOMING CALL from sip:lena", json.dumps([{"speak": {"text": LONG}}])),
@@ -227,3 +233,22 @@ async def test_what_a_recogniser_understands_stops_the_agent_and_is_answered(
     assert "This is" in before
     assert "[interrupted]" in before
     assert "sentence number 20" not in before
+
+
+async def test_a_caller_who_hangs_up_in_mid_speech_ends_it_and_nothing_is_said_to_nobody(
+    desk_host: Host, sip_port: int, said_now: Since
+) -> None:
+    async with desk_host.visit() as admin, person(user="lena") as lena:
+        theirs = await lena.dial(f"sip:clerk@127.0.0.1:{sip_port}")
+        await theirs.answered()
+        ear = Ear(theirs)
+        log_id, _ = await asked(admin, f"INCOMING CALL from {lena.uri}")
+        await ear.sound(1.0)
+        await theirs.hangup()
+        _, before = await asked(admin, "SYSTEM: -- CALL DISCONNECTED --", log_id)
+        assert "[interrupted]" in before
+        await asked(admin, "emergency", log_id)
+    assert not segments_of(said_now(), TOO_LATE)
+    assert not list(desk_host.folder.glob(f"data/**/*{log_id}*.wav"))
+    story = [word for each in segments_of(said_now(), LONG) for word in words(each.text)]
+    assert len(story) < len(words(LONG)) / 2

@@ -11,7 +11,7 @@ import pytest
 
 from tests.mindroot_host.conftest import Since
 from tests.mindroot_host.hearing import heard_start, heard_whole
-from tests.mindroot_host.host import Host, commands, speaking, times, xml
+from tests.mindroot_host.host import Host, commands, speaking, times
 from tests.mindroot_host.speech_server import SpeechServer
 from tests.mindroot_host.test_speaking import FEW_TICKS, FIRST, SECOND
 from tests.mindroot_host.test_stopping import HEARD_FRAMES, LIST, check_next
@@ -35,10 +35,9 @@ def without_sip(speech: SpeechServer, another_host: Callable[..., Host]) -> Host
 async def test_with_the_older_telephony_plugin_all_is_heard(
     old: Host, said_now: Since, agent: str
 ) -> None:
-    reply = speaking(FIRST, SECOND) if agent == "json" else xml(f"{FIRST}<nothing/>{SECOND}")
     async with old.visit() as admin:
         call = await admin.call(agent)
-        await call.say(reply)
+        await call.speak(FIRST, SECOND)
         await call.finished()
         playout = await call.silence()
     assert playout.silent_ticks <= FEW_TICKS
@@ -70,7 +69,7 @@ async def test_with_the_older_telephony_plugin_a_stop_is_a_stop(
         playout = await call.silence()
         assert playout.refused <= 1
         heard_start(playout, said_now(), LIST)
-        await check_next(call, "json", said_now)
+        await check_next(call, said_now)
 
 
 async def test_without_telephony_each_turn_becomes_a_wav_file(

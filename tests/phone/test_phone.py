@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone.phone import Phone, PhoneSettings
+from qwen3tts_phone.phone import Account, Phone, PhoneSettings
+from qwen3tts_phone.sip.endpoint import SipEndpoint
+from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.errors import ConnectionLost
@@ -31,6 +35,31 @@ async def test_a_shared_link_stays_open_when_the_phone_is_closed() -> None:
             assert phone.link is link
         assert not (await link.client()).closed
         await link.close()
+
+
+async def test_a_host_that_is_not_the_accounts_is_called_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used: list[Account | None] = []
+    place = SipEndpoint.place
+
+    async def placing(self: SipEndpoint, *arguments: Any, **options: Any) -> SipCall:
+        used.append(options["account"])
+        return await place(self, *arguments, **options)
+
+    monkeypatch.setattr(SipEndpoint, "place", placing)
+    link = SpeechLink(NO_SERVER)
+    account = Account("sip:127.0.0.1:1", "200", "secret")
+    async with Phone(link=link) as agent, Phone(link=link) as other:
+        agent.settings = replace(agent.settings, account=account)
+        for with_account in (True, False):
+            call = await agent.dial(other.uri, with_account=with_account)
+            async with asyncio.timeout(10):
+                theirs = await anext(other.incoming())
+                await theirs.reject()
+                await call.ended()
+            assert ("sip:200@" in theirs.remote_uri) is with_account
+    assert used == [account, None]
 
 
 async def test_a_call_has_a_speaker_between_the_answer_and_the_end() -> None:

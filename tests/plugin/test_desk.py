@@ -19,7 +19,7 @@ from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_pacer.frame import Frame
 from qwen3tts_phone.call import Call
 from qwen3tts_phone.call_events import KeyPressed
-from qwen3tts_phone.errors import CallRefused
+from qwen3tts_phone.errors import CallRefused, WrongState
 from qwen3tts_phone.phone import Phone
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
@@ -181,6 +181,26 @@ async def test_only_so_many_calls_are_made_at_once() -> None:
         call = await bob.dial(await there.ready())
         with pytest.raises(CallRefused, match="486"):
             await call.answered()
+
+
+async def test_only_our_own_server_is_called_in_the_accounts_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dialled: list[tuple[str, bool]] = []
+
+    async def dial(self: Phone, uri: str, *, with_account: bool) -> Call:
+        dialled.append((uri, with_account))
+        raise WrongState("not now")
+
+    monkeypatch.setattr(Phone, "dial", dial)
+    async with desk(WritingHost(), Wishes(sip_server="127.0.0.1:5070")) as there:
+        for whom in ("030 123", "sip:bob@127.0.0.1:5070", "sip:eve@127.0.0.2"):
+            await there.call(whom, Session("s1"))
+    assert dialled == [
+        ("sip:030123@127.0.0.1:5070", True),
+        ("sip:bob@127.0.0.1:5070", True),
+        ("sip:eve@127.0.0.2", False),
+    ]
 
 
 @pytest.mark.parametrize("whom", ["sips:bob@127.0.0.1", "sip:bob@no.such.host.invalid"])
@@ -518,6 +538,27 @@ async def test_closing_the_desk_hangs_up_and_cuts_the_agents_turns() -> None:
         assert await until_ended(theirs) == "the other side hung up"
     assert len(host.cancelled) == 1
     assert host.messages.qsize() == 1, "no farewell to the agent: the host stops"
+
+
+async def test_closing_the_desk_ends_calls_that_are_not_up_yet() -> None:
+    host, begun = WritingHost(), asyncio.Event()
+
+    async def never(user: str, agent: str, log_id: str) -> Session:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    host.init_chat_session = never  # type: ignore[method-assign]
+    async with person() as bob, person() as carol:
+        async with desk(host) as there:
+            arriving = await bob.dial(await there.ready())
+            await begun.wait()
+            calling = asyncio.create_task(there.call(carol.uri, Session("s1")))
+            ringing = await rung(carol)
+        with pytest.raises(CallRefused, match="480"):
+            await arriving.answered()
+        await until_ended(ringing)
+        assert (await calling or "").startswith("The call was not answered: ")
 
 
 async def test_settings_are_asked_for_at_each_use() -> None:

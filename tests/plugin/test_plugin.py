@@ -10,8 +10,11 @@ import pytest
 from lib.providers import ProviderManager
 from mr_qwen3tts.host import Host
 from mr_qwen3tts.plugin import SILENCE, Plugin
+from mr_qwen3tts.server_link import LinkState
+from mr_qwen3tts.settings import Settings
 from qwen3tts_speech.line import VoiceOptions
 from qwen3tts_speech.link import SpeechLink
+from qwen3tts_wire.errors import ConnectionLost, SpeechError
 from tests.fakes import FakeClock, settle
 from tests.speech.fakes import FakeClient
 
@@ -236,3 +239,34 @@ async def test_without_a_telephone_the_commands_of_one_say_so(world: World) -> N
 
 async def test_the_plugin_leaves_a_hosts_own_telephone_alone(world: World) -> None:
     assert not world.plugin.open_desk(cast(Any, None))
+
+
+def link_state(*, up: bool, since: float, error: SpeechError | None = None) -> LinkState:
+    url = Settings().url
+    return LinkState(url, up, since, error, "fake", "", (), using_fallback=False, attempts=0)
+
+
+async def test_voices_are_made_ready_for_each_server_that_comes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warmed: list[int] = []
+
+    async def warm(client: Any, wishes: Any, settings: Settings) -> None:
+        warmed.append(len(list(wishes)))
+
+    async def personas() -> list[dict[str, str]]:
+        return [{"voice_id": "one"}, {"voice_id": "two"}]
+
+    monkeypatch.setattr(world.plugin.voices, "warm", warm)
+    monkeypatch.setattr(world.plugin.host, "personas", personas)
+    world.plugin.start()
+    for state in (
+        link_state(up=True, since=1.0),
+        link_state(up=True, since=1.0),
+        link_state(up=False, since=2.0, error=ConnectionLost("It is away.", remedy="Start it.")),
+        link_state(up=True, since=3.0),
+    ):
+        world.plugin._link_changed(Settings(), state)
+        await settle(20)
+    assert warmed == [2, 2]
+    assert [(each["what"], each["remedy"]) for each in problems(world)] == [("server", "Start it.")]

@@ -134,7 +134,7 @@ async def test_a_lost_server_that_is_found_again_goes_on_on_the_same_connection(
         client.lose()
         await settle()
         assert not world.up()
-        assert "lost" in str(world.upkeep.error)
+        assert "has gone" in str(world.upkeep.error)
         client.find()
         await settle()
         assert world.up()

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
-from lib.chatcontext import get_context
 
+from lib.chatcontext import get_context
 from lib.pipelines.pipe import pipe
 from lib.providers.commands import command, command_manager
 from lib.providers.hooks import hook, hook_manager
