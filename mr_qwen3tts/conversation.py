@@ -15,8 +15,9 @@ from typing import Any
 from weakref import WeakSet
 
 from qwen3tts_pacer.clock import Clock
+from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.line import ChooseVoice, Speaker, Spoken, Utterance
-from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.errors import ConnectionLost, SpeechError
 
 from .partials import Growth
 from .plain import PlainText
@@ -48,6 +49,7 @@ class Conversation:
         halted: whether the SIP side wants no sound now.
         ended: told of each utterance that has ended, and how.
         hold_open: told whether more may follow soon, so that the audio response stays open.
+        waiting: told where a server has the words and no sound of them has come for long.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Conversation:
         ended: Ended,
         count: Callable[[str], None] = lambda _: None,
         hold_open: Callable[[bool], None] = lambda _: None,
+        waiting: Callable[[], None] = lambda: None,
     ) -> None:
         self.log_id = log_id
         self.used_at = clock.now()
@@ -72,11 +75,14 @@ class Conversation:
         self._ended = ended
         self._count = count
         self._hold_open = hold_open
+        self._waiting = waiting
         self._writing: Reply | None = None
         """The reply whose text still grows."""
         self._live: list[Reply] = []
         self._turn: list[Reply] = []
         """All that the last turn said."""
+        self._told: Reply | None = None
+        """The end of the last turn of which `cut_chars` was told."""
         self._over: OrderedDict[str, None] = OrderedDict()
         self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self._watching: asyncio.Task[None] | None = None
@@ -214,6 +220,9 @@ class Conversation:
                 await _first_of(last.written.wait(), reply.over.wait())
                 continue
             early_s = left_s(last) - ahead_s
+            if early_s <= 0 and last.record.end_reason and last in reply.pending:
+                await asyncio.sleep(0)  # it has just ended, and may be said once more
+                continue
             if early_s <= 0:
                 break
             # In slices, as it may be stopped meanwhile.
@@ -271,6 +280,16 @@ class Conversation:
         """What was heard of it, by now."""
         return "".join(each.outcome().heard for reply in self._turn for each in reply.utterances)
 
+    def cut_chars(self) -> int | None:
+        """How many characters of the last turn were heard, if it was cut short; told once."""
+        if not self._turn or self._turn[-1] is self._told:
+            return None
+        said = [each for reply in self._turn for each in reply.utterances]
+        if not any(each.outcome().interrupted for each in said):
+            return None
+        self._told = self._turn[-1]
+        return self.heard_chars()
+
     async def close(self) -> None:
         """Stop, and wait until all is settled."""
         self.stop("the conversation is over")
@@ -314,6 +333,8 @@ class Conversation:
             task=task,
             plain=PlainText() if settings.markup else None,
             stall_s=settings.partial_stall_ms / 1000,
+            wait_s=settings.wait_ms / 1000,
+            deaf=cmd_id is None and _finishing(context),
             changed_at=self._clock.now(),
         )
         if task is not None and task not in self._tasks:
@@ -332,9 +353,10 @@ class Conversation:
     async def _unwanted(self, cmd_id: str | None, context: Any) -> bool:
         """Whether the line wants no sound now; then this command stays unsaid as a whole."""
         stops = self._stops
+        # Another plugin's words, which have no command, are not the turn's that was cancelled.
+        of_turn = cmd_id is not None
         if (
-            _finishing(context)
-            or (cmd_id is not None and self._goes_on_though_interrupted(context))
+            (of_turn and (_finishing(context) or self._goes_on_though_interrupted(context)))
             or await self._halted(context)
             or self._stops != stops  # stopped while the line was asked
         ):
@@ -370,7 +392,9 @@ class Conversation:
         reply.pending.discard(utterance)
         self.last = utterance.outcome()
         self.used_at = self._clock.now()
-        if error is not None and not reply.complete:
+        if error is not None and self._unheard(reply, utterance, error) and reply.again(utterance):
+            self._count("retries")
+        elif error is not None and not reply.complete:
             # What still comes would begin in the middle of a sentence.
             self._forget(reply.cmd_id)
             self._end_text(reply)
@@ -379,6 +403,17 @@ class Conversation:
         elif not reply.complete and reply.utterances[-1] is utterance:
             reply.pause()  # the server ended it: what still comes is said by another one
         self._ended(reply, utterance, error)
+
+    @staticmethod
+    def _unheard(reply: Reply, utterance: Utterance, error: SpeechError) -> bool:
+        """Whether a server has taken the words and let them lie: another one may say them."""
+        record = utterance.record
+        return (
+            isinstance(error, ConnectionLost)
+            and not reply.over.is_set()
+            and not record.generated_samples
+            and Mark.REQUEST_SENT in record.marks
+        )
 
     def _end_text(self, reply: Reply) -> None:
         """What was given is said, and no more."""
@@ -414,18 +449,23 @@ class Conversation:
         if task is not None and writing.task is task:
             # The host could not read to its end what the model had written, in this same turn. It
             # will ask the model again, which writes the same: that goes on after what was said.
-            self._break_off(writing)
+            self._break_off(writing, whole=False)
         elif writing.silent:
             self._drop(writing)
         else:
             self._count("abandoned")
             self.stop("its turn is over, and the command never ran")
 
-    def _break_off(self, writing: Reply) -> None:
-        """Its command will not come."""
+    def _break_off(self, writing: Reply, *, whole: bool) -> None:
+        """Its command will not come. ``whole``: what was shown of its text is all there is.
+
+        Else the model writes it again, and that begins with the word that was not shown whole.
+        """
         self._count("unfinished")
         self._forget(writing.cmd_id)
         earlier = self._said[1] if self._said[0] is writing.task else ""
+        if whole:
+            writing.finish(writing.growth.shown)
         self._said = (writing.task, earlier + writing.growth.given)
         self._end_text(writing)
 
@@ -439,11 +479,12 @@ class Conversation:
             if _finishing(writing.context):
                 self.stop("the turn was ended")
                 return
-            self._break_off(writing)
+            self._break_off(writing, whole=True)
 
     async def _watch(self) -> None:
         while self._live:
             await self._sleep(WATCH_S)
+            self._console()
             writing = self._writing
             if any(map(_cancelled, self._live)) or (
                 writing is not None and _finishing(writing.context)
@@ -451,6 +492,19 @@ class Conversation:
                 self.stop("the host cancels the turn")
             elif writing is not None and self._clock.now() - writing.changed_at > writing.stall_s:
                 writing.pause()
+
+    def _console(self) -> None:
+        """Who waits for the first sound for long is told that the turn goes on."""
+        for reply in self._live:
+            if reply.consoled or reply.silent or any(map(left_s, reply.utterances)):
+                continue
+            record = reply.utterances[0].record
+            sent_at = record.marks.get(Mark.REQUEST_SENT)
+            if record.generated_samples:
+                reply.consoled = True
+            elif sent_at is not None and self._clock.now() - sent_at > reply.wait_s:
+                reply.consoled = True
+                self._waiting()
 
     async def _sleep(self, seconds: float) -> None:
         await self._clock.sleep_until(self._clock.now() + seconds)
@@ -475,6 +529,8 @@ def _flag(context: Any, name: str) -> bool:
 
 def _cancelled(reply: Reply) -> bool:
     """Whether the host's flag says so, in one of the objects that it keeps for the call."""
+    if reply.deaf:
+        return False
     return _flag(reply.context, CANCEL) or _flag(reply.also, CANCEL)
 
 

@@ -194,9 +194,17 @@ class Desk:
         return True
 
     def speaker_of(self, log_id: str) -> Speaker | None:
-        """What speaks into this session's call; None where there is none, or none any more."""
+        """What speaks into this session's call; None where there is none, or none any more.
+
+        Asked for each reply: settings that have changed meanwhile count from then on.
+        """
         line = self._lines.get(log_id)
-        return line.call.speaker if line is not None else None
+        speaker = line.call.speaker if line is not None else None
+        if line is None or speaker is None:
+            return None
+        speaker.link = self._link_of(line.context)
+        speaker.stall_s = self._settings_of(line.context).stall_ms / 1000
+        return speaker
 
     def over(self, log_id: str) -> bool:
         """Whether the session had a call and has none now: what it speaks is for nobody."""
@@ -302,9 +310,6 @@ class Desk:
 
     def _open(self, call: Call, log_id: str, context: Any) -> Line:
         wishes = self._settings_of(context)
-        if (speaker := call.speaker) is not None:
-            speaker.link = self._link_of(context)
-            speaker.stall_s = wishes.stall_ms / 1000
         line = Line(call, log_id, context, self._host, self._clock, self._ended)
         self._lines[log_id] = line
         self._all.add(line)

@@ -11,7 +11,6 @@ import logging
 from typing import Any
 
 from lib.chatcontext import get_context
-
 from lib.pipelines.pipe import pipe, pipeline_manager
 from lib.providers.commands import command, command_manager
 from lib.providers.hooks import hook

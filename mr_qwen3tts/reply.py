@@ -25,6 +25,7 @@ class Deltas:
     def __init__(self) -> None:
         self.chars = 0
         self.ended = False
+        self._all: list[str] = []
         self._pieces: deque[str] = deque()
         self._changed = asyncio.Event()
 
@@ -32,6 +33,7 @@ class Deltas:
         """Some more words."""
         if piece and not self.ended:
             self.chars += len(piece)
+            self._all.append(piece)
             self._pieces.append(piece)
             self._changed.set()
 
@@ -39,6 +41,15 @@ class Deltas:
         """No more words come."""
         self.ended = True
         self._changed.set()
+
+    def again(self) -> Deltas:
+        """The same words from their beginning; those that are still to come go there."""
+        new = Deltas()
+        new.push("".join(self._all))
+        if self.ended:
+            new.end()
+        self.end()
+        return new
 
     def __aiter__(self) -> AsyncIterator[str]:
         return self
@@ -82,7 +93,17 @@ class Reply:
     """Whether all of its text is known."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when it was stopped, or has ended: nothing more of it is said."""
+    wait_s: float = 1.2
+    """Without sound for so long the turn might be taken for a failure."""
+    consoled: bool = False
+    """Whether that has been seen to."""
+    deaf: bool = False
+    """Whether the host's flags were up when it began: they are about something else."""
+    retried: bool = False
     _deltas: Deltas | None = None
+    """What the last utterance takes its words from, while more may come."""
+    _last: Deltas | None = None
+    """What the last utterance takes or took its words from."""
 
     def update(self, text: str) -> None:
         """A partial: all of the text so far."""
@@ -98,6 +119,17 @@ class Reply:
         if self._deltas is not None:
             self._deltas.end()
             self._deltas = None
+
+    def again(self, failed: Utterance) -> bool:
+        """Say once more what brought no sound at all; whether that can be done."""
+        if self.retried or self._last is None or failed is not self.utterances[-1]:
+            return False
+        self.retried = True
+        old, self._last = self._last, self._last.again()
+        if self._deltas is old:
+            self._deltas = self._last
+        self.utterances[-1] = self.begin(self._last)
+        return True
 
     @property
     def silent(self) -> bool:
@@ -115,6 +147,7 @@ class Reply:
                     continue  # white space alone is nothing to say
                 self._deltas = Deltas()
                 self._deltas.push(piece)
+                self._last = self._deltas
                 self.utterances.append(self.begin(self._deltas))
             else:
                 self._deltas.push(piece)

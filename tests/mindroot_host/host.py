@@ -362,6 +362,10 @@ class Call:
         )
         return calls
 
+    async def now(self) -> float:
+        """The time of the host's process."""
+        return (await self.phone("nothing")).done
+
     async def frames(self, count: int) -> Playout:
         """Wait until so many frames are handed over in all."""
         async with asyncio.timeout(ENDS_WITHIN_S):
@@ -371,15 +375,15 @@ class Call:
                     return playout
                 await asyncio.sleep(0.02)
 
-    async def silence(self, seconds: float = 0.5) -> Playout:
-        """Wait until no frame has come for so long; what was heard in all."""
+    async def silence(self, seconds: float = 0.5, after: float = 0.0) -> Playout:
+        """Wait until no frame has come for so long; what was heard in all, ``after`` a moment."""
         async with asyncio.timeout(ENDS_WITHIN_S):
             while True:
                 line = _ok(await self.client.get(f"/recording_sip/line/{self.log_id}"))
                 chunks = [at for at, what, _ in line["events"] if what == "chunk"]
                 last = max(chunks, default=0.0)
                 if line["now"] - last >= seconds:
-                    return played([(at, what, value) for at, what, value in line["events"]])
+                    return played([tuple(each) for each in line["events"] if each[0] > after])
                 await asyncio.sleep(min(0.1, seconds / 4))
 
 
@@ -396,6 +400,11 @@ def commands(*each: Mapping[str, Any], **reply: Any) -> dict[str, Any]:
 def xml(text: str, **reply: Any) -> dict[str, Any]:
     """A reply in XML mode."""
     return {"text": text, **reply}
+
+
+def spoken_by(events: Sequence[Event], begun: float, ended: float) -> Playout:
+    """What was heard of what came between two moments."""
+    return played([event for event in events if begun < event[0] <= ended])
 
 
 def chunk_times(events: Sequence[Event]) -> list[float]:

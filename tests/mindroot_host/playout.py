@@ -84,6 +84,9 @@ def played(events: Sequence[Event]) -> Playout:
                 responses.append(response)
                 bytes_of.append((response, []))
             case "chunk":
+                if not responses:  # what is looked at begins within one
+                    responses.append(Response(at))
+                    bytes_of.append((responses[-1], []))
                 bytes_of[-1][1].append((at, base64.b64decode(value)))
             case "refused":
                 refused += 1

@@ -11,6 +11,8 @@ from tests.audio import aligned, compare
 from tests.mindroot_host.conftest import Since
 from tests.mindroot_host.hearing import decoded, heard_whole, reference_of, segments_of, words
 from tests.mindroot_host.host import Host, commands, speaking, times, xml
+from tests.mindroot_host.many import many_calls
+from tests.mindroot_host.speech_server import SpeechServer
 
 pytestmark = pytest.mark.network
 
@@ -112,6 +114,15 @@ async def test_three_calls_at_once_hear_their_own_words(host: Host, said_now: Si
         await asyncio.gather(*(call.finished() for call in calls))
         for call, text in zip(calls, texts, strict=True):
             heard_whole(await call.silence(), said_now(), text)
+
+
+async def test_ten_calls_hear_their_own_words_turn_after_turn(
+    host: Host, speech: SpeechServer
+) -> None:
+    # benchmarks/plugin_latency.py --calls does it for a minute, and watches the memory.
+    heard = await many_calls(host, speech, 10, 5.0)
+    assert heard.turns >= 10
+    assert not heard.wrong
 
 
 @pytest.mark.parametrize("agent", ["json", "xml"])

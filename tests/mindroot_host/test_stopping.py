@@ -56,13 +56,10 @@ async def check_stopped(call: Call, stopped: Stopped, said_now: Since) -> None:
 
 async def check_next(call: Call, said_now: Since) -> None:
     """The next reply begins with its own first word and ends with its last."""
-    before = len((await call.playout()).responses)
-    await call.phone("resume")
+    resumed = await call.phone("resume")
     await call.speak(AFTER)
     await call.finished()
-    playout = await call.silence()
-    playout.responses = playout.responses[before:]
-    heard_whole(playout, said_now(), AFTER)
+    heard_whole(await call.silence(after=resumed.done), said_now(), AFTER)
 
 
 async def start_running(call: Call) -> str:

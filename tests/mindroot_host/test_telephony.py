@@ -84,6 +84,7 @@ async def test_without_telephony_each_turn_becomes_a_wav_file(
         async with asyncio.timeout(30):
             while not (files := list(folder.glob("*.wav"))):  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.1)
+            await asyncio.sleep(0.5)  # it may still be writing
     [file] = files
     with wave.open(str(file), "rb") as sound:
         assert (sound.getnchannels(), sound.getsampwidth(), sound.getframerate()) == (1, 2, 8000)

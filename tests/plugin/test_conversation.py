@@ -13,7 +13,7 @@ from qwen3tts_codecs.payload import PCMU
 from qwen3tts_speech.line import Speaker, Utterance, VoiceOptions
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.client import SpeechClient
-from qwen3tts_wire.errors import EngineFailed, SpeechError
+from qwen3tts_wire.errors import ConnectionLost, EngineFailed, SpeechError
 from tests.fakes import FakeClock, settle
 from tests.speech.fakes import FakeClient, FakeContext, FakeSink
 
@@ -43,6 +43,7 @@ class Caller:
         self.halted = False
         self.counts: list[str] = []
         self.held: list[bool] = []
+        self.waits = 0
         self.ended: list[tuple[str, str]] = []
         self.context = SimpleNamespace(log_id="call", data={})
 
@@ -69,7 +70,11 @@ class Caller:
             ended=ended,
             count=self.counts.append,
             hold_open=self.held.append,
+            waiting=self._count_wait,
         )
+
+    def _count_wait(self) -> None:
+        self.waits += 1
 
     async def partial(self, cmd_id: str, words: str, task: Any = None) -> None:
         await self.conversation.partial(cmd_id, words, self.context, choose, SETTINGS, task)
@@ -317,7 +322,7 @@ async def test_a_text_that_the_host_could_not_read_is_gone_on_with_when_the_mode
     await caller.partial("b", "Good morning. How are you today? Very", task)
     speaking = caller.speak("b", "Good morning. How are you today? Very well.", task)
     await settle(20)
-    assert caller.texts == ["Good morning. How are", " you today? Very well."]
+    assert caller.texts == ["Good morning. How ", "are you today? Very well."]
     for context in caller.client.contexts:
         assert not context.cancelled_at
         context.done()
@@ -478,3 +483,91 @@ async def test_it_can_be_closed_in_the_middle() -> None:
     await settle(20)
     assert speaking.done()
     assert not caller.conversation.busy
+
+
+def lost() -> ConnectionLost:
+    return ConnectionLost("The speech server has not answered for 4 s.")
+
+
+async def test_words_that_a_server_lets_lie_are_said_on_another_connection_once() -> None:
+    caller = Caller()
+    await caller.partial("a", "Good morning. How are")
+    (await caller.server()).fail(lost())
+    await settle(30)
+    speaking = caller.speak("a", TEXT)
+    second = await caller.server(2)
+    assert (second.text, second.ended) == (TEXT, True)
+    assert not speaking.done()
+    second.fail(lost())
+    assert await speaking
+    await settle(20)
+    assert len(caller.client.contexts) == 2
+    assert [how for _, how in caller.ended] == ["connection_lost"] * 2
+    assert caller.counts.count("retries") == 1
+    assert not caller.conversation.busy
+
+
+async def test_words_of_which_something_was_heard_are_not_said_again() -> None:
+    caller = Caller()
+    speaking = caller.speak("a", TEXT)
+    context = await caller.server()
+    context.sound(100)
+    await settle(20)
+    context.fail(lost())
+    await settle(20)
+    await caller.sink.play_all()
+    assert await speaking
+    assert len(caller.client.contexts) == 1
+
+
+async def test_a_stop_while_a_server_lets_the_words_lie_is_the_end_of_them() -> None:
+    caller = Caller()
+    speaking = caller.speak("a", TEXT)
+    context = await caller.server()
+    caller.conversation.stop("on_interrupt")
+    context.fail(lost())
+    await settle(20)
+    assert await speaking
+    assert len(caller.client.contexts) == 1
+
+
+async def test_a_long_wait_for_the_first_sound_is_told_once() -> None:
+    caller = Caller()
+    caller.speak("a", TEXT)
+    context = await caller.server()
+    await caller.clock.advance(1.1)
+    assert caller.waits == 0
+    await caller.clock.advance(2.0)
+    assert caller.waits == 1
+    context.sound(40)
+    await settle(20)
+    await caller.clock.advance(2.0)
+    assert caller.waits == 1
+    await caller.conversation.close()
+
+
+async def test_sound_in_time_leaves_nobody_waiting() -> None:
+    caller = Caller()
+    caller.speak("a", TEXT)
+    context = await caller.server()
+    await caller.clock.advance(1.0)
+    context.sound(40)
+    await settle(20)
+    await caller.sink.play_all()
+    await caller.clock.advance(3.0)
+    assert caller.waits == 0
+    await caller.conversation.close()
+
+
+async def test_after_a_cancelled_turn_another_plugin_may_speak() -> None:
+    caller = Caller()
+    caller.context.data["cancel_current_turn"] = True
+    speaking = caller.speak(None, TEXT)
+    context = await caller.server()
+    context.sound(40)
+    context.done()
+    await caller.clock.advance(0.1)
+    await caller.sink.play_all()
+    assert await speaking
+    await settle(20)
+    assert caller.ended == [(TEXT, "said")]

@@ -86,7 +86,6 @@ class World:
         """Utterances begun."""
         self.silenced = 0
         """The last of them that was stopped: none up to it may be heard any more."""
-        self.stops = 0
         self.speaks: list[asyncio.Task[bool]] = []
         self.turns = [Turn()]
         self.words: list[str] = []
@@ -110,18 +109,13 @@ class World:
         )
         link = SpeechLink("ws://test", connect=cast(Any, connect))
         self.speaker = Speaker(link, self.sink, PCMU, clock=self.clock)
-        say, interrupt = self.speaker.say, self.speaker.interrupt
+        say = self.speaker.say
 
         def counted(*args: Any) -> Utterance:
             self.begun += 1
             return say(*args)
 
-        def noted() -> list[Utterance]:
-            self.silenced = self.begun
-            return interrupt()
-
         self.speaker.say = counted  # type: ignore[method-assign, assignment]
-        self.speaker.interrupt = noted  # type: ignore[method-assign]
         self.conversation = Conversation(
             "call",
             clock=self.clock,
@@ -132,7 +126,7 @@ class World:
         stop = self.conversation.stop
 
         def seen(why: str) -> bool:
-            self.stops += 1
+            self.silenced = self.begun
             return stop(why)
 
         self.conversation.stop = seen  # type: ignore[method-assign]

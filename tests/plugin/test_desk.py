@@ -570,4 +570,8 @@ async def test_settings_are_asked_for_at_each_use() -> None:
         assert "not among" in (await there.call(bob.uri, Session("s1")) or "")
         settings[0] = replace(settings[0], sip_allow=())
         await call_up(there, bob, Session("s1"))
+        settings[0] = replace(settings[0], stall_ms=500)
+        speaker = there.speaker_of("s1")
+        assert speaker is not None
+        assert speaker.stall_s == 0.5
         await there.close()

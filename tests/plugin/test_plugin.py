@@ -8,8 +8,9 @@ from typing import Any, cast
 import pytest
 
 from lib.providers import ProviderManager
+from mr_qwen3tts.caller import SILENCE
 from mr_qwen3tts.host import Host
-from mr_qwen3tts.plugin import SILENCE, Plugin
+from mr_qwen3tts.plugin import Plugin
 from mr_qwen3tts.server_link import LinkState
 from mr_qwen3tts.settings import Settings
 from qwen3tts_speech.line import VoiceOptions
@@ -43,7 +44,8 @@ class World:
             return self.client
 
         link = SpeechLink("ws://test", connect=cast(Any, connect))
-        self.plugin._link = lambda settings: link  # type: ignore[assignment, method-assign, return-value]
+        link.state = SimpleNamespace(using_fallback=False)  # type: ignore[attr-defined]
+        self.plugin.links.of = lambda settings: link  # type: ignore[assignment, method-assign, return-value]
 
         async def options(*_: Any) -> VoiceOptions:
             return VoiceOptions()
@@ -184,7 +186,7 @@ async def test_an_error_of_ours_is_no_result_for_the_model(
     def broken(*_: Any) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(world.plugin, "_conversation", broken)
+    monkeypatch.setattr(world.plugin, "_caller", broken)
     await world.speak(TEXT, context())
     await world.partial(context(), "Good morning. How")
     assert {each["what"] for each in problems(world)} == {"speak", "partial"}
