@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import random
 import statistics
 import tempfile
@@ -44,12 +45,13 @@ from tests.mindroot_host.speech_server import SpeechServer
 
 SENTENCE = (
     "Good morning and thank you for calling us today, my name is Clara and I will be glad to help "
-    "you with your booking for the weekend in Vienna"
+    "you with your booking for the weekend in Vienna."
 )
 """One sentence, some 30 tokens."""
 TOKEN_MS = 20
 GAP_S = 0.1
-"""Between two turns of a call."""
+HEARD_FRAMES = 75
+"""Of each reply so much is listened to, 1.5 s; then it is stopped."""
 ENGINES = ("embedded", "tiny")
 
 
@@ -103,12 +105,13 @@ def taken_apart(
     )
 
     def written(count: int) -> float:
+        """When so much of the sentence was there."""
         length = 0
-        for at, characters in tokens:
-            length += characters
+        for at, more in tokens:
+            length += more
             if length >= start + count:
-                break
-        return at
+                return at
+        return tokens[-1][0]
 
     engine = first_pcm - ready
     return Turn(
@@ -123,45 +126,55 @@ def taken_apart(
 
 
 class Setting:
-    """A host with its speech server, in a folder that is thrown away."""
+    """A host, and agents for each engine: they say themselves which server speaks for them."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, urls: Mapping[str, str]) -> None:
         self.log = folder / "latency.jsonl"
-        self.host = Host.install(
-            folder / "host", {"MR_QWEN3TTS_URL": url, "MR_QWEN3TTS_LATENCY_LOG": str(self.log)}
-        )
-        for name, environment in AGENTS.items():
-            self.host.add_agent(f"bench {name}", env=environment)
+        environment = {"MR_QWEN3TTS_LATENCY_LOG": str(self.log)}
+        self.host = Host.install(folder / "host", environment)
+        for engine, url in urls.items():
+            for name, options in AGENTS.items():
+                own = {**options, "MR_QWEN3TTS_URL": url}
+                self.host.add_agent(f"{name} {engine}", env=own)
 
-    async def turns(self, admin: Visit, agent: str, count: int) -> list[Turn]:
-        """So many replies, one after the other, each in a call of its own."""
-        turns = []
-        for _ in range(count):
-            call = await admin.call(f"bench {agent}")
-            call.xml = "xml" in agent
-            # Turns do not begin at the same place of the host's throttle and the pacer's clock.
-            await asyncio.sleep(random.uniform(0, GAP_S))
-            await call.speak(SENTENCE, token_ms=TOKEN_MS)
-            await call.finished()
-            await call.silence()
-            [model] = await call.model()
-            start = 0 if call.xml else len(speaking(SENTENCE)["text"].partition(SENTENCE)[0])
-            record = next(each for each in read_log(self.log) if each.call_id == call.log_id)
-            turns.append(taken_apart(model["tokens"], start, await call.record(), record))
-            await call.close()
-        return turns
+    async def turn(self, admin: Visit, agent: str) -> Turn:
+        """A reply in a call of its own, listened to for a while."""
+        call = await admin.call(agent)
+        # Turns do not begin at the same place of the host's throttle and the pacer's clock.
+        await asyncio.sleep(random.uniform(0, GAP_S))
+        await call.speak(SENTENCE, token_ms=TOKEN_MS)
+        await call.frames(HEARD_FRAMES)
+        await call.phone("cancel_and_wait")
+        await call.silence()
+        [model, *_] = await call.model()
+        written = SENTENCE if call.xml else speaking(SENTENCE)["text"]
+        start = written.index(SENTENCE)
+        record = await self._record(call.log_id)
+        await call.close()
+        return taken_apart(model["tokens"], start, await call.record(), record)
+
+    async def _record(self, log_id: str) -> UtteranceRecord:
+        async with asyncio.timeout(10):
+            while True:
+                if self.log.exists():
+                    for record in read_log(self.log):
+                        if record.call_id == log_id:
+                            return record
+                await asyncio.sleep(0.05)
 
 
-async def measured(folder: Path, engine: str, count: int) -> dict[str, list[Turn]]:
+async def measured(setting: Setting, engine: str, count: int) -> dict[str, list[Turn]]:
     """All agents with one engine."""
-    async with ServerProcess.running(engine, "server") as server:
-        setting = Setting(folder / engine, f"ws://127.0.0.1:{server.port}/v1/speech")
-        try:
-            async with setting.host.visit() as admin:
-                await setting.turns(admin, "json", 2)  # warm: the first words load a great deal
-                return {agent: await setting.turns(admin, agent, count) for agent in AGENTS}
-        finally:
-            setting.host.stop()
+    async with setting.host.visit() as admin:
+        for _ in range(2):  # the first words load a great deal
+            await setting.turn(admin, f"json {engine}")
+        return {
+            agent: [
+                await setting.turn(admin, f"{agent} {engine}")
+                for _ in range(count if agent in MODES else count // 2)
+            ]
+            for agent in AGENTS
+        }
 
 
 def percentile(values: Sequence[float], part: float) -> float:
@@ -240,19 +253,28 @@ async def talk(bench: Bench, folder: Path, calls: int, seconds: float) -> None:
 
 async def run(bench: Bench, folder: Path) -> None:
     """All of it."""
-    count = 12 if bench.quick else 60
-    calls = bench.args.calls
-    if calls:
-        await talk(bench, folder, calls, bench.args.seconds)
+    if bench.args.calls:
+        await talk(bench, folder, bench.args.calls, bench.args.seconds)
     ours: list[Turn] = []
-    for engine in bench.args.engines:
-        try:
-            results = await measured(folder, engine, count)
-        except Exception as error:
-            bench.failed(engine, error)
-            continue
-        show(bench, engine, results)
-        ours += [turn for agent in MODES for turn in results[agent]]
+    async with contextlib.AsyncExitStack() as stack:
+        urls: dict[str, str] = {}
+        for engine in bench.args.engines:
+            try:
+                server = await stack.enter_async_context(ServerProcess.running(engine, "server"))
+            except Exception as error:
+                bench.failed(engine, error)
+            else:
+                urls[engine] = f"ws://127.0.0.1:{server.port}/v1/speech"
+        setting = Setting(folder, urls)
+        stack.callback(setting.host.stop)
+        for engine in urls:
+            try:
+                results = await measured(setting, engine, 4 if bench.quick else 40)
+            except Exception as error:
+                bench.failed(engine, error)
+                continue
+            show(bench, engine, results)
+            ours += [turn for agent in MODES for turn in results[agent]]
     if ours:
         bench.figure(
             ours_ms_p95=percentile([turn.ours for turn in ours], 0.95),

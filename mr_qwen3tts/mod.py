@@ -196,7 +196,7 @@ class Sessions:
 
 @hook()
 async def startup(app: Any, context: Any = None) -> None:
-    """The host is about to serve; all plugins are loaded."""
+    """The host is about to serve; all plugins are loaded. An error here would stop theirs."""
     if plugin.open_desk(Sessions()):
         for each in (call, hangup, send_dtmf):
             if each.__name__ not in command_manager.functions:

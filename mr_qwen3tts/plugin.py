@@ -161,20 +161,28 @@ class Plugin:
         if self.host.has_sip:
             return False
         settings = self.settings_of(None)
-        missing = phone_extra_missing()
-        if missing is not None:
-            if settings.sip_agent or settings.sip_server or settings.sip_listen:
-                self.records.problem(
-                    "telephone",
-                    f"Calls need the phone extra, of which {missing} is missing. "
-                    "pip install 'mr_qwen3tts[phone]'",
+        try:
+            missing = phone_extra_missing()
+            if missing is None:
+                self.desk = Desk(
+                    host,
+                    lambda context: self.links.of(self.settings_of(context)),
+                    self.settings_of,
+                    clock=self.clock,
                 )
+                self.desk.start()
+                return True
+        except Exception as error:
+            log.exception("there is no telephone")
+            self.records.problem("telephone", error)
             return False
-        self.desk = Desk(
-            host, lambda c: self.links.of(self.settings_of(c)), self.settings_of, clock=self.clock
-        )
-        self.desk.start()
-        return True
+        if settings.sip_agent or settings.sip_server or settings.sip_listen:
+            self.records.problem(
+                "telephone",
+                f"Calls need the phone extra, of which {missing} is missing. "
+                "pip install 'mr_qwen3tts[phone]'",
+            )
+        return False
 
     async def at_desk(self, command: str, what: object, context: Any) -> str | None:
         """``call``, ``hangup`` or ``send_dtmf``; a sentence for the model where it did not work."""

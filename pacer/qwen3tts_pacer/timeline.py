@@ -24,7 +24,7 @@ class Timeline:
     def __init__(self, ptime_s: float = 0.02, spans_kept: int = 256) -> None:
         self._ptime = ptime_s
         self._spans: deque[list[float]] = deque(maxlen=spans_kept)
-        # [context, start, end, began, ended, samples of a full frame]
+        # [context, start, end, began, ended, samples of the first frame, of the following ones]
 
     def sent(self, frame: Frame, at: float) -> None:
         """The frame begins to play at ``at``: `Slot.deadline`, not the moment of the call."""
@@ -36,11 +36,15 @@ class Timeline:
                 and last[2] == frame.start
                 and abs(at - last[4]) < self._ptime / 2
             ):
+                # The first frame may bring fewer samples than the others, and so may the last.
+                last[6] = max(last[6], frame.end - frame.start)
                 last[2] = frame.end
                 last[4] += self._ptime
                 return
         samples = frame.end - frame.start
-        spans.append([frame.context, frame.start, frame.end, at, at + self._ptime, samples])
+        spans.append(
+            [frame.context, frame.start, frame.end, at, at + self._ptime, samples, samples]
+        )
 
     def position(self, context: int, now: float, queued_s: float = 0.0) -> int:
         """Samples of the context that have been heard at ``now``.
@@ -48,18 +52,17 @@ class Timeline:
         ``queued_s`` is what the sink still holds, where it says so. 0 for an unknown context.
         """
         heard = now - queued_s
-        for number, start, end, began, _, samples in reversed(self._spans):
-            if number == context and began <= heard:
-                return int(min(end, start + (heard - began) / self._ptime * samples + 1e-6))
+        for span in reversed(self._spans):
+            if span[0] == context and span[3] <= heard:
+                return self._within(span, heard)
         return 0
 
     def at(self, now: float) -> tuple[int, int] | None:
         """Context and sample at the ear at ``now``; None in silence."""
-        for number, start, end, began, ended, samples in reversed(self._spans):
-            if began <= now < ended:
-                position = int(start + (now - began) / self._ptime * samples + 1e-6)
-                return int(number), min(int(end), position)
-            if ended <= now:
+        for span in reversed(self._spans):
+            if span[3] <= now < span[4]:
+                return int(span[0]), self._within(span, now)
+            if span[4] <= now:
                 return None
         return None
 
@@ -67,9 +70,16 @@ class Timeline:
         """The unbroken stretches of one context, or of all that are still remembered."""
         return [
             Span(int(number), int(start), int(end), began, ended)
-            for number, start, end, began, ended, _ in self._spans
+            for number, start, end, began, ended, *_ in self._spans
             if context is None or number == context
         ]
+
+    def _within(self, span: list[float], heard: float) -> int:
+        """The position in a span that began before ``heard``."""
+        _, start, end, began, _, first, following = span
+        frames = (heard - began) / self._ptime
+        samples = frames * first if frames < 1 else first + (frames - 1) * following
+        return int(min(end, start + samples + 1e-6))
 
     def forget(self, context: int) -> None:
         """Drop an utterance whose record has been written."""

@@ -39,6 +39,8 @@ async def test_an_interrupted_turn_says_nothing_more_though_the_host_goes_on_wit
         playout = await call.silence()
         heard_start(playout, said_now(), LIST)
         assert not segments_of(said_now(), LATER)
+        goes_on = [data for name, data in call.events if name == "running_command"]
+        assert bool(goes_on) is (agent == "json"), "the host is another one"
         before = len(playout.responses)
         await call.say(speaking(AFTER) if agent == "json" else xml(AFTER))
         await call.finished()

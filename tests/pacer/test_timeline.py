@@ -48,6 +48,18 @@ def test_a_short_last_frame_ends_at_its_last_sample() -> None:
     assert timeline.position(1, 0.03) == SAMPLES + 100
 
 
+def test_a_first_frame_that_brings_fewer_samples_does_not_slow_the_rest_down() -> None:
+    timeline = Timeline()
+    whole = frames(1, 0, 50)
+    delay = SAMPLES // 6  # the resampler's
+    ends = [each.end - delay for each in whole]
+    for n, (frame, end) in enumerate(zip(whole, ends, strict=True)):
+        timeline.sent(frame._replace(start=max(0, end - SAMPLES), end=end), 10.0 + n * PTIME)
+    assert timeline.position(1, 10.01) == (SAMPLES - delay) // 2
+    assert timeline.position(1, 10.0 + 40 * PTIME) == ends[39]
+    assert timeline.at(10.0 + 40.5 * PTIME) == (1, ends[39] + SAMPLES // 2)
+
+
 def test_each_utterance_has_its_own_position() -> None:
     timeline = Timeline()
     play(timeline, 1, 0, 2, 10.0)
