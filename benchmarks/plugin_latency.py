@@ -7,7 +7,7 @@ clock, so each turn is taken apart:
 
 - *the words*: until the host has given the plugin the words that the speech server begins with.
   The model has to write them first, and the host passes its text on at most every 50 ms (JSON mode)
-  or every 8 characters (XML mode); what of it is the host's delay is shown beside it.
+  or every 8 characters (XML mode): how long a word waits for that is shown beside it.
 - *the engine*: from the first text that can be spoken to the engine's first sound.
 - *ours*: all the rest. Taking the words from the host, sending them, receiving the sound, 24 to
   8 kHz, mu-law, and the wait for the next frame's time.
@@ -73,7 +73,7 @@ class Turn:
     """From the model's first token to the first frame at the telephony plugin."""
     words: float
     throttle: float
-    """Of that, from the token with which the words were written to their partial command."""
+    """Of that, how long the first word of the last partial command waited for it in the host."""
     engine: float
     ours: float
     before_end: bool
@@ -100,9 +100,9 @@ def taken_apart(
     begun = tokens[0][0]
     ready, first_pcm = record.marks[Mark.SEGMENT_READY], record.marks[Mark.FIRST_PCM]
     # The partial command with which the server had enough: the last one before it was ready.
-    given, characters = max(
-        (at, value) for at, what, value in events if what == "partial" and at <= ready
-    )
+    partials = [(at, value) for at, what, value in events if what == "partial" and at <= ready]
+    given = partials[-1][0]
+    before = partials[-2][1] if len(partials) > 1 else 0
 
     def written(count: int) -> float:
         """When so much of the sentence was there."""
@@ -117,7 +117,7 @@ def taken_apart(
     return Turn(
         total=(first_frame - begun) * 1000,
         words=(given - begun) * 1000,
-        throttle=(given - written(characters)) * 1000,
+        throttle=(given - written(before + 1)) * 1000,
         engine=engine * 1000,
         ours=(first_frame - given - engine) * 1000,
         before_end=first_frame < written(len(SENTENCE)),
@@ -213,7 +213,7 @@ def show(bench: Bench, engine: str, results: Mapping[str, Sequence[Turn]]) -> No
             "turns",
             "in all",
             "the words",
-            "host's delay in it",
+            "the host's wait in it",
             "the engine",
             "ours",
             "before the end, %",
@@ -223,8 +223,8 @@ def show(bench: Bench, engine: str, results: Mapping[str, Sequence[Turn]]) -> No
     )
 
 
-async def talk(bench: Bench, folder: Path, calls: int, seconds: float) -> None:
-    """Many calls at once."""
+async def talk(bench: Bench, folder: Path, calls: int, seconds: float) -> dict[str, float]:
+    """Many calls at once; what of it belongs to the closing line."""
     server = SpeechServer(folder / "speech")
     try:
         host = Host.install(folder / "many", {"MR_QWEN3TTS_URL": server.url})
@@ -249,13 +249,37 @@ async def talk(bench: Bench, folder: Path, calls: int, seconds: float) -> None:
     )
     for each in heard.wrong:
         bench.note(each)
+    return {
+        "turns": heard.turns,
+        "turns_wrong": len(heard.wrong),
+        "growth_mb": heard.growth_mb,
+    }
+
+
+async def take_apart(bench: Bench, folder: Path, urls: Mapping[str, str]) -> Sequence[Turn]:
+    """All engines; the turns in which the plugin streamed."""
+    ours: list[Turn] = []
+    setting = Setting(folder, urls)
+    try:
+        for engine in urls:
+            try:
+                results = await measured(setting, engine, 3 if bench.quick else 40)
+            except Exception as error:
+                bench.failed(engine, error)
+                continue
+            show(bench, engine, results)
+            ours += [turn for agent in MODES for turn in results[agent]]
+    finally:
+        setting.host.stop()
+    return ours
 
 
 async def run(bench: Bench, folder: Path) -> None:
     """All of it."""
+    figures: dict[str, float] = {}
     if bench.args.calls:
-        await talk(bench, folder, bench.args.calls, bench.args.seconds)
-    ours: list[Turn] = []
+        figures = await talk(bench, folder, bench.args.calls, bench.args.seconds)
+    ours: Sequence[Turn] = ()
     async with contextlib.AsyncExitStack() as stack:
         urls: dict[str, str] = {}
         for engine in bench.args.engines:
@@ -265,22 +289,16 @@ async def run(bench: Bench, folder: Path) -> None:
                 bench.failed(engine, error)
             else:
                 urls[engine] = f"ws://127.0.0.1:{server.port}/v1/speech"
-        setting = Setting(folder, urls)
-        stack.callback(setting.host.stop)
-        for engine in urls:
-            try:
-                results = await measured(setting, engine, 4 if bench.quick else 40)
-            except Exception as error:
-                bench.failed(engine, error)
-                continue
-            show(bench, engine, results)
-            ours += [turn for agent in MODES for turn in results[agent]]
+        if urls:
+            ours = await take_apart(bench, folder, urls)
     if ours:
-        bench.figure(
-            ours_ms_p95=percentile([turn.ours for turn in ours], 0.95),
-            first_before_end_pct=100 * statistics.fmean(turn.before_end for turn in ours),
-            silent_ticks=sum(turn.silent_ticks for turn in ours),
-        )
+        figures = {
+            "ours_ms_p95": percentile([turn.ours for turn in ours], 0.95),
+            "first_before_end_pct": 100 * statistics.fmean(turn.before_end for turn in ours),
+            "silent_ticks": sum(turn.silent_ticks for turn in ours),
+            **figures,
+        }
+    bench.figure(**figures)
 
 
 def main() -> None:

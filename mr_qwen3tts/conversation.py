@@ -19,6 +19,7 @@ from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.line import ChooseVoice, Speaker, Spoken, Utterance
 from qwen3tts_wire.errors import ConnectionLost, SpeechError
 
+from .flags import InterruptedTurn, cancelled, finishing
 from .partials import Growth
 from .plain import PlainText
 from .reply import Deltas, Reply, heard_chars, left_s
@@ -32,9 +33,6 @@ SLICE_S = 0.05
 """Longest nap of a command that waits for its sound: so soon it notices that it was stopped."""
 OVER_KEPT = 64
 """Commands remembered, so that their late partials are known for what they are."""
-
-CANCEL = "cancel_current_turn"
-"""The host's flag: the turn is to end."""
 
 Ended = Callable[[Reply, Utterance, SpeechError | None], None]
 
@@ -98,8 +96,9 @@ class Conversation:
         """Speak commands that run now."""
         self._stops = 0
         """How often it was stopped, whether there was anything to stop or not."""
-        self._interrupted: dict[str, Any] | None = None
-        """The host's data of the turn that it has interrupted last."""
+        self._interrupted = InterruptedTurn()
+        self._waited_for: str | None = None
+        """The command that has waited for the sound's end."""
 
     @property
     def speaking(self) -> bool:
@@ -228,17 +227,25 @@ class Conversation:
             # In slices, as it may be stopped meanwhile.
             await self._clock.sleep_until(self._clock.now() + min(early_s, SLICE_S))
 
-    async def other(self, task: asyncio.Task[Any] | None, wait_s: float | None) -> None:
-        """Another command is about to run; with ``wait_s`` it waits so long for the sound's end."""
+    async def other(
+        self, cmd_id: str | None, task: asyncio.Task[Any] | None, wait_s: float | None
+    ) -> None:
+        """Another command is about to run; with ``wait_s`` it waits so long for the sound's end.
+
+        Once: its further partials do not wait again.
+        """
         if self._writing is not None:
             self._leave(self._writing, task)
-        if wait_s is not None and self._live:
-            try:
-                if not await self.finished(wait_s):
-                    self._count("barrier_timeouts")
-            except asyncio.CancelledError:
-                self.stop("the command that waited was cancelled")
-                raise
+        again = cmd_id is not None and cmd_id == self._waited_for
+        if wait_s is None or again or not self._live:
+            return
+        try:
+            if not await self.finished(wait_s):
+                self._count("barrier_timeouts")
+        except asyncio.CancelledError:
+            self.stop("the command that waited was cancelled")
+            raise
+        self._waited_for = cmd_id
 
     async def finished(self, most_s: float) -> bool:
         """Wait until all that is being said has been heard; whether it has, after ``most_s``."""
@@ -267,9 +274,7 @@ class Conversation:
 
     def interrupt(self, context: Any) -> bool:
         """The host interrupts the turn: silence, and none of its further commands is said."""
-        data = getattr(context, "data", None)
-        if isinstance(data, dict) and data.get(CANCEL):
-            self._interrupted = data
+        self._interrupted.note(context)
         return self.stop("the host's on_interrupt")
 
     def heard_chars(self) -> int:
@@ -334,7 +339,7 @@ class Conversation:
             plain=PlainText() if settings.markup else None,
             stall_s=settings.partial_stall_ms / 1000,
             wait_s=settings.wait_ms / 1000,
-            deaf=cmd_id is None and _finishing(context),
+            deaf=cmd_id is None and finishing(context),
             changed_at=self._clock.now(),
         )
         if task is not None and task not in self._tasks:
@@ -356,7 +361,7 @@ class Conversation:
         # Another plugin's words, which have no command, are not the turn's that was cancelled.
         of_turn = cmd_id is not None
         if (
-            (of_turn and (_finishing(context) or self._goes_on_though_interrupted(context)))
+            (of_turn and (finishing(context) or self._interrupted.goes_on(context)))
             or await self._halted(context)
             or self._stops != stops  # stopped while the line was asked
         ):
@@ -364,20 +369,6 @@ class Conversation:
             self._forget(cmd_id)
             return True
         return self._is_over(cmd_id)
-
-    def _goes_on_though_interrupted(self, context: Any) -> bool:
-        """Whether it is the interrupted turn that speaks on.
-
-        The host itself takes its flag away at the next token, and goes on with the turn; a new turn
-        begins by setting it to False.
-        """
-        data = getattr(context, "data", None)
-        if not isinstance(data, dict) or data is not self._interrupted:
-            return False
-        if CANCEL in data:
-            self._interrupted = None
-            return False
-        return True
 
     async def _follow(self, reply: Reply, utterance: Utterance) -> None:
         error: SpeechError | None = None
@@ -476,7 +467,7 @@ class Conversation:
         if task.cancelled() or any(map(_cancelled, mine)):
             self.stop("the turn was cancelled")
         elif (writing := self._writing) is not None and writing.task is task:
-            if _finishing(writing.context):
+            if finishing(writing.context):
                 self.stop("the turn was ended")
                 return
             self._break_off(writing, whole=True)
@@ -487,7 +478,7 @@ class Conversation:
             self._console()
             writing = self._writing
             if any(map(_cancelled, self._live)) or (
-                writing is not None and _finishing(writing.context)
+                writing is not None and finishing(writing.context)
             ):
                 self.stop("the host cancels the turn")
             elif writing is not None and self._clock.now() - writing.changed_at > writing.stall_s:
@@ -522,21 +513,9 @@ class Conversation:
         self._hold_open(self._writing is not None or self._commands > 0)
 
 
-def _flag(context: Any, name: str) -> bool:
-    data = getattr(context, "data", None)
-    return isinstance(data, dict) and bool(data.get(name))
-
-
 def _cancelled(reply: Reply) -> bool:
     """Whether the host's flag says so, in one of the objects that it keeps for the call."""
-    if reply.deaf:
-        return False
-    return _flag(reply.context, CANCEL) or _flag(reply.also, CANCEL)
-
-
-def _finishing(context: Any) -> bool:
-    """Whether no further command of this turn will run: a text that grows will not be completed."""
-    return _flag(context, CANCEL) or _flag(context, "finished_conversation")
+    return not reply.deaf and (cancelled(reply.context) or cancelled(reply.also))
 
 
 async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:

@@ -82,7 +82,9 @@ class Plugin:
         if command not in settings.commands:
             if conversation is not None:
                 waits = "*" in settings.barrier or command in settings.barrier
-                await conversation.other(task, settings.barrier_ms / 1000 if waits else None)
+                await conversation.other(
+                    cmd_id, task, settings.barrier_ms / 1000 if waits else None
+                )
             return
         if cmd_id is None or not settings.live or not self.host.speaks_here(context, command):
             return

@@ -181,9 +181,12 @@ def heard_chars(reply: Reply) -> int:
 
     What is heard is counted in letters and digits, which markup that was taken out has hardly any.
     """
-    heard = sum(map(str.isalnum, "".join(each.outcome().heard for each in reply.utterances)))
+    outcomes = [each.outcome() for each in reply.utterances]
+    heard = sum(map(str.isalnum, "".join(each.heard for each in outcomes)))
     if not heard:
         return 0
+    if not any(map(str.isalnum, "".join(each.remaining for each in outcomes))):
+        return len(reply.growth.given)  # an address that was taken out has many letters
     for place, character in enumerate(reply.growth.given):
         heard -= character.isalnum()
         if not heard:

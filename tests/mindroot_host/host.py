@@ -351,6 +351,11 @@ class Call:
         line = _ok(await self.client.get(f"/recording_sip/line/{self.log_id}"))
         return [(at, what, value) for at, what, value in line["events"]]
 
+    async def take_record(self) -> list[Event]:
+        """The record so far; the telephony plugin forgets it."""
+        line = _ok(await self.client.delete(f"/recording_sip/line/{self.log_id}"))
+        return [(at, what, value) for at, what, value in line["events"]]
+
     async def playout(self) -> Playout:
         """What the caller has heard so far, or will of what is handed over."""
         return played(await self.record())
@@ -400,11 +405,6 @@ def commands(*each: Mapping[str, Any], **reply: Any) -> dict[str, Any]:
 def xml(text: str, **reply: Any) -> dict[str, Any]:
     """A reply in XML mode."""
     return {"text": text, **reply}
-
-
-def spoken_by(events: Sequence[Event], begun: float, ended: float) -> Playout:
-    """What was heard of what came between two moments."""
-    return played([event for event in events if begun < event[0] <= ended])
 
 
 def chunk_times(events: Sequence[Event]) -> list[float]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.mindroot_host.hearing import by_voice, heard_whole
-from tests.mindroot_host.host import XML, Call, Host, Visit, spoken_by
-from tests.mindroot_host.speech_server import SpeechServer, said
+from tests.mindroot_host.hearing import by_voice, heard_whole, words
+from tests.mindroot_host.host import XML, Call, Host, Visit
+from tests.mindroot_host.playout import Event, played
+from tests.mindroot_host.speech_server import Said, SpeechServer, said
 
 VOICES = [f"en-us+{kind}{number}" for kind in "fm" for number in range(1, 6)]
 NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -38,11 +40,8 @@ class Heard:
 class Turn:
     """One that is to be looked at when nobody speaks any more: that takes the machine's time."""
 
-    call: Call
-    voice: str
     text: str
-    begun: float
-    ended: float
+    record: list[Event]
 
 
 async def many_calls(host: Host, speech: SpeechServer, calls: int, seconds: float) -> Heard:
@@ -53,20 +52,30 @@ async def many_calls(host: Host, speech: SpeechServer, calls: int, seconds: floa
         talkers = [await _begun(host, admin, number) for number in range(calls)]
         watching = asyncio.create_task(_watch(admin, heard))
         until = time.monotonic() + seconds
-        turns = await asyncio.gather(
-            *(_talk(call, VOICES[number], number, until) for number, call in enumerate(talkers))
+        talks = await asyncio.gather(
+            *(_talk(call, number, until) for number, call in enumerate(talkers))
         )
         watching.cancel()
-        segments = said(speech.folder, before)
-        for turn in (turn for each in turns for turn in each):
-            playout = spoken_by(await turn.call.record(), turn.begun, turn.ended)
-            heard.turns += 1
-            heard.silent_ticks += playout.silent_ticks
-            try:
-                heard_whole(playout, by_voice(segments, turn.voice), turn.text)
-            except AssertionError as error:
-                heard.wrong.append(f"{turn.text} {str(error)[:300]}")
+    segments = said(speech.folder, before)
+    for voice, turns in zip(VOICES, talks, strict=False):
+        _look(turns, by_voice(segments, voice), heard)
     return heard
+
+
+def _look(turns: Sequence[Turn], segments: Sequence[Said], heard: Heard) -> None:
+    """The turns of one call, one after the other, and what was said in its voice."""
+    rest = list(segments)
+    for turn in turns:
+        own: list[Said] = []
+        while rest and len(words(" ".join(each.text for each in own))) < len(words(turn.text)):
+            own.append(rest.pop(0))
+        playout = played(turn.record)
+        heard.turns += 1
+        heard.silent_ticks += playout.silent_ticks
+        try:
+            heard_whole(playout, own, turn.text)
+        except AssertionError as error:
+            heard.wrong.append(f"{turn.text} {str(error)[:300]}")
 
 
 async def _begun(host: Host, admin: Visit, number: int) -> Call:
@@ -77,7 +86,7 @@ async def _begun(host: Host, admin: Visit, number: int) -> Call:
     return await admin.call(name)
 
 
-async def _talk(call: Call, voice: str, number: int, until: float) -> list[Turn]:
+async def _talk(call: Call, number: int, until: float) -> list[Turn]:
     turns: list[Turn] = []
     while time.monotonic() < until:
         tens, units = divmod(len(turns), 10)
@@ -89,7 +98,8 @@ async def _talk(call: Call, voice: str, number: int, until: float) -> list[Turn]
         await call.speak(text, token_ms=20)
         await call.finished()
         await call.silence(PAUSE_S, after=begun)
-        turns.append(Turn(call, voice, text, begun, await call.now()))
+        call.events.clear()
+        turns.append(Turn(text, await call.take_record()))
     return turns
 
 

@@ -307,7 +307,7 @@ async def test_another_commands_partial_stops_one_whose_command_never_ran() -> N
     (first, second) = caller.client.contexts
     assert first.cancelled_at
     assert not second.cancelled_at
-    await caller.conversation.other(None, None)
+    await caller.conversation.other("look_up", None, None)
     await settle(20)
     assert second.cancelled_at
 
@@ -338,7 +338,7 @@ async def test_a_text_that_the_host_shows_again_for_the_next_command_is_not_said
     (await caller.server()).done()
     assert await speaking
     await caller.partial("b", TEXT, task)
-    await caller.conversation.other(task, None)
+    await caller.conversation.other("look_up", task, None)
     assert caller.texts == [TEXT]
     await caller.sink.play_all()
     await settle(20)
@@ -373,7 +373,7 @@ async def test_a_command_waits_for_the_sound_before_it() -> None:
     context.done()
     await settle(20)
     assert await speaking
-    hangup = asyncio.create_task(caller.conversation.other(None, 30.0))
+    hangup = asyncio.create_task(caller.conversation.other("hangup", None, 30.0))
     await caller.clock.advance(1.0)
     assert not hangup.done()
     await caller.sink.play_all()
@@ -385,10 +385,11 @@ async def test_a_command_does_not_wait_for_ever() -> None:
     caller = Caller()
     caller.speak("a", TEXT)
     await caller.server()
-    hangup = asyncio.create_task(caller.conversation.other(None, 30.0))
+    hangup = asyncio.create_task(caller.conversation.other("hangup", None, 30.0))
     await caller.clock.advance(30.1)
     assert hangup.done()
     assert "barrier_timeouts" in caller.counts
+    await caller.conversation.other("hangup", None, 30.0)  # its next partial: at once
     await caller.conversation.close()
 
 

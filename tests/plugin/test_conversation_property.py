@@ -203,7 +203,7 @@ class World:
         self.cmd += 1
         self.words = []
         wait_s = 30.0 if wait else None
-        turn.do(lambda: self.conversation.other(turn.task, wait_s))
+        turn.do(lambda: self.conversation.other(None, turn.task, wait_s))
 
     def new_turn(self, how: int) -> None:
         """0: the old one ends; 1: it is cancelled; 2: it goes on, which no host should do."""

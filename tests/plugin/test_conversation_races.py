@@ -235,3 +235,47 @@ async def test_how_much_was_heard_of_a_turn_that_was_cut_short_is_told_once() ->
     caller.conversation.stop("the caller has cut in")
     assert caller.conversation.cut_chars() is None
     assert await speaking
+
+
+async def test_a_command_that_is_cancelled_while_it_waits_for_the_sound_stops_it() -> None:
+    caller, speaking = await speaking_caller()
+    hangup = asyncio.create_task(caller.conversation.other("hangup", None, 30.0))
+    await settle()
+    hangup.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await hangup
+    await settle()
+    assert speaking.done()
+    assert caller.client.contexts[0].cancelled_at
+
+
+async def test_a_stop_lets_the_command_run_that_waits_for_the_sound() -> None:
+    caller, speaking = await speaking_caller()
+    hangup = asyncio.create_task(caller.conversation.other("hangup", None, 30.0))
+    await settle()
+    caller.conversation.stop("on_interrupt")
+    await settle()
+    assert hangup.done()
+    assert speaking.done()
+    assert "barrier_timeouts" not in caller.counts
+
+
+async def test_what_a_command_that_ends_the_task_left_unsaid_stays_unsaid() -> None:
+    caller = Caller()
+    task = asyncio.current_task()
+    speaking = caller.speak("a", TEXT, task)
+    context = await caller.server()
+    context.sound(280)
+    context.done()
+    assert await speaking
+    caller.context.data["finished_conversation"] = True  # as `task_result` does
+    await caller.conversation.other("look_up", task, None)
+    await caller.partial("b", "It goes on. And", task)
+    assert await caller.speak("b", "It goes on. And on.", task)
+    await caller.sink.play_all()
+    await settle(20)
+    assert caller.ended == [(TEXT, "said")], "and its last words are not cut"
+    caller.context.data["finished_conversation"] = False  # another turn
+    await caller.partial("c", "It is fine now. And", task)
+    assert caller.texts[-1] == "It is fine now. "
+    await caller.conversation.close()
