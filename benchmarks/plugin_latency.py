@@ -50,8 +50,12 @@ SENTENCE = (
 """One sentence, some 30 tokens."""
 TOKEN_MS = 20
 GAP_S = 0.1
-HEARD_FRAMES = 75
-"""Of each reply so much is listened to, 1.5 s; then it is stopped."""
+HEARD_FRAMES = 250
+"""Of each reply so much is listened to, 5 s; then it is stopped."""
+QUICK_FRAMES = 140
+TURNS = 25
+"""Of each agent with each engine; half as many of the one that waits for the end."""
+QUICK_TURNS = 2
 ENGINES = ("embedded", "tiny")
 
 
@@ -137,13 +141,13 @@ class Setting:
                 own = {**options, "MR_QWEN3TTS_URL": url}
                 self.host.add_agent(f"{name} {engine}", env=own)
 
-    async def turn(self, admin: Visit, agent: str) -> Turn:
-        """A reply in a call of its own, listened to for a while."""
+    async def turn(self, admin: Visit, agent: str, frames: int) -> Turn:
+        """A reply in a call of its own, listened to for so many frames."""
         call = await admin.call(agent)
         # Turns do not begin at the same place of the host's throttle and the pacer's clock.
         await asyncio.sleep(random.uniform(0, GAP_S))
         await call.speak(SENTENCE, token_ms=TOKEN_MS)
-        await call.frames(HEARD_FRAMES)
+        await call.frames(frames)
         await call.phone("cancel_and_wait")
         await call.silence()
         [model, *_] = await call.model()
@@ -163,14 +167,15 @@ class Setting:
                 await asyncio.sleep(0.05)
 
 
-async def measured(setting: Setting, engine: str, count: int) -> dict[str, list[Turn]]:
+async def measured(setting: Setting, engine: str, quick: bool) -> dict[str, list[Turn]]:
     """All agents with one engine."""
+    count = QUICK_TURNS if quick else TURNS
+    frames = QUICK_FRAMES if quick else HEARD_FRAMES
     async with setting.host.visit() as admin:
-        for _ in range(2):  # the first words load a great deal
-            await setting.turn(admin, f"json {engine}")
+        await setting.turn(admin, f"json {engine}", 20)  # the first words load a great deal
         return {
             agent: [
-                await setting.turn(admin, f"{agent} {engine}")
+                await setting.turn(admin, f"{agent} {engine}", frames)
                 for _ in range(count if agent in MODES else count // 2)
             ]
             for agent in AGENTS
@@ -263,7 +268,7 @@ async def take_apart(bench: Bench, folder: Path, urls: Mapping[str, str]) -> Seq
     try:
         for engine in urls:
             try:
-                results = await measured(setting, engine, 3 if bench.quick else 40)
+                results = await measured(setting, engine, bench.quick)
             except Exception as error:
                 bench.failed(engine, error)
                 continue

@@ -197,6 +197,8 @@ class Conversation:
         if reply is not None and reply.cmd_id != cmd_id:
             if cmd_id is not None:
                 self._leave(reply, task)
+            else:
+                reply.pause()  # what was given is said, then these words, and then the rest
             reply = None
         if reply is None:
             if words.strip() and await self._unwanted(cmd_id, context):
@@ -235,7 +237,7 @@ class Conversation:
         Once: its further partials do not wait again.
         """
         if self._writing is not None:
-            self._leave(self._writing, task)
+            self._leave(self._writing, task, whole=True)
         again = cmd_id is not None and cmd_id == self._waited_for
         if wait_s is None or again or not self._live:
             return
@@ -435,12 +437,14 @@ class Conversation:
             return None
         return reply
 
-    def _leave(self, writing: Reply, task: asyncio.Task[Any] | None) -> None:
-        """Something else begins, and the command of this text never came."""
+    def _leave(
+        self, writing: Reply, task: asyncio.Task[Any] | None, *, whole: bool = False
+    ) -> None:
+        """Something else begins, and the command of this text never came; `_break_off`: whole."""
         if task is not None and writing.task is task:
             # The host could not read to its end what the model had written, in this same turn. It
             # will ask the model again, which writes the same: that goes on after what was said.
-            self._break_off(writing, whole=False)
+            self._break_off(writing, whole=whole)
         elif writing.silent:
             self._drop(writing)
         else:

@@ -52,6 +52,10 @@ class _Shape(NamedTuple):
     """Whether it takes one. None is given: the receiver then keeps its own cadence."""
 
 
+def _logged(what: str, error: BaseException) -> None:
+    log.warning("%s: %r", what, error)
+
+
 class Host:
     """What the plugin asks of the host."""
 
@@ -59,6 +63,8 @@ class Host:
         self._services = services
         self._commands = commands
         self._shape: _Shape | None = None
+        self.problem: Callable[[str, BaseException], None] = _logged
+        """Told of a service that has raised where the call can do without it."""
 
     def offers(self, service: str) -> bool:
         """Whether a plugin of the host has registered this service."""
@@ -100,7 +106,11 @@ class Host:
         """Whether the caller is talking and the SIP plugin takes no audio; False without it."""
         if not self.offers(HALTED):
             return False
-        return bool(await self._services.sip_is_audio_halted(context=context))
+        try:
+            return bool(await self._services.sip_is_audio_halted(context=context))
+        except Exception as error:  # the frames will show whether they are wanted
+            self.problem("sip", error)
+            return False
 
     async def start_response(self, context: Any) -> bool:
         """Tell that speech begins; False: there is no call. True where it need not be told.
@@ -109,7 +119,11 @@ class Host:
         """
         if not self.offers(START):
             return True
-        return await self._services.sip_start_audio_response(context=context) is not False
+        try:
+            return await self._services.sip_start_audio_response(context=context) is not False
+        except Exception as error:  # a first frame begins a response by itself
+            self.problem("sip", error)
+            return True
 
     async def chunk(self, context: Any, audio: bytes) -> bool:
         """Hand PCMU at 8 kHz over; False: it is not wanted (halted, or no call)."""

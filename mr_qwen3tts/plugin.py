@@ -46,6 +46,7 @@ class Plugin:
         self.host = host
         self.clock: Clock = clock or LoopClock()
         self.records = Records(lambda: self.settings_of(None))
+        host.problem = self.records.problem
         self.voices = VoiceBook(problem=self.records.problem)
         self.links = Links(self.clock, self._link_changed, connect)
         self.callers: dict[str, Caller] = {}
@@ -73,7 +74,9 @@ class Plugin:
         command, cmd_id = str(data.get("command")), data.get("cmd_id")
         cmd_id = cmd_id if isinstance(cmd_id, str) and cmd_id else None
         task = asyncio.current_task()
-        turn.enter(turn.Turn(context, command, cmd_id, task))
+        params = data.get("params")
+        words = words_of(params)
+        turn.enter(turn.Turn(context, command, cmd_id, task, words))
         log_id = turn.log_id_of(context)
         if not log_id:
             return
@@ -90,8 +93,6 @@ class Plugin:
             return
         if self.desk is not None and self.desk.over(log_id):
             return
-        params = data.get("params")
-        words = words_of(params)
         if not words and conversation is None:
             return
         choose = self._chooser(context, _voice_in(params), settings)
@@ -116,14 +117,14 @@ class Plugin:
     async def _speak(
         self, text: object, voice_id: object, context: Any, more: Mapping[str, object]
     ) -> None:
-        context, told = self._rightly(context, self.settings_of(context).commands)
+        words = words_of(text, more)
+        context, told = self._rightly(context, self.settings_of(context).commands, words)
         settings = self.settings_of(context)
         cmd_id, task = (None, None) if told is None else (told.cmd_id, told.task)
         if self.desk is not None and self.desk.over(turn.log_id_of(context)):
             # There is no line any more, and the words were for nobody else.
             self.records.count("no_call")
             return
-        words = words_of(text, more)
         choose = self._chooser(context, voice_id, settings)
         caller = self._caller(context, settings)
         conversation = caller.conversation
@@ -264,9 +265,11 @@ class Plugin:
 
     # --- inside
 
-    def _rightly(self, context: Any, commands: frozenset[str]) -> tuple[Any, turn.Turn | None]:
+    def _rightly(
+        self, context: Any, commands: frozenset[str], words: str | None = None
+    ) -> tuple[Any, turn.Turn | None]:
         """The context that the command belongs to, and what the pipe told of it."""
-        told = turn.take(commands)
+        told = turn.take(commands, words)
         if told is None or not turn.log_id_of(told.context):
             return context, None
         if turn.log_id_of(context) != turn.log_id_of(told.context):

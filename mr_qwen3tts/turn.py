@@ -24,6 +24,8 @@ class Turn:
     cmd_id: str | None
     task: asyncio.Task[Any] | None = None
     """The task in which the host reads the model's stream."""
+    words: str = ""
+    """What it is to say, so far; all of it when the command runs."""
     taken: bool = False
     """Whether the command has run: what calls it now is another plugin, whose word counts."""
 
@@ -36,13 +38,24 @@ def enter(turn: Turn) -> None:
     _turn.set(turn)
 
 
-def take(commands: frozenset[str]) -> Turn | None:
-    """What the pipe left for one of these commands; once, as the command runs once."""
+def take(commands: frozenset[str], words: str | None = None) -> Turn | None:
+    """What the pipe left for one of these commands; once, as the command runs once.
+
+    With ``words``, only if they are the command's: another plugin may speak while the model writes.
+    """
     turn = _turn.get()
     if turn is None or turn.taken or turn.command not in commands:
         return None
+    if words is not None and not _same(turn.words, words):
+        return None
     turn.taken = True
     return turn
+
+
+def _same(shown: str, said: str) -> bool:
+    """Whether what the pipe was shown becomes what is said; the host shows all of it at the end."""
+    shown, said = " ".join(shown.split()), " ".join(said.split())
+    return said == shown or (bool(shown) and said.startswith(shown))
 
 
 def log_id_of(context: Any) -> str:

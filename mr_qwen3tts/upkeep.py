@@ -8,6 +8,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextvars import Context
 
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_wire.client import Resume, SpeechClient
@@ -73,7 +74,10 @@ class Upkeep:
         """Begin, or go on; needs a running loop."""
         if self._task is None or self._task.done():
             self.down_since = self._clock.now()
-            self._task = asyncio.create_task(self._run(), name=f"upkeep of {self.url}")
+            # It outlives the call that began it, and must not keep that one's context variables.
+            self._task = asyncio.create_task(
+                self._run(), name=f"upkeep of {self.url}", context=Context()
+            )
 
     def nudge(self) -> None:
         """Somebody waits for the connection: make the next attempt now, and others soon."""

@@ -117,6 +117,8 @@ def address() -> Rule:
     def good(value: Any) -> bool:
         try:
             parts = urlsplit(value)
+            if not value.isprintable() or " " in value:
+                return False
             return parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
         except (ValueError, TypeError, AttributeError):  # brackets that do not close; no text
             return False
@@ -180,7 +182,9 @@ def names() -> Rule:
         return frozenset() if found == {"none"} else found
 
     def good(value: Any) -> bool:
-        return isinstance(value, frozenset) and all(isinstance(each, str) for each in value)
+        return isinstance(value, frozenset) and all(
+            isinstance(each, str) and (each == "*" or each.isidentifier()) for each in value
+        )
 
     return Rule("Write names with commas between them; * is all, none is none.", read, good)
 

@@ -11,6 +11,7 @@ import pytest
 from lib.providers import ProviderManager
 from mr_qwen3tts.host import Host
 from mr_qwen3tts.plugin import Plugin
+from mr_qwen3tts.settings import Settings
 from qwen3tts_codecs.frames import FrameEncoder
 from qwen3tts_codecs.payload import PCMU
 from qwen3tts_pacer.frame import Frame, Slot
@@ -187,3 +188,86 @@ async def test_what_is_at_the_callers_ear_is_known_to_the_frame(clock: FakeClock
         await clock.advance(1.0)
         assert abs(sink.position(1) / 24_000 - (clock.now() - begun)) < 0.03
     await sink.close()
+
+
+# Defect J11: what another plugin said while the model wrote (from its own pipe, or from a task that
+# it began there) was taken for the model's command: the rest of the model's sentence was lost.
+@pytest.mark.parametrize("where", ["in its pipe", "in a task of its own"])
+async def test_what_another_plugin_says_while_the_model_writes_is_not_the_models_command(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    plugin, clients = between(clock, monkeypatch)
+    here = context("one", MR_QWEN3TTS_URL=MAIN)
+
+    async def partial(text: str) -> None:
+        data = {"command": "speak", "chunk": "", "params": {"text": text}, "cmd_id": "a"}
+        await plugin.partial(data, here)
+
+    async def turn() -> None:
+        await partial("Good morning to")
+        await settle(20)
+        other = plugin.speak("One moment please.", None, here, {})
+        others = asyncio.create_task(other) if where == "in a task of its own" else None
+        if others is None:
+            waiting = asyncio.create_task(answer_all())
+            await other
+            await waiting
+        else:
+            await settle(20)
+        await partial("Good morning to you all.")
+        command = plugin.speak("Good morning to you all.", None, here, {})
+        await asyncio.create_task(command)
+        if others is not None:
+            await others
+
+    async def answer_all() -> None:
+        for _ in range(200):
+            await settle(10)
+            for each in clients[MAIN].contexts:
+                if each.ended and not each.cancelled_at and each not in answered:
+                    answered.append(each)
+                    each.sound(40)
+                    each.done()
+
+    answered: list[Any] = []
+    running = asyncio.create_task(turn())
+    answering = asyncio.create_task(answer_all())
+    await until_done(running, clock)
+    await answering
+    said = [each.text for each in clients[MAIN].contexts]
+    assert said.count("One moment please.") == 1
+    said.remove("One moment please.")
+    assert "".join(said) == "Good morning to you all."
+    await leave(plugin, clock)
+
+
+# Defect J10: a service of the SIP plugin that breaks before there is any sound took all words away,
+# though the frames would have been taken.
+@pytest.mark.parametrize("broken", ["sip_is_audio_halted", "sip_start_audio_response"])
+async def test_a_service_of_the_sip_plugin_that_breaks_costs_no_word(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    taken: list[bytes] = []
+    plugin, clients = between(clock, monkeypatch, taken)
+
+    async def breaks(context: Any = None) -> bool:
+        raise RuntimeError("broken")
+
+    services: Any = plugin.host._services
+    services.register_function(broken, "mr_sip", breaks)
+    here = context("one", MR_QWEN3TTS_URL=MAIN)
+    speaking = asyncio.create_task(plugin.speak("Good morning.", None, here, {}))
+    await answer(clients[MAIN])
+    await until_done(speaking, clock)
+    assert taken
+    told = [each["error"] for each in plugin.records.snapshot()["problems"]]
+    assert any("broken" in each for each in told)
+    await leave(plugin, clock)
+
+
+# Defect J6: an address with a blank in it was taken, and the agent was silent without a reason.
+@pytest.mark.parametrize("url", ["http://x y", "ws://a b:8765/v1/speech", "http://a\tb"])
+def test_an_address_that_cannot_be_is_told_and_the_default_counts(url: str) -> None:
+    settings, problems = Settings.usable({"MR_QWEN3TTS_URL": url})
+    assert settings.url == Settings().url
+    assert [each.variable for each in problems] == ["MR_QWEN3TTS_URL"]

@@ -33,6 +33,16 @@ async def test_it_counts_once_and_for_its_own_command() -> None:
     assert take(SPEAK) is None, "what speaks now is another plugin"
 
 
+def test_another_plugins_words_are_not_the_commands() -> None:
+    told = Turn(None, "speak", "a", words="Good morning to you")
+    enter(told)
+    assert take(SPEAK, "One moment please.") is None
+    assert take(SPEAK, "Good  morning to you all.") is told
+    enter(Turn(None, "speak", "a"))
+    assert take(SPEAK, "One moment please.") is None
+    assert take(SPEAK, "  ") is not None
+
+
 def test_a_call_without_a_name_has_none() -> None:
     assert log_id_of(SimpleNamespace(log_id="x")) == "x"
     assert log_id_of(SimpleNamespace(log_id=None)) == ""
