@@ -46,7 +46,6 @@ SETTINGS = {
     "log_text": "Words are kept",
     "latency_log": "Latency log",
     "e2e_log": "End-to-end log",
-    "ignored": "Variables of the older plugin that mean nothing here",
     "unknown": "Variables that are none of ours",
     "ignored": "Old variables without a meaning here",
 }

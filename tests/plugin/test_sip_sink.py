@@ -280,19 +280,28 @@ async def test_no_call_means_no_frame(sip: Sip) -> None:
         assert not sink.open
 
 
-@pytest.mark.parametrize(("broken", "story"), [("start", "s"), ("chunk", "sce")])
-async def test_a_service_that_raises_counts_as_a_refusal(sip: Sip, broken: str, story: str) -> None:
-    sip.broken = {broken}
+async def test_a_frame_that_raises_counts_as_a_refusal(sip: Sip) -> None:
+    sip.broken = {"chunk"}
     async with sinking(sip) as sink:
         say(sink, 1, 5)
         await sip.clock.advance(0.2)
-        assert sip.story == story
+        assert sip.story == "sce"
         assert sip.halts == [0.0]
-        assert str(sink.error) == f"no {broken}"
+        assert str(sink.error) == "no chunk"
         sip.broken = set()
         say(sink, 2, 1)
         await sip.clock.advance(0.1)
-        assert sip.story == story + "scc"
+        assert sip.story == "scescc"
+
+
+async def test_a_start_that_raises_is_no_refusal_of_the_frames(sip: Sip) -> None:
+    sip.broken = {"start"}
+    async with sinking(sip) as sink:
+        say(sink, 1, 5)
+        await sip.clock.advance(0.2)
+        assert sip.story[:6] == "sccccc"
+        assert not sip.halts
+        assert sink.open
 
 
 async def test_an_end_that_raises_is_no_harm(sip: Sip) -> None:
