@@ -209,7 +209,7 @@ class Conversation:
         self._forget(cmd_id)  # whatever partial still comes is stale
         if context is not reply.context:
             reply.also = context
-        reply.finish(words)
+        await reply.finish_gently(words)
         self._before, self._said = (task, words), (None, "")
         return reply
 

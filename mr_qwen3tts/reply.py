@@ -15,6 +15,8 @@ from .plain import PlainText
 
 MAX_CHARS = 20_000
 """Of one utterance; a longer text goes on in the next one, which follows without a gap."""
+AT_ONCE_CHARS = 4_096
+"""So many are looked through for markup before others have their turn; a few ms at the most."""
 CUT_CHARS = 1_000
 """So far back a place between two sentences is looked for."""
 
@@ -113,6 +115,18 @@ class Reply:
         """The whole text."""
         self.complete = True
         self._give(self.growth.finish(text), last=True)
+
+    async def finish_gently(self, text: str) -> None:
+        """The whole text; a long one does not hold other calls up. Ends where it is stopped."""
+        words = self.growth.finish(text)
+        while len(words) > AT_ONCE_CHARS:
+            self._give(words[:AT_ONCE_CHARS], last=False)
+            words = words[AT_ONCE_CHARS:]
+            await asyncio.sleep(0)
+            if self.over.is_set():
+                return
+        self.complete = True
+        self._give(words, last=True)
 
     def pause(self) -> None:
         """What was given is said to its end; should more come, it follows."""

@@ -89,7 +89,14 @@ def heard_end(playout: Playout, said: Sequence[Said], text: str) -> None:
     samples = playout.samples()
     reference = reference_of([last])
     tail = reference[len(reference) // 2 :]
-    _no_hole(tail, samples)
+    try:
+        _no_hole(tail, samples)
+    except AssertionError:
+        for each in segments_of(said, text):
+            r = reference_of([each])
+            l = lag_of(r, samples)
+            print("SEG", repr(each.text), len(each.pcm)/3, l, [round(float(np.corrcoef(r[i:i+160].astype(float), samples[l+i:l+i+160].astype(float))[0,1]),2) for i in range(0,min(len(r),len(samples)-l)-160,160)])
+        raise
     end = lag_of(tail, samples) + len(tail)
     assert abs(len(samples) - end) <= EDGE, f"{len(samples) - end} samples after the end"
 

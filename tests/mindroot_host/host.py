@@ -262,6 +262,7 @@ class Call:
 
     def __init__(self, visit: Visit, log_id: str, agent: str) -> None:
         self.log_id = log_id
+        self.visit = visit
         self.xml = agent.startswith("xml")
         self.client = visit.client
         self.host = visit.host
@@ -370,6 +371,10 @@ class Call:
     async def now(self) -> float:
         """The time of the host's process."""
         return (await self.phone("nothing")).done
+
+    async def mix_up_with(self, other: Call) -> None:
+        """The host gives this call's commands the other's context, as it does by mistake."""
+        _ok(await self.client.post(f"/recording_sip/mix_up/{self.log_id}/{other.log_id}"))
 
     async def frames(self, count: int) -> Playout:
         """Wait until so many frames are handed over in all."""

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from tests.audio import aligned, compare
 from tests.mindroot_host.conftest import Since
-from tests.mindroot_host.hearing import decoded, heard_whole, reference_of, segments_of, words
-from tests.mindroot_host.host import Host, commands, speaking, times, xml
+from tests.mindroot_host.hearing import (
+    by_voice,
+    decoded,
+    heard_whole,
+    reference_of,
+    segments_of,
+    words,
+)
+from tests.mindroot_host.host import VOICES, Call, Host, Visit, commands, speaking, times, xml
 from tests.mindroot_host.many import many_calls
 from tests.mindroot_host.speech_server import SpeechServer
 
@@ -26,59 +34,72 @@ FIRST = "The first train to Graz leaves at seven minutes past six."
 SECOND = "The second one is an hour later, and has a dining car."
 
 
-@pytest.mark.parametrize("agent", ["json", "xml"])
-async def test_words_are_heard_while_the_model_still_writes_them(
-    host: Host, said_now: Since, agent: str
+async def in_both_modes(
+    host: Host, said_now: Since, one: Callable[[Call, Since], Awaitable[None]]
 ) -> None:
+    """The same in JSON mode and in XML mode, at the same time, by two voices."""
+
+    async def talk(admin: Visit, agent: str, voice: str) -> None:
+        await one(await admin.call(f"{agent} {voice}"), lambda: by_voice(said_now(), voice))
+
     async with host.visit() as admin:
-        call = await admin.call(agent)
+        await asyncio.gather(talk(admin, "json", VOICES[0]), talk(admin, "xml", VOICES[1]))
+
+
+async def test_words_are_heard_while_the_model_still_writes_them(
+    host: Host, said_now: Since
+) -> None:
+    async def one(call: Call, said_here: Since) -> None:
         await call.speak(HOURS, token_ms=40)
         await call.finished()
         playout = await call.silence()
         [written, *_] = await call.model()
-    # "and on Saturdays we close at noon" was not written yet.
-    assert playout.frames[0][0] < written["tokens"][-9][0]
-    assert playout.silent_ticks <= FEW_TICKS
-    heard_whole(playout, said_now(), HOURS)
+        # "and on Saturdays we close at noon" was not written yet.
+        assert playout.frames[0][0] < written["tokens"][-9][0]
+        assert playout.silent_ticks <= FEW_TICKS
+        heard_whole(playout, said_here(), HOURS)
+
+    await in_both_modes(host, said_now, one)
 
 
-@pytest.mark.parametrize("agent", ["json", "xml"])
 async def test_two_sentences_of_a_turn_follow_each_other_without_a_gap(
-    host: Host, said_now: Since, agent: str
+    host: Host, said_now: Since
 ) -> None:
-    async with host.visit() as admin:
-        call = await admin.call(agent)
+    async def one(call: Call, said_here: Since) -> None:
         await call.speak(FIRST, SECOND)
         await call.finished()
         playout = await call.silence()
-    assert len(playout.responses) == 1, "a new response would throw away the tail of the last"
-    assert playout.silent_ticks <= FEW_TICKS
-    assert playout.thrown_away == 0
-    heard_whole(playout, said_now(), FIRST, SECOND)
+        assert len(playout.responses) == 1, "a new response would throw away the tail of the last"
+        assert playout.silent_ticks <= FEW_TICKS
+        assert playout.thrown_away == 0
+        heard_whole(playout, said_here(), FIRST, SECOND)
+
+    await in_both_modes(host, said_now, one)
 
 
-@pytest.mark.parametrize("agent", ["json", "xml"])
-@pytest.mark.parametrize("command", ["hangup", "send_dtmf"])
+@pytest.mark.parametrize(
+    ("command", "args", "tag", "event"),
+    [
+        ("hangup", {}, "<hangup/>", "hangup"),
+        ("send_dtmf", {"digits": "1"}, '<send_dtmf digits="1"/>', "dtmf"),
+    ],
+)
 async def test_a_command_after_the_words_waits_for_their_sound(
-    host: Host, said_now: Since, agent: str, command: str
+    host: Host, said_now: Since, command: str, args: dict[str, str], tag: str, event: str
 ) -> None:
-    text = f"Thank you for your call. I will now run {command.replace('_', ' ')} as you asked."
-    args = {"digits": "1"} if command == "send_dtmf" else {}
-    tag = '<send_dtmf digits="1"/>' if args else "<hangup/>"
-    reply = (
-        commands({"speak": {"text": text}}, {command: args})
-        if agent == "json"
-        else xml(f"{text}{tag}")
-    )
-    async with host.visit() as admin:
-        call = await admin.call(agent)
-        await call.say(reply)
+    text = "Thank you for your call. I will do as you asked."
+
+    async def one(call: Call, said_here: Since) -> None:
+        in_json = commands({"speak": {"text": text}}, {command: args})
+        await call.say(xml(text + tag) if call.xml else in_json)
         await call.finished()
         playout = await call.silence()
-        [run] = times(await call.record(), "hangup" if command == "hangup" else "dtmf")
-    assert run >= playout.frames[-1][0]
-    assert playout.thrown_away == 0
-    heard_whole(playout, said_now(), text)
+        [run] = times(await call.record(), event)
+        assert run >= playout.frames[-1][0]
+        assert playout.thrown_away == 0
+        heard_whole(playout, said_here(), text)
+
+    await in_both_modes(host, said_now, one)
 
 
 async def test_the_model_is_not_asked_again_because_something_was_said(host: Host) -> None:
@@ -91,7 +112,7 @@ async def test_the_model_is_not_asked_again_because_something_was_said(host: Hos
 
 
 async def test_a_turn_that_nobody_looks_at_is_heard_whole(host: Host, said_now: Since) -> None:
-    text = " ".join(f"Point {each} of the list is short." for each in ("one", "two", "three"))
+    text = " ".join(f"Point {each} of the list is short." for each in ("one", "two"))
     async with host.visit() as admin:
         call = await admin.call(watched=False)
         await call.say(speaking(text, token_ms=1))
@@ -99,21 +120,6 @@ async def test_a_turn_that_nobody_looks_at_is_heard_whole(host: Host, said_now: 
         playout = await call.silence()
     assert playout.silent_ticks <= FEW_TICKS
     heard_whole(playout, said_now(), text)
-
-
-async def test_three_calls_at_once_hear_their_own_words(host: Host, said_now: Since) -> None:
-    texts = [
-        "Doctor Huber can see you on Tuesday at eleven, if that is convenient.",
-        "Your parcel from Linz was delivered to a neighbour on the second floor.",
-        "The table by the window is free from eight until a quarter past ten.",
-    ]
-    async with host.visit() as admin:
-        calls = [await admin.call() for _ in texts]
-        for call, text in zip(calls, texts, strict=True):
-            await call.say(speaking(text, token_ms=5))
-        await asyncio.gather(*(call.finished() for call in calls))
-        for call, text in zip(calls, texts, strict=True):
-            heard_whole(await call.silence(), said_now(), text)
 
 
 async def test_ten_calls_hear_their_own_words_turn_after_turn(
@@ -125,23 +131,25 @@ async def test_ten_calls_hear_their_own_words_turn_after_turn(
     assert not heard.wrong
 
 
-@pytest.mark.parametrize("agent", ["json", "xml"])
 async def test_a_command_that_is_given_another_calls_context_speaks_on_its_own_line(
-    host: Host, said_now: Since, agent: str
+    host: Host, said_now: Since
 ) -> None:
     mine = "Your balance is two hundred and forty euros and ninety cents."
     theirs = "The weather in Bregenz will be fair until the evening."
-    async with host.visit() as admin:
-        call, other = await admin.call(agent), await admin.call(agent)
+
+    async def one(call: Call, said_here: Since) -> None:
+        voice = VOICES[3] if call.xml else VOICES[2]
+        other = await call.visit.call(f"{'xml' if call.xml else 'json'} {voice}")
         await other.speak(theirs)
-        await other.frames(10)
-        host_says = await admin.client.post(f"/recording_sip/mix_up/{call.log_id}/{other.log_id}")
-        assert host_says.status_code == 200
+        await other.frames(5)
+        await call.mix_up_with(other)
         await call.speak(mine)
         await asyncio.gather(call.finished(), other.finished())
         assert times(await call.record(), "mixed up"), "the test forced nothing"
-        heard_whole(await call.silence(), said_now(), mine)
-        heard_whole(await other.silence(), said_now(), theirs)
+        heard_whole(await call.silence(), said_here(), mine)
+        heard_whole(await other.silence(), by_voice(said_now(), voice), theirs)
+
+    await in_both_modes(host, said_now, one)
 
 
 @pytest.mark.parametrize("output_format", ["ulaw_8000", "pcm_24000"])

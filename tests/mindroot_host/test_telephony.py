@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from tests.mindroot_host.conftest import Since
-from tests.mindroot_host.hearing import heard_start, heard_whole
-from tests.mindroot_host.host import Host, commands, speaking, times
+from tests.mindroot_host.hearing import heard_whole
+from tests.mindroot_host.host import Call, Host, commands, speaking, times
 from tests.mindroot_host.speech_server import SpeechServer
-from tests.mindroot_host.test_speaking import FEW_TICKS, FIRST, SECOND
-from tests.mindroot_host.test_stopping import HEARD_FRAMES, LIST, check_next
+from tests.mindroot_host.test_speaking import FEW_TICKS, FIRST, SECOND, in_both_modes
+from tests.mindroot_host.test_stopping import check_next, check_stopped, start_running
 
 pytestmark = pytest.mark.network
 
@@ -31,17 +31,15 @@ def without_sip(speech: SpeechServer, another_host: Callable[..., Host]) -> Host
     return another_host("without_sip", MR_QWEN3TTS_URL=speech.url, RECORDING_SIP="none")
 
 
-@pytest.mark.parametrize("agent", ["json", "xml"])
-async def test_with_the_older_telephony_plugin_all_is_heard(
-    old: Host, said_now: Since, agent: str
-) -> None:
-    async with old.visit() as admin:
-        call = await admin.call(agent)
+async def test_with_the_older_telephony_plugin_all_is_heard(old: Host, said_now: Since) -> None:
+    async def one(call: Call, said_here: Since) -> None:
         await call.speak(FIRST, SECOND)
         await call.finished()
         playout = await call.silence()
-    assert playout.silent_ticks <= FEW_TICKS
-    heard_whole(playout, said_now(), FIRST, SECOND)
+        assert playout.silent_ticks <= FEW_TICKS
+        heard_whole(playout, said_here(), FIRST, SECOND)
+
+    await in_both_modes(old, said_now, one)
 
 
 async def test_with_the_older_telephony_plugin_a_hangup_waits_for_the_sound(
@@ -57,19 +55,14 @@ async def test_with_the_older_telephony_plugin_a_hangup_waits_for_the_sound(
     heard_whole(playout, said_now(), FIRST)
 
 
-@pytest.mark.parametrize("way", ["halt", "cancel_active_response"])
-async def test_with_the_older_telephony_plugin_a_stop_is_a_stop(
-    old: Host, said_now: Since, way: str
-) -> None:
-    async with old.visit() as admin:
-        call = await admin.call()
-        await call.say(speaking(LIST, token_ms=1))
-        await call.frames(HEARD_FRAMES)
-        await call.phone(way)
-        playout = await call.silence()
-        assert playout.refused <= 1
-        heard_start(playout, said_now(), LIST)
-        await check_next(call, said_now)
+async def test_with_the_older_telephony_plugin_a_stop_is_a_stop(old: Host, said_now: Since) -> None:
+    async def one(call: Call, said_here: Since) -> None:
+        way = "halt" if call.xml else "cancel_active_response"
+        await start_running(call)
+        await check_stopped(call, await call.phone(way), said_here)
+        await check_next(call, said_here)
+
+    await in_both_modes(old, said_now, one)
 
 
 async def test_without_telephony_each_turn_becomes_a_wav_file(

@@ -457,7 +457,7 @@ async def test_a_text_longer_than_a_context_holds_is_said_in_several() -> None:
     caller = Caller()
     text = "It is a long story, and it goes on. " * 3000
     speaking = caller.speak("a", text)
-    await settle(20)
+    await settle(60)
     assert "".join(caller.texts) == text
     assert all(len(each) <= MAX_CHARS for each in caller.texts)
     assert all(each.rstrip().endswith(".") for each in caller.texts)
@@ -572,3 +572,14 @@ async def test_after_a_cancelled_turn_another_plugin_may_speak() -> None:
     assert await speaking
     await settle(20)
     assert caller.ended == [(TEXT, "said")]
+
+
+async def test_a_very_long_text_lets_others_have_their_turn_and_can_be_stopped_meanwhile() -> None:
+    caller = Caller()
+    speaking = caller.speak("a", "_word_ " * 20_000)
+    await settle(5)
+    caller.conversation.stop("on_interrupt")
+    assert await speaking
+    await settle(20)
+    assert sum(map(len, caller.texts)) < 100_000
+    assert not caller.conversation.busy
