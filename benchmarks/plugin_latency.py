@@ -37,7 +37,8 @@ from common import Bench
 from server_process import ServerProcess
 
 from qwen3tts_speech.latency import Mark, UtteranceRecord, read_log
-from tests.mindroot_host.host import Host, Visit, speaking
+from tests.mindroot_host.call import Visit, speaking
+from tests.mindroot_host.host import Host
 from tests.mindroot_host.install import main as install
 from tests.mindroot_host.many import many_calls
 from tests.mindroot_host.playout import Event, played

@@ -7,8 +7,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tests.mindroot_host.call import Call, Visit
 from tests.mindroot_host.hearing import by_voice, heard_whole, words
-from tests.mindroot_host.host import XML, Call, Host, Visit
+from tests.mindroot_host.host import XML, Host
 from tests.mindroot_host.playout import Event, played
 from tests.mindroot_host.speech_server import Said, SpeechServer, said
 

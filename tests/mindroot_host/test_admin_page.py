@@ -7,7 +7,8 @@ import asyncio
 import httpx
 import pytest
 
-from tests.mindroot_host.host import Host, speaking
+from tests.mindroot_host.call import speaking
+from tests.mindroot_host.host import Host
 from tests.mindroot_host.install import MINDROOT
 
 pytestmark = pytest.mark.network

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.mindroot_host.call import Call, commands, times
 from tests.mindroot_host.conftest import Since
 from tests.mindroot_host.hearing import heard_whole, words
-from tests.mindroot_host.host import Call, Host, commands, times
+from tests.mindroot_host.host import Host
 
 pytestmark = pytest.mark.network
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.mindroot_host.call import Call, Visit
 from tests.mindroot_host.conftest import Since
 from tests.mindroot_host.hearing import by_voice, heard_end, heard_start, heard_whole, words
-from tests.mindroot_host.host import HASTE, Call, Host, Visit
+from tests.mindroot_host.host import HASTE, Host
 from tests.mindroot_host.speech_server import Said, SpeechServer
 from tests.mindroot_host.wild import Wild
 

@@ -16,9 +16,10 @@ from qwen3tts_phone.call_events import KeyPressed
 from tests.audio import Samples, aligned, compare
 from tests.conftest import require_package
 from tests.e2e.parties import Ear
+from tests.mindroot_host.call import ENDS_WITHIN_S, Visit, commands, ok, post
 from tests.mindroot_host.conftest import Since
 from tests.mindroot_host.hearing import reference_of, segments_of, words
-from tests.mindroot_host.host import ENDS_WITHIN_S, Host, Visit, _ok, _post, commands
+from tests.mindroot_host.host import Host
 from tests.mindroot_host.speech_server import Said, SpeechServer
 from tests.peers.baresip_runner import free_port
 from tests.plugin.desk_parties import person, rung, until_ended
@@ -71,7 +72,7 @@ def desk_host(
         MR_QWEN3TTS_SIP_AUDIO_IN_PIPELINE="1",
     )
     with host._client() as client:
-        _post(
+        post(
             client, "/plugin-manager/toggle-plugin", {"plugin": "telephone_model", "enabled": True}
         )
         host.agent(
@@ -91,7 +92,7 @@ async def asked(admin: Visit, part: str, session: str = "") -> tuple[str, str]:
     said before it, as the model sees it."""
     async with asyncio.timeout(ENDS_WITHIN_S):
         while True:
-            told = _ok(await admin.client.get("/telephone_model/asked"))["asked"]
+            told = ok(await admin.client.get("/telephone_model/asked"))["asked"]
             for log_id, message, before in told:
                 if part in message and session in ("", log_id):
                     return log_id, before
@@ -203,7 +204,7 @@ async def test_a_caller_is_greeted_presses_keys_and_hangs_up(
         await theirs.hangup()
         heard = await ear.heard()
         await asked(admin, "SYSTEM: -- CALL DISCONNECTED --", log_id)
-        frames = _ok(await admin.client.get("/telephone_model/asked"))["heard"][log_id]
+        frames = ok(await admin.client.get("/telephone_model/asked"))["heard"][log_id]
     check_heard(heard, said_now(), GREETING)
     check_heard(heard, said_now(), PRESSED)
     assert set(frames) == {160}
@@ -221,7 +222,7 @@ async def test_what_a_recogniser_understands_stops_the_agent_and_is_answered(
         answer = await admin.client.post(
             f"/telephone_model/said/{log_id}", json={"text": "I want soup."}
         )
-        assert _ok(answer) == {"taken": True}
+        assert ok(answer) == {"taken": True}
         session, before = await asked(admin, "I want soup.")
         assert session == log_id
         assert await until_ended(theirs) == "the other side hung up"

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.mindroot_host.call import speaking, xml
 from tests.mindroot_host.conftest import Since
 from tests.mindroot_host.hearing import heard_start, heard_whole, segments_of
-from tests.mindroot_host.host import Host, speaking, xml
+from tests.mindroot_host.host import Host
 
 pytestmark = pytest.mark.network
 

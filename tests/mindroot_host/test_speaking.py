@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.audio import aligned, compare
+from tests.mindroot_host.call import Call, Visit, commands, speaking, times, xml
 from tests.mindroot_host.conftest import Since
 from tests.mindroot_host.hearing import (
     by_voice,
@@ -18,7 +19,7 @@ from tests.mindroot_host.hearing import (
     segments_of,
     words,
 )
-from tests.mindroot_host.host import VOICES, Call, Host, Visit, commands, speaking, times, xml
+from tests.mindroot_host.host import VOICES, Host
 from tests.mindroot_host.many import many_calls
 from tests.mindroot_host.speech_server import SpeechServer
 

@@ -11,9 +11,10 @@ import asyncio
 
 import pytest
 
+from tests.mindroot_host.call import Call, Stopped, Visit, chunk_times
 from tests.mindroot_host.conftest import Since
 from tests.mindroot_host.hearing import by_voice, heard_start, heard_whole, words
-from tests.mindroot_host.host import VOICES, Call, Host, Stopped, Visit, chunk_times
+from tests.mindroot_host.host import VOICES, Host
 from tests.mindroot_host.playout import played
 from tests.mindroot_host.speech_server import Said
 

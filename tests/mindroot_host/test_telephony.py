@@ -9,9 +9,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.mindroot_host.call import Call, commands, speaking, times
 from tests.mindroot_host.conftest import Since
 from tests.mindroot_host.hearing import heard_whole
-from tests.mindroot_host.host import Call, Host, commands, speaking, times
+from tests.mindroot_host.host import Host
 from tests.mindroot_host.speech_server import SpeechServer
 from tests.mindroot_host.test_speaking import FEW_TICKS, FIRST, SECOND, in_both_modes
 from tests.mindroot_host.test_stopping import check_next, check_stopped, start_running
