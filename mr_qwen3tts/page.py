@@ -135,6 +135,7 @@ def state_of(plugin: PluginView) -> dict[str, Any]:
         "connection": lambda: _connection(plugin),
         "voices": lambda: _voices(plugin),
         "conversations": lambda: _conversations(plugin),
+        "telephone": lambda: _telephone(getattr(plugin, "desk", None)),
         "settings": lambda: _settings(plugin.settings_of(None)),
         "records": lambda: plugin.records.snapshot(),
     }
@@ -197,6 +198,28 @@ def _conversations(plugin: PluginView) -> dict[str, Any]:
     ]
     shown.sort(key=lambda each: not each["speaking"])
     return {"n": len(shown), "shown": shown[:MAX_SHOWN]}
+
+
+def _telephone(desk: Any) -> dict[str, Any] | None:
+    """Our own telephone; None where there is none."""
+    if desk is None:
+        return None
+    state = desk.snapshot()
+    calls = [
+        {
+            "log_id": _label(each["log_id"]),
+            "direction": _label(each["direction"]),
+            "remote": _label(each["remote"]),
+            "seconds": _number(each["seconds"]) or 0,
+        }
+        for each in state["calls"]
+    ]
+    return {
+        "uri": _label(state["uri"] or ""),
+        "trouble": _text(state["trouble"] or ""),
+        "n": len(calls),
+        "calls": calls[:MAX_SHOWN],
+    }
 
 
 def _settings(settings: Any) -> list[dict[str, str]]:

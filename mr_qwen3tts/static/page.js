@@ -168,6 +168,22 @@ function showConversations(conversations) {
   ])));
 }
 
+function showTelephone(telephone) {
+  if (!changed("telephone", telephone)) return;
+  setText("telephone-uri", telephone.uri);
+  setText("telephone-trouble", telephone.trouble);
+  byId("telephone-trouble").hidden = !telephone.trouble;
+  byId("telephone-none").hidden = telephone.n > 0;
+  const table = byId("telephone");
+  table.hidden = telephone.n === 0;
+  table.tBodies[0].replaceChildren(...telephone.calls.map((each) => row([
+    ["Session", each.log_id],
+    ["Direction", each.direction],
+    ["With", each.remote || "–"],
+    ["Since", seconds(each.seconds), "number"],
+  ])));
+}
+
 function bar(utterance, longestMs) {
   const line = make("span", null, "bar");
   line.setAttribute("aria-hidden", "true");
@@ -281,6 +297,8 @@ function show(state) {
     showUtterances(state.records.utterances);
   }
   if (state.conversations) showConversations(state.conversations);
+  byId("telephone-section").hidden = !state.telephone;
+  if (state.telephone) showTelephone(state.telephone);
   if (state.voices) showVoices(state.voices);
   if (state.settings) showSettings(state.settings);
   byId("updated").replaceChildren(clock(now));

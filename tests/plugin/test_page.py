@@ -153,6 +153,15 @@ def test_hundreds_of_voices_are_counted_and_not_all_listed() -> None:
     assert voices["offered"][0] == "voice 0"
 
 
+def test_our_own_telephone_is_shown_where_there_is_one() -> None:
+    assert state_of(a_plugin())["telephone"] is None
+    call = {"log_id": "call-1", "direction": "inbound", "remote": EVIL, "seconds": 20}
+    snapshot = {"uri": "sip:127.0.0.1:5070", "trouble": None, "calls": [call]}
+    shown = state_of(a_plugin(desk=SimpleNamespace(snapshot=lambda: snapshot)))["telephone"]
+    assert (shown["uri"], shown["trouble"], shown["n"]) == ("sip:127.0.0.1:5070", "", 1)
+    assert shown["calls"][0]["seconds"] == 20
+
+
 def test_conversations_that_speak_come_first() -> None:
     conversations = {
         "silent": SimpleNamespace(speaking=False, unplayed_s=0.0),
