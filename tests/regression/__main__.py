@@ -44,11 +44,23 @@ def machine() -> dict[str, Any]:
     return {
         "processor": platform.machine(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
+        "model": processor_model(),
         "cores": os.cpu_count(),
         "gpu": gpu,
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
+
+
+def processor_model() -> str | None:
+    """Family and model of the processor, by which the libraries choose how they add up."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    facts = dict(line.replace("\t", "").split(":", 1) for line in lines if ":" in line)
+    wanted = ("vendor_id", "cpu family", "model")
+    return " ".join(facts.get(name, "?").strip() for name in wanted)
 
 
 def commit() -> str | None:

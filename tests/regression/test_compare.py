@@ -81,6 +81,16 @@ def test_steps_back_are_named(good: Result) -> None:
     assert "another checkpoint" in "".join(regressions(now, good, speed=False))
 
 
+def test_another_checkpoint_on_another_machine_is_judged_by_its_sound_alone(good: Result) -> None:
+    now = copy.deepcopy(good)
+    now["machine"]["model"] = "Another 6 1"
+    now["digest"] = "another"
+    text_of(now)["codes"] = "0" * 64
+    assert not list(regressions(now, good, speed=False))
+    text_of(now)["difference"]["snr_db"] -= 10
+    assert "worse than the baseline" in "".join(regressions(now, good, speed=False))
+
+
 def test_trimmed_ends_are_followed_and_changed_sound_is_not() -> None:
     made = speech()
     first, second = made[:60_000], made[60_000:]
