@@ -1,4 +1,4 @@
-"""Found by an audit of the plugin, each as a test."""
+"""Faults of the plugin as a whole that were found by trying it, each as a test."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-# Defect J2: the longest wait for a server was that of the first agent, for ever.
+# The longest wait for a server was that of the first agent, for ever.
 async def test_the_longest_wait_for_a_server_is_that_of_now_and_of_this_agent(
     clock: FakeClock,
 ) -> None:
@@ -115,7 +115,7 @@ async def answer(client: Client) -> None:
         client.contexts[-1].done()
 
 
-# Defect J1: a conversation stayed with the server that it had begun with.
+# A conversation stayed with the server that it had begun with.
 async def test_a_server_that_is_set_anew_counts_for_sessions_under_way(
     clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,7 +131,7 @@ async def test_a_server_that_is_set_anew_counts_for_sessions_under_way(
     await leave(plugin, clock)
 
 
-# Defect J3: a server that takes a sentence and never says it costs the sentence, though another
+# A server that takes a sentence and never says it costs the sentence, though another
 # server is there and nothing of it was heard.
 async def test_what_a_deaf_server_has_not_begun_to_say_is_said_by_the_fallback(
     clock: FakeClock, monkeypatch: pytest.MonkeyPatch
@@ -151,7 +151,7 @@ async def test_what_a_deaf_server_has_not_begun_to_say_is_said_by_the_fallback(
     await leave(plugin, clock)
 
 
-# Defect J3, the other half: the SIP side generates a turn again that brings no frame for 1.5 s.
+# The SIP side generates a turn again that brings no frame for 1.5 s.
 async def test_a_server_that_is_slow_to_begin_does_not_make_the_host_generate_the_turn_again(
     clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +168,7 @@ async def test_a_server_that_is_slow_to_begin_does_not_make_the_host_generate_th
     await leave(plugin, clock)
 
 
-# Defect J5: a first frame with fewer samples than the others (the resampler's delay) set the pace
+# A first frame with fewer samples than the others (the resampler's delay) set the pace
 # at which the position was counted: 15 % too slow. So what was heard was told wrongly, `speak` came
 # back late, and the server, which took itself to be far ahead, let the caller starve.
 async def test_what_is_at_the_callers_ear_is_known_to_the_frame(clock: FakeClock) -> None:
@@ -190,7 +190,7 @@ async def test_what_is_at_the_callers_ear_is_known_to_the_frame(clock: FakeClock
     await sink.close()
 
 
-# Defect J11: what another plugin said while the model wrote (from its own pipe, or from a task that
+# What another plugin said while the model wrote (from its own pipe, or from a task that
 # it began there) was taken for the model's command: the rest of the model's sentence was lost.
 @pytest.mark.parametrize("where", ["in its pipe", "in a task of its own"])
 async def test_what_another_plugin_says_while_the_model_writes_is_not_the_models_command(
@@ -241,7 +241,7 @@ async def test_what_another_plugin_says_while_the_model_writes_is_not_the_models
     await leave(plugin, clock)
 
 
-# Defect J10: a service of the SIP plugin that breaks before there is any sound took all words away,
+# A service of the SIP plugin that breaks before there is any sound took all words away,
 # though the frames would have been taken.
 @pytest.mark.parametrize("broken", ["sip_is_audio_halted", "sip_start_audio_response"])
 async def test_a_service_of_the_sip_plugin_that_breaks_costs_no_word(
@@ -265,7 +265,7 @@ async def test_a_service_of_the_sip_plugin_that_breaks_costs_no_word(
     await leave(plugin, clock)
 
 
-# Defect J6: an address with a blank in it was taken, and the agent was silent without a reason.
+# An address with a blank in it was taken, and the agent was silent without a reason.
 @pytest.mark.parametrize("url", ["http://x y", "ws://a b:8765/v1/speech", "http://a\tb"])
 def test_an_address_that_cannot_be_is_told_and_the_default_counts(url: str) -> None:
     settings, problems = Settings.usable({"MR_QWEN3TTS_URL": url})
