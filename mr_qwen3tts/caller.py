@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -23,8 +22,6 @@ from .reply import Reply
 from .response_sink import ResponseSink
 from .settings import Settings
 from .sip_sink import SipSink
-
-log = logging.getLogger(__name__)
 
 SILENCE = PCMU.silent_frame(20)
 """20 ms in which there is nothing to hear."""
@@ -153,7 +150,7 @@ class Caller:
             await self.say_nothing()
         except Exception as error:
             # The SIP side's fault: the reply, if it comes, will meet it, too.
-            log.warning("a frame of silence was not taken: %r", error)
+            self._records.problem("sip", error, self._log_id)
 
     def _ended(self, reply: Reply, utterance: Utterance, error: SpeechError | None) -> None:
         outcome = utterance.outcome()

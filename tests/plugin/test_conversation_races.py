@@ -12,7 +12,7 @@ from mr_qwen3tts.settings import Settings
 from qwen3tts_wire.errors import EngineFailed
 from qwen3tts_wire.events import Cancelled
 from tests.fakes import settle
-from tests.plugin.test_conversation import TEXT, Caller, choose, speaking_caller
+from tests.plugin.caller import TEXT, Caller, choose, speaking_caller
 
 SETTINGS = Settings()
 CANCEL = "cancel_current_turn"

@@ -12,7 +12,7 @@ below; ``e2e`` are the tests in tests/mindroot_host, in the real host.
  3  another provider name than the plugin's      the_host_finds_everything_under_our_own_name
  4  a refused second `speak` breaks the order;   test_conversation_races: words_of_other_plugins_…;
     speaks are refused, not queued               a_late_cancel_…; test_conversation_property
- 5  goes on after CancelledError                 test_conversation: a_cancelled_command_stops_it…;
+ 5  goes on after CancelledError                 test_conversation_stops: a_cancelled_command_…;
                                                  e2e test_stopping: page, cancel_and_wait
  6  audio shorter than its buffer never starts   however_little_sound_comes_the_command_returns
  7  no lead, polling, bursts after an underrun   test_pacer_sink: no_more_than_the_lead…; test_core:
@@ -22,7 +22,7 @@ below; ``e2e`` are the tests in tests/mindroot_host, in the real host.
     for all; GeneratorExit is swallowed          e2e test_speaking: three_calls…; test_stream:
                                                  leaving_the_loop_stops_the_work
  9  old sound is drained by guessing             sound_that_comes_after_a_stop_is_for_nobody;
-                                                 test_conversation: stopped_clean in five tests
+                                                 test_conversation_stops: stopped_clean in four
 10  callers' words in files of /tmp, opened on   what_a_caller_hears_is_in_no_file_and_in_no_log;
     the event loop                               test_records: nothing_is_written_…
 11  resampling without a filter; audioop         test_resample_quality; no_module_needs_audioop
@@ -40,7 +40,7 @@ below; ``e2e`` are the tests in tests/mindroot_host, in the real host.
 
 What is kept: the shape of `speak` and `stream_tts`, the pipe and its priority (below: the shape…,
 the host finds…); live partials that can be switched off (test_plugin); skipping while halted
-(test_conversation: nothing_is_begun_…); False from a frame (a_frame_that_is_not_wanted_…);
+(test_conversation_stops: nothing_is_begun_…); False from a frame (a_frame_that_is_not_wanted_…);
 responses begun and ended, where there are such (test_sip_sink, test_host); voices (test_wishes,
 test_voices); one speak after the other (test_conversation: a_second_command_follows_…); a clean
 next reply (stopped_clean); what partials missed (test_conversation: words_are_with_…, a_command_
