@@ -1,8 +1,11 @@
-"""Audio between the engine and the wire: resampling, G.711, framing."""
+"""Audio between the engine and the wire: resampling, G.711, G.722, Opus, framing."""
 
+from qwen3tts_codecs.coder import Decoder, Encoder
 from qwen3tts_codecs.errors import (
+    BadPayload,
     BadSamples,
     CodecError,
+    CodecMissing,
     UnknownPayload,
     UnsupportedPtime,
     UnsupportedRate,
@@ -17,12 +20,16 @@ from qwen3tts_codecs.g711 import (
     encode_alaw,
     encode_ulaw,
 )
+from qwen3tts_codecs.opus import OpusSettings
 from qwen3tts_codecs.payload import (
+    G722,
     L16,
+    OPUS,
     PCMA,
     PCMU,
     Payload,
     l16,
+    opus,
     payload_by_name,
     payload_by_type,
 )
@@ -31,14 +38,21 @@ from qwen3tts_codecs.resample import Resampler
 
 __all__ = [
     "ALAW_SILENCE",
+    "BadPayload",
     "BadSamples",
     "CodecError",
+    "CodecMissing",
+    "Decoder",
     "EncodedFrame",
+    "Encoder",
     "FrameEncoder",
     "Framer",
+    "G722",
     "Int16Reader",
     "L16",
     "LastFrame",
+    "OPUS",
+    "OpusSettings",
     "PCMA",
     "PCMU",
     "Payload",
@@ -55,6 +69,7 @@ __all__ = [
     "encode_ulaw",
     "from_bytes",
     "l16",
+    "opus",
     "payload_by_name",
     "payload_by_type",
     "to_bytes",

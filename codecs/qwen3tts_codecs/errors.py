@@ -21,3 +21,11 @@ class UnsupportedPtime(CodecError):
 
 class UnknownPayload(CodecError):
     """A payload name or type that this package does not speak."""
+
+
+class BadPayload(CodecError):
+    """Bytes of a packet that are no frame of its payload format."""
+
+
+class CodecMissing(CodecError):
+    """A format whose library is not installed; the text says how to install it."""
