@@ -14,24 +14,17 @@ from qwen3tts_engine.embedded.engine import EmbeddedSettings
 from qwen3tts_engine.qwen3.settings import Qwen3Settings
 from qwen3tts_engine.starter.settings import StarterSettings
 from qwen3tts_engine.upstream.settings import UpstreamSettings
+from qwen3tts_settings.building import build, plain
+from qwen3tts_settings.entries import Entry, from_environment, from_overrides, merged, section
+from qwen3tts_settings.files import from_file
 
-from .building import build, plain
-from .entries import (
-    BadConfiguration,
-    Entry,
-    from_environment,
-    from_overrides,
-    from_yaml,
-    merged,
-    section,
-)
 from .logs import LogSettings
 from .settings import ServerSettings
 
 API_KEYS_ENV = "QWEN3TTS_API_KEYS"
 """The keys of ``server.access``, between commas or white space."""
-MAX_FILE_BYTES = 1 << 20
-"""No file of settings is larger."""
+EXAMPLE = "configs/server.yaml"
+"""A file of settings that comes along."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +85,7 @@ def load_configuration(
         OSError: the file cannot be read.
     """
     env = os.environ if env is None else env
-    entry = section("the defaults") if path is None else _from_file(Path(path))
+    entry = section("the defaults") if path is None else from_file(Path(path), EXAMPLE)
     entry = merged(entry, from_environment(env))
     if keys := env.get(API_KEYS_ENV, "").split():
         text = ",".join(keys)
@@ -105,23 +98,3 @@ def load_configuration(
 def configuration_from(entry: Entry) -> Configuration:
     """The settings that a section holds; raises BadConfiguration."""
     return build(Configuration, entry)
-
-
-def _from_file(path: Path) -> Entry:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise BadConfiguration(
-            f"{path}: {error.strerror or error}.",
-            remedy="Name a file of settings that can be read; configs/server.yaml is an example.",
-        ) from error
-    if len(data) > MAX_FILE_BYTES:
-        raise BadConfiguration(
-            f"{path} has more than {MAX_FILE_BYTES} bytes.", remedy="Settings are small."
-        )
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadConfiguration(f"{path} is not UTF-8.", remedy="Save it as UTF-8.") from error
-    return from_yaml(text, str(path))

@@ -15,14 +15,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_server.building import build, plain, without_credentials
 from qwen3tts_server.configuration import (
-    MAX_FILE_BYTES,
     Configuration,
     configuration_from,
     load_configuration,
 )
-from qwen3tts_server.entries import BadConfiguration, from_overrides, from_yaml
+from qwen3tts_settings.building import build, plain, without_credentials
+from qwen3tts_settings.entries import BadConfiguration, from_overrides, from_yaml
+from qwen3tts_settings.files import MAX_FILE_BYTES
 
 ROOT = Path(__file__).parents[3]
 

@@ -18,6 +18,9 @@ T = TypeVar("T")
 
 SECRET_NAMES = frozenset({"api_key", "api_keys", "password", "secret", "token"})
 """Fields of these names are secrets, and so are those with ``metadata={"secret": True}``."""
+INSTEAD = "Put it into the environment or into a file of its own."
+"""What to do with a secret that stands in a file of settings; a field's metadata may say it better,
+as ``instead``."""
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
@@ -35,14 +38,14 @@ def build(kind: type[T], entry: Entry, path: str = "") -> T:
     for name, inner in entry.value.items():
         inside = f"{path}.{name}" if path else name
         if name not in known:
-            raise _unknown(inside, name, inner, list(known))
+            raise unknown_setting(inside, inner, list(known))
         secret = is_secret(known[name])
         if secret and inner.value is None:
             continue
         if secret and not _may_hold_secrets(inner):
             raise BadConfiguration(
                 f"{inside} is a secret and is not taken from {inner.where}.",
-                remedy="Put it into the environment or into a file of its own.",
+                remedy=known[name].metadata.get("instead", INSTEAD),
             )
         values[name] = _converted(hints[name], inner, inside, secret)
     for name, each in known.items():
@@ -57,7 +60,7 @@ def build(kind: type[T], entry: Entry, path: str = "") -> T:
         told = str(error)
         at = next((inner for name, inner in entry.value.items() if told.startswith(name)), entry)
         raise BadConfiguration(
-            f"{path}: {told} ({at.where}).", remedy="Change it; see docs/operations.md."
+            f"{path}: {told} ({at.where}).", remedy="Change it there."
         ) from error
 
 
@@ -130,6 +133,8 @@ def _converted(kind: Any, entry: Entry, path: str, secret: bool) -> Any:
         for each in arguments:
             if value == each and type(value) is type(each):
                 return each
+            if isinstance(value, bool) and each == ("on" if value else "off"):
+                return each  # YAML 1.1 reads these words as true and false
         raise _wrong(path, entry, f"must be {_told(kind)}", secret)
     if origin in (tuple, list, frozenset, set) or (
         isinstance(origin, type) and issubclass(origin, typing.Sequence)
@@ -233,11 +238,17 @@ def _wrong(path: str, entry: Entry, must: str, secret: bool = False) -> BadConfi
         shown = "what it is" if secret else without_credentials(repr(value)[:80])
     return BadConfiguration(
         f"{path or 'The configuration'} {must}, not {shown} ({entry.where}).",
-        remedy="Change it; see docs/operations.md.",
+        remedy="Put it in quotes." if _needs_quotes(value, must) else "Change it there.",
     )
 
 
-def _unknown(path: str, name: str, entry: Entry, known: list[str]) -> BadConfiguration:
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+def _needs_quotes(value: Any, must: str) -> bool:
+    """YAML takes 100 for a number and no for false; a text of these characters needs quotes."""
+    return must == "must be a text" and isinstance(value, (bool, int, float))
+
+
+def unknown_setting(path: str, entry: Entry, known: list[str]) -> BadConfiguration:
+    """The error for a name that is none of ``known``; ``path`` ends in it."""
+    near = difflib.get_close_matches(path.rpartition(".")[2], known, n=3, cutoff=0.6)
     remedy = f"Did you mean {' or '.join(near)}?" if near else f"Known are: {', '.join(known)}."
     return BadConfiguration(f"The setting {path} is unknown ({entry.where}).", remedy=remedy)

@@ -39,6 +39,20 @@ class Entry:
     """Whether it may hold secrets: it cannot be read by everyone who sees a process list."""
 
 
+    def place(self, *path: str | int) -> str:
+        """Where the entry at ``path`` beneath this one stands, or the nearest one above it."""
+        entry = self
+        for step in path:
+            held = entry.value
+            if isinstance(held, dict) and isinstance(step, str) and step in held:
+                entry = held[step]
+            elif isinstance(held, list) and isinstance(step, int) and step < len(held):
+                entry = held[step]
+            else:
+                break
+        return entry.where
+
+
 def section(where: str) -> Entry:
     """A section that holds nothing."""
     return Entry({}, where)
@@ -63,7 +77,8 @@ def from_yaml(text: str, name: str) -> Entry:
         return section(name)
     if not isinstance(entry.value, dict):
         raise BadConfiguration(
-            f"{entry.where} does not hold settings.", remedy="It begins with a section: `server:`."
+            f"{entry.where} does not hold settings.",
+            remedy="It is made of sections: `NAME:`, and under it, indented, what belongs there.",
         )
     return entry
 
