@@ -7,11 +7,15 @@ CallError                       the base; a SpeechError
 ├── NoCommonCodec               both ends speak, and no codec is common to them
 ├── BadSdp                      a session description that cannot be used
 ├── BadSip                      a SIP message, address or URI that cannot be used
+├── BadCertificate              a TLS certificate of ours or of the far end that is no good
+├── CallNotAllowed              a rule of ours forbids that call (destination, rate, number)
 ├── RegistrationFailed          the registrar would not have us
 └── WrongState                  the call cannot do that now (it is over, or not yet answered)
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 from qwen3tts_wire.errors import SpeechError
 
@@ -54,18 +58,36 @@ _REMEDIES_BY_CLASS = {
 class CallRefused(CallError):
     """The far end answered the request with a failure.
 
-    ``status`` is the SIP status code (300 to 699), ``reason`` its reason phrase.
+    ``status`` is the SIP status code (300 to 699), ``reason`` its reason phrase. ``realm`` and
+    ``user`` are those of the challenge where a password was asked for (401, 407).
     """
 
     code = "call_refused"
 
-    def __init__(self, status: int, reason: str, *, remedy: str = "", what: str = "call") -> None:
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        *,
+        remedy: str = "",
+        what: str = "call",
+        realm: str = "",
+        user: str = "",
+    ) -> None:
         super().__init__(
             f"The {what} was refused: {status} {reason}".rstrip() + ".",
             remedy=remedy or _REMEDIES.get(status) or _REMEDIES_BY_CLASS.get(status // 100, ""),
         )
         self.status = status
         self.reason = reason
+        self.realm = realm
+        self.user = user
+
+
+WhyUnreachable = Literal["", "dns", "refused", "timeout", "no_answer", "no_ack", "session", "tls"]
+"""Which silence it was: the name has no address; nothing listens there; nothing came back until the
+timer; it rang and nobody answered; our answer was never acknowledged; the session was not refreshed
+or a BYE never answered; the TLS connection could not be made. Empty = not said."""
 
 
 class CalleeUnreachable(CallError):
@@ -73,6 +95,10 @@ class CalleeUnreachable(CallError):
 
     code = "callee_unreachable"
     retryable = True
+
+    def __init__(self, message: str, *, remedy: str = "", why: WhyUnreachable = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.why: WhyUnreachable = why
 
 
 class PortBusy(CallError):
@@ -100,16 +126,75 @@ class BadSip(CallError):
 
 
 class RegistrationFailed(CallError):
-    """The registrar would not have us; ``status`` is its answer, or None when none came."""
+    """The registrar would not have us; ``status`` is its answer, or None when none came.
+
+    ``realm`` and ``user`` are those of the challenge where a password was asked for; ``why`` says
+    which silence it was where no answer came.
+    """
 
     code = "registration_failed"
 
-    def __init__(self, message: str, *, remedy: str = "", status: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        remedy: str = "",
+        status: int | None = None,
+        realm: str = "",
+        user: str = "",
+        why: WhyUnreachable = "",
+    ) -> None:
         super().__init__(message, remedy=remedy)
         self.status = status
+        self.realm = realm
+        self.user = user
+        self.why: WhyUnreachable = why
+
+
+class BadCertificate(CallError):
+    """A TLS certificate that is no good: ours (before anything is bound), or the far end's."""
+
+    code = "bad_certificate"
+
+
+class CallNotAllowed(CallError):
+    """A rule of ours forbids the call; nothing was sent.
+
+    ``rule`` is which one: ``emergency``, ``emergency_somewhere``, ``denied``, ``premium``,
+    ``not_allowed``, ``address``, ``concurrent`` or ``rate``.
+    """
+
+    code = "call_not_allowed"
+
+    def __init__(self, message: str, *, rule: str, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.rule = rule
 
 
 class WrongState(CallError):
     """The call cannot do that now: it is over, or has not come that far."""
 
     code = "wrong_state"
+
+
+class TransferFailed(CallError):
+    """The far end did not hand the call on; the call goes on as it was.
+
+    ``status`` and ``reason`` are what the target answered, or the far end itself.
+    """
+
+    code = "transfer_failed"
+
+    def __init__(self, status: int, reason: str, *, message: str = "", remedy: str = "") -> None:
+        super().__init__(
+            message or f"The transfer failed: {status} {reason}".rstrip() + ".",
+            remedy=remedy or _REMEDIES.get(status) or _REMEDIES_BY_CLASS.get(status // 100, ""),
+        )
+        self.status = status
+        self.reason = reason
+
+
+class MissingEncryption(CallError):
+    """Encrypted calls are required, and cannot be made here."""
+
+    code = "missing_encryption"

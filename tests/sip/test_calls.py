@@ -19,7 +19,7 @@ from qwen3tts_phone.sip.call_state import (
     Step,
 )
 from qwen3tts_phone.sip.message import Request, Response, reply
-from qwen3tts_phone.sip.modification import PHASES, Move, Phase
+from qwen3tts_phone.sip.phases import PHASES, Move, Phase
 from tests.sip.wire import (
     ANSWER,
     OFFER,
@@ -56,7 +56,7 @@ def test_what_the_table_of_changes_lacks_is_wrong_state(phase: Phase, move: Move
     call = caller.call(callee)
     call.modification.phase = phase
     with pytest.raises(WrongState, match=phase.name):
-        call.modification._move(move)
+        call.modification.move(move)
 
 
 def test_every_state_of_a_call_leads_to_its_end() -> None:
@@ -77,7 +77,8 @@ def test_a_call_rings_is_answered_and_is_hung_up_by_the_caller() -> None:
     assert callee.kinds() == ["Answered", "Ended"]
     assert (ended(caller).by, ended(callee).by) == ("local", "remote")
     assert wire.story() == [
-        *("INVITE", "100 INVITE", "180 INVITE", "200 INVITE", "ACK", "BYE", "200 BYE"),
+        *("INVITE", "100 INVITE", "180 INVITE", "200 INVITE", "PRACK", "ACK", "200 PRACK"),
+        *("BYE", "200 BYE"),
     ]
     assert not caller.agent.calls
     assert not callee.agent.calls
@@ -99,8 +100,8 @@ def test_nothing_is_remembered_of_a_call_a_minute_after_its_end() -> None:
     for phone in (caller, callee):
         assert len(phone.agent.layer) == 0
         assert phone.agent.next_deadline() is None
-        assert not phone.agent._dialogs
-        assert not phone.agent._invites
+        assert not phone.agent.dialogs
+        assert not phone.agent._inbound._invites
 
 
 def test_both_hanging_up_at_once_is_an_end_for_both() -> None:

@@ -211,8 +211,7 @@ async def test_a_connection_that_breaks_during_a_call_is_made_anew(
 ) -> None:
     call = await endpoint.place(other.uri + ";transport=tcp", session().offer())
     await asyncio.wait_for(call.answered(), 5)
-    assert endpoint._tcp is not None
-    for connection in list(endpoint._tcp._connections.values()):
+    for connection in list(endpoint._listeners.bound[0].streams["tcp"]._connections.values()):
         connection.writer.transport.abort()
     await asyncio.sleep(0)
     await asyncio.wait_for(call.bye(), 5)

@@ -6,55 +6,11 @@ import pytest
 
 from qwen3tts_phone.errors import BadSip, RegistrationFailed
 from qwen3tts_phone.sip.message import Request, Response, reply
-from qwen3tts_phone.sip.registration import (
-    TABLE,
-    RegistrationCore,
-    RegistrationEvent,
-    RegistrationState,
-)
+from qwen3tts_phone.sip.registration import RegistrationCore
+from qwen3tts_phone.sip.registration_state import TABLE, RegistrationEvent, RegistrationState
 from qwen3tts_phone.sip.settings import Account
-from tests.sip.wire import Phone, Stranger, Wire, pair
-
-CHALLENGE = 'Digest realm="test", nonce="n1", qop="auth"'
-
-
-class Registrar(Stranger):
-    """Answers REGISTER as a test tells it."""
-
-    def __init__(self, wire: Wire) -> None:
-        super().__init__(wire, "10.0.0.5")
-        self.grants: int | None = None
-        """Seconds in the Contact of the answer; None = as asked, in Expires."""
-        self.least = 0
-        self.challenges = 0
-        self.status = 200
-        self.asked: list[int] = []
-        self.times: list[float] = []
-        self.respond = self._answer
-
-    def _answer(self, request: Request) -> list[Response]:
-        asked = int(request.need("Expires"))
-        self.asked.append(asked)
-        self.times.append(self.wire.now)
-        if self.challenges and request.get("Authorization") is None:
-            self.challenges -= 1
-            response = reply(request, 401, "Unauthorized", to_tag="x")
-            response.add("WWW-Authenticate", CHALLENGE)
-        elif asked and asked < self.least:
-            response = reply(request, 423, "Interval Too Brief", to_tag="x")
-            response.add("Min-Expires", str(self.least))
-        elif self.status != 200:
-            response = reply(request, self.status, "No", to_tag="x")
-            response.add("Retry-After", "7 (back soon);duration=9")
-        else:
-            response = reply(request, 200, to_tag="x")
-            if asked and self.grants is not None:
-                response.add("Contact", "<sip:agent@10.0.0.77:5060>;expires=9999")
-                response.add("Contact", f"{request.need('Contact')};expires={self.grants}")
-                response.add("Expires", "8888")
-            elif asked:
-                response.add("Expires", str(asked))
-        return [response]
+from tests.sip.registrar import Registrar
+from tests.sip.wire import CHALLENGE, Phone, Wire, pair
 
 
 def registering(

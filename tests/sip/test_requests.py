@@ -11,6 +11,7 @@ from qwen3tts_phone.sip.call_state import (
     CallState,
 )
 from qwen3tts_phone.sip.message import Request, Response, reply
+from qwen3tts_phone.sip.refusals import ALLOW
 from tests.sip.wire import (
     OFFER,
     Phone,
@@ -69,7 +70,7 @@ def test_a_merged_request_is_482() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "status"), [("REFER", 405), ("SUBSCRIBE", 405), ("BREW", 501), ("invite", 501)]
+    ("method", "status"), [("SUBSCRIBE", 405), ("MESSAGE", 405), ("BREW", 501), ("invite", 501)]
 )
 def test_other_methods_are_405_or_501_with_allow(method: str, status: int) -> None:
     wire, _, callee = pair()
@@ -77,17 +78,31 @@ def test_other_methods_are_405_or_501_with_allow(method: str, status: int) -> No
     stranger.send(request(method, callee), callee)
     wire.run(0.2)
     assert stranger.statuses() == [status]
-    assert stranger.got[0].get("Allow") == "INVITE, ACK, CANCEL, BYE, OPTIONS"
+    assert stranger.got[0].get("Allow") == ALLOW
+
+
+@pytest.mark.parametrize(
+    ("method", "status"),
+    [("REFER", 403), ("INFO", 481), ("UPDATE", 481), ("PRACK", 481), ("NOTIFY", 481)],
+)
+def test_what_needs_a_call_is_refused_without_one(method: str, status: int) -> None:
+    wire, _, callee = pair()
+    stranger = Stranger(wire)
+    extra = (("Refer-To", "<sip:911@elsewhere.example>"),)
+    stranger.send(request(method, callee, extra=extra), callee)
+    wire.run(0.2)
+    assert stranger.statuses() == [status]
+    assert wire.story(Request) == [method]
 
 
 def test_what_is_required_and_unknown_is_420() -> None:
     wire, _, callee = pair()
     stranger = Stranger(wire)
-    extra = (("Require", "100rel, timer"),)
+    extra = (("Require", "100rel, timer, precondition"),)
     stranger.send(request("INVITE", callee, sdp=OFFER, extra=extra), callee)
     wire.run(0.2)
     assert stranger.statuses() == [420]
-    assert stranger.got[0].get("Unsupported") == "100rel"
+    assert stranger.got[0].get("Unsupported") == "precondition"
     assert not callee.calls
 
 
@@ -191,7 +206,7 @@ def test_a_refusal_to_an_invite_without_the_cookie_is_acknowledged() -> None:
         ("", "not a SIP address"),
         ("bob", "not a SIP address"),
         ("tel:+1555", "telephone number"),
-        ("sips:bob@10.0.0.2", "TLS"),
+        ("sips:bob@10.0.0.2", "tls"),
         ("sip:bob@10.0.0.2;transport=sctp", "not enabled"),
         ("sip:bob@10.0.0.2:70000", "out of range"),
         ("sip:bob@10.0.0.2\r\nEvil: x", "not a SIP address"),
@@ -231,7 +246,7 @@ def test_a_200_without_a_usable_contact_ends_the_call_with_the_reason() -> None:
     assert not caller.agent.calls
 
 
-@pytest.mark.parametrize(("method", "status"), [("OPTIONS", 200), ("INFO", 405)])
+@pytest.mark.parametrize(("method", "status"), [("OPTIONS", 200), ("INFO", 200), ("MESSAGE", 405)])
 def test_other_requests_inside_the_dialog_are_answered(method: str, status: int) -> None:
     wire, _, callee = pair()
     stranger = Stranger(wire)

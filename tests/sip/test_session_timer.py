@@ -6,7 +6,17 @@ from qwen3tts_phone.sip.call_state import CallState, Ended, ReinviteReceived
 from qwen3tts_phone.sip.message import Request, Response, reply
 from qwen3tts_phone.sip.session_timer import Due, SessionTimer, session_expires
 from qwen3tts_phone.sip.settings import SipSettings
-from tests.sip.wire import ANSWER, OFFER, Phone, Stranger, Wire, pair, request
+from tests.sip.wire import (
+    ANSWER,
+    OFFER,
+    Phone,
+    Stranger,
+    Wire,
+    pair,
+    request,
+    stranger_up,
+    without_update,
+)
 
 
 def timed(seconds: int = 600) -> tuple[Wire, Phone, Phone]:
@@ -26,8 +36,38 @@ def accepting(phone: Phone) -> None:
         call.notify = notify
 
 
-def test_the_caller_refreshes_at_half_the_interval() -> None:
+def answering(stranger: Stranger, statuses: dict[str, int]) -> dict[str, int]:
+    """A callee that takes calls, knows timers and UPDATE, and answers some methods otherwise.
+
+    Status 0 is no answer; 422 is given to intervals below 900 s.
+    """
+
+    def answer(request: Request) -> list[Response]:
+        status = statuses.get(request.method, 200)
+        asked = session_expires(request)
+        if request.method == "ACK" or status == 0:
+            return []
+        if status == 422:
+            status = 422 if asked is not None and asked[0] < 900 else 200
+        response = reply(request, status, to_tag="x")
+        response.add("Min-SE", "900")
+        response.add("Contact", "<sip:x@10.0.0.9:5060>")
+        response.add("Allow", "INVITE, ACK, CANCEL, BYE, UPDATE")
+        if status == 200 and asked is not None:
+            response.add("Session-Expires", f"{asked[0]};refresher=uac")
+        response.set_body(ANSWER if request.body else None)
+        return [response]
+
+    stranger.respond = answer
+    return statuses
+
+
+@pytest.mark.parametrize("method", ["INVITE", "UPDATE"])
+def test_the_caller_refreshes_at_half_the_interval(method: str) -> None:
+    """By UPDATE where both know it (RFC 4028 section 7.4), else by re-INVITE."""
     wire, caller, callee = timed(600)
+    if method == "INVITE":
+        without_update(callee)
     call = caller.call(callee)
     wire.run(1.0)
     accepting(callee)
@@ -35,13 +75,15 @@ def test_the_caller_refreshes_at_half_the_interval() -> None:
     wire.run(2900.0)
     assert call.state is CallState.UP
     assert callee.calls[0].state is CallState.UP
-    times = [carried.at - start for carried in wire.sent("INVITE")[1:]]
+    times = [carried.at - start for carried in wire.sent(method) if carried.at > start]
     assert len(times) == 9
     assert all(abs(at - 300.0 * n) < 3.0 for n, at in enumerate(times, 1))
-    refresh = wire.requests("INVITE")[-1]
-    assert refresh.sdp == OFFER
+    refresh = wire.requests(method)[-1]
+    assert refresh.sdp == (OFFER if method == "INVITE" else None)
     assert refresh.get("Session-Expires") == "600;refresher=uac"
-    assert wire.requests("ACK")[-1].cseq == refresh.cseq
+    assert refresh.get("Contact") == "<sip:agent@10.0.0.1:5060>"
+    if method == "INVITE":
+        assert wire.requests("ACK")[-1].cseq == refresh.cseq
 
 
 def test_the_2xx_says_who_refreshes() -> None:
@@ -112,6 +154,7 @@ def test_a_refresh_that_nobody_answers_ends_the_call() -> None:
 
 def test_a_refused_refresh_is_tried_again() -> None:
     wire, caller, callee = timed(600)
+    without_update(callee)
     call = caller.call(callee)
     wire.run(1.0)
     refusals = [True]
@@ -204,6 +247,7 @@ def test_an_interval_below_the_least_is_a_mistake_in_the_settings() -> None:
 
 def test_a_change_asked_for_during_a_refresh_follows_it() -> None:
     wire, caller, callee = timed(600)
+    without_update(callee)
     call = caller.call(callee)
     wire.run(1.0)
     accepting(callee)
@@ -213,6 +257,99 @@ def test_a_change_asked_for_during_a_refresh_follows_it() -> None:
     wire.run(2.0)
     assert got == [ANSWER]
     assert [r.sdp for r in wire.requests("INVITE")] == [OFFER, OFFER, "v=0 hold"]
+
+
+@pytest.mark.parametrize("status", [405, 501])
+def test_where_update_is_not_known_after_all_the_refresh_is_a_reinvite(status: int) -> None:
+    wire, caller, _ = timed(600)
+    stranger = Stranger(wire)
+    answering(stranger, {"UPDATE": status})
+    call = caller.call(stranger)
+    wire.run(700.0)
+    assert call.state is CallState.UP
+    assert wire.story(Request) == ["INVITE", "ACK", "UPDATE", *2 * ["INVITE", "ACK"]]
+
+
+@pytest.mark.parametrize("status", [408, 481])
+def test_a_refresh_of_a_call_that_is_gone_there_ends_it_here(status: int) -> None:
+    wire, caller, _ = timed(600)
+    stranger = Stranger(wire)
+    answering(stranger, {"UPDATE": status})
+    caller.call(stranger)
+    wire.run(400.0)
+    assert isinstance(caller.events[-1], Ended)
+    assert caller.events[-1].by == "error"
+    assert not caller.agent.calls
+
+
+def test_a_refresh_by_update_that_nobody_answers_ends_the_call() -> None:
+    wire, caller, _ = timed(600)
+    stranger = Stranger(wire)
+    answering(stranger, {"UPDATE": 0})
+    caller.call(stranger)
+    wire.run(600.0)
+    assert isinstance(caller.events[-1], Ended)
+    assert not caller.agent.calls
+
+
+def test_a_refresh_that_is_refused_for_now_is_tried_again() -> None:
+    wire, caller, _ = timed(600)
+    stranger = Stranger(wire)
+    statuses = answering(stranger, {"UPDATE": 500})
+    call = caller.call(stranger)
+    wire.run(320.0)
+    statuses["UPDATE"] = 200
+    wire.run(600.0)
+    assert call.state is CallState.UP
+    assert [c.what for c in wire.carried if c.what.endswith("UPDATE")][:4] == [
+        *("UPDATE", "500 UPDATE", "UPDATE", "200 UPDATE"),
+    ]
+
+
+def test_a_422_to_a_refresh_raises_the_interval() -> None:
+    wire, caller, _ = timed(600)
+    stranger = Stranger(wire)
+    answering(stranger, {"UPDATE": 422})
+    call = caller.call(stranger)
+    wire.run(302.0)
+    one, two = wire.requests("UPDATE")
+    assert one.get("Session-Expires") == "600;refresher=uac"
+    assert two.get("Session-Expires") == "900;refresher=uac"
+    assert call.timer.interval_s == 900
+
+
+def test_an_update_of_theirs_refreshes_the_session_and_moves_the_target() -> None:
+    wire, _, callee = pair()
+    stranger = Stranger(wire)
+    extra = (("Session-Expires", "90;refresher=uac"), ("Supported", "timer"))
+    tag = stranger_up(wire, stranger, callee, extra=extra)
+    for cseq in range(2, 6):
+        wire.run(40.0)
+        update = request(
+            "UPDATE", callee, branch=f"z9hG4bKu{cseq}", cseq=cseq, to_tag=tag, extra=extra
+        )
+        update.replace("Contact", "<sip:moved@10.0.0.9:5060>")
+        stranger.send(update, callee)
+    wire.run(30.0)
+    okay = wire.sent("200 UPDATE")[-1].message
+    assert okay.get("Session-Expires") == "90;refresher=uac"
+    assert okay.get("Contact") == "<sip:agent@10.0.0.2:5060>"
+    assert callee.calls[0].state is CallState.UP
+    callee.calls[0].hang_up(wire.now)
+    wire.run(0.1)
+    assert wire.requests("BYE")[0].uri == "sip:moved@10.0.0.9:5060"
+
+
+def test_an_update_with_an_interval_that_is_too_brief_is_422() -> None:
+    wire, _, callee = pair()
+    stranger = Stranger(wire)
+    tag = stranger_up(wire, stranger, callee)
+    extra = (("Session-Expires", "20"), ("Supported", "timer"))
+    update = request("UPDATE", callee, branch="z9hG4bKu", cseq=2, to_tag=tag, extra=extra)
+    stranger.send(update, callee)
+    wire.run(0.2)
+    assert stranger.statuses()[-1] == 422
+    assert stranger.got[-1].get("Min-SE") == "90"
 
 
 def test_an_interval_of_a_second_in_a_2xx_is_taken_for_the_least() -> None:

@@ -7,12 +7,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from qwen3tts_phone.errors import PortBusy
+from qwen3tts_phone.errors import CallError, PortBusy
 from qwen3tts_phone.sdp import SdpSession
-from qwen3tts_phone.sip import SipEndpoint, SipSettings, transport
-from qwen3tts_phone.sip.resolver import KEPT_S, Resolver
+from qwen3tts_phone.sip import SipEndpoint, SipSettings, stream
+from qwen3tts_phone.sip.dns import KEPT_S
+from qwen3tts_phone.sip.locate import Locator
+from qwen3tts_phone.sip.sockets import bind_pair
+from qwen3tts_phone.sip.stream import StreamTransport
 from qwen3tts_phone.sip.transaction import Hop
-from qwen3tts_phone.sip.transport import TcpTransport, UdpTransport, bind_pair
+from qwen3tts_phone.sip.udp import UdpTransport
 from tests.fakes import FakeClock
 
 pytestmark = pytest.mark.network
@@ -41,7 +44,7 @@ class Ends:
         self.received.append((data, hop))
         self._changed.set()
 
-    def on_failed(self, hop: Hop) -> None:
+    def on_failed(self, hop: Hop, cause: CallError | None = None) -> None:
         self.failed.append(hop)
         self._changed.set()
 
@@ -54,10 +57,10 @@ class Ends:
 
 
 @pytest.fixture
-async def tcp() -> AsyncIterator[tuple[TcpTransport, Ends, int]]:
+async def tcp() -> AsyncIterator[tuple[StreamTransport, Ends, int]]:
     ends = Ends()
     sock = bind_pair("127.0.0.1", 0, ("tcp",))["tcp"]
-    made = TcpTransport(sock, ends.on_receive, ends.on_failed)
+    made = StreamTransport(sock, ends.on_receive, ends.on_failed)
     await made.start()
     yield made, ends, sock.getsockname()[1]
     await made.close()
@@ -115,7 +118,7 @@ async def test_blank_datagrams_are_keep_alives() -> None:
     udp.close()
 
 
-async def test_a_connection_is_used_again(tcp: tuple[TcpTransport, Ends, int]) -> None:
+async def test_a_connection_is_used_again(tcp: tuple[StreamTransport, Ends, int]) -> None:
     made, ends, port = tcp
     for _ in range(3):
         made.send(OPTIONS, Hop("tcp", "127.0.0.1", port))
@@ -125,7 +128,7 @@ async def test_a_connection_is_used_again(tcp: tuple[TcpTransport, Ends, int]) -
     assert len({hop.port for _, hop in ends.received}) == 1
 
 
-async def test_nobody_listening_on_tcp_is_told(tcp: tuple[TcpTransport, Ends, int]) -> None:
+async def test_nobody_listening_on_tcp_is_told(tcp: tuple[StreamTransport, Ends, int]) -> None:
     made, ends, _ = tcp
     gone = Hop("tcp", "127.0.0.1", closed_port())
     made.send(OPTIONS, gone)
@@ -134,7 +137,7 @@ async def test_nobody_listening_on_tcp_is_told(tcp: tuple[TcpTransport, Ends, in
 
 
 async def test_an_answer_whose_connection_is_gone_goes_to_the_port_of_via(
-    tcp: tuple[TcpTransport, Ends, int],
+    tcp: tuple[StreamTransport, Ends, int],
 ) -> None:
     made, ends, port = tcp
     made.send(OPTIONS, Hop("tcp", "127.0.0.1", port, flow=99, by_flow=True))
@@ -142,10 +145,10 @@ async def test_an_answer_whose_connection_is_gone_goes_to_the_port_of_via(
 
 
 async def test_a_peer_that_does_not_read_is_closed(
-    tcp: tuple[TcpTransport, Ends, int], monkeypatch: pytest.MonkeyPatch
+    tcp: tuple[StreamTransport, Ends, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, ends, port = tcp
-    monkeypatch.setattr(transport, "MAX_UNSENT_BYTES", 100_000)
+    monkeypatch.setattr(stream, "MAX_UNSENT_BYTES", 100_000)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(OPTIONS)
     await ends.until(received=1)
@@ -159,10 +162,10 @@ async def test_a_peer_that_does_not_read_is_closed(
 
 
 async def test_one_connection_too_many_ends_the_one_that_was_silent_for_longest(
-    tcp: tuple[TcpTransport, Ends, int], monkeypatch: pytest.MonkeyPatch
+    tcp: tuple[StreamTransport, Ends, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, _, port = tcp
-    monkeypatch.setattr(transport, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(stream, "MAX_CONNECTIONS", 2)
     pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
     pairs[0][1].write(b"\r\n\r\n")
     assert await asyncio.wait_for(pairs[0][0].readexactly(2), 5) == b"\r\n"
@@ -178,9 +181,9 @@ async def test_one_connection_too_many_ends_the_one_that_was_silent_for_longest(
 
 
 async def test_a_silent_connection_is_closed_in_the_end(
-    tcp: tuple[TcpTransport, Ends, int], monkeypatch: pytest.MonkeyPatch
+    tcp: tuple[StreamTransport, Ends, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "IDLE_LIMIT_S", 0.05)
+    monkeypatch.setattr(stream, "IDLE_LIMIT_S", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", tcp[2])
     assert await asyncio.wait_for(reader.read(), 5) == b""
     writer.close()
@@ -188,7 +191,7 @@ async def test_a_silent_connection_is_closed_in_the_end(
 
 async def test_a_name_is_looked_up_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
-    resolver = Resolver(clock.now)
+    locator = Locator(clock.now)
     answers = iter(["10.0.0.1", "10.0.0.2"])
 
     async def look_up(*args: object, **kwargs: object) -> list[object]:
@@ -198,17 +201,23 @@ async def test_a_name_is_looked_up_again_after_a_while(monkeypatch: pytest.Monke
             raise socket.gaierror("no answer") from None
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", look_up)
-    assert resolver.known("pbx.example.org") is None
-    assert await resolver.resolve("pbx.example.org") == "10.0.0.1"
-    assert resolver.known("pbx.example.org") == "10.0.0.1"
-    assert resolver.names_of("10.0.0.1") == ["pbx.example.org"]
+    pbx = Hop("udp", "pbx.example.org", 5060)
+
+    async def address() -> str:
+        return (await locator.locate(pbx))[0].host
+
+    assert locator.known(pbx) is None
+    assert await address() == "10.0.0.1"
+    current = locator.current(pbx)
+    assert current is not None
+    assert current.host == "10.0.0.1"
     await clock.advance(KEPT_S + 1)
-    assert resolver.known("pbx.example.org") is None
-    assert await resolver.resolve("pbx.example.org") == "10.0.0.2"
+    assert locator.current(pbx) is None
+    assert await address() == "10.0.0.2"
     await clock.advance(KEPT_S + 1)
-    assert await resolver.resolve("pbx.example.org") == "10.0.0.2"
+    assert await address() == "10.0.0.2"
     with pytest.raises(OSError, match="cannot be looked up"):
-        await resolver.resolve("other.example.org")
+        await locator.locate(Hop("udp", "other.example.org", 5060))
 
 
 @pytest.mark.parametrize("suffix", ["", ";transport=tcp"])

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 
 from qwen3tts_phone.sip.agent import Agent
 from qwen3tts_phone.sip.auth import Digest
+from qwen3tts_phone.sip.call import Call
 from qwen3tts_phone.sip.call_state import CallEvent, CallState, Ended, ReinviteReceived
 from qwen3tts_phone.sip.incoming import IncomingCall
 from qwen3tts_phone.sip.message import Request, Response, parse_message, reply
 from qwen3tts_phone.sip.outgoing import OutgoingCall
+from qwen3tts_phone.sip.refusals import ALLOW
 from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.transaction import Hop
 
@@ -261,10 +263,26 @@ def up(wire: Wire, caller: Phone, callee: Phone) -> None:
     assert callee.calls[0].state is CallState.UP
 
 
+def is_up(call: Call) -> bool:
+    """Whether both ends agree on it."""
+    return call.state is CallState.UP
+
+
 def ended(phone: Phone) -> Ended:
     event = phone.events[-1]
     assert isinstance(event, Ended)
     return event
+
+
+def without_update(phone: Phone) -> None:
+    """Let a phone say that it does not know UPDATE, as old ones do."""
+    describe = phone.agent.describe
+
+    def described(message: Request | Response, *options: str) -> None:
+        describe(message, *options)
+        message.replace("Allow", ", ".join(m for m in ALLOW.split(", ") if m != "UPDATE"))
+
+    phone.agent.describe = described  # type: ignore[method-assign]
 
 
 def accept_changes(phone: Phone, sdp: str = ANSWER) -> None:

@@ -8,34 +8,36 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from qwen3tts_phone.errors import BadSip
+from qwen3tts_phone.errors import BadSip, CallError
+from qwen3tts_phone.sip.addresses import Addresses
 from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.call import Call
-from qwen3tts_phone.sip.call_state import CallState
-from qwen3tts_phone.sip.dialog import Dialog, DialogId, new_branch, new_call_id, new_tag
+from qwen3tts_phone.sip.call_headers import check_headers
+from qwen3tts_phone.sip.dialog import Dialog, new_branch, new_call_id, new_tag
+from qwen3tts_phone.sip.dialogs import DialogTable
 from qwen3tts_phone.sip.exchange import Exchange, Listener
-from qwen3tts_phone.sip.fields import parse_uri, uri_parameter
+from qwen3tts_phone.sip.fields import parse_uri
+from qwen3tts_phone.sip.gate import Gate
+from qwen3tts_phone.sip.health import Health
+from qwen3tts_phone.sip.inbound import Inbound
 from qwen3tts_phone.sip.incoming import IncomingCall
 from qwen3tts_phone.sip.layer import TransactionLayer
 from qwen3tts_phone.sip.message import (
     Request,
     Response,
     UnusableRequest,
-    WrongBody,
     parse_message,
-    reply,
 )
 from qwen3tts_phone.sip.outgoing import OutgoingCall
-from qwen3tts_phone.sip.refusals import ALLOW, refusal, refuse
+from qwen3tts_phone.sip.referral import Referral
+from qwen3tts_phone.sip.refusals import ALLOW
 from qwen3tts_phone.sip.settings import SipSettings
-from qwen3tts_phone.sip.transaction import Hop, Send, Transaction
-from qwen3tts_phone.sip.via import bracketed, loose, reply_hop, stamp_via
-
-ACK_WITHIN_T1 = 4
-"""Times T1 after which an answer without ACK gives way to another caller, when there is no room."""
+from qwen3tts_phone.sip.transaction import Hop, Send
+from qwen3tts_phone.sip.transfer import TransferCore
+from qwen3tts_phone.sip.via import loose
 
 
 class Timed(Protocol):
@@ -48,7 +50,7 @@ class Timed(Protocol):
         """Do what is due."""
 
 
-class Agent:
+class Agent(Addresses):
     """Everything between the wire and the calls."""
 
     def __init__(
@@ -60,20 +62,26 @@ class Agent:
         on_call: Callable[[IncomingCall], None],
         rng: random.Random | None = None,
         flush: Callable[[], None] = lambda: None,
+        gate: Gate | None = None,
     ) -> None:
-        self.settings = settings
+        super().__init__(settings, local)
+        self.gate = gate
         self.now = now
         self.flush = flush
         self.random = rng or random.SystemRandom()
         self.layer = TransactionLayer(settings.timers)
         self.timed: list[Timed] = []
         self.calls: set[Call] = set()
+        self.health = Health()
+        self.draining = 0
+        """Seconds after which callers may come again, while no new calls are taken; 0 = taken."""
         self.rejected = 0
         """Messages dropped because they could not be used."""
-        self._local = local
-        self._on_call = on_call
-        self._dialogs: dict[DialogId, Call] = {}
-        self._invites: dict[Transaction, IncomingCall] = {}
+        self.on_call = on_call
+        self.digest_of: Callable[[IncomingCall], Digest | None] = lambda call: None
+        """The credentials for challenges inside the dialog of a call that came in."""
+        self.dialogs = DialogTable()
+        self._inbound = Inbound(self, self.dialogs)
 
     @property
     def outbox(self) -> deque[Send]:
@@ -84,22 +92,27 @@ class Agent:
 
     def receive(self, data: bytes, source: Hop, now: float) -> None:
         """A datagram, or one message of a stream. Garbage is counted and dropped, or gets 400."""
+        if self.gate is not None and not self.gate.message(data, source, now):
+            return
         try:
             message = parse_message(data)
             message.flow = source.flow
             if isinstance(message, Response):
-                self._receive_response(message, now)
+                self._inbound.response(message, now)
             else:
-                self._receive_request(message, source, now)
+                self._inbound.request(message, source, now)
         except UnusableRequest as error:
             self.rejected += 1
-            self._refuse_alone(error.request, source, error.status)
+            if self.gate is None or self.gate.unreadable(source, now, error.request):
+                self._inbound.refuse_alone(error.request, source, error.status)
         except BadSip:
             self.rejected += 1
+            if self.gate is not None:
+                self.gate.unreadable(source, now)
 
-    def transport_failed(self, hop: Hop, now: float) -> None:
-        """Nothing could be delivered to that hop."""
-        self.layer.transport_failed(hop, now)
+    def transport_failed(self, hop: Hop, now: float, cause: CallError | None = None) -> None:
+        """Nothing could be delivered to that hop; ``cause`` where more is known."""
+        self.layer.transport_failed(hop, now, cause)
 
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is next needed."""
@@ -124,9 +137,14 @@ class Agent:
         digest: Digest | None = None,
         identity: str = "",
         proxy: str = "",
-        headers: dict[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        hop: Hop | None = None,
+        user: str = "",
+        display_name: str = "",
     ) -> OutgoingCall:
         """Call someone. ``identity`` is our address of record, by default the endpoint's own.
+
+        ``hop`` is where DNS says that the proxy or target is; ``user`` stands in our Contact.
 
         Raises BadSip when the target, the proxy or a header cannot be used.
         """
@@ -137,21 +155,21 @@ class Agent:
                 f"{target!r} is a telephone number.",
                 remedy="Say which server shall connect it: sip:NUMBER@SERVER.",
             )
-        hop = self.hop(proxy or target)
+        hop = hop or self.hop(proxy or target)
         request = Request("INVITE", target)
         request.add("Max-Forwards", "70")
         if proxy:
             request.add("Route", f"<{loose(proxy)}>")
-        request.add("From", f"{self._name()}<{identity or self.uri(hop)}>;tag={new_tag()}")
+        request.add(
+            "From", f"{self.named(display_name)}<{identity or self.uri(hop)}>;tag={new_tag()}"
+        )
         request.add("To", f"<{target}>")
         request.add("Call-ID", new_call_id())
         request.add("CSeq", "1 INVITE")
-        request.add("Contact", self.contact(hop))
-        self.describe(request)
-        for name, value in (headers or {}).items():
-            if not name.replace("-", "").isalnum() or not name.isascii():
-                raise BadSip(f"{name!r} is not the name of a header.")
-            request.add(name, value)
+        request.add("Contact", self.contact(hop, user=user))
+        # RFC 3262 section 4: without an offer of ours the answer would have to go into a PRACK.
+        self.describe(request, "100rel" if sdp else "")
+        request.add_all(check_headers(headers))
         request.set_body(sdp)
         call = OutgoingCall(self, request, hop, digest, now)
         self.calls.add(call)
@@ -180,6 +198,8 @@ class Agent:
             next_cseq=next_cseq,
             digest=digest,
             max_retries=self.settings.max_redials,
+            contact=self.contact,
+            health=self.health,
         )
         exchange.start(now)
         return exchange
@@ -196,205 +216,50 @@ class Agent:
                 ack.headers.add(name, value)
         return ack, hop
 
-    def hop(self, uri_text: str, flow: int = 0) -> Hop:
-        """Where requests to a URI go; raises BadSip for what we cannot speak."""
-        uri = parse_uri(uri_text)
-        if uri.scheme != "sip":
-            raise BadSip(
-                f"{uri_text!r} needs {'TLS' if uri.scheme == 'sips' else 'a gateway'}, which is "
-                "not available here.",
-                remedy="Use a sip: address.",
-            )
-        transport = (uri_parameter(uri, "transport") or self.settings.transports[0]).lower()
-        if transport not in self.settings.transports:
-            raise BadSip(
-                f"The transport {transport!r} of {uri_text!r} is not enabled.",
-                remedy=f"Use one of: {', '.join(self.settings.transports)}.",
-            )
-        return Hop(transport, uri.host.strip("[]").lower(), uri.port or 5060, flow)
-
-    def via(self, hop: Hop) -> str:
-        """The start of our Via for a hop; the branch is the caller's."""
-        host, port = self._local(hop)
-        return f"SIP/2.0/{hop.transport.upper()} {bracketed(host)}:{port}"
-
-    def uri(self, hop: Hop) -> str:
-        """Our own address as seen from a hop."""
-        host, port = self._local(hop)
-        user = self.settings.user
-        return f"sip:{user}@{bracketed(host)}:{port}"
-
-    def local_host(self, hop: Hop) -> str:
-        """Our own host as seen from a hop."""
-        return self._local(hop)[0]
-
-    def contact(self, hop: Hop) -> str:
-        """Our Contact value for a hop, with its transport where it is not UDP."""
-        suffix = "" if hop.transport == "udp" else f";transport={hop.transport}"
-        return f"<{self.uri(hop)}{suffix}>"
-
-    def describe(self, message: Request | Response) -> None:
-        """Say what we are and what we allow."""
+    def describe(self, message: Request | Response, *options: str) -> None:
+        """Say what we are and what we allow; ``options`` are extensions besides those we use."""
         message.add("Allow", ALLOW)
-        message.add("Supported", "timer")
-        name = "User-Agent" if isinstance(message, Request) else "Server"
-        message.add(name, self.settings.user_agent)
+        message.add("Supported", ", ".join(filter(None, ("timer", "replaces", *options))))
+        if self.settings.user_agent:
+            name = "User-Agent" if isinstance(message, Request) else "Server"
+            message.add(name, self.settings.user_agent)
 
-    def remember(self, call: Call) -> None:
+    def remember(self, call: Call, dialog: Dialog) -> None:
         """The call has a dialog: requests inside it are the call's."""
         self.calls.add(call)
-        if call.dialog is not None:
-            self._dialogs[call.dialog.id] = call
+        self.dialogs.remember(call, dialog)
+
+    def keep_only(self, call: Call, dialog: Dialog) -> None:
+        """The call is answered: of its dialogs only this one goes on."""
+        self.dialogs.forget(call)
+        self.remember(call, dialog)
 
     def forget(self, call: Call) -> None:
         """The call is over."""
         self.calls.discard(call)
-        if call.dialog is not None and self._dialogs.get(call.dialog.id) is call:
-            del self._dialogs[call.dialog.id]
+        self.dialogs.forget(call)
         if isinstance(call, IncomingCall):
-            self._invites.pop(call.transaction, None)
+            self._inbound.forget(call)
 
-    # Messages that come in
+    def watch(self, transfer: TransferCore) -> None:
+        """Notices of a transfer of ours may come, even after the end of its call."""
+        self.timed.append(transfer)
+        self.dialogs.watch(transfer)
 
-    def _receive_response(self, response: Response, now: float) -> None:
-        # RFC 3261 section 18.1.2: one Via, and it is ours (else it is somebody else's answer).
-        # A response that belongs to no transaction is dropped (RFC 6026 section 8.9).
-        if len(response.values("Via")) == 1:
-            self.layer.receive_response(response, now)
+    def unwatch(self, transfer: TransferCore) -> None:
+        """No more will come."""
+        self.timed.remove(transfer)
+        self.dialogs.unwatch(transfer)
 
-    def _receive_request(self, request: Request, source: Hop, now: float) -> None:
-        stamp_via(request, source)
-        hop = reply_hop(request, source)
-        known = self.layer.find(request)
-        if known is None and request.method == "ACK":
-            self._receive_ack(request, now)
-            return
-        transaction = self.layer.receive_request(request, hop, now)
-        if transaction is None:
-            return
-        try:
-            self._dispatch(request, transaction, now)
-        except BadSip as error:
-            self.rejected += 1
-            wrong_body = isinstance(error, WrongBody)
-            response = refuse(request, 415 if wrong_body else 400)
-            if wrong_body:
-                response.add("Accept", "application/sdp")
-            transaction.send_response(response, now)
+    def call_ended(self, call: Call) -> None:
+        """The owner has been told that a call is over; what belonged to it ends soon."""
+        now = self.now()
+        for timed in list(self.timed):
+            if isinstance(timed, TransferCore | Referral) and timed.dialog is call.dialog:
+                timed.call_over(now)
 
-    def _dispatch(self, request: Request, transaction: Transaction, now: float) -> None:
-        method = request.method
-        refused = refusal(request, self._local)
-        if refused is not None:
-            transaction.send_response(refused, now)
-            return
-        if method == "CANCEL":
-            self._receive_cancel(request, transaction, now)
-            return
-        local_tag = request.to.tag
-        if local_tag is not None:
-            self._receive_inside(request, transaction, local_tag, now)
-        elif self.layer.is_merged(request):
-            transaction.send_response(refuse(request, 482), now)
-        elif method == "OPTIONS":
-            transaction.send_response(self._capabilities(request), now)
-        elif method == "INVITE":
-            self._receive_invite(request, transaction, now)
-        else:
-            transaction.send_response(refuse(request, 481), now)
-
-    def _receive_cancel(self, request: Request, transaction: Transaction, now: float) -> None:
-        invite = self.layer.cancelled_by(request)
-        call = self._invites.get(invite) if invite is not None else None
-        if invite is None:
-            transaction.send_response(refuse(request, 481), now)
-            return
-        tag = invite.response.to.tag if invite.response is not None else None
-        if tag is None and call is not None and call.dialog is not None:
-            tag = call.dialog.local_tag
-        transaction.send_response(reply(request, 200, to_tag=tag or new_tag()), now)
-        if call is not None:
-            call.cancelled(invite, now)
-            return
-        for inside in self.calls:
-            if inside.modification.cancelled(invite, now):
-                return
-
-    def _receive_inside(
-        self, request: Request, transaction: Transaction, local_tag: str, now: float
-    ) -> None:
-        call = self._dialogs.get((request.call_id, local_tag, request.from_.tag or ""))
-        if call is None or call.dialog is None:
-            transaction.send_response(refuse(request, 481), now)
-            return
-        # Section 12.2.2: order is checked before anything else is believed.
-        if not call.dialog.accept_cseq(request.cseq):
-            transaction.send_response(refuse(request, 500), now)
-        elif request.method == "OPTIONS":
-            transaction.send_response(self._capabilities(request), now)
-        else:
-            call.receive(request, transaction, now)
-
-    def _receive_ack(self, request: Request, now: float) -> None:
-        local_tag = request.to.tag
-        if local_tag is None:
-            return
-        call = self._dialogs.get((request.call_id, local_tag, request.from_.tag or ""))
-        if call is not None:
-            call.receive_ack(request, now)
-
-    def _receive_invite(self, request: Request, transaction: Transaction, now: float) -> None:
-        if self._is_full() and not self._made_room(now):
-            transaction.send_response(refuse(request, 486, ("Retry-After", "10")), now)
-            return
-        call = IncomingCall(self, request, transaction, now)
-        self._invites[transaction] = call
-        self.remember(call)
-        self._on_call(call)
-
-    def _capabilities(self, request: Request) -> Response:
-        """RFC 3261 section 11.2: what an INVITE would get."""
-        status = 486 if self._is_full() and request.to.tag is None else 200
-        response = reply(request, status, to_tag=new_tag())
-        response.add("Accept", "application/sdp")
-        self.describe(response)
-        return response
-
-    def _is_full(self) -> bool:
-        """Whether there are as many calls as there may be; those that are ending do not count."""
-        if len(self.calls) < self.settings.max_calls:
-            return False
-        going = sum(call.state is not CallState.ENDING for call in self.calls)
-        return going >= self.settings.max_calls
-
-    def _made_room(self, now: float) -> bool:
-        """Give up the call whose answer has been without its ACK for longest, if for too long.
-
-        So callers that never complete a call cannot keep the others out.
-        """
-        waiting = [
-            (since, call)
-            for call in self.calls
-            if isinstance(call, IncomingCall)
-            and (since := call.unacknowledged_since()) is not None
-            and now - since >= ACK_WITHIN_T1 * self.settings.timers.t1
-        ]
-        if not waiting:
-            return False
-        min(waiting, key=lambda pair: pair[0])[1].no_ack(now)
-        return True
-
-    def _refuse_alone(self, request: Request, source: Hop, status: int) -> None:
-        if request.method == "ACK":
-            return
-        try:
-            stamp_via(request, source)
-            self.layer.send_alone(refuse(request, status), reply_hop(request, source))
-        except BadSip:
-            self.rejected += 1
-
-    def _name(self) -> str:
-        name = self.settings.display_name
-        if not name:
-            return ""
-        return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '" '
+    def close(self) -> None:
+        """Nothing comes or goes any more: end what still waits for notices."""
+        for timed in list(self.timed):
+            if isinstance(timed, TransferCore | Referral):
+                timed.close()

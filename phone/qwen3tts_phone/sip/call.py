@@ -2,38 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
-from qwen3tts_phone.errors import CalleeUnreachable, CallError, WrongState
+from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, CallRefused, WrongState
+from qwen3tts_phone.sip.asked import Asked
+from qwen3tts_phone.sip.call_headers import CallHeaders, check_headers
 from qwen3tts_phone.sip.call_state import TABLE, By, CallEvent, CallState, Ended, Step
 from qwen3tts_phone.sip.dialog import Dialog
 from qwen3tts_phone.sip.exchange import Exchange, Listener
+from qwen3tts_phone.sip.fields import parse_uri
+from qwen3tts_phone.sip.inside import receive_inside
 from qwen3tts_phone.sip.message import Request, Response, reply
 from qwen3tts_phone.sip.modification import Modification
+from qwen3tts_phone.sip.reason import reasons
+from qwen3tts_phone.sip.refresh import UpdateRefresh
 from qwen3tts_phone.sip.session_timer import Due, SessionTimer
-from qwen3tts_phone.sip.transaction import Failure, Transaction
+from qwen3tts_phone.sip.transaction import Failure, Hop, Transaction
 
 if TYPE_CHECKING:
     from qwen3tts_phone.sip.agent import Agent
     from qwen3tts_phone.sip.auth import Digest
+    from qwen3tts_phone.sip.sip_call import SipCall
 
 
 class Call:
     """A call: sans-I/O, driven by the agent, telling its owner by ``notify``."""
 
     direction: Literal["in", "out"]
+    call_id: str
+    local_uri: str
+    """Who we are in it: our From, or the To that they called."""
 
     def __init__(self, agent: Agent, state: CallState, digest: Digest | None) -> None:
         self.agent = agent
         self.state = state
         self.digest = digest
         self.dialog: Dialog | None = None
+        self.dialogs: list[Dialog] = []
+        """All that the agent knows as this call's, early ones included."""
+        self.owner: SipCall | None = None
+        """How a program sees the call."""
+        self.replaced_by: Call | None = None
+        """The call that took the place of this one (RFC 3891)."""
         self.notify: Callable[[CallEvent], None] = lambda event: None
         self.modification = Modification(self)
         self.timer = SessionTimer(agent.settings.session_expires_s)
         self.local_sdp: str | None = None
         """What we described last and holds, for refreshes."""
+        self.headers = CallHeaders()
+        """Of their INVITE; empty on a call of ours."""
+        self.answer_headers = CallHeaders()
+        """Of their answer; empty on a call that came in."""
+        self.remote_agent = ""
+        """What they say they are (User-Agent, Server)."""
+        self.open_referrals = 0
+        """REFERs of theirs that are not dealt with."""
+        self._allow: frozenset[str] | None = None
+        self._refresh = UpdateRefresh(self)
         self._told_end = False
 
     # The state
@@ -53,34 +79,107 @@ class Call:
                 self.agent.forget(self)
 
     def tell_end(
-        self, by: By, status: int | None = None, reason: str = "", error: CallError | None = None
+        self,
+        by: By,
+        status: int | None = None,
+        reason: str = "",
+        error: CallError | None = None,
+        message: Request | Response | None = None,
     ) -> None:
-        """Tell the owner, once, that the call is over."""
-        if not self._told_end:
-            self._told_end = True
-            self.timer.stop()
-            self.modification.abort()
-            self.notify(Ended(by, status, reason, error))
+        """Tell the owner, once, that the call is over; ``message`` is theirs that ended it."""
+        if self._told_end:
+            return
+        self._told_end = True
+        self.timer.stop()
+        self.modification.abort()
+        moved_to = ""
+        if isinstance(message, Response) and 300 <= message.status < 400:
+            moved_to = message.contact_uri or ""
+        challenged = error if isinstance(error, CallRefused) else None
+        ended = Ended(
+            by,
+            status,
+            reason,
+            error,
+            headers=CallHeaders(message.headers if message is not None else None),
+            causes=tuple(reasons(message)) if message is not None else (),
+            moved_to=moved_to,
+            realm=challenged.realm if challenged else "",
+            user=challenged.user if challenged else "",
+        )
+        self.notify(ended)
+        self.agent.call_ended(self)
+
+    # The session
+
+    def dialog_of_session(self) -> Dialog | None:
+        """The dialog whose session is changed: the call's, or an early one that has agreed."""
+        return self.dialog
+
+    def may_update_early(self) -> bool:
+        """Whether an UPDATE may change the session before the call is answered."""
+        return False
+
+    def first_exchange(self, dialog: Dialog) -> Literal["ours", "theirs", "done"]:
+        """Whose first offer in a dialog is still unanswered."""
+        return "done"
+
+    def learn(self, message: Request | Response) -> None:
+        """Remember what they say of themselves: what they allow, and their name."""
+        if message.get("Allow") is not None:
+            self._allow = frozenset(method.upper() for method in message.values("Allow"))
+        name = message.get("User-Agent") or message.get("Server")
+        if name:
+            self.remote_agent = name[:200]
+
+    def says_it_allows(self, method: str) -> bool:
+        """Whether their Allow names a method; False where they sent none."""
+        return self._allow is not None and method in self._allow
+
+    def may_allow(self, method: str) -> bool:
+        """The same, but True where they sent none."""
+        return self._allow is None or method in self._allow
+
+    def refresh_target(self, dialog: Dialog, message: Request | Response) -> None:
+        """Section 12.2: their Contact moves the remote target, never the route set.
+
+        Raises BadSip, and changes nothing, where our requests could not be sent there.
+        """
+        contact = message.contact
+        if contact is None:
+            return
+        parse_uri(contact.uri)
+        if not dialog.routes:
+            self.agent.hop(contact.uri)
+        dialog.target = contact.uri
 
     # Hanging up
 
-    def hang_up(self, now: float) -> None:
+    def hang_up(self, now: float, headers: Mapping[str, str] | None = None) -> None:
         """End the call whatever its state; does nothing when it is over or about to be."""
         if self.can(Step.BYE):
-            self.bye(now)
+            self.bye(now, headers)
 
-    def bye(self, now: float) -> None:
+    def bye(self, now: float, headers: Mapping[str, str] | None = None) -> None:
         """Hang up an answered call; before the ACK it waits for it."""
+        lines = check_headers(headers)
         already = self.state in (CallState.ENDING, CallState.LEAVING)
         self.step(Step.BYE)
         if not already and self.state is CallState.ENDING:
-            self.send_bye(now)
+            self.send_bye(now, lines)
             self.tell_end("local")
 
-    def send_bye(self, now: float) -> None:
+    def send_bye(self, now: float, lines: list[tuple[str, str]] | None = None) -> None:
         """Send the BYE of the dialog; the state has been moved."""
         if self.dialog is not None:
-            self.send_inside(self.dialog.request("BYE"), _Bye(self), now)
+            bye = self.dialog.request("BYE")
+            bye.add_all(lines or [])
+            self.send_inside(bye, Asked(self._bye_done), now)
+
+    def _bye_done(self, outcome: Response | Failure, now: float) -> None:
+        """Whatever the answer to our BYE is, and if there is none, the call is over."""
+        if self.can(Step.BYE_DONE):
+            self.step(Step.BYE_DONE)
 
     def lost(self, now: float, error: CallError) -> None:
         """The dialog is gone at the far end (408, 481, no answer): RFC 3261 section 12.2.1.2."""
@@ -89,37 +188,57 @@ class Call:
             self.send_bye(now)
             self.tell_end("error", error=error)
 
+    def hand_over(self, call: Call, now: float) -> None:
+        """Another call has taken the place of this one (RFC 3891 section 3)."""
+        self.replaced_by = call
+        self.hang_up(now)
+
     # Inside the dialog
 
-    def send_inside(self, request: Request, listener: Listener, now: float) -> Exchange:
+    def send_inside(
+        self, request: Request, listener: Listener, now: float, dialog: Dialog | None = None
+    ) -> Exchange:
         """Send a request of our dialog."""
-        dialog = self.dialog
+        dialog = dialog or self.dialog
         if dialog is None:
             raise WrongState("There is no dialog yet.")
-        hop = self.agent.hop(dialog.next_hop, dialog.flow)
         return self.agent.exchange(
-            request, hop, listener, now, next_cseq=dialog.next_cseq, digest=self.digest
+            request,
+            self.hop_of(dialog),
+            listener,
+            now,
+            next_cseq=dialog.next_cseq,
+            digest=self.digest,
         )
 
-    def receive(self, request: Request, transaction: Transaction, now: float) -> None:
-        """A request of the far end inside the dialog, checked for its order by the agent."""
-        if request.method == "BYE":
-            self._remote_bye(request, transaction, now)
-        elif request.method == "INVITE":
-            self.modification.receive(request, transaction, now)
-        else:
-            transaction.send_response(reply(request, 405), now)
+    def hop_of(self, dialog: Dialog) -> Hop:
+        """Where requests of a dialog go; raises BadSip."""
+        return self.agent.hop(dialog.next_hop, dialog.flow)
 
-    def _remote_bye(self, request: Request, transaction: Transaction, now: float) -> None:
+    def receive(
+        self, request: Request, transaction: Transaction, dialog: Dialog, now: float
+    ) -> None:
+        """A request of the far end inside a dialog, checked for its order by the agent."""
+        receive_inside(self, request, transaction, dialog, now)
+
+    def remote_bye(self, request: Request, transaction: Transaction, now: float) -> None:
+        """They hang up."""
         transaction.send_response(reply(request, 200), now)
         if not self.can(Step.REMOTE_BYE):
             return
         self.before_remote_bye(now)
         self.step(Step.REMOTE_BYE)
-        self.tell_end("remote", reason=request.get("Reason") or "")
+        causes = reasons(request)
+        self.tell_end("remote", reason=str(causes[0]) if causes else "", message=request)
 
     def before_remote_bye(self, now: float) -> None:
         """For the callee: end a pending INVITE first."""
+
+    def receive_prack(
+        self, request: Request, transaction: Transaction, dialog: Dialog, now: float
+    ) -> None:
+        """A PRACK: only a call that came in has anything to be acknowledged by it."""
+        transaction.send_response(reply(request, 481), now)
 
     def receive_ack(self, request: Request, now: float) -> None:
         """An ACK inside the dialog."""
@@ -140,27 +259,11 @@ class Call:
                 CalleeUnreachable(
                     "The far end has not refreshed the session in time.",
                     remedy="It is gone, or the network between is; call again.",
+                    why="session",
                 ),
             )
         elif due is Due.REFRESH and self.state is CallState.UP:
-            self.modification.refresh(now)
-
-
-class _Bye:
-    """Waits for the answer to our BYE; whatever it is, the call is over."""
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-
-    def on_provisional(self, response: Response, now: float) -> None:
-        """Nothing to do."""
-
-    def on_final(self, response: Response, now: float) -> None:
-        """Any final answer ends it."""
-        if self._call.can(Step.BYE_DONE):
-            self._call.step(Step.BYE_DONE)
-
-    def on_failure(self, failure: Failure, now: float) -> None:
-        """So does none."""
-        if self._call.can(Step.BYE_DONE):
-            self._call.step(Step.BYE_DONE)
+            try:
+                self._refresh.send(now)
+            except BadSip:
+                self.timer.refresh_failed(now)

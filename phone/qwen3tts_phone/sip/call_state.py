@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Literal
 
 from qwen3tts_phone.errors import CallError
+from qwen3tts_phone.sip.call_headers import CallHeaders
+from qwen3tts_phone.sip.info import DtmfInfo, InfoReceived
+from qwen3tts_phone.sip.reason import Reason
+from qwen3tts_phone.sip.transfer_events import ReferReceived
 
 
 class CallState(Enum):
@@ -105,14 +109,28 @@ TABLE: dict[tuple[CallState, Step], CallState] = {
 
 @dataclass(frozen=True, slots=True)
 class Ringing:
-    """The phone at the far end rings; ``status`` is 180 to 183."""
+    """The phone at the far end rings, or something else goes on there.
+
+    ``status`` is 180 (it rings), 181 (the call is being forwarded), 182 (it is queued) or 183
+    (something goes on). Each status is told once, and 183 only where nothing was told before.
+    """
 
     status: int
+    reason: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class EarlyMedia:
     """The far end sends sound before it answers (an announcement, a ring-back tone)."""
+
+    sdp: str
+    tag: str = field(default="", compare=False)
+    """Which branch of a fork describes it: its To tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyAnswer:
+    """The caller's answer to the offer that :meth:`ringing` made: early media may begin."""
 
     sdp: str
 
@@ -121,10 +139,13 @@ class EarlyMedia:
 class Answered:
     """The call is up. ``sdp`` is the far end's answer, or its offer where we made none.
 
-    On a call that came in it is the answer in the ACK, and None where the INVITE had the offer.
+    On a call that came in it is the caller's answer (of the ACK, or of an earlier PRACK), and None
+    where the INVITE had the offer.
     """
 
     sdp: str | None
+    tag: str = field(default="", compare=False)
+    """Which branch of a fork it was: its To tag; empty on a call that came in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +154,23 @@ class ReinviteReceived:
 
     ``offer`` is its description, or None when it asks for ours. ``respond(sdp)`` accepts;
     ``respond(None)`` refuses with 488 and leaves the session as it was. Where the change has
-    been withdrawn in the meantime, responding does nothing.
+    been withdrawn in the meantime, responding does nothing. Who does not respond within 30 s (an
+    UPDATE or PRACK: 10 s) refuses with 500.
     """
 
     offer: str | None
     respond: Callable[[str | None], None]
+    method: Literal["INVITE", "UPDATE", "PRACK"] = "INVITE"
+    early: bool = False
+    """Whether the call has not been answered yet (UPDATE, RFC 3311, or PRACK, RFC 3262)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReinviteConfirmed:
-    """The ACK to a change of theirs has come; ``sdp`` is its answer where the offer was ours."""
+    """A change of theirs holds; ``sdp`` is its answer where the offer was ours.
+
+    After a re-INVITE it comes with the ACK, after an UPDATE or PRACK at once.
+    """
 
     sdp: str | None
 
@@ -162,6 +190,27 @@ class Ended:
     status: int | None = None
     reason: str = ""
     error: CallError | None = None
+    headers: CallHeaders = field(default_factory=CallHeaders, compare=False, repr=False)
+    """Of the message that ended it: their BYE, CANCEL or failure; empty where there was none."""
+    causes: tuple[Reason, ...] = field(default=(), compare=False)
+    """The reasons that message gives (RFC 3326)."""
+    moved_to: str = field(default="", compare=False)
+    """The address that a 3xx points to; it is not called by itself."""
+    realm: str = field(default="", compare=False)
+    """Who asked for a password that we do not have, or that was wrong (401, 407)."""
+    user: str = field(default="", compare=False)
+    """The user name that we answered with; empty where we had none."""
 
 
-CallEvent = Ringing | EarlyMedia | Answered | ReinviteReceived | ReinviteConfirmed | Ended
+CallEvent = (
+    Ringing
+    | EarlyMedia
+    | EarlyAnswer
+    | Answered
+    | ReinviteReceived
+    | ReinviteConfirmed
+    | InfoReceived
+    | DtmfInfo
+    | ReferReceived
+    | Ended
+)

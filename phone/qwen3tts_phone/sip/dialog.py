@@ -12,6 +12,9 @@ from qwen3tts_phone.sip.message import BRANCH_COOKIE, Request, Response
 MAX_ROUTES = 32
 """Most entries of a route set."""
 
+TARGETING = frozenset({"INVITE", "UPDATE", "REFER", "NOTIFY"})
+"""Methods that tell the far end where our end is (RFC 3261 section 12.2, 3311, 3515, 6665)."""
+
 DialogId = tuple[str, str, str]
 """Call-ID, local tag, remote tag."""
 
@@ -102,6 +105,15 @@ class Dialog:
         """What a request of this dialog is found by."""
         return (self.call_id, self.local_tag, self.remote_tag)
 
+    def confirm(self, answered: Dialog, response: Response) -> None:
+        """An early dialog is answered: target and route are those of the 2xx (section 13.2.2.4)."""
+        self.routes = answered.routes
+        self.flow = answered.flow or self.flow
+        self.remote = answered.remote
+        self.local_cseq = max(self.local_cseq, answered.local_cseq)
+        if response.contact is not None:
+            self.target = answered.target
+
     def next_cseq(self) -> int:
         """The number of our next request."""
         self.local_cseq += 1
@@ -132,7 +144,7 @@ class Dialog:
         request.add("CSeq", f"{self.next_cseq() if cseq is None else cseq} {method}")
         for route in routes:
             request.headers.add("Route", route)
-        if self.contact and method == "INVITE":
+        if self.contact and method in TARGETING:
             request.add("Contact", self.contact)
         return request
 

@@ -5,136 +5,257 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from qwen3tts_pacer.clock import Clock, LoopClock
-from qwen3tts_phone.errors import CalleeUnreachable, WrongState
+from qwen3tts_phone.errors import CallError, WrongState
+from qwen3tts_phone.sip.account import Account, address_of_record
 from qwen3tts_phone.sip.agent import Agent
 from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.call import Call
+from qwen3tts_phone.sip.gate import Gate, SourceGate
 from qwen3tts_phone.sip.incoming import IncomingCall
-from qwen3tts_phone.sip.registration import (
-    Registration,
-    RegistrationCore,
-    address_of_record,
-)
-from qwen3tts_phone.sip.resolver import Resolver
-from qwen3tts_phone.sip.settings import Account, SipSettings
+from qwen3tts_phone.sip.line import AccountEvent, Line, Registration
+from qwen3tts_phone.sip.lines import Lines, bare
+from qwen3tts_phone.sip.listeners import Listeners
+from qwen3tts_phone.sip.locate import Locator
+from qwen3tts_phone.sip.options import OptionsReply, ask
+from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.sip_call import SipCall
+from qwen3tts_phone.sip.timekeeper import Timekeeper
 from qwen3tts_phone.sip.transaction import Hop
-from qwen3tts_phone.sip.transport import TcpTransport, UdpTransport, bind_pair
+from qwen3tts_phone.sip.ways import Ways, no_address
 
 log = logging.getLogger(__name__)
 
-ELSEWHERE = "192.0.2.1"
-"""An address that only the default route leads to (RFC 5737); nothing is sent there."""
 CLOSE_WITHIN_S = 2.0
 """How long ``close`` waits for the far ends to hear that it is over."""
+DRAIN_WITHIN_S = 5.0
+"""How long ``drain`` waits for the registrars."""
 
 
 class SipEndpoint:
-    """Places and answers calls at one address, over UDP and TCP.
+    """Places and answers calls, over UDP, TCP and TLS, for any number of accounts.
 
-    Raises PortBusy from ``start`` when the address is taken. All operations belong to the event
-    loop that started it.
+    Raises BadCertificate and PortBusy from ``start``, before anything can be called. All
+    operations belong to the event loop that started it.
+
+    Args:
+        gate: who may ask us for something; by default as the settings say.
+        locator: finds servers; by default the DNS as the settings say.
+        on_account: is told when an account's registration or server comes or goes.
     """
 
-    def __init__(self, settings: SipSettings | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: SipSettings | None = None,
+        clock: Clock | None = None,
+        *,
+        gate: Gate | None = None,
+        locator: Locator | None = None,
+        on_account: Callable[[AccountEvent], None] | None = None,
+    ) -> None:
         self.settings = settings or SipSettings()
         self._clock: Clock = clock or LoopClock()
+        self.gate = gate
+        if gate is None and self.settings.gate is not None:
+            self.gate = SourceGate(self.settings.gate, own=self._is_own)
+        self._listeners = Listeners(
+            self.settings,
+            receive=self._received,
+            failed=self._failed,
+            closed=self._connection_closed,
+            now=self._clock.now,
+            admit=self.gate.connection if self.gate is not None else lambda host, hosts: True,
+        )
         self.agent = Agent(
             self.settings,
             now=self._clock.now,
-            local=self._local,
+            local=self._listeners.local,
             on_call=self._on_call,
             flush=self.flush,
+            gate=self.gate,
         )
-        self.port = 0
-        """The bound port, the same for all transports; 0 before ``start``."""
+        self._locator = locator or Locator(
+            self._clock.now, self.settings.dns, families=self._listeners.families
+        )
+        self._on_account = on_account
+        self._lines = Lines(
+            self.agent,
+            self._locator,
+            self._listeners,
+            now=self._clock.now,
+            flush=self.flush,
+            run=self._run,
+            tell=self._tell,
+            trust=self._trust,
+        )
+        self.agent.digest_of = self._lines.digest_of
         self._incoming: asyncio.Queue[SipCall | None] = asyncio.Queue()
-        self._udp: UdpTransport | None = None
-        self._tcp: TcpTransport | None = None
-        self._resolver = Resolver(self._clock.now)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.Task[None] | None = None
-        self._timer_at = 0.0
-        self._timer_due: asyncio.Handle | None = None
+        self._time = Timekeeper(self._clock, self.agent.next_deadline, self._tick)
+        self._ways = Ways(self.agent, self._lines, self._locator, self._listeners, self._clock.now)
         self._over: dict[Call, asyncio.Event] = {}
-        self._registrations: list[Registration] = []
+        self._started = False
         self._closed = False
-        self._addresses: dict[str, str] = {}
 
     async def start(self) -> None:
         """Bind and listen."""
-        sockets = bind_pair(self.settings.host, self.settings.port, self.settings.transports)
-        self.port = next(iter(sockets.values())).getsockname()[1]
-        if "udp" in sockets:
-            self._udp = UdpTransport(sockets["udp"], self._received, self._failed)
-        if "tcp" in sockets:
-            self._tcp = TcpTransport(sockets["tcp"], self._received, self._failed)
-            await self._tcp.start()
+        await self._listeners.start()
+        self._started = True
+
+    @property
+    def port(self) -> int:
+        """The first bound port, the same for UDP and TCP; 0 before ``start``."""
+        return self._listeners.port()
+
+    @property
+    def tls_port(self) -> int:
+        """The port for TLS; 0 where there is none."""
+        return self._listeners.port("tls")
 
     @property
     def uri(self) -> str:
         """Our own address, for others to call."""
-        return self.agent.uri(Hop(self.settings.transports[0], "127.0.0.1", 5060))
+        first = self.settings.listening()[0]
+        here = Hop(first.transports[0], "::1" if first.ipv6 else "127.0.0.1", 5060)
+        return self.agent.uri(here)
 
     @property
     def incoming(self) -> AsyncIterator[SipCall]:
         """Calls that come in, until the endpoint is closed."""
         return self._calls()
 
+    # Accounts
+
+    @property
+    def lines(self) -> Mapping[str, Line]:
+        """The accounts in use, by name."""
+        return self._lines.all
+
+    async def add(self, account: Account, *, wait: bool = True) -> Line:
+        """Use an account: register if it does, and begin its keepalive.
+
+        With ``wait`` it returns once it is registered, and raises RegistrationFailed, or
+        CalleeUnreachable where its servers have no address. Without, it returns at once and goes
+        on trying for ever; look at the line's ``state``. Raises BadSip for an account that cannot
+        be used here, WrongState for a name that is taken.
+        """
+        self._check_open()
+        try:
+            return await self._lines.add(account, wait=wait)
+        except OSError as error:
+            raise no_address(account.servers[0], error) from error
+
+    async def register(self, account: Account, *, wait: bool = True) -> Registration:
+        """Register and keep registered; raises as :meth:`add`."""
+        line = await self.add(account, wait=wait)
+        if line.registration is None:
+            raise WrongState(f"The account {account.name!r} is a trunk that does not register.")
+        return line.registration
+
+    async def remove(self, name: str) -> None:
+        """Use an account no more: its binding is removed, its keepalive ends.
+
+        Raises WrongState for a name that is not there, RegistrationFailed where the registrar
+        did not answer; the account is gone all the same.
+        """
+        self._check_open()
+        await self._lines.remove(name)
+
+    def account_of(self, call: SipCall) -> Account | None:
+        """Which account a call that came in is for, or None."""
+        core = call.core
+        return self._lines.account_of(core) if isinstance(core, IncomingCall) else None
+
+    def best_account(self, *names: str) -> Account | None:
+        """The first of these accounts (or of all) that can take a call now; else the first."""
+        return self._lines.best(*names)
+
+    # Calling
+
     async def place(
         self,
         target: str,
         sdp_offer: str,
         account: Account | None = None,
-        headers: dict[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> SipCall:
         """Call someone; returns at once, follow the call's events or await ``answered()``.
 
-        With an account the target may be a bare number or name, known to its registrar.
+        With an account the target may be a bare number or name, known to its registrar. Where
+        DNS or the account names several servers, the next one is asked when one does not answer,
+        refuses the connection, or has no room (503).
+
         Raises BadSip for an address that cannot be used, CalleeUnreachable for a host that has
-        no address.
+        no address, WrongState while the endpoint drains.
         """
         self._check_open()
-        target = target.strip()
-        if account is not None and target and ":" not in target and "@" not in target:
-            target = address_of_record(replace(account, user=target))
-        proxy = account.proxy if account else ""
-        await self._find(self.agent.hop(proxy or target))
+        if self.draining:
+            raise WrongState("The endpoint is draining: no new calls.")
+        target = bare(target, account)
+        hop = await self._ways.find(target, account)
         digest = None
         identity = ""
         if account is not None:
             digest = Digest(account.auth_user or account.user, account.password)
-            identity = address_of_record(account)
+            identity = address_of_record(account) if account.user else ""
         core = self.agent.place(
             target,
             sdp_offer,
             self.now(),
             digest=digest,
             identity=identity,
-            proxy=proxy,
-            headers=headers,
+            proxy=account.proxy if account else "",
+            headers={**(account.headers if account else {}), **(headers or {})},
+            hop=hop,
+            user=account.user if account else "",
+            display_name=account.display_name if account else "",
         )
         call = SipCall(self, core)
         self.flush()
         return call
 
-    async def register(self, account: Account) -> Registration:
-        """Register and keep registered; raises RegistrationFailed or CalleeUnreachable."""
+    async def options(self, target: str, account: Account | None = None) -> OptionsReply:
+        """Ask somebody what he can (OPTIONS); any final answer is given.
+
+        Raises BadSip, CalleeUnreachable or BadCertificate where there is none.
+        """
         self._check_open()
-        hop = self.agent.hop(account.proxy or account.registrar)
-        await self._find(hop)
-        core = RegistrationCore(self.agent, account, hop)
-        registration = Registration(core, self.now, self.flush)
-        core.start(self.now())
-        self.flush()
-        await registration.registered()
-        self._registrations.append(registration)
-        return registration
+        target = bare(target, account)
+        hop = await self._ways.find(target, account)
+        return await ask(self.agent, hop, target, account, now=self._clock.now, flush=self.flush)
+
+    def address_for(self, uri: str, account: Account | None = None) -> str:
+        """Which of our addresses the far end of ``uri`` should send media to; raises BadSip."""
+        return self._ways.address_for(uri, account)
+
+    # Ending
+
+    @property
+    def draining(self) -> bool:
+        """Whether new calls are refused."""
+        return bool(self.agent.draining)
+
+    async def drain(self) -> None:
+        """Take no new calls, and let those under way go on.
+
+        Registrations are removed, so that calls come elsewhere; who calls all the same gets 503
+        with Retry-After, and so do those who only ask (OPTIONS). Returns when the registrars have
+        answered, or after 5 s.
+        """
+        self._check_open()
+        if self.draining:
+            return
+        self.agent.draining = max(1, self.settings.drain_retry_after_s)
+        await self._wait_for(self._lines.stop(), DRAIN_WITHIN_S)
+
+    async def drained(self) -> None:
+        """Wait until no call is left."""
+        while self.agent.calls:
+            await self.until_over(next(iter(self.agent.calls)))
 
     async def close(self) -> None:
         """Hang up, unregister, and close the sockets."""
@@ -142,21 +263,15 @@ class SipEndpoint:
             return
         self._closed = True
         farewells = [self._hang_up(call) for call in list(self.agent.calls)]
-        farewells += [registration.unregister() for registration in self._registrations]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_WITHIN_S):
-                await asyncio.gather(*farewells, return_exceptions=True)
+        if not self.draining:
+            farewells += self._lines.stop()
+        await self._wait_for(farewells, CLOSE_WITHIN_S)
+        self.agent.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._udp is not None:
-            self._udp.close()
-        if self._tcp is not None:
-            await self._tcp.close()
-        if self._timer_due is not None:
-            self._timer_due.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        await self._listeners.close()
+        self._time.stop()
         self._incoming.put_nowait(None)
 
     async def __aenter__(self) -> SipEndpoint:
@@ -175,9 +290,7 @@ class SipEndpoint:
     def flush(self) -> None:
         """Send what the agent has to send, and set the timer."""
         self._send_out()
-        if self._timer_due is None:
-            # Once for all datagrams of a burst: it looks at every call there is.
-            self._timer_due = asyncio.get_running_loop().call_soon(self._set_timer)
+        self._time.look()
 
     async def until_over(self, call: Call) -> None:
         """Wait until the agent has forgotten a call."""
@@ -205,6 +318,24 @@ class SipEndpoint:
         self.flush()
         await self.until_over(call)
 
+    async def _wait_for(self, work: list[Coroutine[Any, Any, None]], seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*work, return_exceptions=True)
+
+    def _tell(self, event: AccountEvent) -> None:
+        log.info("%s", event.words)
+        if self._on_account is not None:
+            # The agent is in the middle of something; what is called may call it.
+            asyncio.get_running_loop().call_soon(self._on_account, event)
+
+    def _trust(self, name: str, sources: Sequence[str]) -> None:
+        if isinstance(self.gate, SourceGate):
+            self.gate.trust(name, sources)
+
+    def _is_own(self, host: str, port: int | None) -> bool:
+        return self._listeners.is_ours(host) or self._lines.is_domain(host)
+
     def _received(self, data: bytes, hop: Hop) -> None:
         if self._closed and not self.agent.calls and not self.agent.timed:
             return
@@ -215,108 +346,56 @@ class SipEndpoint:
             log.exception("a SIP message could not be handled")
         self.flush()
 
-    def _failed(self, hop: Hop) -> None:
-        if self._closed:
+    def _failed(self, hop: Hop, cause: CallError | None = None) -> None:
+        if self._closed and not self.agent.calls and not self.agent.timed:
             return
-        self.agent.transport_failed(hop, self.now())
-        for name in self._resolver.names_of(hop.host):
-            there = Hop(hop.transport, name, hop.port)
+        self.agent.transport_failed(hop, self.now(), cause)
+        for named, has_next in self._locator.turn_to_next(hop):
             # RFC 3263 section 4.3: where a name has several addresses, the next one is tried.
-            if not (self._resolver.turn_to_next(name) and self.agent.layer.send_again(there)):
-                self.agent.transport_failed(there, self.now())
+            if not (has_next and self.agent.layer.send_again(named)):
+                self.agent.transport_failed(named, self.now(), cause)
         self.flush()
 
-    def _transmit(self, data: bytes, hop: Hop, address: str) -> None:
-        where = replace(hop, host=address)
-        if hop.transport == "udp" and self._udp is not None:
-            self._udp.send(data, where)
-        elif hop.transport == "tcp" and self._tcp is not None:
-            self._tcp.send(data, where)
+    def _connection_closed(self, hop: Hop) -> None:
+        if not self._closed:
+            self._lines.connection_lost(hop)
+            self.flush()
 
     async def _send_resolved(self, data: bytes, hop: Hop) -> None:
         try:
-            address = await self._resolver.resolve(hop.host, ipv6=":" in self.settings.host)
+            await self._locator.locate(hop)
         except OSError:
             self._failed(hop)
             return
-        self._transmit(data, hop, address)
+        self._transmit(data, hop, self._locator.current(hop))
 
-    async def _find(self, hop: Hop) -> None:
-        try:
-            await self._resolver.resolve(hop.host, ipv6=":" in self.settings.host)
-        except OSError as error:
-            raise CalleeUnreachable(
-                f"The host {hop.host!r} has no address ({error.strerror or error}).",
-                remedy="Check its spelling and the name server.",
-            ) from error
-
-    def _local(self, hop: Hop) -> tuple[str, int]:
-        host = self.settings.advertised_host or self.settings.host
-        if host in ("0.0.0.0", "::"):
-            # A name that is not looked up yet gets the default route's; nothing may wait here.
-            host = self._address_towards(self._resolver.known(hop.host) or ELSEWHERE)
-        return host, self.port
-
-    def address_for(self, uri: str) -> str:
-        """Which of our addresses the far end of ``uri`` should send media to; raises BadSip."""
-        return self._local(self.agent.hop(uri))[0]
-
-    def _address_towards(self, host: str) -> str:
-        """Which of our addresses routes to a host; connecting a datagram socket sends nothing."""
-        known = self._addresses.get(host)
-        if known is not None:
-            return known
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        address = "127.0.0.1"
-        with socket.socket(family, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
-            probe.connect((host, 9))
-            address = probe.getsockname()[0]
-        if len(self._addresses) > 1000:
-            self._addresses.clear()
-        self._addresses[host] = address
-        return address
+    def _transmit(self, data: bytes, hop: Hop, server: Hop | None) -> None:
+        if server is None:
+            self._failed(hop)
+        else:
+            self._listeners.send(data, replace(server, flow=hop.flow, by_flow=hop.by_flow))
 
     def _send_out(self) -> None:
         outbox = self.agent.outbox
         while outbox:
             send = outbox.popleft()
-            address = self._resolver.known(send.hop.host)
-            if address is None:
+            server = self._locator.current(send.hop)
+            if server is None:
                 self._run(self._send_resolved(send.data, send.hop))
             else:
-                self._transmit(send.data, send.hop, address)
+                self._transmit(send.data, send.hop, server)
         for call in [call for call in self._over if call not in self.agent.calls]:
             self._over.pop(call).set()
 
-    def _set_timer(self) -> None:
-        self._timer_due = None
-        deadline = self.agent.next_deadline()
-        running = self._timer is not None and not self._timer.done()
-        if deadline is None or (running and self._timer_at <= deadline):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = deadline
-        self._timer = asyncio.get_running_loop().create_task(self._keep_time())
+    def _tick(self) -> None:
+        self.agent.tick(self.now())
+        self._send_out()
 
-    async def _keep_time(self) -> None:
-        """Sleep to the agent's deadlines, one after another."""
-        while (deadline := self.agent.next_deadline()) is not None:
-            self._timer_at = deadline
-            await self._clock.sleep_until(deadline)
-            # Whatever happens in the tick, this loop looks at the deadlines again.
-            self._timer_at = float("-inf")
-            try:
-                self.agent.tick(self.now())
-            except Exception:
-                log.exception("a SIP timer failed")
-            self._send_out()
-
-    def _run(self, work: Coroutine[None, None, None]) -> None:
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def _check_open(self) -> None:
-        if self._closed or (self._udp is None and self._tcp is None):
+        if self._closed or not self._started:
             raise WrongState("The SIP endpoint is not started, or closed.")

@@ -1,16 +1,24 @@
-"""One request of ours until its final answer, sent anew with credentials when it is challenged."""
+"""One request of ours until its final answer.
+
+It is sent anew with credentials when it is challenged, and to the next server when one does not
+answer or has no room (RFC 3263 section 4.3).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
 
+from qwen3tts_phone.errors import BadSip, CallError
 from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.dialog import new_branch
+from qwen3tts_phone.sip.fields import parse_address, parse_uri
+from qwen3tts_phone.sip.health import Health
 from qwen3tts_phone.sip.layer import TransactionLayer
 from qwen3tts_phone.sip.message import Request, Response
 from qwen3tts_phone.sip.session_timer import min_se, session_expires
 from qwen3tts_phone.sip.transaction import Failure, Hop, Transaction
+from qwen3tts_phone.sip.via import at_server, loose
 
 
 class Listener(Protocol):
@@ -42,8 +50,20 @@ class Unheard:
         """Nothing."""
 
 
+FAIL_OVER = {408, 500, 502, 503, 504}
+"""Answers after which the next server is asked, where there is one: this one cannot, another may.
+RFC 3263 section 4.3 names 503 alone; the others are what proxies say of a server behind them."""
+
+
+class Contact(Protocol):
+    """How our Contact is made for a hop."""
+
+    def __call__(self, hop: Hop, *, user: str = "") -> str:
+        """The value, in angle brackets."""
+
+
 class Exchange:
-    """A request, its retries against challenges, and the answer that counts."""
+    """A request, its retries against challenges and dead servers, and the answer that counts."""
 
     def __init__(
         self,
@@ -56,10 +76,25 @@ class Exchange:
         next_cseq: Callable[[], int],
         digest: Digest | None = None,
         max_retries: int = 3,
+        contact: Contact | None = None,
+        health: Health | None = None,
     ) -> None:
         self.request = request
         """The request as last sent."""
         self.hop = hop
+        """Where it was last sent."""
+        self.cause: CallError | None = None
+        """Why it could not be sent, where the transport knows."""
+        self.sent_at = 0.0
+        """When it was last sent, in seconds."""
+        self._contact = contact
+        self._health = health or Health()
+        self._others = list(hop.others)
+        self._uri: str | None = None
+        """The Request-URI as it was wanted."""
+        self._routes: list[str] = []
+        self._rerouted = False
+        self._proceeding = False
         self.may_retry = True
         """Cleared when nobody wants it to succeed any more."""
         self.transaction: Transaction | None = None
@@ -79,6 +114,7 @@ class Exchange:
     def limit(self, at: float) -> None:
         """Give up at that time if there is no final answer by then (INVITE only)."""
         self._limit = at
+        self._others.clear()
         if self.transaction is not None:
             self.transaction.limit(at)
 
@@ -89,14 +125,53 @@ class Exchange:
 
     def on_response(self, response: Response, now: float) -> None:
         """From the transaction."""
+        if response.status == 503:
+            self._health.failed(self.hop, now)
+        else:
+            self._health.answered(self.hop)
         if response.status < 200:
+            if not self._proceeding and self.transaction is not None:
+                # It is there: how long it may take now is no matter of the other servers.
+                self.transaction.limit(self._limit)
+            self._proceeding = True
+            if response.status > 100:
+                # Somebody's telephone may ring: it must not ring at two places.
+                self._others.clear()
             self._listener.on_provisional(response, now)
+        elif response.status in FAIL_OVER and self._fails_over(now):
+            return
         elif not self._tried_again(response, now):
             self._listener.on_final(response, now)
 
     def on_failure(self, failure: Failure, now: float) -> None:
         """From the transaction."""
-        self._listener.on_failure(failure, now)
+        self.cause = self.transaction.cause if self.transaction is not None else None
+        self._health.failed(self.hop, now)
+        if not self._fails_over(now):
+            self._listener.on_failure(failure, now)
+
+    def _fails_over(self, now: float) -> bool:
+        """Ask the next server, if there is one and somebody still wants it."""
+        if not self._others or not self.may_retry:
+            return False
+        self.hop = self._others.pop(0)
+        self._proceeding = False
+        self._answered.clear()
+        # The same but for the branch, and for what names the way; it needs no new CSeq.
+        request = Request(self.request.method, self.request.uri, body=self.request.body)
+        request.take(self.request, without=("via", "authorization", "proxy-authorization"))
+        contacts = request.headers.getlist("Contact")
+        if self._contact is not None and contacts:
+            contacts[0] = self._fitting(contacts[0], self._contact)
+        self._send(request, now)
+        return True
+
+    def _fitting(self, contact: str, make: Contact) -> str:
+        """Our Contact as it fits the server asked now."""
+        try:
+            return make(self.hop, user=parse_uri(parse_address(contact).uri).user or "")
+        except BadSip:
+            return contact
 
     def _tried_again(self, response: Response, now: float) -> bool:
         if response.status in (401, 407):
@@ -136,7 +211,29 @@ class Exchange:
             request.replace(name, value)
         self._send(request, now)
 
+    def _address(self, request: Request) -> Request:
+        """The request as the server asked now wants it, where it is one named by itself.
+
+        Behind a proxy that is the proxy's Route, else the host of the Request-URI.
+        """
+        server = self.hop.server
+        if self._uri is None:
+            self._uri = request.uri
+            self._routes = list(request.headers.getlist("Route"))
+        if not server and not self._rerouted:
+            return request
+        self._rerouted = True
+        request.uri = self._uri
+        routes = request.headers.getlist("Route")
+        routes[:] = self._routes
+        if server and routes:
+            routes[0] = f"<{loose(server)}>"
+        elif server:
+            request.uri = at_server(self._uri, server)
+        return request
+
     def _send(self, request: Request, now: float) -> None:
+        request = self._address(request)
         if self._digest is not None:
             for name, value in self._digest.headers(request.method, request.uri, request.body):
                 request.add(name, value)
@@ -145,6 +242,9 @@ class Exchange:
         sent.add("Via", f"{self._via(self.hop)};branch={new_branch()};rport")
         sent.take(request)
         self.request = sent
+        self.sent_at = now
         self.transaction = self._layer.send(sent, self.hop, self, now)
         if self._limit is not None:
             self.transaction.limit(self._limit)
+        elif self._others and not self._proceeding:
+            self.transaction.limit(now + self._layer.timers.failover)

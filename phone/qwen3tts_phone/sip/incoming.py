@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from qwen3tts_phone.errors import CalleeUnreachable
+from qwen3tts_phone.errors import CalleeUnreachable, WrongState
 from qwen3tts_phone.sip.call import Call
+from qwen3tts_phone.sip.call_headers import CallHeaders, check_headers
 from qwen3tts_phone.sip.call_state import Answered, CallState, Step
 from qwen3tts_phone.sip.dialog import Dialog, new_tag
 from qwen3tts_phone.sip.fields import delta_seconds
 from qwen3tts_phone.sip.message import Request, Response, checked_sdp, reply
-from qwen3tts_phone.sip.modification import UnackedAnswer
+from qwen3tts_phone.sip.provisionals import Provisionals
 from qwen3tts_phone.sip.transaction import Transaction
+from qwen3tts_phone.sip.unacked import UnackedAnswer
 
 if TYPE_CHECKING:
     from qwen3tts_phone.sip.agent import Agent
 
 
 MAX_EXPIRES_S = 24 * 3600
+Lines = list[tuple[str, str]]
 
 
 class IncomingCall(Call):
@@ -25,63 +29,140 @@ class IncomingCall(Call):
 
     direction: Literal["in", "out"] = "in"
 
-    def __init__(self, agent: Agent, request: Request, transaction: Transaction, now: float):
+    def __init__(
+        self,
+        agent: Agent,
+        request: Request,
+        transaction: Transaction,
+        now: float,
+        replaced: Call | None = None,
+    ) -> None:
         self.offer = checked_sdp(request)
         """Their offer, or None where they leave it to us."""
         super().__init__(agent, CallState.RECEIVED, None)
         self.request = request
+        self.replaced = replaced
+        """The call whose place this one takes when it is answered (RFC 3891)."""
+        self.headers = CallHeaders(request.headers)
+        self.learn(request)
         self.call_id = request.call_id
         self.dialled_uri = request.uri
         self.remote_uri = request.from_.uri
+        self.local_uri = request.to.uri
         self.local_host = agent.local_host(transaction.hop)
+        self.hop = transaction.hop
         dialog = Dialog.of_callee(request, new_tag(), agent.contact(transaction.hop))
         # What could not be reached later is refused now.
         agent.hop(dialog.next_hop)
         self.dialog = dialog
         self.transaction = transaction
+        self.provisionals = Provisionals(self)
         self._answer: UnackedAnswer | None = None
+        self._held: tuple[str, Lines] | None = None
+        """An answer that waits for a PRACK."""
         # Section 13.3.1: the caller may say how long its invitation is good for.
         seconds = delta_seconds(request.get("Expires"), MAX_EXPIRES_S)
         self._expires_at = now + seconds if seconds else None
         transaction.server_owner = self
         transaction.send_response(reply(request, 100), now)
 
-    def ring(self, now: float, sdp: str | None = None) -> None:
-        """Say 180, or 183 with early media."""
+    def ring(
+        self,
+        now: float,
+        sdp: str | None = None,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Say that it rings: 180, or 183 with early media, or the ``status`` given (180 to 199).
+
+        It is sent reliably (RFC 3262) where the caller can.
+        """
+        status = (183 if sdp else 180) if status is None else status
+        if not 180 <= status <= 199:
+            raise ValueError(f"status={status} is not between 180 and 199")
+        lines = check_headers(headers)
+        self._check_open()
         self.step(Step.RING)
-        self.transaction.send_response(self._response(183 if sdp else 180, sdp), now)
+        self.provisionals.send(status, sdp or None, lines, now)
 
-    def answer(self, sdp: str, now: float) -> None:
-        """Take the call."""
-        self.step(Step.ANSWER)
-        self.local_sdp = sdp
-        response = self._response(200, sdp)
-        self.timer.answer(self.request, response, now)
-        self._answer = UnackedAnswer(self, self.transaction, response, now)
+    def answer(self, sdp: str, now: float, headers: Mapping[str, str] | None = None) -> None:
+        """Take the call; while early media waits for its PRACK, the answer does as well."""
+        lines = check_headers(headers)
+        self._check_open()
+        if self.can(Step.ANSWER) and self.provisionals.holds_answer:
+            self._held = (sdp, lines)
+            return
+        self._answer_now(sdp, lines, now)
 
-    def reject(self, status: int, now: float, reason: str = "") -> None:
+    def reject(
+        self,
+        status: int,
+        now: float,
+        reason: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         """Refuse the call; ``status`` is 300 to 699."""
         if not 300 <= status <= 699:
             raise ValueError(f"status={status} is not between 300 and 699")
+        lines = check_headers(headers)
         self.step(Step.REJECT)
-        self._refuse(status, now, reason)
+        self._refuse(status, now, reason, lines)
         self.tell_end("local", status, reason)
 
-    def hang_up(self, now: float) -> None:
+    def hang_up(self, now: float, headers: Mapping[str, str] | None = None) -> None:
         """480 before the answer, BYE after it."""
         if self.can(Step.REJECT):
-            self.reject(480, now)
+            self.reject(480, now, headers=headers)
         else:
-            super().hang_up(now)
+            super().hang_up(now, headers)
 
-    def cancelled(self, transaction: Transaction, now: float) -> None:
-        """They no longer want it: a CANCEL, already answered, or the time that they gave is up."""
+    @property
+    def is_answering(self) -> bool:
+        """Whether an answer waits for a PRACK."""
+        return self._held is not None
+
+    @property
+    def can_send_early_media(self) -> bool:
+        """Whether a description may be sent before the answer."""
+        return self.offer is not None or self.provisionals.reliable
+
+    def first_exchange(self, dialog: Dialog) -> Literal["ours", "theirs", "done"]:
+        """Whose first offer is still unanswered."""
+        reliable = self.provisionals
+        if self.state in (CallState.RECEIVED, CallState.RINGING):
+            if self.offer is not None:
+                return "done" if reliable.described is not None else "theirs"
+            return "done" if reliable.answered is not None else "ours"
+        if self.state is CallState.ANSWERED and self.offer is None and not reliable.answered:
+            return "ours"
+        return "done"
+
+    def may_update_early(self) -> bool:
+        """Once a reliable answer has been acknowledged (RFC 3311 section 5.1)."""
+        return (
+            self.state is CallState.RINGING
+            and self.dialog is not None
+            and self.first_exchange(self.dialog) == "done"
+            and not self.provisionals.holds_answer
+            and self.may_allow("UPDATE")
+        )
+
+    def receive_prack(
+        self, request: Request, transaction: Transaction, dialog: Dialog, now: float
+    ) -> None:
+        """A PRACK to a reliable provisional answer."""
+        self.provisionals.acknowledged(request, transaction, dialog, now)
+        if self._held is not None and not self.provisionals.holds_answer:
+            (sdp, lines), self._held = self._held, None
+            if self.can(Step.ANSWER):
+                self._answer_now(sdp, lines, now)
+
+    def cancelled(self, transaction: Transaction, now: float, cancel: Request) -> None:
+        """They no longer want it: a CANCEL, already answered."""
         if transaction is not self.transaction:
             self.modification.cancelled(transaction, now)
-        elif self.can(Step.REMOTE_CANCEL):
-            self.step(Step.REMOTE_CANCEL)
-            self._refuse(487, now)
-            self.tell_end("remote", 487, "Request Terminated")
+        else:
+            self._withdrawn(now, cancel)
 
     def before_remote_bye(self, now: float) -> None:
         """Section 15.1.2: a BYE while it rings ends the INVITE with 487."""
@@ -102,7 +183,8 @@ class IncomingCall(Call):
             self.send_bye(now)
             self.tell_end("local")
             return
-        self.notify(Answered(request.sdp if self.offer is None else None))
+        answer = self.provisionals.answered or request.sdp
+        self.notify(Answered(answer if self.offer is None else None))
         self.modification.call_is_up(now)
 
     def unacknowledged_since(self) -> float | None:
@@ -119,7 +201,12 @@ class IncomingCall(Call):
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is next needed."""
         answer = self._answer.next_at if self._answer else None
-        own = (super().next_deadline(), answer, self._expires_at)
+        own = (
+            super().next_deadline(),
+            answer,
+            self._expires_at,
+            self.provisionals.next_deadline(),
+        )
         return min((at for at in own if at is not None), default=None)
 
     def tick(self, now: float) -> None:
@@ -127,7 +214,11 @@ class IncomingCall(Call):
         super().tick(now)
         if self._expires_at is not None and now >= self._expires_at:
             self._expires_at = None
-            self.cancelled(self.transaction, now)
+            self._withdrawn(now)
+        if not self.provisionals.tick(now) and self.can(Step.REJECT):
+            self.step(Step.REJECT)
+            self._refuse(504, now)
+            self.tell_end("timeout", 504, error=_unheard("that it rings here (no PRACK)"))
         if self._answer is not None and not self._answer.tick(now):
             self.no_ack(now)
 
@@ -141,17 +232,10 @@ class IncomingCall(Call):
             if leaving:
                 self.tell_end("local")
                 return
-            error = CalleeUnreachable(
-                "The caller never acknowledged our answer.",
-                remedy="Check that the address in our Contact can be reached by the caller "
-                "(advertised_host).",
-            )
-            self.tell_end("timeout", error=error)
+            self.tell_end("timeout", error=_unheard("our answer"))
 
-    def _refuse(self, status: int, now: float, reason: str = "") -> None:
-        self.transaction.send_response(self._response(status, None, reason), now)
-
-    def _response(self, status: int, sdp: str | None, reason: str = "") -> Response:
+    def response(self, status: int, sdp: str | None, reason: str = "") -> Response:
+        """An answer to the INVITE, with its tag and, below 300, what makes a dialog."""
         dialog = self.dialog
         response = reply(self.request, status, reason, to_tag=dialog.local_tag if dialog else "")
         if dialog is not None and status < 300:
@@ -162,3 +246,47 @@ class IncomingCall(Call):
         self.agent.describe(response)
         response.set_body(sdp)
         return response
+
+    def _answer_now(self, sdp: str, lines: Lines, now: float) -> None:
+        self.step(Step.ANSWER)
+        self.provisionals.stop()
+        described = self.provisionals.described
+        if described is None:
+            self.local_sdp = sdp
+        # Section 13.2.1: what was described reliably is not described again.
+        response = self.response(200, sdp if described is None else None)
+        response.add_all(lines)
+        self.timer.answer(self.request, response, now)
+        timers = self.agent.settings.timers
+        self._answer = UnackedAnswer(self.transaction, response, timers, now)
+        if self.replaced is not None:
+            # RFC 3891 section 3: the old one ends with the answer to the new one.
+            self.replaced.hand_over(self, now)
+
+    def _check_open(self) -> None:
+        if self._held is not None:
+            raise WrongState("The call is being answered already.")
+
+    def _withdrawn(self, now: float, cancel: Request | None = None) -> None:
+        if self.can(Step.REMOTE_CANCEL):
+            self.step(Step.REMOTE_CANCEL)
+            self._refuse(487, now)
+            self.tell_end("remote", 487, "Request Terminated", message=cancel)
+
+    def _refuse(
+        self, status: int, now: float, reason: str = "", lines: Lines | None = None
+    ) -> None:
+        self._held = None
+        self.provisionals.stop()
+        response = self.response(status, None, reason)
+        response.add_all(lines or [])
+        self.transaction.send_response(response, now)
+
+
+def _unheard(what: str) -> CalleeUnreachable:
+    return CalleeUnreachable(
+        f"The caller never acknowledged {what}.",
+        remedy="Check that the address in our Contact can be reached by the caller "
+        "(advertised_host).",
+        why="no_ack",
+    )

@@ -12,9 +12,10 @@ import heapq
 import itertools
 from collections import Counter, deque
 
+from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.sip.machines import Kind, State
 from qwen3tts_phone.sip.message import BRANCH_COOKIE, Request, Response
-from qwen3tts_phone.sip.settings import Timers
+from qwen3tts_phone.sip.timers import Timers
 from qwen3tts_phone.sip.transaction import ClientOwner, Hop, Send, Transaction
 
 MAX_SERVER_TRANSACTIONS = 4096
@@ -119,13 +120,13 @@ class TransactionLayer:
         """RFC 3261 section 8.2.2.2: the same request came before by another path."""
         return request.to.tag is None and self._identities[_identity(request)] > 1
 
-    def transport_failed(self, hop: Hop, now: float) -> None:
+    def transport_failed(self, hop: Hop, now: float, cause: CallError | None = None) -> None:
         """What was on its way to that hop did not arrive.
 
         For answers that is no news: whoever wants one repeats the request.
         """
         for transaction in self._sent_to(hop):
-            transaction.transport_error(now)
+            transaction.transport_error(now, cause)
             self._forget_if_done(transaction)
 
     def send_again(self, hop: Hop) -> bool:

@@ -57,8 +57,9 @@ class Event(Enum):
     TIMER_L = auto()
     TIMER_M = auto()
     GIVE_UP = auto()
-    """The owner's own limit: for an INVITE that proceeds for ever (section 9.1 for a CANCEL), and
-    for answered requests of which there are too many to be remembered."""
+    """The owner's own limit: for an INVITE that proceeds for ever (section 9.1 for a CANCEL), for a
+    silent server where there is another one, and for answered requests of which there are too
+    many to be remembered."""
 
 
 class Action(Enum):
@@ -111,6 +112,7 @@ _CLIENT: Table = {
     (S.TRYING, E.TIMER_E): (S.TRYING, (A.SEND_REQUEST,)),
     (S.TRYING, E.TIMER_F): (S.TERMINATED, (A.TIMED_OUT,)),
     (S.TRYING, E.TRANSPORT_ERROR): (S.TERMINATED, (A.UNREACHABLE,)),
+    (S.TRYING, E.GIVE_UP): (S.TERMINATED, (A.TIMED_OUT,)),
     (S.PROCEEDING, E.RECEIVE_1XX): (S.PROCEEDING, (A.DELIVER,)),
     (S.PROCEEDING, E.RECEIVE_2XX): (S.COMPLETED, (A.DELIVER,)),
     (S.PROCEEDING, E.RECEIVE_FAILURE): (S.COMPLETED, (A.DELIVER,)),

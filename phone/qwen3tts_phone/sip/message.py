@@ -9,6 +9,7 @@ would be somebody else's header). Garbage is :class:`BadSip`; nothing else leave
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sipmessage import Headers, Via
@@ -34,9 +35,13 @@ _ONCE = ("From", "To", "Call-ID", "CSeq")
 REASONS = {
     100: "Trying",
     180: "Ringing",
+    181: "Call Is Being Forwarded",
+    182: "Queued",
     183: "Session Progress",
     200: "OK",
+    202: "Accepted",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     408: "Request Timeout",
@@ -52,10 +57,12 @@ REASONS = {
     486: "Busy Here",
     487: "Request Terminated",
     488: "Not Acceptable Here",
+    489: "Bad Event",
     491: "Request Pending",
     500: "Server Internal Error",
     501: "Not Implemented",
     503: "Service Unavailable",
+    504: "Server Time-out",
     505: "Version Not Supported",
     603: "Decline",
 }
@@ -81,6 +88,11 @@ class _Message:
         if _CONTROL.search(value):
             raise BadSip(f"The value of {name} holds a line break or control character.")
         self.headers.add(name, value)
+
+    def add_all(self, lines: Iterable[tuple[str, str]]) -> None:
+        """Append several header lines."""
+        for name, value in lines:
+            self.add(name, value)
 
     def replace(self, name: str, value: str) -> None:
         """Replace all lines of a header by one."""

@@ -1,25 +1,21 @@
-"""Changing a session that is up: re-INVITE both ways (RFC 3261 section 14), and answers that are
-repeated until they are acknowledged (section 13.3.1.4)."""
+"""Changing a session: our re-INVITEs (RFC 3261 section 14) and UPDATEs (RFC 3311), one at a time.
+
+Theirs are in :mod:`received`; both share the phase that is kept here.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from qwen3tts_phone.errors import (
-    BadSdp,
-    BadSip,
-    CalleeUnreachable,
-    CallError,
-    CallRefused,
-    WrongState,
-)
-from qwen3tts_phone.sip.call_state import CallState, ReinviteConfirmed, ReinviteReceived
-from qwen3tts_phone.sip.fields import parse_uri
-from qwen3tts_phone.sip.machines import State
-from qwen3tts_phone.sip.message import Request, Response, checked_sdp, reply
+from qwen3tts_phone.errors import BadSdp, BadSip, CalleeUnreachable, CallError, WrongState
+from qwen3tts_phone.sip.call_state import CallState
+from qwen3tts_phone.sip.fields import delta_seconds
+from qwen3tts_phone.sip.message import Request, Response
+from qwen3tts_phone.sip.phases import PHASES, Move, Phase
+from qwen3tts_phone.sip.received import Received
+from qwen3tts_phone.sip.refused import refused
 from qwen3tts_phone.sip.transaction import Failure, Hop, Transaction
 
 if TYPE_CHECKING:
@@ -27,129 +23,61 @@ if TYPE_CHECKING:
     from qwen3tts_phone.sip.dialog import Dialog
     from qwen3tts_phone.sip.exchange import Exchange
 
-RESPOND_WITHIN_S = 30.0
-"""A re-INVITE that the owner has not answered by then is refused with 500."""
 ANSWERED_WITHIN_S = 60.0
 """A re-INVITE of ours that has no final answer by then has failed."""
 MAX_GLARE = 5
-"""Times a re-INVITE of ours is sent anew after 491."""
-
-
-class Phase(Enum):
-    """Who is changing the session."""
-
-    IDLE = auto()
-    SENT = auto()
-    """Our re-INVITE is out."""
-    GLARE = auto()
-    """It met theirs (491); waiting to send it anew."""
-    RECEIVED = auto()
-    """Theirs is here, the owner has not answered."""
-    ANSWERED = auto()
-    """We said 200; the ACK is still to come."""
-
-
-class Move(Enum):
-    """What may happen to a change."""
-
-    SEND = auto()
-    DONE = auto()
-    PENDING = auto()
-    """491."""
-    RECEIVE = auto()
-    ACCEPT = auto()
-    REFUSE = auto()
-    ACK = auto()
-    ABORT = auto()
-
-
-H, M = Phase, Move
-PHASES: dict[tuple[Phase, Move], Phase] = {
-    (H.IDLE, M.SEND): H.SENT,
-    (H.IDLE, M.RECEIVE): H.RECEIVED,
-    (H.IDLE, M.ABORT): H.IDLE,
-    (H.SENT, M.DONE): H.IDLE,
-    (H.SENT, M.PENDING): H.GLARE,
-    (H.SENT, M.ABORT): H.IDLE,
-    (H.GLARE, M.SEND): H.SENT,
-    (H.GLARE, M.RECEIVE): H.RECEIVED,
-    (H.GLARE, M.ABORT): H.IDLE,
-    (H.RECEIVED, M.ACCEPT): H.ANSWERED,
-    (H.RECEIVED, M.REFUSE): H.IDLE,
-    (H.RECEIVED, M.ABORT): H.IDLE,
-    (H.ANSWERED, M.ACK): H.IDLE,
-    # A new one shows that the 200 arrived, whatever became of its ACK.
-    (H.ANSWERED, M.RECEIVE): H.RECEIVED,
-    (H.ANSWERED, M.ABORT): H.IDLE,
-}
+"""Times a change of ours is sent anew after 491, or 500 with Retry-After."""
+MAX_RETRY_AFTER_S = 10
+"""Longest wait that a 500 may ask for (RFC 3261 section 14.2 says 0 to 10 s)."""
 
 Done = Callable[[str | CallError], None]
 Offer = str | Callable[[], str]
 """A description, or who writes it when it goes out: its version must be above that of an answer
 that was given while it waited (RFC 3264 section 8)."""
-
-
-class UnackedAnswer:
-    """A 2xx to an INVITE, sent again at T1, 2*T1 ... T2 until its ACK, given up after 64*T1."""
-
-    def __init__(self, call: Call, transaction: Transaction, response: Response, now: float):
-        self._call = call
-        self._transaction = transaction
-        self._response = response
-        self.cseq = transaction.request.cseq
-        timers = call.agent.settings.timers
-        self._wait = timers.t1
-        self.sent_at = now
-        """When it was first sent."""
-        self.next_at = now + self._wait
-        self._give_up_at = now + timers.timeout
-        transaction.send_response(response, now)
-
-    def tick(self, now: float) -> bool:
-        """Send it again if that is due; False once it is given up."""
-        if now >= self._give_up_at:
-            return False
-        if now >= self.next_at:
-            self._wait = min(self._wait * 2, self._call.agent.settings.timers.t2)
-            self.next_at = min(now + self._wait, self._give_up_at)
-            if self._transaction.state is State.ACCEPTED:
-                self._transaction.send_response(self._response, now)
-        return True
+Method = Literal["INVITE", "UPDATE"]
 
 
 class Modification:
-    """The re-INVITEs of one call, one at a time."""
+    """The changes of one call's session."""
 
     def __init__(self, call: Call) -> None:
         self.phase = Phase.IDLE
+        self.received = Received(call, self)
+        """Theirs."""
         self._call = call
         self._done: Done | None = None
         self._offer: Offer = ""
+        self._method: Method = "INVITE"
+        self._dialog: Dialog | None = None
+        """The dialog that the last one was sent in."""
         self._sdp = ""
         """The offer as it was sent last."""
         self._refreshing = False
-        self._queued: tuple[Offer, Done] | None = None
+        self._queued: tuple[Offer, Done, Method] | None = None
         self._exchange: Exchange | None = None
         self._glares = 0
         self._retry_at: float | None = None
-        self._incoming: Transaction | None = None
-        self._respond_by: float | None = None
-        self._answer: UnackedAnswer | None = None
         self._acks: dict[str, tuple[Request, Hop]] = {}
 
     # Ours
 
-    def start(self, offer: Offer, done: Done, now: float) -> None:
-        """Offer a changed session; ``done`` gets the answer or the error. Waits for theirs."""
-        if self._call.state not in (CallState.UP, CallState.ANSWERED):
+    def start(self, offer: Offer, done: Done, now: float, method: Method = "INVITE") -> None:
+        """Offer a changed session; ``done`` gets the answer or the error. Waits for theirs.
+
+        Before the call is answered only an UPDATE can do that, and only once the first offer has
+        been answered reliably (RFC 3311 section 5.1).
+        """
+        state = self._call.state
+        early = method == "UPDATE" and self._call.may_update_early()
+        if state not in (CallState.UP, CallState.ANSWERED) and not early:
             raise WrongState("The session can be changed only while the call is up.")
         if self._queued is not None or (self._done is not None and not self._refreshing):
             raise WrongState("A change of the session is already under way.")
-        if self._call.state is CallState.ANSWERED or self.phase is not Phase.IDLE:
+        if state is CallState.ANSWERED or self.phase is not Phase.IDLE:
             # Section 14.1: no new INVITE while another is in progress in either direction.
-            self._queued = (offer, done)
+            self._queued = (offer, done, method)
             return
-        self._begin(offer, done, now)
+        self._begin(offer, done, now, method)
 
     def refresh(self, now: float) -> None:
         """Send the session as it is once more (RFC 4028); a change under way does as well."""
@@ -161,33 +89,37 @@ class Modification:
             if isinstance(result, CallError):
                 self._call.timer.refresh_failed(self._call.agent.now())
 
-        self._begin(self._call.local_sdp, done, now, refreshing=True)
+        self._begin(self._call.local_sdp, done, now, "INVITE", refreshing=True)
 
-    def _begin(self, offer: Offer, done: Done, now: float, *, refreshing: bool = False) -> None:
-        self._offer, self._done, self._glares = offer, done, 0
+    def _begin(
+        self, offer: Offer, done: Done, now: float, method: Method, *, refreshing: bool = False
+    ) -> None:
+        self._offer, self._done, self._method, self._glares = offer, done, method, 0
         self._refreshing = refreshing
         self._send(now)
 
     def _send(self, now: float) -> None:
-        dialog = self._call.dialog
+        dialog = self._call.dialog_of_session()
         if dialog is None:
             return
-        self._move(Move.SEND)
+        self.move(Move.SEND)
         self._retry_at = None
-        request = dialog.request("INVITE")
+        self._dialog = dialog
+        request = dialog.request(self._method)
         self._call.agent.describe(request)
         self._call.timer.ask(request)
         self._sdp = self._offer if isinstance(self._offer, str) else self._offer()
         request.set_body(self._sdp)
-        self._exchange = self._call.send_inside(request, self, now)
-        self._exchange.limit(now + ANSWERED_WITHIN_S)
+        self._exchange = self._call.send_inside(request, self, now, dialog)
+        if self._method == "INVITE":
+            self._exchange.limit(now + ANSWERED_WITHIN_S)
 
     def on_provisional(self, response: Response, now: float) -> None:
         """Nothing to do: the far end takes its time."""
 
     def on_final(self, response: Response, now: float) -> None:
-        """The answer to our re-INVITE, or the same 2xx once more."""
-        dialog = self._call.dialog
+        """The answer to our change, or the same 2xx once more."""
+        dialog = self._dialog
         exchange = self._exchange
         if dialog is None or exchange is None:
             return
@@ -197,51 +129,72 @@ class Modification:
             if awaited:
                 # Where their new Contact is of no use, the old one still is.
                 with contextlib.suppress(BadSip):
-                    self._refresh_target(dialog, response)
-            # Acknowledged whatever has become of the call since.
-            self._acknowledge(response)
-            if not awaited:
-                return
-            self._move(Move.DONE)
-            self._call.timer.answered(response, now)
-            self._call.local_sdp = self._sdp
-            sdp = response.sdp
-            if sdp is None:
-                self._finish(BadSdp("The far end took the change and described no media."))
-            else:
-                self._finish(sdp)
-            self._next(now)
-            return
-        if not awaited:
-            return
-        if response.status == 491 and self._glares < MAX_GLARE:
-            self._glares += 1
-            self._move(Move.PENDING)
-            # Section 14.1: the owner of the Call-ID waits 2.1 to 4 s, the other 0 to 2 s, in
-            # steps of 10 ms.
-            steps = (210, 400) if self._call.direction == "out" else (0, 200)
-            self._retry_at = now + self._call.agent.random.randint(*steps) * 0.01
-            return
-        self._move(Move.DONE)
-        error = CallRefused(response.status, response.reason, what="change of the session")
+                    self._call.refresh_target(dialog, response)
+            if response.cseq_method == "INVITE":
+                # Acknowledged whatever has become of the call since.
+                self._acknowledge(response)
+            if awaited:
+                self._accepted(response, now)
+        elif awaited and not self._again(response, now):
+            self._refused(response, now)
+
+    def _accepted(self, response: Response, now: float) -> None:
+        self.move(Move.DONE)
+        self._call.learn(response)
+        self._call.timer.answered(response, now)
+        self._call.local_sdp = self._sdp
+        sdp = response.sdp
+        if sdp is None:
+            self._finish(BadSdp("The far end took the change and described no media."))
+        else:
+            self._finish(sdp)
+        self.next(now)
+
+    def _refused(self, response: Response, now: float) -> None:
+        self.move(Move.DONE)
+        error = refused(response, self._call.digest, what="change of the session")
         self._finish(error)
         if response.status in (408, 481):
             self._call.lost(now, error)
-        self._next(now)
+        self.next(now)
+
+    def _again(self, response: Response, now: float) -> bool:
+        """Whether it met theirs and goes out once more a little later."""
+        if response.status == 491:
+            # Section 14.1: the owner of the Call-ID waits 2.1 to 4 s, the other 0 to 2 s, in
+            # steps of 10 ms.
+            steps = (210, 400) if self._call.direction == "out" else (0, 200)
+            wait = self._call.agent.random.randint(*steps) * 0.01
+        elif response.status == 500 and response.get("Retry-After") is not None:
+            # Section 14.2, RFC 3311 section 5.2: theirs has not been answered yet.
+            after = delta_seconds(response.get("Retry-After"), MAX_RETRY_AFTER_S + 1)
+            if after is None or after > MAX_RETRY_AFTER_S:
+                return False
+            wait = max(float(after), 0.1)
+        else:
+            return False
+        if self._glares >= MAX_GLARE:
+            return False
+        self._glares += 1
+        self.move(Move.PENDING)
+        self._retry_at = now + wait
+        return True
 
     def on_failure(self, failure: Failure, now: float) -> None:
-        """No answer to our re-INVITE: the dialog is lost."""
+        """No answer to our change: the dialog is lost."""
         if self.phase is not Phase.SENT:
             return
-        self._move(Move.DONE)
+        self.move(Move.DONE)
         error = CalleeUnreachable(
-            "The far end no longer answers.", remedy="Check the network, then call again."
+            "The far end no longer answers.",
+            remedy="Check the network, then call again.",
+            why="session",
         )
         self._finish(error)
         self._call.lost(now, error)
 
     def _acknowledge(self, response: Response) -> None:
-        dialog, exchange = self._call.dialog, self._exchange
+        dialog, exchange = self._dialog, self._exchange
         if dialog is None or exchange is None:
             return
         key = str(response.cseq)
@@ -249,118 +202,36 @@ class Modification:
             self._acks = {key: self._call.agent.ack(dialog, exchange.request, response.cseq)}
         self._call.agent.layer.send_alone(*self._acks[key])
 
-    # Theirs
-
-    def receive(self, request: Request, transaction: Transaction, now: float) -> None:
-        """A re-INVITE of the far end."""
-        dialog = self._call.dialog
-        state = self._call.state
-        if dialog is None or state is CallState.ENDING:
-            # Our BYE is out: there is no dialog any more (section 15.1.1).
-            transaction.send_response(reply(request, 481), now)
-            return
-        if self.phase is Phase.RECEIVED or state in (CallState.RECEIVED, CallState.RINGING):
-            # Section 14.2: their last one has no final answer yet.
-            response = reply(request, 500)
-            response.add("Retry-After", str(self._call.agent.random.randint(0, 10)))
-            transaction.send_response(response, now)
-            return
-        if state is not CallState.UP or self.phase is Phase.SENT:
-            # Section 14.2: ours is in progress.
-            transaction.send_response(reply(request, 491), now)
-            return
-        offer = checked_sdp(request)
-        # What could not be reached later is refused now.
-        self._refresh_target(dialog, request)
-        transaction.send_response(reply(request, 100), now)
-        self._move(Move.RECEIVE)
-        self._answer = None
-        self._incoming = transaction
-        self._respond_by = now + RESPOND_WITHIN_S
-        agent = self._call.agent
-
-        def respond(sdp: str | None) -> None:
-            if self._incoming is not transaction:
-                # Answered already, or withdrawn by their CANCEL or BYE in the meantime.
-                return
-            if sdp is None:
-                self._refuse(488, agent.now())
-            else:
-                self._accept(sdp, agent.now())
-            agent.flush()
-
-        self._call.notify(ReinviteReceived(offer, respond))
-
-    def _refresh_target(self, dialog: Dialog, message: Request | Response) -> None:
-        """Section 12.2: their Contact moves the remote target, never the route set.
-
-        Raises BadSip, and changes nothing, where our requests could not be sent there.
-        """
-        contact = message.contact
-        if contact is None:
-            return
-        parse_uri(contact.uri)
-        if not dialog.routes:
-            self._call.agent.hop(contact.uri)
-        dialog.target = contact.uri
-
-    def _accept(self, sdp: str, now: float) -> None:
-        transaction = self._incoming
-        if transaction is None:
-            return
-        self._move(Move.ACCEPT)
-        self._incoming = self._respond_by = None
-        response = reply(transaction.request, 200)
-        if self._call.dialog is not None:
-            response.add("Contact", self._call.dialog.contact)
-        self._call.agent.describe(response)
-        response.set_body(sdp)
-        self._call.local_sdp = sdp
-        self._call.timer.answer(transaction.request, response, now)
-        self._answer = UnackedAnswer(self._call, transaction, response, now)
-
-    def _refuse(self, status: int, now: float) -> None:
-        transaction = self._incoming
-        if transaction is None:
-            return
-        self._move(Move.REFUSE)
-        self._incoming = self._respond_by = None
-        transaction.send_response(reply(transaction.request, status), now)
-        self._next(now)
+    # Both
 
     def receive_ack(self, request: Request, now: float) -> None:
         """The ACK to our 200."""
-        if self._answer is None or request.cseq != self._answer.cseq:
-            return
-        self._answer = None
-        if self.phase is Phase.ANSWERED:
-            self._move(Move.ACK)
-            self._call.notify(ReinviteConfirmed(request.sdp))
-            self._next(now)
+        self.received.acknowledged(request, now)
 
     def cancelled(self, transaction: Transaction, now: float) -> bool:
         """A CANCEL of their re-INVITE; whether it was the one that is pending."""
-        if self._incoming is not transaction:
-            return False
-        self._refuse(487, now)
-        return True
-
-    # Both
+        return self.received.cancelled(transaction, now)
 
     def call_is_up(self, now: float) -> None:
         """The first ACK has come; a change that waited for it may go."""
-        self._next(now)
+        self.next(now)
+
+    def other_branch(self, dialog: Dialog, now: float) -> None:
+        """Another branch of a fork has answered than that whose early session was changing."""
+        if self.phase is not Phase.IDLE and self._dialog is not dialog:
+            self._abort(WrongState("Another phone has answered."), now)
 
     def abort(self) -> None:
         """The call is over."""
-        if self._incoming is not None:
-            # Section 15.1.2: requests that are still pending are answered with 487.
-            self._refuse(487, self._call.agent.now())
+        over = WrongState("The call ended before the session was changed.")
+        self._abort(over, self._call.agent.now())
+
+    def _abort(self, over: CallError, now: float) -> None:
+        self.received.abort(now)
         if self._exchange is not None:
             self._exchange.may_retry = False
-        self._move(Move.ABORT)
-        self._retry_at = self._respond_by = self._answer = None
-        over = WrongState("The call ended before the session was changed.")
+        self.move(Move.ABORT)
+        self._retry_at = None
         queued, self._queued = self._queued, None
         self._finish(over)
         if queued is not None:
@@ -368,11 +239,8 @@ class Modification:
 
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is next needed."""
-        answer = self._answer.next_at if self._answer else None
-        return min(
-            (at for at in (self._retry_at, self._respond_by, answer) if at is not None),
-            default=None,
-        )
+        own = (self._retry_at, self.received.next_deadline())
+        return min((at for at in own if at is not None), default=None)
 
     def tick(self, now: float) -> None:
         """Send again, or give up, what is due."""
@@ -381,33 +249,29 @@ class Modification:
             self._retry_at = None
             if self.phase in (Phase.IDLE, Phase.GLARE):
                 self._send(now)
-        if self._respond_by is not None and now >= self._respond_by:
-            self._refuse(500, now)
-        if self._answer is not None and not self._answer.tick(now):
-            self._answer = None
-            self._move(Move.ABORT)
-            self._call.lost(
-                now,
-                CalleeUnreachable("The far end never acknowledged the change of the session."),
-            )
+        self.received.tick(now)
 
-    def _next(self, now: float) -> None:
-        if self.phase is not Phase.IDLE or self._call.state is not CallState.UP:
+    def next(self, now: float) -> None:
+        """Begin what has waited, if nothing is under way."""
+        call = self._call
+        ready = call.state is CallState.UP or call.may_update_early()
+        if self.phase is not Phase.IDLE or not ready:
             return
         if self._queued is not None:
-            (offer, done), self._queued = self._queued, None
-            self._begin(offer, done, now)
+            (offer, done, method), self._queued = self._queued, None
+            self._begin(offer, done, now, method)
         elif self._done is not None and self._retry_at is None:
             # Theirs came between our 491 and the retry; ours is still wanted.
             self._send(now)
+
+    def move(self, move: Move) -> None:
+        """Make a move; raises WrongState when the table has none."""
+        phase = PHASES.get((self.phase, move))
+        if phase is None:
+            raise WrongState(f"{move.name} while {self.phase.name}.")
+        self.phase = phase
 
     def _finish(self, result: str | CallError) -> None:
         done, self._done = self._done, None
         if done is not None:
             done(result)
-
-    def _move(self, move: Move) -> None:
-        phase = PHASES.get((self.phase, move))
-        if phase is None:
-            raise WrongState(f"{move.name} while {self.phase.name}.")
-        self.phase = phase

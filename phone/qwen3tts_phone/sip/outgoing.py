@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, CallRefused
+from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError
+from qwen3tts_phone.sip.branch import Branch, rseq_of
 from qwen3tts_phone.sip.call import Call
+from qwen3tts_phone.sip.call_headers import CallHeaders
 from qwen3tts_phone.sip.call_state import Answered, CallState, EarlyMedia, Ringing, Step
 from qwen3tts_phone.sip.dialog import Dialog
 from qwen3tts_phone.sip.exchange import Exchange, Unheard
 from qwen3tts_phone.sip.message import Request, Response
+from qwen3tts_phone.sip.refused import refused
 from qwen3tts_phone.sip.transaction import Failure, Hop, cancel_for
 
 if TYPE_CHECKING:
@@ -32,12 +36,14 @@ class OutgoingCall(Call):
         self.call_id = request.call_id
         self.dialled_uri = request.uri
         self.remote_uri = request.uri
+        self.local_uri = request.from_.uri
         self.local_host = agent.local_host(hop)
         self._cseq = request.cseq
         self._hop = hop
-        self._early: dict[str, str] = {}
-        """What the branches of a fork described before the answer, by their tags."""
-        self._rang = False
+        self._branches: dict[str, Branch] = {}
+        """The phones of a fork that have said something before the answer, by their tags."""
+        self._told: set[int] = set()
+        """The provisional answers that the owner knows of."""
         self._cancel_sent = False
         self._ring_until: float | None = now + agent.settings.ring_timeout_s
         self._timed_out = False
@@ -63,15 +69,68 @@ class OutgoingCall(Call):
         if self.state is CallState.CANCELLING:
             self._send_cancel(now)
             return
-        if response.status >= 180 and not self._rang:
-            self._rang = True
-            self.notify(Ringing(response.status))
-        tag, sdp = response.to.tag or "", response.sdp
-        if sdp is None or sdp == self._early.get(tag):
+        if response.status <= 100:
             return
-        if tag in self._early or len(self._early) < MAX_FORKS:
-            self._early[tag] = sdp
-            self.notify(EarlyMedia(sdp))
+        tag = response.to.tag or ""
+        branch = self._branches.get(tag)
+        if branch is None:
+            branch = Branch.of(self._sent, response)
+            if tag and len(self._branches) < MAX_FORKS:
+                self._branches[tag] = branch
+                if branch.dialog is not None:
+                    self.agent.remember(self, branch.dialog)
+        rseq = rseq_of(response) if tag in self._branches else None
+        if rseq is not None and not branch.takes(rseq):
+            return
+        self.learn(response)
+        self._tell(response)
+        if rseq is not None:
+            # RFC 3262 section 4: the answer to our offer that is sent reliably is the answer.
+            branch.agreed = branch.agreed or response.sdp is not None
+            self._acknowledge(branch, response, rseq, now)
+        sdp = response.sdp
+        if sdp is not None and sdp != branch.described:
+            branch.described = sdp
+            if tag in self._branches or not self._branches:
+                self.notify(EarlyMedia(sdp, tag))
+        if branch.agreed:
+            self.modification.next(now)
+
+    def _tell(self, response: Response) -> None:
+        status = response.status
+        if status in self._told or status < 180 or (status not in (180, 181, 182) and self._told):
+            return
+        self._told.add(status)
+        self.notify(Ringing(status, response.reason))
+
+    def _acknowledge(self, branch: Branch, response: Response, rseq: int, now: float) -> None:
+        try:
+            self.send_inside(branch.prack(response, rseq), Unheard(), now, branch.dialog)
+        except BadSip:
+            # It cannot be reached; its final answer will not be either.
+            branch.dialog = None
+
+    def dialog_of_session(self) -> Dialog | None:
+        """The call's dialog; before the answer, that of the branch that agreed last."""
+        if self.dialog is not None:
+            return self.dialog
+        agreed = [branch.dialog for branch in self._branches.values() if branch.agreed]
+        return agreed[-1] if agreed else None
+
+    def may_update_early(self) -> bool:
+        """Once a reliable answer has come (RFC 3311 section 5.1)."""
+        return (
+            self.state is CallState.PROCEEDING
+            and self.dialog_of_session() is not None
+            and self.may_allow("UPDATE")
+        )
+
+    def first_exchange(self, dialog: Dialog) -> Literal["ours", "theirs", "done"]:
+        """Our offer is open until a branch answers it reliably, or finally."""
+        if self.dialog is dialog:
+            return "done"
+        branches = self._branches.values()
+        return "done" if any(b.agreed and b.dialog is dialog for b in branches) else "ours"
 
     def on_final(self, response: Response, now: float) -> None:
         """The final answer; every 2xx is acknowledged, the first alone makes the call."""
@@ -83,7 +142,7 @@ class OutgoingCall(Call):
                 if self.can(Step.FAILURE):
                     self.step(Step.FAILURE)
                     self._quiet()
-                    self.tell_end("error", response.status, response.reason, unusable)
+                    self.tell_end("error", response.status, response.reason, unusable, response)
             return
         if not self.can(Step.FAILURE):
             return
@@ -94,14 +153,16 @@ class OutgoingCall(Call):
         contact = response.contact_uri if 300 <= response.status < 400 else None
         if contact is not None:
             remedy = f"It has moved; call {contact} instead."
-        error: CallError = CallRefused(response.status, response.reason, remedy=remedy)
+        error: CallError = refused(response, self.digest, remedy=remedy)
         if self._timed_out:
-            error = CalleeUnreachable("It rang, and nobody answered.", remedy="Call again later.")
-            self.tell_end("timeout", response.status, response.reason, error)
+            error = CalleeUnreachable(
+                "It rang, and nobody answered.", remedy="Call again later.", why="no_answer"
+            )
+            self.tell_end("timeout", response.status, response.reason, error, response)
         elif cancelled:
-            self.tell_end("local", response.status, response.reason)
+            self.tell_end("local", response.status, response.reason, message=response)
         else:
-            self.tell_end("remote", response.status, response.reason, error)
+            self.tell_end("remote", response.status, response.reason, error, response)
 
     def on_failure(self, failure: Failure, now: float) -> None:
         """No answer at all."""
@@ -113,18 +174,21 @@ class OutgoingCall(Call):
         if cancelled and not self._timed_out:
             self.tell_end("local")
             return
-        where = f"{self._hop.host}:{self._hop.port} over {self._hop.transport.upper()}"
+        hop = self.hop
+        cause = self._exchange.cause if self._exchange is not None else None
         if failure is Failure.UNREACHABLE:
-            error = CalleeUnreachable(
-                f"Nothing listens for SIP at {where}.",
+            error = cause or CalleeUnreachable(
+                f"Nothing listens for SIP at {hop.words}.",
                 remedy="Check address and port, and that the phone or server is running.",
+                why="refused",
             )
             self.tell_end("error", error=error)
         else:
             seconds = self.agent.settings.timers.timeout
-            error = CalleeUnreachable(
-                f"No answer from {where} within {seconds:g} s.",
+            error = cause or CalleeUnreachable(
+                f"No answer from {hop.words} within {seconds:g} s.",
                 remedy="Check the address, the network and any firewall between.",
+                why="timeout",
             )
             self.tell_end("timeout", 408, "Request Timeout", error)
 
@@ -148,27 +212,37 @@ class OutgoingCall(Call):
                 bye, hop, Unheard(), now, next_cseq=dialog.next_cseq, digest=self.digest
             )
             return
+        branch = self._branches.get(tag)
+        if branch is not None and branch.dialog is not None:
+            # Its numbers go on where the early dialog has brought them.
+            branch.dialog.confirm(dialog, response)
+            dialog = branch.dialog
         self.dialog = dialog
         self._quiet()
-        self.agent.remember(self)
+        self.modification.other_branch(dialog, now)
+        self.agent.keep_only(self, dialog)
+        self.answer_headers = CallHeaders(response.headers)
+        self.learn(response)
         self.step(Step.SUCCESS)
         if self.state is CallState.ENDING:
             self.send_bye(now)
             self.tell_end("timeout" if self._timed_out else "local")
             return
         self.timer.answered(response, now)
-        # Some phones give their description with the 183 alone.
-        self.notify(Answered(response.sdp or self._early.get(tag)))
+        # Some phones give their description with the 183 alone, as those must that sent it
+        # reliably. Where a branch describes itself anew with its 200, that is what it does now.
+        described = branch.described if branch is not None else ""
+        self.notify(Answered(response.sdp or described or None, tag))
         self.modification.call_is_up(now)
 
     # Giving up
 
-    def hang_up(self, now: float) -> None:
+    def hang_up(self, now: float, headers: Mapping[str, str] | None = None) -> None:
         """CANCEL before the answer, BYE after it."""
         if self.can(Step.CANCEL):
             self.cancel(now)
         else:
-            super().hang_up(now)
+            super().hang_up(now, headers)
 
     def cancel(self, now: float) -> None:
         """Stop calling. Section 9.1: the CANCEL waits for a provisional answer."""
@@ -201,6 +275,11 @@ class OutgoingCall(Call):
             if self.can(Step.CANCEL):
                 self._timed_out = True
                 self.cancel(now)
+
+    @property
+    def hop(self) -> Hop:
+        """Where the INVITE went last."""
+        return self._exchange.hop if self._exchange is not None else self._hop
 
     @property
     def _sent(self) -> Request:

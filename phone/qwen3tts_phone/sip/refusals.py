@@ -11,7 +11,9 @@ from qwen3tts_phone.sip.message import Request, Response, reply
 from qwen3tts_phone.sip.session_timer import MIN_SE_S, too_brief
 from qwen3tts_phone.sip.transaction import Hop
 
-ALLOW = "INVITE, ACK, CANCEL, BYE, OPTIONS"
+ALLOW = "INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, UPDATE, INFO, REFER, NOTIFY"
+EXTENSIONS = frozenset({"timer", "100rel", "replaces", "norefersub"})
+"""What a request may require of us."""
 _KNOWN = {
     *("INVITE", "ACK", "CANCEL", "BYE", "OPTIONS", "REGISTER", "PRACK", "UPDATE", "INFO"),
     *("SUBSCRIBE", "NOTIFY", "PUBLISH", "MESSAGE", "REFER"),
@@ -44,10 +46,10 @@ def refusal(request: Request, local: Callable[[Hop], tuple[str, int]]) -> Respon
         # Section 16.3: a request that has used up its hops and is for somebody else.
         if int(forwards) == 0 and not _is_ours(request, local):
             return refuse(request, 483)
-    required = [name for name in request.values("Require") if name.lower() != "timer"]
+    required = [name for name in request.values("Require") if name.lower() not in EXTENSIONS]
     if required and method != "CANCEL":
         return refuse(request, 420, ("Unsupported", ", ".join(required)))
-    if method == "INVITE" and too_brief(request):
+    if method in ("INVITE", "UPDATE") and too_brief(request):
         return refuse(request, 422, ("Min-SE", str(MIN_SE_S)))
     encoding = request.get("Content-Encoding")
     if encoding and encoding.strip().lower() != "identity":

@@ -1,82 +1,76 @@
-"""Being registered: REGISTER with its refreshes (RFC 3261 section 10.2), until unregistered."""
+"""Being registered: REGISTER with its refreshes (RFC 3261 section 10.2), until unregistered.
+
+Of several servers the best that answers has us; while it is not the best of all, that one is asked
+from time to time whether it is back.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from enum import Enum, auto
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qwen3tts_phone.errors import BadSip, CallError, RegistrationFailed
+from qwen3tts_phone.sip.account import Account, address_of_record
 from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.dialog import new_call_id, new_tag
 from qwen3tts_phone.sip.fields import delta_seconds, parse_address, parse_uri
 from qwen3tts_phone.sip.message import Request, Response
+from qwen3tts_phone.sip.options import Probe
+from qwen3tts_phone.sip.registration_state import TABLE, RegistrationEvent, RegistrationState
+from qwen3tts_phone.sip.registration_words import not_found, refused, unanswered
 from qwen3tts_phone.sip.transaction import Failure, Hop
 from qwen3tts_phone.sip.via import loose
 
 if TYPE_CHECKING:
     from qwen3tts_phone.sip.agent import Agent
     from qwen3tts_phone.sip.exchange import Exchange
-    from qwen3tts_phone.sip.settings import Account
 
 REFRESH_FROM, REFRESH_TO = 0.80, 0.90
 """A refresh goes out at a random point of this part of the granted time, so that many clients
 of a restarted registrar do not come at once."""
 RETRY_S = (5.0, 10.0, 20.0, 40.0, 60.0)
-"""Waits before a failed refresh is tried again; the last one repeats."""
+"""Waits before a failed attempt is repeated; the last one repeats."""
+REFUSED_S = (60.0, 120.0, 300.0)
+"""The same where the registrar will not have us: asking often gets an address banned."""
+REFUSALS = {400, 401, 403, 404, 405, 407, 501, 603, 604}
+JITTER = 0.25
+"""Part by which waits are longer or shorter, at random."""
+LOST_WITHIN_S = 1.0
+"""A new connection is made within this after one is lost, so that not all come at once."""
+MOVE_EVERY_S = 5.0
+"""Least time between two registrations because our address has changed."""
+MAX_MOVES = 3
+"""Such registrations in a row; a NAT that shows another address each time is given up on."""
+RETURN_S = 30.0
+"""How often the best server is asked whether it is back."""
 MAX_EXPIRES_S = 7 * 24 * 3600
 MAX_RAISES = 3
 """Times one attempt raises its interval after 423."""
 
-
-class RegistrationState(Enum):
-    """Where a registration stands."""
-
-    IDLE = auto()
-    REGISTERING = auto()
-    REGISTERED = auto()
-    REFRESHING = auto()
-    RETRYING = auto()
-    """A refresh failed; it is tried again."""
-    UNREGISTERING = auto()
-    ENDED = auto()
-
-
-class RegistrationEvent(Enum):
-    """What may happen to it."""
-
-    START = auto()
-    GRANTED = auto()
-    REFUSED = auto()
-    DUE = auto()
-    STOP = auto()
-
-
 S, E = RegistrationState, RegistrationEvent
 
-TABLE: dict[tuple[RegistrationState, RegistrationEvent], RegistrationState] = {
-    (S.IDLE, E.START): S.REGISTERING,
-    (S.REGISTERING, E.GRANTED): S.REGISTERED,
-    (S.REGISTERING, E.REFUSED): S.ENDED,
-    (S.REGISTERING, E.STOP): S.UNREGISTERING,
-    (S.REGISTERED, E.DUE): S.REFRESHING,
-    (S.REGISTERED, E.STOP): S.UNREGISTERING,
-    (S.REFRESHING, E.GRANTED): S.REGISTERED,
-    (S.REFRESHING, E.REFUSED): S.RETRYING,
-    (S.REFRESHING, E.STOP): S.UNREGISTERING,
-    (S.RETRYING, E.DUE): S.REFRESHING,
-    (S.RETRYING, E.STOP): S.UNREGISTERING,
-    (S.UNREGISTERING, E.GRANTED): S.ENDED,
-    (S.UNREGISTERING, E.REFUSED): S.ENDED,
-    (S.UNREGISTERING, E.STOP): S.UNREGISTERING,
-}
+Located = Callable[[Sequence[Hop], OSError | None, float], None]
+"""Gets the servers, best first, or why there are none, and the time."""
+Locate = Callable[[Located], None]
+"""Looks the servers of an account up, at once or later."""
+Learn = Callable[[Hop, Response], None]
+"""Looks at which address of ours a server saw."""
 
 
 class RegistrationCore:
     """The registration without I/O; ``changed`` is called after each move."""
 
-    def __init__(self, agent: Agent, account: Account, hop: Hop) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        account: Account,
+        hop: Hop | None = None,
+        *,
+        locate: Locate | None = None,
+        learn: Learn = lambda hop, response: None,
+        keep_trying: bool = False,
+    ) -> None:
         self.state = RegistrationState.IDLE
         self.error: CallError | None = None
         """What the last attempt failed with; None after a success."""
@@ -84,48 +78,146 @@ class RegistrationCore:
         """Seconds that the registrar granted last."""
         self.grants = 0
         """How often it was granted."""
+        self.expires_at: float | None = None
+        """When the binding ends if it is not refreshed, in seconds; None = there is none."""
+        self.hop: Hop | None = None
+        """The server that has us, or that was asked last."""
         self.changed: Callable[[], None] = lambda: None
         self._agent = agent
         self._account = account
-        self._hop = hop
+        self._locate: Locate = locate or self._fixed
+        self._learn = learn
+        self._keep_trying = keep_trying
+        self._hops: tuple[Hop, ...] = (hop,) if hop is not None else ()
         self._digest = Digest(account.auth_user or account.user, account.password)
         self._expires = account.expires
         self._call_id = new_call_id()
         self._tag = new_tag()
         self._cseq = 0
         self._exchange: Exchange | None = None
+        self._attempt = 0
         self._due_at: float | None = None
+        self._return_at: float | None = None
+        self._probe: Probe | None = None
+        self._bound: str | None = None
+        """Our Contact as it was granted."""
+        self._flow = 0
         self._failures = 0
         self._raises = 0
+        self._moves = 0
         agent.timed.append(self)
+
+    # What the shell calls
 
     def start(self, now: float) -> None:
         """Register for the first time."""
         self._move(E.START)
-        self._send(self._expires, now)
+        self._begin(now)
 
     def stop(self, now: float) -> None:
         """Unregister: the binding of ours is removed with an expiry of 0."""
         if self.state in (S.ENDED, S.UNREGISTERING, S.IDLE):
             return
+        nothing_there = self.state is S.RETRYING and not self.is_bound(now)
         self._move(E.STOP)
-        self._due_at = None
+        self._due_at = self._return_at = None
+        self._attempt += 1
         if self._exchange is not None:
             # Its refusal or silence is not that of the attempt to unregister.
             self._exchange.abandon()
-        self._send(0, now)
+        if self.hop is None or nothing_there:
+            # No server was found, or none has us: there is nothing to be removed.
+            self._end(E.REFUSED)
+            return
+        self._send(self.hop, 0, now)
+
+    def connection_lost(self, hop: Hop, now: float) -> None:
+        """A connection is gone: where the registrar knows us by it, it cannot call us any more."""
+        if self.state is S.REGISTERED and hop.flow and hop.flow == self._flow:
+            self._due_at = now + self._agent.random.uniform(0.0, LOST_WITHIN_S)
+
+    def address_changed(self, now: float) -> None:
+        """Our address may be another one by now."""
+        if self.state is not S.REGISTERED or self.hop is None or self._exchange is None:
+            return
+        if self._contact(self.hop) == self._bound:
+            return
+        if self._moves < MAX_MOVES:
+            # At once for the first time: a NAT is noticed by the first answer.
+            at = max(now, self._exchange.sent_at + MOVE_EVERY_S) if self._moves else now
+            self._moves += 1
+            self._due_at = at if self._due_at is None else min(self._due_at, at)
+
+    def is_bound(self, now: float) -> bool:
+        """Whether the registrar knows us, as far as we know."""
+        return self.expires_at is not None and now < self.expires_at
 
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is next needed."""
-        return self._due_at
+        return min((at for at in (self._due_at, self._return_at) if at is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Refresh when it is time."""
+        """Refresh when it is time, and look whether the best server is back."""
+        if self._return_at is not None and now >= self._return_at:
+            self._return_at = now + RETURN_S
+            self._ask_the_best(now)
         if self._due_at is not None and now >= self._due_at:
             self._due_at = None
             self._move(E.DUE)
             self._raises = 0
-            self._send(self._expires, now)
+            self._begin(now)
+
+    # One attempt
+
+    def _fixed(self, located: Located) -> None:
+        located(self._hops, None, self._agent.now())
+
+    def _begin(self, now: float, first: Hop | None = None) -> None:
+        """Look the servers up and ask the best; ``first`` is the one to begin with."""
+        self._attempt += 1
+        attempt = self._attempt
+
+        def located(hops: Sequence[Hop], error: OSError | None, now: float) -> None:
+            if attempt != self._attempt:
+                return
+            if not hops:
+                self._failed(not_found(error or OSError("no address"), self._account), now, None)
+                return
+            self._hops = tuple(hops)
+            order = self._agent.health.order(hops, now)
+            begin = first or (self.hop if self.is_bound(now) else None)
+            if begin in order and not self._agent.health.is_down(begin, now):
+                order.insert(0, order.pop(order.index(begin)))
+            from_here = _with_others(order)
+            self.hop = from_here
+            self._send(from_here, self._expires, now)
+
+        self._locate(located)
+
+    def _send(self, hop: Hop, expires: int, now: float) -> None:
+        account = self._account
+        record = address_of_record(account)
+        # Section 10.2: the Request-URI names the registrar's domain alone.
+        request = Request("REGISTER", account.registrar)
+        request.add("Max-Forwards", "70")
+        if account.proxy:
+            request.add("Route", f"<{loose(account.proxy)}>")
+        request.add("From", f"<{record}>;tag={self._tag}")
+        request.add("To", f"<{record}>")
+        request.add("Call-ID", self._call_id)
+        request.add("CSeq", f"{self._next_cseq()} REGISTER")
+        contact = self._contact(hop)
+        if expires == 0 and self._bound is not None:
+            # What was granted is removed, whatever we are called by now.
+            contact = self._bound
+        request.add("Contact", contact)
+        if self._bound not in (None, contact):
+            request.add("Contact", f"{self._bound};expires=0")
+        request.add("Expires", str(expires))
+        self._agent.describe(request)
+        self._exchange = self._agent.exchange(
+            request, hop, self, now, next_cseq=self._next_cseq, digest=self._digest
+        )
 
     # Answers
 
@@ -134,51 +226,56 @@ class RegistrationCore:
 
     def on_final(self, response: Response, now: float) -> None:
         """The registrar's answer."""
+        if self._exchange is not None:
+            self.hop = self._exchange.hop
+            self._learn(self.hop, response)
         if response.status < 300:
             self._granted(response, now)
         elif response.status == 423 and self._raise(response, now):
             return
         else:
             wait = delta_seconds(response.get("Retry-After"), MAX_EXPIRES_S)
-            self._refused(
-                RegistrationFailed(
-                    f"The registrar answered {response.status} {response.reason}".rstrip() + ".",
-                    remedy=_remedy(response.status),
-                    status=response.status,
-                ),
-                now,
-                wait,
-            )
+            self._failed(refused(response, self._account), now, wait)
 
     def on_failure(self, failure: Failure, now: float) -> None:
         """The registrar did not answer."""
-        where = f"{self._hop.host}:{self._hop.port} over {self._hop.transport.upper()}"
-        text = "refused the connection" if failure is Failure.UNREACHABLE else "does not answer"
-        self._refused(
-            RegistrationFailed(
-                f"The registrar {where} {text}.",
-                remedy="Check its address and port, and the network.",
-            ),
-            now,
-            None,
-        )
+        exchange = self._exchange
+        if exchange is None:
+            return
+        self.hop = exchange.hop
+        self._failed(unanswered(failure, exchange.hop, exchange.cause), now, None)
 
     def _granted(self, response: Response, now: float) -> None:
         self.error = None
         self._failures = 0
         if self.state is S.UNREGISTERING:
+            self.expires_at = None
             self._end()
             return
-        granted = self._granted_seconds(response)
+        exchange = self._exchange
+        sent = exchange.request.headers.getlist("Contact")[0] if exchange is not None else ""
+        granted = self._granted_seconds(response, sent)
+        moved = self._bound not in (None, sent)
+        self._bound = sent
+        self._flow = response.flow
         self.granted_s = granted
         self.grants += 1
+        self.expires_at = (exchange.sent_at if exchange is not None else now) + granted
         share = self._agent.random.uniform(REFRESH_FROM, REFRESH_TO)
         self._due_at = now + max(0.5, granted * share)
+        if self._best() is None:
+            self._return_at = None
+        elif self._return_at is None:
+            # Over refreshes, too: these may come more often than it is asked.
+            self._return_at = now + RETURN_S
         self._move(E.GRANTED)
+        if not moved:
+            self._moves = 0
+        self.address_changed(now)
 
-    def _granted_seconds(self, response: Response) -> int:
+    def _granted_seconds(self, response: Response, sent: str) -> int:
         """Section 10.2.4: from our Contact, else from Expires, else what was asked."""
-        ours = parse_address(self._contact()).uri
+        ours = parse_address(sent).uri
         for value in response.values("Contact"):
             try:
                 contact = parse_address(value)
@@ -198,49 +295,62 @@ class RegistrationCore:
             return False
         self._raises += 1
         self._expires = least
-        if self.state is S.UNREGISTERING:
+        if self.state is S.UNREGISTERING or self.hop is None:
             return False
-        self._send(self._expires, now)
+        self._send(self.hop, self._expires, now)
         return True
 
-    def _refused(self, error: RegistrationFailed, now: float, wait: int | None) -> None:
+    def _failed(self, error: RegistrationFailed, now: float, wait: int | None) -> None:
         self.error = error
-        if self.state in (S.REGISTERING, S.UNREGISTERING):
+        if self.state is S.UNREGISTERING:
             self._end(E.REFUSED)
             return
-        pause = RETRY_S[min(self._failures, len(RETRY_S) - 1)]
+        first = self.state is S.REGISTERING
+        if first and not self._keep_trying:
+            self._end(E.REFUSED)
+            return
+        waits = REFUSED_S if error.status in REFUSALS else RETRY_S
+        pause = waits[min(self._failures, len(waits) - 1)]
+        pause *= self._agent.random.uniform(1 - JITTER, 1 + JITTER)
         self._failures += 1
         self._due_at = now + (max(pause, float(wait)) if wait is not None else pause)
-        self._move(E.REFUSED)
+        self._move(E.POSTPONED if first else E.REFUSED)
 
-    def _send(self, expires: int, now: float) -> None:
-        account = self._account
-        record = address_of_record(account)
-        # Section 10.2: the Request-URI names the registrar's domain alone.
-        request = Request("REGISTER", account.registrar)
-        request.add("Max-Forwards", "70")
-        if account.proxy:
-            request.add("Route", f"<{loose(account.proxy)}>")
-        request.add("From", f"<{record}>;tag={self._tag}")
-        request.add("To", f"<{record}>")
-        request.add("Call-ID", self._call_id)
-        request.add("CSeq", f"{self._next_cseq()} REGISTER")
-        request.add("Contact", self._contact())
-        request.add("Expires", str(expires))
-        self._agent.describe(request)
-        self._exchange = self._agent.exchange(
-            request, self._hop, self, now, next_cseq=self._next_cseq, digest=self._digest
-        )
+    # Returning to the best server
 
-    def _contact(self) -> str:
-        return self._agent.contact(self._hop)
+    def _best(self) -> Hop | None:
+        """A server that is better than the one that has us."""
+        if self.hop is None or not self._hops:
+            return None
+        best = min(self._hops, key=lambda hop: hop.rank)
+        return best if best.rank < self.hop.rank else None
+
+    def _ask_the_best(self, now: float) -> None:
+        best = self._best()
+        if best is None or self.state is not S.REGISTERED:
+            return
+
+        def answered(status: int | None, now: float) -> None:
+            if status in (None, 408, 503) or self.state is not S.REGISTERED:
+                return
+            self._agent.health.answered(best)
+            self._due_at = None
+            self._move(E.DUE)
+            self._raises = 0
+            self._begin(now, first=best)
+
+        self._probe = Probe(self._agent, self._account, best, answered)
+        self._probe.start(now)
+
+    def _contact(self, hop: Hop) -> str:
+        return self._agent.contact(hop, user=self._account.user)
 
     def _next_cseq(self) -> int:
         self._cseq += 1
         return self._cseq
 
     def _end(self, event: RegistrationEvent = E.GRANTED) -> None:
-        self._due_at = None
+        self._due_at = self._return_at = None
         self._move(event)
         if self in self._agent.timed:
             self._agent.timed.remove(self)
@@ -253,77 +363,11 @@ class RegistrationCore:
         self.changed()
 
 
-class Registration:
-    """A registration as a program sees it; it refreshes itself until ``unregister``."""
-
-    def __init__(
-        self, core: RegistrationCore, now: Callable[[], float], flush: Callable[[], None]
-    ) -> None:
-        self._core = core
-        self._now = now
-        self._flush = flush
-        self._moved = asyncio.Event()
-        core.changed = self._moved.set
-
-    @property
-    def state(self) -> RegistrationState:
-        """Where it stands; RETRYING means that the last refresh failed, see ``error``."""
-        return self._core.state
-
-    @property
-    def error(self) -> CallError | None:
-        """What the last attempt failed with, or None."""
-        return self._core.error
-
-    @property
-    def granted_s(self) -> int:
-        """Seconds that the registrar granted last."""
-        return self._core.granted_s
-
-    async def registered(self) -> None:
-        """Wait for the first answer; raises RegistrationFailed."""
-        await self._until(RegistrationState.REGISTERED, RegistrationState.ENDED)
-        if self._core.state is RegistrationState.ENDED and self._core.error is not None:
-            raise self._core.error
-
-    async def refreshed(self) -> None:
-        """Wait until the registrar has granted the binding once more, or it has ended."""
-        grants = self._core.grants
-        while self._core.grants == grants and self._core.state is not RegistrationState.ENDED:
-            self._moved.clear()
-            await self._moved.wait()
-
-    async def unregister(self) -> None:
-        """Remove our binding and wait for the answer; raises RegistrationFailed when refused."""
-        self._core.stop(self._now())
-        self._flush()
-        await self._until(RegistrationState.ENDED)
-        if self._core.error is not None:
-            raise self._core.error
-
-    async def _until(self, *states: RegistrationState) -> None:
-        while self._core.state not in states:
-            self._moved.clear()
-            await self._moved.wait()
-
-
-def address_of_record(account: Account) -> str:
-    """``sip:user@domain`` of an account."""
-    registrar = parse_uri(account.registrar)
-    host = registrar.host if registrar.port is None else f"{registrar.host}:{registrar.port}"
-    return f"sip:{account.user}@{host}"
+def _with_others(order: Sequence[Hop]) -> Hop:
+    """The first of the servers, which knows the others."""
+    return replace(order[0], others=tuple(order[1:]))
 
 
 def _same_address(one: str, other: str) -> bool:
     a, b = parse_uri(one), parse_uri(other)
     return (a.user, a.host.lower(), a.port or 5060) == (b.user, b.host.lower(), b.port or 5060)
-
-
-def _remedy(status: int) -> str:
-    return {
-        401: "Check the user name and the password.",
-        403: "Check the user name and the password; the account may be blocked.",
-        404: "Check the user name; the registrar does not know it.",
-        407: "Check the user name and the password.",
-        423: "Ask for a longer time (expires).",
-    }.get(status, "Try again later.")

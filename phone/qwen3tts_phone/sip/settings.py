@@ -2,41 +2,132 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import get_args
 
-from qwen3tts_phone.errors import BadSip
-from qwen3tts_phone.sip.fields import parse_uri
+from qwen3tts_phone.sip.account import TRANSPORTS, Account, Nat
+from qwen3tts_phone.sip.gate_settings import GateSettings
+from qwen3tts_phone.sip.timers import Timers
+
+__all__ = ["Account", "DnsSettings", "Listener", "SipSettings", "Timers", "TlsSettings"]
 
 
 @dataclass(frozen=True, slots=True)
-class Timers:
-    """The three base times of RFC 3261 section 17.1.1.1, in seconds; all others follow."""
+class TlsSettings:
+    """Certificates for SIP over TLS (RFC 5922); the files are PEM.
 
-    t1: float = 0.5
-    """Estimate of the round trip; first retransmission."""
-    t2: float = 4.0
-    """Longest wait between retransmissions."""
-    t4: float = 5.0
-    """How long a message may stay in the network."""
+    With a certificate and key of ours the endpoint listens; without, it only calls and registers.
+    """
+
+    certificate: str | Path = ""
+    """Our certificate with its chain."""
+    key: str | Path = ""
+    """Its private key; empty = it stands in the certificate's file."""
+    ca: str | Path = ""
+    """Authorities that we trust, for peers of both directions; empty = the system's."""
+    verify: bool = True
+    """Whether servers that we connect to must show a certificate that fits their name."""
+    port: int = 5061
+    """Port to listen at; 0 = any free one."""
+    require_client_certificate: bool = False
+    """Whether whoever connects to us must show a certificate of ``ca``."""
+    client_certificate: str | Path = ""
+    """What we show where a server asks; empty = ``certificate``."""
+    client_key: str | Path = ""
+    """Its private key; empty = it stands in the same file."""
+    key_password: str = field(default="", repr=False, metadata={"secret": True})
+    """Password of the private keys, where they have one."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port < 65536:
+            raise ValueError(f"tls.port={self.port} is not between 0 and 65535")
+        if self.key and not self.certificate:
+            raise ValueError("tls.key is given without tls.certificate")
+        if self.client_key and not self.client_certificate:
+            raise ValueError("tls.client_key is given without tls.client_certificate")
+        if self.require_client_certificate and not self.ca:
+            raise ValueError("tls.require_client_certificate needs tls.ca, the authority of those")
 
     @property
-    def timeout(self) -> float:
-        """64*T1: timers B, F, H, L and M."""
-        return 64 * self.t1
+    def listens(self) -> bool:
+        """Whether there is a certificate to listen with."""
+        return bool(self.certificate)
+
+
+@dataclass(frozen=True, slots=True)
+class DnsSettings:
+    """How the servers of a domain are found (RFC 3263)."""
+
+    nameservers: tuple[str, ...] = ()
+    """``address`` or ``address:port``, IPv6 as ``[address]:port``; empty = the system's."""
+    srv: bool = True
+    """Whether to ask for NAPTR and SRV records; False = addresses only."""
+    timeout_s: float = 3.0
+    """How long one question may take, over all name servers."""
+
+    def __post_init__(self) -> None:
+        for text in self.nameservers:
+            split_nameserver(text)
+        if self.timeout_s <= 0:
+            raise ValueError(f"dns.timeout_s={self.timeout_s:g} must be above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One address to listen at."""
+
+    host: str = "127.0.0.1"
+    """Address to bind; 0.0.0.0 or :: for all of that family."""
+    port: int = 0
+    """Port for UDP and TCP; 0 = any free one, the same for both."""
+    transports: tuple[str, ...] = ("udp", "tcp")
+    """udp, tcp and tls."""
+    tls_port: int = 0
+    """Port for TLS where that is among ``transports``; 0 = any free one."""
+    advertised_host: str = ""
+    """Host in Via, Contact and SDP; empty = the bound one, or the one that routes to the peer."""
+    advertised_port: int = 0
+    """Port in Via and Contact of UDP and TCP; 0 = the bound one."""
+    advertised_tls_port: int = 0
+    """The same for TLS."""
+
+    def __post_init__(self) -> None:
+        try:
+            ipaddress.ip_address(self.host)
+        except ValueError:
+            if self.host != "localhost":
+                raise ValueError(f"host={self.host!r} is not an IP address to bind") from None
+        unknown = set(self.transports) - set(TRANSPORTS)
+        if unknown or not self.transports:
+            raise ValueError(f"transports={self.transports!r}: each must be udp, tcp or tls")
+        for name in ("port", "tls_port", "advertised_port", "advertised_tls_port"):
+            if not 0 <= getattr(self, name) < 65536:
+                raise ValueError(f"{name}={getattr(self, name)} is not between 0 and 65535")
+
+    @property
+    def ipv6(self) -> bool:
+        """Whether it is of that family."""
+        return ":" in self.host
 
 
 @dataclass(frozen=True, slots=True)
 class SipSettings:
     """Where an endpoint listens and how it names itself."""
 
-    host: str = "127.0.0.1"
-    """Address to bind; 0.0.0.0 for all."""
+    host: str | tuple[str, ...] = "127.0.0.1"
+    """Address to bind, or several: ``("0.0.0.0", "::")`` is all of both families."""
     port: int = 0
     """Port for UDP and TCP; 0 = any free one, the same for both."""
     transports: tuple[str, ...] = ("udp", "tcp")
+    """The first is used where neither the address nor DNS says one. TLS is there with ``tls``."""
     user: str = "agent"
+    """User part of our own address where no account has one."""
     display_name: str = ""
+    """Name beside our address."""
     user_agent: str = "mr-qwen3tts"
+    """What User-Agent and Server say; empty = neither is sent."""
     advertised_host: str = ""
     """Host in Via and Contact; empty = the bound one, or the one that routes to the peer."""
     max_calls: int = 250
@@ -48,13 +139,30 @@ class SipSettings:
     max_redials: int = 3
     """Most times one request is sent anew because of challenges."""
     timers: Timers = field(default_factory=Timers)
+    tls: TlsSettings | None = None
+    advertised_port: int = 0
+    """Port in Via and Contact of UDP and TCP; 0 = the bound one."""
+    nat: Nat = "off"
+    """``learn``: our Contact is the address that servers see us at (``received`` and ``rport`` of
+    their answers); an advertised host goes before it."""
+    listeners: tuple[Listener, ...] = ()
+    """Addresses to listen at, where one port for all hosts is not enough; replaces ``host``,
+    ``port``, ``transports`` and the advertised ones."""
+    dns: DnsSettings = field(default_factory=DnsSettings)
+    gate: GateSettings | None = field(default_factory=GateSettings)
+    """Limits for strangers; None = none at all."""
+    drain_retry_after_s: int = 120
+    """What callers are told to wait for while the endpoint drains."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port < 65536:
-            raise ValueError(f"port={self.port} is not between 0 and 65535")
-        unknown = set(self.transports) - {"udp", "tcp"}
+        for name in ("port", "advertised_port"):
+            if not 0 <= getattr(self, name) < 65536:
+                raise ValueError(f"{name}={getattr(self, name)} is not between 0 and 65535")
+        unknown = set(self.transports) - set(TRANSPORTS)
         if unknown or not self.transports:
-            raise ValueError(f"transports={self.transports!r}: each must be udp or tcp")
+            raise ValueError(f"transports={self.transports!r}: each must be udp, tcp or tls")
+        if self.tls is None and "tls" in self.enabled:
+            raise ValueError("transports: tls needs the tls settings")
         for name in ("user", "display_name", "user_agent", "advertised_host"):
             if any(ord(char) < 32 or ord(char) == 127 for char in getattr(self, name)):
                 raise ValueError(f"{name} holds a control character")
@@ -62,29 +170,51 @@ class SipSettings:
             raise ValueError(f"session_expires_s={self.session_expires_s} is below 90 (RFC 4028)")
         if self.max_calls < 1:
             raise ValueError(f"max_calls={self.max_calls} must be at least 1")
+        if self.nat not in get_args(Nat):
+            raise ValueError(f"nat={self.nat!r} must be one of {', '.join(get_args(Nat))}")
+        if not self.hosts and not self.listeners:
+            raise ValueError("host: there must be at least one address")
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The addresses to bind, where ``listeners`` is empty."""
+        return (self.host,) if isinstance(self.host, str) else self.host
+
+    @property
+    def enabled(self) -> tuple[str, ...]:
+        """The transports that can be used, the one to use by default first."""
+        named = [t for listener in self.listeners for t in listener.transports] or self.transports
+        return tuple(dict.fromkeys([*named, *(("tls",) if self.tls is not None else ())]))
+
+    def listening(self) -> tuple[Listener, ...]:
+        """Where to listen: ``listeners``, or one for each host. TLS needs a certificate, too."""
+        tls = self.tls
+        return self.listeners or tuple(
+            Listener(
+                host,
+                self.port,
+                self.enabled,
+                tls.port if tls is not None else 0,
+                self.advertised_host,
+                self.advertised_port,
+            )
+            for host in self.hosts
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """An account with a registrar or a server that asks for a password."""
-
-    registrar: str
-    """``sip:host[:port][;transport=tcp]``."""
-    user: str
-    password: str = field(repr=False)
-    expires: int = 300
-    """Seconds asked for; the registrar grants what it likes."""
-    auth_user: str = ""
-    """User name for the digest where it differs from ``user``."""
-    proxy: str = ""
-    """Outbound proxy, as a SIP URI; empty = none."""
-
-    def __post_init__(self) -> None:
-        if not self.user:
-            raise BadSip("The account has no user name.")
-        if self.expires < 1:
-            raise BadSip(f"expires={self.expires} must be at least 1 second.")
-        if parse_uri(self.registrar).scheme == "tel":
-            raise BadSip("The registrar must be a sip: address.")
-        if self.proxy:
-            parse_uri(self.proxy)
+def split_nameserver(text: str) -> tuple[str, int]:
+    """Address and port of a name server; raises ValueError."""
+    host, port = text, 53
+    if text.startswith("["):
+        host, _, tail = text[1:].partition("]")
+        port = int(tail[1:]) if tail[:1] == ":" and tail[1:].isdigit() else 53 if not tail else -1
+    elif text.count(":") == 1:
+        host, _, tail = text.partition(":")
+        port = int(tail) if tail.isdigit() else -1
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        port = -1
+    if not 0 < port < 65536:
+        raise ValueError(f"dns.nameservers: {text!r} is not an address or address:port")
+    return host, port

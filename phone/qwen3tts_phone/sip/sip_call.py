@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
-from qwen3tts_phone.errors import CallError, WrongState
+from qwen3tts_phone.errors import CalleeUnreachable, CallError, WrongState
 from qwen3tts_phone.sdp import Direction, Negotiated, SdpSession
+from qwen3tts_phone.sip.asked import Asked
+from qwen3tts_phone.sip.call_headers import CallHeaders, check_headers
 from qwen3tts_phone.sip.call_state import (
     Answered,
     CallEvent,
     CallState,
+    EarlyAnswer,
     Ended,
     ReinviteReceived,
 )
+from qwen3tts_phone.sip.fields import parse_uri
 from qwen3tts_phone.sip.incoming import IncomingCall
-from qwen3tts_phone.sip.modification import Offer
+from qwen3tts_phone.sip.info import DEFAULT_DURATION_MS, DTMF_RELAY, dtmf_relay
+from qwen3tts_phone.sip.message import Response
+from qwen3tts_phone.sip.modification import Method, Offer
 from qwen3tts_phone.sip.outgoing import OutgoingCall
+from qwen3tts_phone.sip.refused import refused
+from qwen3tts_phone.sip.replaces import ReferTo, Replaces
+from qwen3tts_phone.sip.sip_transfer import Transfer
+from qwen3tts_phone.sip.transaction import Failure
+from qwen3tts_phone.sip.transfer import TransferCore
+from qwen3tts_phone.sip.transfer_events import ReferReceived
 
 if TYPE_CHECKING:
     from qwen3tts_phone.sip.endpoint import SipEndpoint
@@ -43,6 +55,12 @@ class SipCall:
         self.remote_sdp: str | None = core.offer if isinstance(core, IncomingCall) else None
         """What the far end last described."""
         core.notify = self._notify
+        core.owner = self
+
+    @property
+    def core(self) -> OutgoingCall | IncomingCall:
+        """The call without I/O. For the endpoint."""
+        return self._core
 
     @property
     def direction(self) -> str:
@@ -85,6 +103,82 @@ class SipCall:
         return self._core.local_host
 
     @property
+    def local_uri(self) -> str:
+        """Who we are in this call: our From, or the To that they called."""
+        return self._core.local_uri
+
+    @property
+    def display_name(self) -> str:
+        """The name that the caller gives; empty on a call of ours, or where there is none."""
+        core = self._core
+        return core.request.from_.name if isinstance(core, IncomingCall) else ""
+
+    @property
+    def transport(self) -> str:
+        """``udp``, ``tcp`` or ``tls``: how the INVITE went, or came."""
+        return self._core.hop.transport
+
+    @property
+    def remote_address(self) -> tuple[str, int]:
+        """Host and port that the INVITE went to, or that answers to it go to."""
+        return self._core.hop.host, self._core.hop.port
+
+    @property
+    def user_agent(self) -> str:
+        """What the far end says it is; empty where it does not."""
+        return self._core.remote_agent
+
+    @property
+    def headers(self) -> CallHeaders:
+        """The header lines of their INVITE; empty on a call of ours."""
+        return self._core.headers
+
+    @property
+    def answer_headers(self) -> CallHeaders:
+        """The header lines of their answer; empty before it, and on a call that came in."""
+        return self._core.answer_headers
+
+    @property
+    def asserted_identity(self) -> str | None:
+        """Who their network says they are (P-Asserted-Identity, RFC 3325), as a URI.
+
+        Worth what the network is worth that it came from.
+        """
+        theirs = self.headers if self.direction == "in" else self.answer_headers
+        return theirs.uri("P-Asserted-Identity")
+
+    @property
+    def diversion(self) -> str | None:
+        """Who sent the call on to us (Diversion, RFC 5806), as a URI: the last one to do so."""
+        return self.headers.uri("Diversion")
+
+    @property
+    def replaces(self) -> SipCall | None:
+        """The call whose place this one takes when it is answered (RFC 3891), or None."""
+        core = self._core
+        replaced = core.replaced if isinstance(core, IncomingCall) else None
+        return replaced.owner if replaced is not None else None
+
+    @property
+    def replaced_by(self) -> SipCall | None:
+        """The call that took the place of this one, or None."""
+        new = self._core.replaced_by
+        return new.owner if new is not None else None
+
+    @property
+    def can_send_early_media(self) -> bool:
+        """Whether :meth:`ringing` may describe early media.
+
+        Not where the caller leaves the offer to us and does not acknowledge provisional answers.
+        """
+        core = self._core
+        return isinstance(core, IncomingCall) and core.can_send_early_media
+
+    def allows(self, method: str) -> bool:
+        """Whether the far end allows a method; True where it has not said."""
+        return self._core.may_allow(method)
+
+    @property
     def events(self) -> AsyncIterator[CallEvent]:
         """What happens to the call, in order, to the end."""
         return self._events()
@@ -113,26 +207,40 @@ class SipCall:
 
     # The callee's side
 
-    def ringing(self, sdp: str | None = None) -> None:
-        """Let it ring at the caller; with an SDP (183) it hears our early media instead."""
-        self._callee().ring(self._endpoint.now(), sdp)
+    def ringing(
+        self,
+        sdp: str | None = None,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Let it ring at the caller; with an SDP it hears our early media instead.
+
+        ``status`` is 180 to 199, by default 180, or 183 with an SDP. Where the caller can, it is
+        sent until it is acknowledged (RFC 3262).
+        """
+        self._callee().ring(self._endpoint.now(), sdp, status, headers)
         self._endpoint.flush()
 
-    async def answer(self, sdp: str) -> None:
-        """Take the call; returns when the answer is sent. ``Answered`` follows with the ACK."""
-        self._callee().answer(sdp, self._endpoint.now())
+    async def answer(self, sdp: str, headers: Mapping[str, str] | None = None) -> None:
+        """Take the call; returns when the answer is sent. ``Answered`` follows with the ACK.
+
+        Where early media has not been acknowledged yet, the answer waits for that.
+        """
+        self._callee().answer(sdp, self._endpoint.now(), headers)
         self._endpoint.flush()
 
-    async def reject(self, status: int = 486, reason: str = "") -> None:
+    async def reject(
+        self, status: int = 486, reason: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
         """Refuse the call with a status of 300 to 699."""
-        self._callee().reject(status, self._endpoint.now(), reason)
+        self._callee().reject(status, self._endpoint.now(), reason, headers)
         self._endpoint.flush()
 
     # Both
 
-    async def bye(self) -> None:
+    async def bye(self, headers: Mapping[str, str] | None = None) -> None:
         """Hang up, whatever the state: BYE, CANCEL or 480; waits until that is answered."""
-        self._core.hang_up(self._endpoint.now())
+        self._core.hang_up(self._endpoint.now(), headers)
         self._endpoint.flush()
         await self._endpoint.until_over(self._core)
 
@@ -148,6 +256,16 @@ class SipCall:
 
         A function is asked for the offer when it goes out, which may be after a change of theirs.
         """
+        return await self._offer(offer, "INVITE")
+
+    async def update(self, offer: Offer) -> str:
+        """The same by UPDATE (RFC 3311): also before the call is answered.
+
+        Then it needs a first offer that has been answered reliably; else it is WrongState.
+        """
+        return await self._offer(offer, "UPDATE")
+
+    async def _offer(self, offer: Offer, method: Method) -> str:
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         def finish(result: str | CallError) -> None:
@@ -158,11 +276,86 @@ class SipCall:
             else:
                 done.set_result(result)
 
-        self._core.modification.start(offer, finish, self._endpoint.now())
+        self._core.modification.start(offer, finish, self._endpoint.now(), method)
         self._endpoint.flush()
         answer = await done
         self.remote_sdp = answer
         return answer
+
+    # Requests that change nothing
+
+    async def info(self, content_type: str, body: bytes) -> None:
+        """Send an INFO (RFC 6086) with a body; raises CallRefused where it is not taken."""
+        outcome = await self._ask("INFO", content_type, body)
+        if isinstance(outcome, Failure):
+            raise CalleeUnreachable("The far end did not answer to the INFO.", why="session")
+        if outcome.status >= 300:
+            raise refused(outcome, self._core.digest, what="INFO")
+
+    async def send_dtmf_info(self, digit: str, duration_ms: int = DEFAULT_DURATION_MS) -> None:
+        """Press a key by INFO (``application/dtmf-relay``); raises CallRefused."""
+        await self.info(DTMF_RELAY, dtmf_relay(digit, duration_ms))
+
+    async def probe(self) -> bool:
+        """Ask the far end whether it still has this call (OPTIONS inside the dialog).
+
+        False where it says no (481), or nothing, within 32 s.
+        """
+        outcome = await self._ask("OPTIONS")
+        return isinstance(outcome, Response) and outcome.status not in (408, 481)
+
+    async def _ask(
+        self, method: str, content_type: str = "", body: bytes = b""
+    ) -> Response | Failure:
+        core = self._core
+        dialog = core.dialog_of_session()
+        if dialog is None or core.state in (CallState.ENDING, CallState.ENDED):
+            raise WrongState(f"There is nobody to send the {method} to.")
+        request = dialog.request(method)
+        core.agent.describe(request)
+        if body:
+            request.add("Content-Type", content_type)
+            request.body = body
+        done: asyncio.Future[Response | Failure] = asyncio.get_running_loop().create_future()
+
+        def told(outcome: Response | Failure, now: float) -> None:
+            if not done.done():
+                done.set_result(outcome)
+
+        core.send_inside(request, Asked(told), self._endpoint.now(), dialog)
+        self._endpoint.flush()
+        return await done
+
+    async def refer(
+        self,
+        target: str,
+        *,
+        replaces: SipCall | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Transfer:
+        """Ask the far end to call ``target`` (REFER); returns when it has said that it will.
+
+        ``replaces``: a call of ours with the target, whose place the new one takes (attended
+        transfer). The call goes on until somebody hangs up. Raises CallRefused, BadSip for a
+        target that cannot be used, WrongState where the call is not up.
+        """
+        core = self._core
+        if core.state is not CallState.UP:
+            raise WrongState("Only a call that is up can be handed on.")
+        parse_uri(target)
+        refer_to = ReferTo(target, replaces.as_replaced() if replaces is not None else None)
+        transfer = Transfer()
+        TransferCore(core, refer_to, transfer, check_headers(headers), self._endpoint.now())
+        self._endpoint.flush()
+        await transfer.accepted()
+        return transfer
+
+    def as_replaced(self) -> Replaces:
+        """How the far end of this call knows it, for the header Replaces; raises WrongState."""
+        dialog = self._core.dialog
+        if dialog is None or self._core.state is not CallState.UP:
+            raise WrongState("Only a call that is up can be replaced.")
+        return Replaces(dialog.call_id, dialog.remote_tag, dialog.local_tag)
 
     async def hold(self, session: SdpSession) -> Negotiated:
         """Put the far end on hold; ``session`` is our side of the call's offers and answers.
@@ -194,6 +387,8 @@ class SipCall:
             # Nobody reads; the far end must not fill the memory with changes and previews.
             if isinstance(event, ReinviteReceived):
                 event.respond(None)
+            elif isinstance(event, ReferReceived):
+                event.refuse(603)
             if not isinstance(event, Ended):
                 return
         if isinstance(event, Answered):
@@ -201,6 +396,8 @@ class SipCall:
                 self.remote_sdp = event.sdp
             if not self._answered.done():
                 self._answered.set_result(event.sdp)
+        elif isinstance(event, EarlyAnswer):
+            self.remote_sdp = event.sdp
         elif isinstance(event, ReinviteReceived) and event.offer is not None:
             self.remote_sdp = event.offer
         elif isinstance(event, Ended):

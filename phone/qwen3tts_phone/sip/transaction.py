@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Protocol
+from typing import Literal, Protocol
 
+from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.sip.machines import (
     LIVE,
     RESENDS,
@@ -24,7 +25,7 @@ from qwen3tts_phone.sip.machines import (
     State,
 )
 from qwen3tts_phone.sip.message import Request, Response
-from qwen3tts_phone.sip.settings import Timers
+from qwen3tts_phone.sip.timers import Timers
 
 S, E, A = State, Event, Action
 
@@ -40,21 +41,55 @@ class Failure(Enum):
     UNREACHABLE = auto()
 
 
+Asks = Literal["address", "srv", "naptr"]
+"""What DNS has to say about a host (RFC 3263 section 4): its address alone, where its port was
+given; its servers, where the transport was; the transport as well."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """Where a message goes to or came from; ``flow`` names a TCP connection, 0 = none yet."""
+    """Where a message goes to or came from."""
 
     transport: str
     host: str
+    """An IP address, or a name that is looked up when something is sent there."""
     port: int
     flow: int = 0
+    """Above 0: a connection; below: one of our UDP sockets after the first; 0 = any that fits."""
     by_flow: bool = False
     """Whether that connection is to be used whatever host and port say, as long as it is open."""
+    name: str = field(default="", compare=False)
+    """The domain that led to the address; what a certificate there must name."""
+    asks: Asks = field(default="address", compare=False)
+    """What is looked up where ``host`` is a name."""
+    secure: bool = field(default=False, compare=False)
+    """Whether a sips: address led here, so that our Contact must be one (RFC 3261 8.1.1.8)."""
+    rank: int = field(default=0, compare=False)
+    """How far from the best of an account's servers: 0 is as good as any."""
+    server: str = field(default="", compare=False)
+    """URI of the further server that this is, where an account names some; else empty."""
+    others: tuple[Hop, ...] = field(default=(), compare=False)
+    """Where to go next when this one does not answer (RFC 3263 section 4.3)."""
 
     @property
     def reliable(self) -> bool:
         """Whether the transport itself retransmits."""
         return self.transport != "udp"
+
+    @property
+    def words(self) -> str:
+        """For people: ``pbx.example:5060 over UDP``."""
+        return _words(self.name or self.host, self)
+
+    @property
+    def at(self) -> str:
+        """The same with the address itself: ``192.0.2.1:5060 over UDP``."""
+        return _words(self.host, self)
+
+
+def _words(host: str, hop: Hop) -> str:
+    shown = f"[{host}]" if ":" in host else host
+    return f"{shown}:{hop.port} over {hop.transport.upper()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +149,8 @@ class Transaction:
         self._scheduled_at: float | None = None
         self._ack: bytes | None = None
         self._wire: bytes = b""
+        self.cause: CallError | None = None
+        """Why the transport could not carry it, where it knows more than that."""
         self._enter(now)
         self._reschedule()
         if kind in (Kind.INVITE_CLIENT, Kind.CLIENT):
@@ -167,11 +204,16 @@ class Transaction:
             self.request.body = b""
         self._move(event, now)
 
-    def limit(self, at: float) -> None:
-        """Give an INVITE up at that time if it has no final answer by then."""
-        if (self.state, E.GIVE_UP) in TABLES[self.kind]:
+    def limit(self, at: float | None) -> None:
+        """Give up at that time if there is no final answer by then; None takes it back.
+
+        An INVITE at any time, other requests while there is no answer at all.
+        """
+        if at is None:
+            self._deadlines.pop(E.GIVE_UP, None)
+        elif (self.state, E.GIVE_UP) in TABLES[self.kind]:
             self._deadlines[E.GIVE_UP] = at
-            self._reschedule()
+        self._reschedule()
 
     def give_up(self, now: float) -> None:
         """Forget a request that is answered and kept for its repetitions only."""
@@ -181,8 +223,9 @@ class Transaction:
         """Send the request once more, by another way than the one that failed."""
         self._send(self._wire)
 
-    def transport_error(self, now: float) -> None:
+    def transport_error(self, now: float, cause: CallError | None = None) -> None:
         """The transport could not carry what was sent."""
+        self.cause = cause
         self._move(E.TRANSPORT_ERROR, now)
 
     def _move(self, event: Event, now: float, message: Request | Response | None = None) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from qwen3tts_phone.sip.fields import parse_uri, parse_via, uri_parameter
-from qwen3tts_phone.sip.message import Request
+from qwen3tts_phone.sip.fields import is_ip, parse_uri, parse_via, uri_parameter
+from qwen3tts_phone.sip.message import Request, Response
 from qwen3tts_phone.sip.transaction import Hop
 
 
@@ -40,8 +40,12 @@ def reply_hop(request: Request, source: Hop) -> Hop:
     rport = any(name.lower() == "rport" for name in via.parameters)
     if source.reliable:
         # The connection it came by; if that is gone, a new one to the port of Via.
-        return Hop(source.transport, source.host, via.port or 5060, source.flow, by_flow=True)
-    return Hop(source.transport, source.host, source.port if rport else via.port or 5060)
+        default = 5061 if source.transport == "tls" else 5060
+        port = via.port or default
+        secure = request.uri[:5].lower() == "sips:"
+        return Hop(source.transport, source.host, port, source.flow, by_flow=True, secure=secure)
+    port = source.port if rport else via.port or 5060
+    return Hop(source.transport, source.host, port, source.flow)
 
 
 def loose(uri: str) -> str:
@@ -52,3 +56,35 @@ def loose(uri: str) -> str:
 def bracketed(host: str) -> str:
     """A host as it stands in a URI or Via: IPv6 in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def at_server(uri: str, server: str) -> str:
+    """A URI with another one's scheme, host, port and transport; a telephone number gets them."""
+    wanted, other = parse_uri(uri), parse_uri(server)
+    user = wanted.user if wanted.scheme != "tel" else uri.partition(":")[2].partition(";")[0]
+    port = f":{other.port}" if other.port is not None else ""
+    transport = uri_parameter(other, "transport")
+    tail = f";transport={transport}" if transport else ""
+    return f"{other.scheme}:{f'{user}@' if user else ''}{bracketed(other.host)}{port}{tail}"
+
+
+def seen_address(response: Response) -> tuple[str, int] | None:
+    """Host and port that whoever answered saw our request come from (RFC 3581); None if unsaid."""
+    values = response.values("Via")
+    via = parse_via(values[0])
+    said = {name.lower(): value or "" for name, value in via.parameters.items()}
+    host = received_host(values[0]) or (via.host.strip("[]") if "rport" in said else "")
+    port = said.get("rport", "")
+    if not is_ip(host) or (port and not (port.isascii() and port.isdigit())):
+        return None
+    number = int(port) if port else via.port or (5061 if via.transport.upper() == "TLS" else 5060)
+    return (host, number) if 0 < number < 65536 else None
+
+
+def received_host(value: str) -> str:
+    """The ``received`` parameter of a Via value; empty where there is none."""
+    for part in value.split(";")[1:]:
+        name, _, host = part.partition("=")
+        if name.strip().lower() == "received":
+            return host.strip().strip("[]")
+    return ""

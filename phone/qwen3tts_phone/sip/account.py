@@ -1,0 +1,113 @@
+"""An account at a registrar, or a trunk: where it is, who we are there, and how it is kept."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from qwen3tts_phone.errors import BadSip
+from qwen3tts_phone.sip.fields import parse_uri
+
+Nat = Literal["off", "learn"]
+Keepalive = Literal["options", "crlf"]
+Srtp = Literal["off", "accept", "require"]
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+TRANSPORTS = ("udp", "tcp", "tls")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account with a registrar or a server that asks for a password, or a trunk without one.
+
+    Raises BadSip where a field cannot be used. The password stands in no ``repr``.
+    """
+
+    registrar: str
+    """``sip:host[:port][;transport=tcp]`` or ``sips:host``: the registrar, or a trunk's server."""
+    user: str
+    """User part of our address there; a trunk (``register=False``) may have none."""
+    password: str = field(default="", repr=False)
+    expires: int = 300
+    """Seconds asked for; the registrar grants what it likes."""
+    auth_user: str = ""
+    """User name for the digest where it differs from ``user``."""
+    proxy: str = ""
+    """Outbound proxy, as a SIP URI; empty = none."""
+    name: str = ""
+    """What it is called here; empty = ``user@host``. Each name stands once in an endpoint."""
+    register: bool = True
+    """Whether to register; False for trunks that know us by our address."""
+    failover: tuple[str, ...] = ()
+    """Further servers, as SIP URIs, tried in order where the first does not answer."""
+    keepalive_s: float = 0.0
+    """Seconds between keepalives; 0 = none."""
+    keepalive: Keepalive = "options"
+    """``options`` asks and knows the answer's round trip; ``crlf`` (RFC 5626) costs next to
+    nothing, and over UDP it only keeps a NAT open."""
+    display_name: str = ""
+    """Name beside our address in calls; empty = the endpoint's."""
+    headers: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Header fields for each call that we place with this account."""
+    allowed_sources: tuple[str, ...] = ()
+    """Networks (``192.0.2.0/24``) that its calls may come from, beside its servers' addresses."""
+    transport: str = ""
+    """``udp``, ``tcp`` or ``tls``, where the registrar's URI does not say; empty = as DNS says."""
+    srtp: Srtp | None = None
+    """Encryption of its calls' sound; None = as the phone has it."""
+    codecs: tuple[str, ...] | None = None
+    """Codecs of its calls in order of preference; None = as the phone has them."""
+    nat: Nat | None = None
+    """``learn``: our Contact is the address that the server sees; None = as the endpoint has it."""
+
+    def __post_init__(self) -> None:
+        if not self.user and self.register:
+            raise BadSip("user: the account has no user name.")
+        if self.expires < 1:
+            raise BadSip(f"expires={self.expires} must be at least 1 second.")
+        if parse_uri(self.registrar).scheme == "tel":
+            raise BadSip("registrar: it must be a sip: address.")
+        named = [("proxy", self.proxy)] if self.proxy else []
+        for name, uri in (*named, *(("failover", uri) for uri in self.failover)):
+            if parse_uri(uri).scheme == "tel":
+                raise BadSip(f"{name}: {uri!r} must be a sip: address.")
+        if self.keepalive_s < 0 or 0 < self.keepalive_s < 5:
+            raise BadSip(f"keepalive_s={self.keepalive_s:g} must be 0 (off) or at least 5.")
+        for name, allowed in (("keepalive", Keepalive), ("srtp", Srtp), ("nat", Nat)):
+            value = getattr(self, name)
+            if value is not None and value not in get_args(allowed):
+                raise BadSip(f"{name}={value!r} must be one of {', '.join(get_args(allowed))}.")
+        if self.transport and self.transport not in TRANSPORTS:
+            raise BadSip(f"transport={self.transport!r} must be one of {', '.join(TRANSPORTS)}.")
+        for name in ("user", "auth_user", "name", "display_name"):
+            if any(ord(char) < 32 or ord(char) == 127 for char in getattr(self, name)):
+                raise BadSip(f"{name}: it holds a control character.")
+        self.networks()
+        if not self.name:
+            host = parse_uri(self.registrar).host
+            object.__setattr__(self, "name", f"{self.user}@{host}" if self.user else host)
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """SIP URIs to send to, best first: the proxy or the registrar, then the others."""
+        return (self.proxy or self.registrar, *self.failover)
+
+    def networks(self) -> tuple[Network, ...]:
+        """``allowed_sources`` as networks; raises BadSip."""
+        try:
+            return tuple(ipaddress.ip_network(text, strict=False) for text in self.allowed_sources)
+        except ValueError as error:
+            raise BadSip(
+                f"allowed_sources: {error}.",
+                remedy="Write addresses or networks: 192.0.2.7, 192.0.2.0/24, 2001:db8::/32.",
+            ) from error
+
+
+def address_of_record(account: Account, user: str = "") -> str:
+    """``sip:user@domain`` of an account, or of another user of its registrar."""
+    registrar = parse_uri(account.registrar)
+    host = registrar.host if registrar.port is None else f"{registrar.host}:{registrar.port}"
+    named = user or account.user
+    return f"{registrar.scheme}:{named}@{host}" if named else f"{registrar.scheme}:{host}"

@@ -1,0 +1,307 @@
+"""Who may ask us for something, and how often: looked at before anything else (pure).
+
+We are a telephone, neither a registrar nor a proxy: nothing is ever passed on, and nobody is asked
+for a password. What a stranger must not get is the time of this process, the names that can be
+called here, and call after call. Trusted sources (the servers of our accounts, the own machine)
+are exempt from the limits; what scanners send and names that are not here are refused to them, too.
+
+Of UDP the source address can be forged. So a ban is short, and never holds for trusted sources.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple, Protocol
+from urllib.parse import unquote
+
+from qwen3tts_phone.errors import BadSip
+from qwen3tts_phone.sip.fields import parse_uri
+from qwen3tts_phone.sip.gate_settings import GateSettings
+from qwen3tts_phone.sip.message import Request
+from qwen3tts_phone.sip.networks import Network, address_of, networks, site_of, within
+from qwen3tts_phone.sip.rates import Bucket, Recent
+from qwen3tts_phone.sip.transaction import Hop
+
+__all__ = ["DROP", "Drop", "Gate", "GateSettings", "Refusal", "SourceGate", "Verdict"]
+
+log = logging.getLogger(__name__)
+
+BEGINNERS = frozenset({"INVITE", "OPTIONS", "ACK", "CANCEL"})
+"""Methods that a stranger may come with."""
+LINE_EVERY_S = 10.0
+"""A flood from many addresses must not fill the log."""
+
+
+class Drop(Enum):
+    """No answer at all."""
+
+    DROP = auto()
+
+
+DROP: Final = Drop.DROP
+
+
+class Refusal(NamedTuple):
+    """An answer that says nothing but no."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Verdict = Refusal | Drop | None
+"""None: go on."""
+
+
+class Gate(Protocol):
+    """What the agent and the transports ask before they look further."""
+
+    def message(self, data: bytes, source: Hop, now: float) -> bool:
+        """Whether a datagram, or a message of a stream, is read at all."""
+
+    def unreadable(self, source: Hop, now: float, request: Request | None = None) -> bool:
+        """A message could not be used; whether it is answered (400). ``request``: as far as it
+        could be read."""
+
+    def request(
+        self,
+        request: Request,
+        source: Hop,
+        now: float,
+        *,
+        known: bool = False,
+        callers: Iterable[str] = (),
+    ) -> Verdict:
+        """Whether a request is looked at.
+
+        ``known``: it belongs to a dialog or transaction that is here. ``callers``: the source host
+        of each incoming call that is not over; read only where a new call is asked for.
+        """
+
+    def connection(self, host: str, hosts: Iterable[str]) -> bool:
+        """Whether a connection from ``host`` is taken; ``hosts``: one of each that is open."""
+
+
+class _Source:
+    """What is remembered of one source."""
+
+    __slots__ = ("banned_until", "invites", "messages", "requests", "strikes")
+
+    def __init__(self, settings: GateSettings, now: float) -> None:
+        self.messages = Bucket(settings.messages_per_s, 2 * settings.messages_per_s, now)
+        self.requests = Bucket(settings.requests_per_s, settings.burst, now)
+        self.invites = Bucket(settings.invites_per_s, settings.invite_burst, now)
+        self.strikes = Bucket(settings.ban_after / settings.ban_s, settings.ban_after, now)
+        self.banned_until = -math.inf
+
+
+class SourceGate:
+    """The gate of an endpoint.
+
+    Args:
+        settings: the limits.
+        own: whether a host (lower case, without brackets) and port mean us; without it requests
+            for any host are taken.
+    """
+
+    def __init__(
+        self,
+        settings: GateSettings | None = None,
+        *,
+        own: Callable[[str, int | None], bool] | None = None,
+    ) -> None:
+        self.settings = settings or GateSettings()
+        self.counts: Counter[str] = Counter()
+        """What was not looked at, by the reason."""
+        self._own = own
+        self._allow = None if self.settings.allow is None else networks(self.settings.allow)
+        self._deny = networks(self.settings.deny)
+        self._trusted: dict[str, tuple[Network, ...]] = {"": networks(self.settings.trusted)}
+        users = self.settings.users
+        self._users = None if users is None else tuple(each.lower() for each in users)
+        self._hosts = frozenset(each.lower() for each in self.settings.hosts)
+        self._scanners = tuple(each.lower() for each in self.settings.scanners)
+        self._sources = Recent(self._new_source, self.settings.max_sources)
+        self._total: Bucket | None = None
+        self._lines: Bucket | None = None
+
+    def __len__(self) -> int:
+        """How many sources are remembered."""
+        return len(self._sources)
+
+    def trust(self, name: str, hosts: Iterable[str]) -> None:
+        """The addresses and networks of an account's servers; they replace those of that name.
+
+        Raises ValueError for what is neither.
+        """
+        self._trusted[name] = networks(hosts, "trusted")
+
+    def trusts(self, host: str) -> bool:
+        """Whether an address is exempt from the limits."""
+        address = address_of(host)
+        return any(within(address, each) for each in self._trusted.values())
+
+    def banned(self, host: str, now: float) -> bool:
+        """Whether that source gets no answer at the moment."""
+        return not self.trusts(host) and self._sources.of(site_of(host), now).banned_until > now
+
+    def connection(self, host: str, hosts: Iterable[str]) -> bool:
+        """Whether a connection is taken; see :class:`Gate`."""
+        trusted = self.trusts(host)
+        if self._shut_out(host, trusted=trusted):
+            self.counts["network"] += 1
+            return False
+        site = site_of(host)
+        most = self.settings.max_connections_per_source
+        if not trusted and sum(site_of(each) == site for each in hosts) >= most:
+            self.counts["connections"] += 1
+            return False
+        return True
+
+    def message(self, data: bytes, source: Hop, now: float) -> bool:
+        """Whether it is read at all; see :class:`Gate`. Answers to us always are."""
+        if data[:4].upper() == b"SIP/" or self.trusts(source.host):
+            return True
+        if self._sources.of(site_of(source.host), now).messages.take(now):
+            return True
+        self.counts["messages"] += 1
+        return False
+
+    def unreadable(self, source: Hop, now: float, request: Request | None = None) -> bool:
+        """A message could not be used; see :class:`Gate`."""
+        self.counts["unreadable"] += 1
+        if request is not None and self._is_scanner(request):
+            return False
+        if self.trusts(source.host):
+            return True
+        stranger = self._sources.of(site_of(source.host), now)
+        if self._shut_out(source.host, trusted=False) or stranger.banned_until > now:
+            return False
+        self._strike(stranger, source, now)
+        return stranger.requests.take(now) and not self.settings.quiet
+
+    def request(
+        self,
+        request: Request,
+        source: Hop,
+        now: float,
+        *,
+        known: bool = False,
+        callers: Iterable[str] = (),
+    ) -> Verdict:
+        """Whether a request is looked at; see :class:`Gate`."""
+        if known:
+            # Whoever knows the tags of a call takes part in it, whatever his address is by now.
+            return None
+        trusted = self.trusts(source.host)
+        if self._shut_out(source.host, trusted=trusted):
+            return self._refuse("network", 403, request)
+        stranger = None if trusted else self._sources.of(site_of(source.host), now)
+        if stranger is not None:
+            dropped = self._over_limit(stranger, request, now)
+            if dropped:
+                # No answer: it would go to whoever's address was forged.
+                return self._drop(dropped)
+        if self._is_scanner(request):
+            self._strike(stranger, source, now)
+            return self._drop("scanner")
+        wrong = self._nobody_there(request, trusted=trusted)
+        if wrong:
+            self._strike(stranger, source, now)
+            return self._refuse(wrong, 404, request)
+        if request.method == "ACK":
+            return self._drop("stray")
+        if stranger is not None and request.method == "INVITE" and request.to.tag is None:
+            return self._one_more_call(stranger, source, callers, now)
+        return None
+
+    def _over_limit(self, stranger: _Source, request: Request, now: float) -> str:
+        """Why a stranger gets no answer; empty where he does."""
+        settings = self.settings
+        if self._total is None:
+            self._total = Bucket(settings.total_per_s, settings.total_burst, now)
+        if stranger.banned_until > now:
+            return "banned"
+        if not stranger.requests.take(now):
+            return "rate"
+        if not self._total.take(now):
+            return "total"
+        if request.method == "OPTIONS" and settings.quiet:
+            return "quiet"
+        return ""
+
+    def _nobody_there(self, request: Request, *, trusted: bool) -> str:
+        """Why nobody is here for a request; empty where somebody may be."""
+        if request.to.tag is not None:
+            # Of a call that is over: the agent says so.
+            return ""
+        if request.method not in BEGINNERS:
+            # The same for all names: which of them are here is nobody's business.
+            return "" if trusted else "method"
+        try:
+            uri = parse_uri(request.uri)
+        except BadSip:
+            return ""
+        if uri.scheme in ("sip", "sips") and not trusted and not self._is_ours(uri.host, uri.port):
+            return "host"
+        if request.method == "INVITE" and self._users is not None:
+            user = unquote((uri.user or uri.host or "").partition(";")[0]).lower()
+            if not any(fnmatchcase(user, pattern) for pattern in self._users):
+                return "user"
+        return ""
+
+    def _is_ours(self, host: str, port: int | None) -> bool:
+        host = host.strip("[]").lower().rstrip(".")
+        return self._own is None or host in self._hosts or self._own(host, port)
+
+    def _one_more_call(
+        self, stranger: _Source, source: Hop, callers: Iterable[str], now: float
+    ) -> Verdict:
+        site = site_of(source.host)
+        if sum(site_of(each) == site for each in callers) >= self.settings.max_calls_per_source:
+            self.counts["calls"] += 1
+            return Refusal(486, (("Retry-After", "10"),))
+        if not stranger.invites.take(now):
+            self.counts["invites"] += 1
+            return Refusal(503, (("Retry-After", str(math.ceil(stranger.invites.wait_s(now)))),))
+        return None
+
+    def _is_scanner(self, request: Request) -> bool:
+        name = (request.get("User-Agent") or "").lower()
+        return bool(name) and any(each in name for each in self._scanners)
+
+    def _shut_out(self, host: str, *, trusted: bool) -> bool:
+        address = address_of(host)
+        if within(address, self._deny):
+            return True
+        return self._allow is not None and not trusted and not within(address, self._allow)
+
+    def _strike(self, stranger: _Source | None, source: Hop, now: float) -> None:
+        if stranger is None or not self.settings.ban_after or stranger.strikes.take(now):
+            return
+        stranger.banned_until = now + self.settings.ban_s
+        if self._lines is None:
+            self._lines = Bucket(1 / LINE_EVERY_S, 1, now)
+        if self._lines.take(now):
+            log.warning(
+                "SIP requests from %s get no answer for %.0f s: too many had to be refused",
+                source.host,
+                self.settings.ban_s,
+            )
+
+    def _refuse(self, reason: str, status: int, request: Request) -> Verdict:
+        if self.settings.quiet or request.method == "ACK":
+            return self._drop(reason)
+        self.counts[reason] += 1
+        return Refusal(status)
+
+    def _drop(self, reason: str) -> Drop:
+        self.counts[reason] += 1
+        return DROP
+
+    def _new_source(self, _key: str, now: float) -> _Source:
+        return _Source(self.settings, now)

@@ -1,0 +1,235 @@
+"""Messages that come in: what is looked at first, and whose they are (RFC 3261 section 8.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qwen3tts_phone.errors import BadSip
+from qwen3tts_phone.sip.call_state import CallState
+from qwen3tts_phone.sip.dialog import new_tag
+from qwen3tts_phone.sip.dialogs import DialogTable
+from qwen3tts_phone.sip.gate import DROP
+from qwen3tts_phone.sip.incoming import IncomingCall
+from qwen3tts_phone.sip.message import Request, Response, WrongBody, reply
+from qwen3tts_phone.sip.refusals import refusal, refuse
+from qwen3tts_phone.sip.replacing import replaced_call
+from qwen3tts_phone.sip.transaction import Hop, Transaction
+from qwen3tts_phone.sip.transfer import TransferCore
+from qwen3tts_phone.sip.via import reply_hop, stamp_via
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.sip.agent import Agent
+
+ACK_WITHIN_T1 = 4
+"""Times T1 after which an answer without ACK gives way to another caller, when there is no room."""
+
+
+class Inbound:
+    """Hands each message to the transaction, dialog or call that it is for."""
+
+    def __init__(self, agent: Agent, dialogs: DialogTable) -> None:
+        self._agent = agent
+        self._dialogs = dialogs
+        self._invites: dict[Transaction, IncomingCall] = {}
+
+    def forget(self, call: IncomingCall) -> None:
+        """A call that came in is over."""
+        self._invites.pop(call.transaction, None)
+
+    def response(self, response: Response, now: float) -> None:
+        """An answer: it belongs to a request of ours, or is dropped."""
+        # RFC 3261 section 18.1.2: one Via, and it is ours (else it is somebody else's answer).
+        # A response that belongs to no transaction is dropped (RFC 6026 section 8.9).
+        if len(response.values("Via")) == 1:
+            self._agent.layer.receive_response(response, now)
+
+    def knows(self, request: Request) -> bool:
+        """Whether a request belongs to a dialog or a transaction that is here already."""
+        if self._agent.layer.find(request) is not None:
+            return True
+        if request.method == "CANCEL" and self._agent.layer.cancelled_by(request) is not None:
+            return True
+        tag = request.to.tag
+        if tag is None:
+            return False
+        return self._dialogs.find(request.call_id, tag, request.from_.tag or "") is not None
+
+    def request(self, request: Request, source: Hop, now: float) -> None:
+        """A request; raises BadSip for one that cannot even be answered."""
+        stamp_via(request, source)
+        hop = reply_hop(request, source)
+        if self._agent.gate is not None:
+            known = self.knows(request)
+            callers = (c.hop.host for c in self._agent.calls if isinstance(c, IncomingCall))
+            verdict = self._agent.gate.request(request, source, now, known=known, callers=callers)
+            if verdict is DROP:
+                return
+            if verdict is not None:
+                # Without a transaction: a flood of refusals must not fill the memory.
+                if request.method != "ACK":
+                    response = refuse(request, verdict.status, *verdict.headers)
+                    self._agent.layer.send_alone(response, hop)
+                return
+        if request.method == "ACK" and self._agent.layer.find(request) is None:
+            self._receive_ack(request, now)
+            return
+        transaction = self._agent.layer.receive_request(request, hop, now)
+        if transaction is None:
+            return
+        try:
+            self._dispatch(request, transaction, now)
+        except BadSip as error:
+            self._agent.rejected += 1
+            wrong_body = isinstance(error, WrongBody)
+            response = refuse(request, 415 if wrong_body else 400)
+            if wrong_body:
+                response.add("Accept", "application/sdp")
+            transaction.send_response(response, now)
+
+    def _dispatch(self, request: Request, transaction: Transaction, now: float) -> None:
+        method = request.method
+        refused = refusal(request, self._agent.local)
+        if refused is not None:
+            transaction.send_response(refused, now)
+            return
+        if method == "CANCEL":
+            self._receive_cancel(request, transaction, now)
+            return
+        local_tag = request.to.tag
+        if local_tag is not None:
+            self._receive_inside(request, transaction, local_tag, now)
+        elif self._agent.layer.is_merged(request):
+            transaction.send_response(refuse(request, 482), now)
+        elif method == "OPTIONS":
+            transaction.send_response(self._capabilities(request), now)
+        elif method == "INVITE":
+            self._receive_invite(request, transaction, now)
+        else:
+            # A transfer or notice without a call is nobody's here (no open relay).
+            status = 403 if method == "REFER" else 481
+            transaction.send_response(refuse(request, status), now)
+
+    def _receive_cancel(self, request: Request, transaction: Transaction, now: float) -> None:
+        invite = self._agent.layer.cancelled_by(request)
+        call = self._invites.get(invite) if invite is not None else None
+        if invite is None:
+            transaction.send_response(refuse(request, 481), now)
+            return
+        tag = invite.response.to.tag if invite.response is not None else None
+        if tag is None and call is not None and call.dialog is not None:
+            tag = call.dialog.local_tag
+        transaction.send_response(reply(request, 200, to_tag=tag or new_tag()), now)
+        if call is not None:
+            call.cancelled(invite, now, request)
+            return
+        for inside in self._agent.calls:
+            if inside.modification.cancelled(invite, now):
+                return
+
+    def _receive_inside(
+        self, request: Request, transaction: Transaction, local_tag: str, now: float
+    ) -> None:
+        found = self._dialogs.find(request.call_id, local_tag, request.from_.tag or "")
+        transfer = (
+            self._dialogs.transfer_of(request, local_tag) if request.method == "NOTIFY" else None
+        )
+        if found is None and transfer is None:
+            transaction.send_response(refuse(request, 481), now)
+            return
+        dialog = found[1] if found is not None else transfer.dialog if transfer else None
+        # Section 12.2.2: order is checked before anything else is believed. A PRACK is told by
+        # what it acknowledges, and may have been overtaken by what its sender did next.
+        in_order = dialog is not None and dialog.accept_cseq(request.cseq)
+        if not in_order and request.method != "PRACK":
+            transaction.send_response(refuse(request, 500), now)
+        elif request.method == "NOTIFY":
+            self._receive_notify(request, transaction, transfer, now)
+        elif request.method == "OPTIONS":
+            transaction.send_response(self._capabilities(request), now)
+        elif found is not None:
+            found[0].receive(request, transaction, found[1], now)
+
+    def _receive_notify(
+        self, request: Request, transaction: Transaction, transfer: TransferCore | None, now: float
+    ) -> None:
+        event = (request.get("Event") or request.get("o") or "").partition(";")[0].strip().lower()
+        if event != "refer":
+            transaction.send_response(refuse(request, 489, ("Allow-Events", "refer")), now)
+        elif transfer is None:
+            transaction.send_response(refuse(request, 481), now)
+        else:
+            transfer.receive(request, transaction, now)
+
+    def _receive_ack(self, request: Request, now: float) -> None:
+        local_tag = request.to.tag
+        if local_tag is None:
+            return
+        found = self._dialogs.find(request.call_id, local_tag, request.from_.tag or "")
+        if found is not None:
+            found[0].receive_ack(request, now)
+
+    def _receive_invite(self, request: Request, transaction: Transaction, now: float) -> None:
+        replaced = replaced_call(self._agent, request)
+        if isinstance(replaced, int):
+            transaction.send_response(refuse(request, replaced), now)
+            return
+        if self._agent.draining and replaced is None:
+            busy = ("Retry-After", str(self._agent.draining))
+            transaction.send_response(refuse(request, 503, busy), now)
+            return
+        # What takes the place of another call needs no room of its own.
+        if replaced is None and self._is_full() and not self._made_room(now):
+            transaction.send_response(refuse(request, 486, ("Retry-After", "10")), now)
+            return
+        call = IncomingCall(self._agent, request, transaction, now, replaced)
+        self._invites[transaction] = call
+        if call.dialog is not None:
+            self._agent.remember(call, call.dialog)
+        call.digest = self._agent.digest_of(call)
+        self._agent.on_call(call)
+
+    def _capabilities(self, request: Request) -> Response:
+        """RFC 3261 section 11.2: what an INVITE would get."""
+        status = 486 if self._is_full() and request.to.tag is None else 200
+        if self._agent.draining and request.to.tag is None:
+            status = 503
+        response = reply(request, status, to_tag=new_tag())
+        if status == 503:
+            response.add("Retry-After", str(self._agent.draining))
+        response.add("Accept", "application/sdp")
+        self._agent.describe(response, "100rel")
+        return response
+
+    def _is_full(self) -> bool:
+        """Whether there are as many calls as there may be; those that are ending do not count."""
+        if len(self._agent.calls) < self._agent.settings.max_calls:
+            return False
+        going = sum(call.state is not CallState.ENDING for call in self._agent.calls)
+        return going >= self._agent.settings.max_calls
+
+    def _made_room(self, now: float) -> bool:
+        """Give up the call whose answer has been without its ACK for longest, if for too long.
+
+        So callers that never complete a call cannot keep the others out.
+        """
+        waiting = [
+            (since, call)
+            for call in self._agent.calls
+            if isinstance(call, IncomingCall)
+            and (since := call.unacknowledged_since()) is not None
+            and now - since >= ACK_WITHIN_T1 * self._agent.settings.timers.t1
+        ]
+        if not waiting:
+            return False
+        min(waiting, key=lambda pair: pair[0])[1].no_ack(now)
+        return True
+
+    def refuse_alone(self, request: Request, source: Hop, status: int) -> None:
+        """Answer a request that is wrong in itself, and remember nothing of it."""
+        if request.method == "ACK":
+            return
+        try:
+            stamp_via(request, source)
+            self._agent.layer.send_alone(refuse(request, status), reply_hop(request, source))
+        except BadSip:
+            self._agent.rejected += 1

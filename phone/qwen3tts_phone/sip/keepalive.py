@@ -1,0 +1,192 @@
+"""Is the server there? Asked by OPTIONS, or by blank lines that keep a way open (RFC 5626)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from qwen3tts_phone.errors import CalleeUnreachable, CallError
+from qwen3tts_phone.sip.account import Account
+from qwen3tts_phone.sip.options import Probe
+from qwen3tts_phone.sip.registration import Learn, Locate
+from qwen3tts_phone.sip.transaction import Failure, Hop
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.sip.agent import Agent
+
+EARLY = 0.8
+"""The least part of the period that a keepalive waits (RFC 5626 section 4.4.1)."""
+AGAIN_S = 15.0
+"""A server that did not answer is asked again after at most this."""
+PONG_S = 10.0
+"""Within this a connection must have brought something after a ping (RFC 5626 section 4.4.1)."""
+
+
+class Wires(Protocol):
+    """The connections and sockets."""
+
+    def ping(self, hop: Hop) -> bool:
+        """Send a blank-line keepalive; False where there is no connection."""
+
+    def heard_at(self, hop: Hop) -> float | None:
+        """When the connection last brought something; None where there is none."""
+
+    def abort(self, hop: Hop) -> None:
+        """Break the connection."""
+
+
+class Keepalive:
+    """Keeps one account's server in sight; ``changed`` is called when that is news."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        account: Account,
+        locate: Locate,
+        wires: Wires,
+        *,
+        current: Callable[[], Hop | None] = lambda: None,
+        learn: Learn = lambda hop, response: None,
+    ) -> None:
+        self.reachable: bool | None = None
+        """None until it is known; over UDP blank lines never tell."""
+        self.round_trip_s: float | None = None
+        self.hop: Hop | None = None
+        """Who answered last."""
+        self.error: CallError | None = None
+        self.changed: Callable[[], None] = lambda: None
+        self._agent = agent
+        self._account = account
+        self._locate = locate
+        self._wires = wires
+        self._current = current
+        self._learn = learn
+        self._at: float | None = None
+        self._pinged: tuple[Hop, float] | None = None
+        self._probe: Probe | None = None
+        self._stopped = False
+
+    def start(self, now: float) -> None:
+        """Begin, with the first look at once."""
+        self._agent.timed.append(self)
+        self._at = now
+
+    def stop(self) -> None:
+        """No more."""
+        self._stopped = True
+        self._at = None
+        if self._probe is not None:
+            self._probe.abandon()
+        if self in self._agent.timed:
+            self._agent.timed.remove(self)
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`tick` is next needed."""
+        return self._at
+
+    def tick(self, now: float) -> None:
+        """Ask, or see whether the answer came."""
+        if self._at is None or now < self._at:
+            return
+        self._at = None
+        if self._pinged is not None:
+            self._heard(*self._pinged, now)
+        elif self._account.keepalive == "crlf":
+            hop = self._current() or self.hop
+            if hop is not None:
+                self._ping(hop, now)
+                return
+            self._locate(self._located)
+        else:
+            self._locate(self._located)
+
+    def _located(self, hops: Sequence[Hop], error: OSError | None, now: float) -> None:
+        if self._stopped:
+            return
+        if not hops:
+            self._is(
+                False,
+                now,
+                CalleeUnreachable(
+                    f"{self._account.servers[0]!r} has no address ({error}).",
+                    remedy="Check its spelling and the name server.",
+                    why="dns",
+                ),
+            )
+            return
+        order = self._agent.health.order(hops, now)
+        begin = self._current()
+        if begin in order and not self._agent.health.is_down(begin, now):
+            order.insert(0, order.pop(order.index(begin)))
+        if self._account.keepalive == "crlf":
+            self._ping(order[0], now)
+            return
+        first = replace(order[0], others=tuple(order[1:]))
+        self._probe = Probe(self._agent, self._account, first, self._answered)
+        self._probe.start(now)
+
+    def _answered(self, status: int | None, now: float) -> None:
+        probe = self._probe
+        if probe is None or self._stopped:
+            return
+        if probe.response is not None:
+            self._learn(probe.hop, probe.response)
+        if status is not None and status not in (408, 503):
+            self.round_trip_s = probe.round_trip_s(now)
+            self.hop = probe.hop
+            self._is(True, now, None)
+            return
+        words = f"{probe.hop.words} "
+        if status is not None:
+            words += f"answers {status}: it has no room, or is being serviced."
+        elif probe.failure is Failure.UNREACHABLE:
+            words += "refused the connection."
+        else:
+            words += "does not answer."
+        error = CalleeUnreachable(
+            words,
+            remedy="Check its address and port, and the network.",
+            why="refused" if probe.failure is Failure.UNREACHABLE else "timeout",
+        )
+        self._is(False, now, probe.cause or error)
+
+    def _ping(self, hop: Hop, now: float) -> None:
+        """Blank lines: over a connection they are answered, over UDP they open the NAT alone."""
+        there = self._wires.ping(hop)
+        self.hop = hop
+        if hop.reliable and there:
+            self._pinged = (hop, now)
+            self._at = now + PONG_S
+        else:
+            self._again(now, soon=False)
+
+    def _heard(self, hop: Hop, since: float, now: float) -> None:
+        self._pinged = None
+        heard = self._wires.heard_at(hop)
+        if heard is not None and heard >= since:
+            self._is(True, now, None)
+            return
+        if heard is not None:
+            # It is dead and does not know it; whoever needs it makes another.
+            self._wires.abort(hop)
+        error = CalleeUnreachable(
+            f"The connection to {hop.words} is dead.",
+            remedy="Check the network; a new one is made.",
+            why="timeout",
+        )
+        self._is(False, now, error)
+
+    def _is(self, reachable: bool, now: float, error: CallError | None) -> None:
+        self.error = error
+        news = reachable is not self.reachable
+        self.reachable = reachable
+        self._again(now, soon=not reachable)
+        if news:
+            self.changed()
+
+    def _again(self, now: float, *, soon: bool) -> None:
+        period = self._account.keepalive_s
+        if soon:
+            period = min(period, AGAIN_S)
+        self._at = now + self._agent.random.uniform(EARLY, 1.0) * period

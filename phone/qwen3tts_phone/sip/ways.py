@@ -1,0 +1,78 @@
+"""Which server a request of ours goes to, and what we are called there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from qwen3tts_phone.errors import CalleeUnreachable
+from qwen3tts_phone.sip.account import Account
+from qwen3tts_phone.sip.agent import Agent
+from qwen3tts_phone.sip.lines import Lines, bare
+from qwen3tts_phone.sip.listeners import Listeners
+from qwen3tts_phone.sip.locate import Locator
+from qwen3tts_phone.sip.transaction import Hop
+
+
+class Ways:
+    """Finds the way for calls and other requests that begin something."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        lines: Lines,
+        locator: Locator,
+        listeners: Listeners,
+        now: Callable[[], float],
+    ) -> None:
+        self._agent = agent
+        self._lines = lines
+        self._locator = locator
+        self._listeners = listeners
+        self._now = now
+
+    async def find(self, target: str, account: Account | None) -> Hop:
+        """The server to ask first, which knows the others; raises BadSip, CalleeUnreachable."""
+        if account is not None and self._lines.serves(account, target):
+            return await self._of_account(account)
+        hop = self._agent.hop(target, transport=account.transport if account is not None else "")
+        try:
+            hops = await self._locator.locate(hop, self._agent.settings.enabled)
+        except OSError as error:
+            raise no_address(target, error) from error
+        order = self._agent.health.order(hops, self._now())
+        return replace(order[0], others=tuple(order[1:]))
+
+    async def _of_account(self, account: Account) -> Hop:
+        """The best of an account's servers; where we are registered, we are known."""
+        try:
+            hops = await self._lines.servers(account)
+        except OSError as error:
+            raise no_address(account.servers[0], error) from error
+        now, health = self._now(), self._agent.health
+        line = self._lines.all.get(account.name)
+        used = line.core.hop if line is not None and line.core is not None else None
+        order = sorted(
+            health.order(hops, now), key=lambda hop: hop != used or health.is_down(hop, now)
+        )
+        return replace(order[0], others=tuple(order[1:]))
+
+    def address_for(self, uri: str, account: Account | None) -> str:
+        """Which of our addresses the far end is to send media to; raises BadSip."""
+        target = bare(uri, account)
+        if account is not None and self._lines.serves(account, target):
+            line = self._lines.all.get(account.name)
+            if line is not None and line.hop is not None:
+                return self._listeners.local(line.hop)[0]
+            target = account.servers[0]
+        hop = self._agent.hop(target, transport=account.transport if account is not None else "")
+        return self._listeners.local(self._locator.current(hop) or hop)[0]
+
+
+def no_address(server: str, error: OSError) -> CalleeUnreachable:
+    """A name that cannot be looked up, in words."""
+    return CalleeUnreachable(
+        f"The host of {server!r} has no address ({error.strerror or error}).",
+        remedy="Check its spelling and the name server.",
+        why="dns",
+    )

@@ -1,0 +1,107 @@
+"""The agent behind its gate: what a stranger gets, and that calls go on meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qwen3tts_phone.sip.call_state import CallState
+from qwen3tts_phone.sip.gate import GateSettings, SourceGate
+from qwen3tts_phone.sip.message import Response
+from qwen3tts_phone.sip.transaction import Hop
+from tests.sip.wire import OFFER, Phone, Stranger, Wire, request, stranger_up, up
+
+
+def guarded(**settings: Any) -> tuple[Wire, Stranger, Phone, SourceGate]:
+    """A stranger, and a callee with a gate."""
+    wire = Wire()
+    callee = Phone(wire, "10.0.0.2")
+    gate = SourceGate(GateSettings(**settings), own=lambda host, port: host == callee.host)
+    callee.agent.gate = gate
+    return wire, Stranger(wire), callee, gate
+
+
+def test_a_refusal_says_nothing_and_keeps_nothing() -> None:
+    wire, stranger, callee, _ = guarded(users=("phone",))
+    for method in ("REGISTER", "SUBSCRIBE", "MESSAGE", "PUBLISH"):
+        stranger.send(request(method, callee, branch=f"z9hG4bK{method}"), callee)
+    wire.run(0.1)
+    answers = [message for message in stranger.got if isinstance(message, Response)]
+    assert [answer.status for answer in answers] == [404] * 4
+    told = {name.lower() for answer in answers for name in answer.headers.keys()}  # noqa: SIM118
+    assert told <= {"via", "from", "to", "call-id", "cseq", "content-length"}
+    assert len(callee.agent.layer) == 0
+
+
+def test_nobody_is_called_who_is_not_here() -> None:
+    wire, stranger, callee, _ = guarded(users=("somebody",))
+    stranger.send(request("INVITE", callee, sdp=OFFER), callee)
+    wire.run(0.1)
+    stranger.send(request("ACK", callee), callee)
+    wire.run(1.0)
+    assert stranger.statuses() == [404]
+    assert not callee.calls
+
+
+def test_a_caller_who_is_banned_meanwhile_keeps_his_call() -> None:
+    wire, stranger, callee, gate = guarded(users=("phone",), ban_after=1)
+    tag = stranger_up(wire, stranger, callee)
+    for number in range(5):
+        wrong = request("REGISTER", callee, branch=f"z9hG4bK{number}", call_id=f"other{number}")
+        stranger.send(wrong, callee)
+    wire.run(0.1)
+    assert gate.banned(stranger.host, wire.now)
+    stranger.send(request("BYE", callee, branch="z9hG4bKbye", to_tag=tag, cseq=2), callee)
+    wire.run(0.1)
+    assert stranger.statuses()[-1] == 200
+    assert callee.calls[0].state in (CallState.ENDING, CallState.ENDED)
+
+
+def test_an_invite_that_is_repeated_is_one_call() -> None:
+    wire, stranger, callee, gate = guarded(invite_burst=1, invites_per_s=0.001)
+    for _ in range(5):
+        stranger.send(request("INVITE", callee, sdp=OFFER), callee)
+    wire.run(0.2)
+    assert len(callee.calls) == 1
+    assert gate.counts["invites"] == 0
+    other = request("INVITE", callee, sdp=OFFER, branch="z9hG4bKother", call_id="other")
+    stranger.send(other, callee)
+    wire.run(0.1)
+    assert stranger.statuses()[-1] == 503
+
+
+def test_calls_of_one_source_are_counted_while_they_last() -> None:
+    wire, stranger, callee, _ = guarded(max_calls_per_source=1)
+    tag = stranger_up(wire, stranger, callee)
+    second = request("INVITE", callee, sdp=OFFER, branch="z9hG4bK2", call_id="second")
+    stranger.send(second, callee)
+    wire.run(0.1)
+    assert stranger.statuses()[-1] == 486
+    stranger.send(request("BYE", callee, branch="z9hG4bKbye", to_tag=tag, cseq=2), callee)
+    wire.run(40.0)
+    third = request("INVITE", callee, sdp=OFFER, branch="z9hG4bK3", call_id="third")
+    stranger.send(third, callee)
+    wire.run(0.1)
+    assert stranger.statuses()[-1] == 200
+
+
+def test_a_flood_is_not_answered_and_a_trusted_call_goes_through() -> None:
+    wire, stranger, callee, gate = guarded(burst=10, requests_per_s=1)
+    caller = Phone(wire, "10.0.0.1")
+    gate.trust("trunk", (caller.host,))
+    for number in range(500):
+        asked = request("OPTIONS", callee, branch=f"z9hG4bK{number}", call_id=str(number))
+        callee.agent.receive(bytes(asked), stranger.hop(), wire.now)
+    wire.run(0.1)
+    assert len(stranger.got) == 10
+    up(wire, caller, callee)
+
+
+def test_garbage_is_answered_seldom() -> None:
+    wire, stranger, callee, gate = guarded(burst=5, messages_per_s=20)
+    bad = bytes(request("OPTIONS", callee)).replace(b"CSeq: 1 OPTIONS", b"CSeq: 1 INVITE")
+    for _ in range(200):
+        callee.agent.receive(bad, Hop("udp", stranger.host, 5060), wire.now)
+    wire.run(0.1)
+    assert len(stranger.got) <= 5
+    assert callee.agent.rejected == 40
+    assert gate.counts["messages"] == 160
