@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from qwen3tts_pacer.errors import ContextError, PacerError, PacerFull
@@ -148,6 +148,16 @@ class PacerCore:
         if self._continuous:
             self._deadline = self._origin - self._lead
 
+    def regrid(self, ptime_s: float, origin: float) -> None:
+        """Frames last ``ptime_s`` from now on, and slot 0 lies at ``origin``; what waits stays."""
+        self.ptime_s = ptime_s
+        self._half = ptime_s / 2
+        self._base = self._origin = origin
+        self._tick, self._sent = 0, -1
+        self._dry_tick = 0
+        if self._deadline != NEVER:
+            self._deadline = origin - self._lead
+
     def begin(self, context: int, now: float, key: str = "") -> bool:
         """An utterance follows; ``key`` names its voice and server for the policy.
 
@@ -184,6 +194,10 @@ class PacerCore:
                 taken += self._push_one(frames[first:index], now)
                 first = index
         return taken
+
+    def change(self, change: Callable[[Frame], Frame]) -> None:
+        """Put another frame in the place of each that waits, as when the codec changes."""
+        self._queue = deque(map(change, self._queue))
 
     def finish(self, context: int, now: float) -> None:
         """No frame of this context follows; what is queued plays, however short it is."""

@@ -104,6 +104,26 @@ class MediaWord(IntEnum):
     IN_HEAD = 538
     LATENESS_MAX_NS = 539
     """The latest that a slot was ever served after its time."""
+    OCTETS_SENT = 540
+    """Bytes of payload."""
+    OCTETS_RECEIVED = 541
+    LOSS_BURSTS = 542
+    """Runs of packets in a row that did not come in time."""
+    BURST_LOST = 543
+    """Packets in these runs."""
+    SRTP_FAILED = 544
+    SRTP_REPLAYED = 545
+    NOISE_IN = 546
+    """Packets of comfort noise."""
+    NOISE_OUT = 547
+    FIRST_SENT_NS = 548
+    """CLOCK_MONOTONIC, nanoseconds; 0 = not yet. So the next two."""
+    FIRST_RECEIVED_NS = 549
+    LAST_RECEIVED_NS = 550
+    SOURCES = 551
+    """Streams that were listened to, one after the other."""
+    REMOTE_FRACTION_MAX = 552
+    ROUND_TRIP_MAX_NS = 553
 
 
 class ContextSent(NamedTuple):

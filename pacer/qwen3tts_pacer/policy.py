@@ -194,7 +194,8 @@ class FillingPolicy:
         learnt: Mapping[str, Any] | None = None,
     ) -> None:
         self.settings = settings or FillingSettings()
-        self._ptime = ptime_s
+        self.ptime_s = ptime_s
+        """Duration of a frame; it may change between utterances."""
         self._histories: dict[str, _History] = {}
         self._open: dict[int, _Arrivals] = {}
         if learnt is not None:
@@ -213,12 +214,12 @@ class FillingPolicy:
     def arrived(self, context: int, first: int, count: int, now: float) -> None:
         """See `Filling`."""
         seen = self._open[context]
-        delay = now - first * self._ptime
+        delay = now - first * self.ptime_s
         if seen.frames == 0:
             seen.began = seen.base = seen.least = delay
         else:
             gap = now - seen.last
-            if gap > PAUSE_S and gap > 3 * seen.batch * self._ptime:
+            if gap > PAUSE_S and gap > 3 * seen.batch * self.ptime_s:
                 # Not jitter but a pause, of the text or the network, that no wait is meant to
                 # bridge: count anew.
                 seen.paused += gap
@@ -231,7 +232,7 @@ class FillingPolicy:
         if count > seen.batch:
             seen.batch = count
         seen.frames = first + count
-        seen.least = min(seen.least, delay - (count - 1) * self._ptime)
+        seen.least = min(seen.least, delay - (count - 1) * self.ptime_s)
         if seen.dry_spells and seen.refill is None:
             seen.refill = now
 
@@ -264,7 +265,7 @@ class FillingPolicy:
         seen = self._open[context]
         settings = self.settings
         wanted = settings.rebuffer_s
-        media = seen.frames * self._ptime
+        media = seen.frames * self.ptime_s
         slowness = (seen.last - seen.began - seen.paused) / media
         if media >= ENOUGH_S and slowness > 1.0:
             growth = settings.rebuffer_growth ** min(max(seen.dry_spells - 1, 0), 16)

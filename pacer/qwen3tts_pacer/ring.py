@@ -41,24 +41,25 @@ class RecordKind(IntEnum):
 
 Record = tuple[int, int, Frame | None, int, int, int]
 """One outbound record as the media process reads it: kind, context, the frame or None, when it was
-written (CLOCK_MONOTONIC, nanoseconds), and for a begin the context's place in the table and 64 bits
-that stand for its voice and server. A plain tuple: one is made for each frame of each call."""
+written (CLOCK_MONOTONIC, nanoseconds). Then, for a frame, the number of the codec that it was
+encoded with; for a begin the context's place in the table and 64 bits that stand for its voice and
+server. A plain tuple: one is made for each frame of each call."""
 
 
 class InboundFrame(NamedTuple):
     """One received frame, in play order."""
 
     payload: bytes
-    """As received, in the payload type's encoding."""
+    """As received, in the payload type's encoding; empty where a packet did not come."""
     payload_type: int
     timestamp: int
-    """RTP ticks from the stream's first packet, not wrapping; a gap is a pause of the sender."""
+    """Ticks of the payload type's clock, not wrapping; a gap is a pause of the sender."""
     at: float
     """When it arrived (CLOCK_MONOTONIC, seconds)."""
     sequence: int
     marker: bool
     concealed: bool
-    """Made here in place of a packet that did not come in time."""
+    """A hole: stands for a packet that did not come in time, and is for the listener to conceal."""
 
 
 class RingFull(BufferError):
@@ -151,9 +152,13 @@ class Outbound(_Writer):
         """No more frames of this context will come."""
         self._control(RecordKind.FINISH, context, 0, 0)
 
-    def write(self, frames: Iterable[Frame]) -> int:
-        """Queue frames; how many were accepted. Never waits, never drops what it accepted."""
+    def write(self, frames: Iterable[Frame], codec: int = 0) -> int:
+        """Queue frames; how many were accepted. Never waits, never drops what it accepted.
+
+        ``codec`` is a number below 256 that stands for their encoding; 0 = the one in use.
+        """
         count = 0
+        mark = codec << 1
         now = time.monotonic_ns()
         for frame in frames:
             payload, tail, head = frame.payload, frame.tail or b"", frame.head or b""
@@ -166,7 +171,7 @@ class Outbound(_Writer):
                 frame.start,
                 frame.end,
                 now,
-                frame.silent,
+                frame.silent | mark,
                 payload + tail + head,
             ):
                 break
@@ -240,9 +245,9 @@ class OutboundReader:
                     context,
                     start,
                     end,
-                    entry != 0,
+                    entry & 1 == 1,
                 )
-                records.append((_FRAME, context, frame, written, 0, 0))
+                records.append((_FRAME, context, frame, written, entry >> 1, 0))
             else:
                 records.append((kind & 0xFF, context, None, written, entry, start))
         self.tail = tail = tail + len(records)

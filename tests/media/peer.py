@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from qwen3tts_pacer import Frame
-from qwen3tts_phone.media import rtp
+from qwen3tts_phone.media import rtp, srtp
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.rtp import RtpPacket
+from qwen3tts_phone.media.srtp import Opener, Sealer
 from qwen3tts_phone.media.types import LegStats, RemoteMedia
+from qwen3tts_phone.srtp_key import SrtpKey
 
 SILENCE = b"\xff" * 160
 HEAD, TAIL = b"\xfd", b"\xfe"
@@ -23,30 +25,42 @@ PATIENCE_S = 10.0
 
 
 class Peer:
-    """A phone's RTP and RTCP sockets."""
+    """A phone's RTP and RTCP sockets; with keys it encrypts (``send``) and decrypts (``hear``)."""
 
-    def __init__(self) -> None:
-        self._rtp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._rtcp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    def __init__(
+        self, host: str = "127.0.0.1", *, send: SrtpKey | None = None, hear: SrtpKey | None = None
+    ) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.host = host
+        self._rtp = socket.socket(family, socket.SOCK_DGRAM)
+        self._rtcp = socket.socket(family, socket.SOCK_DGRAM)
         for sock in (self._rtp, self._rtcp):
-            sock.bind(("127.0.0.1", 0))
+            sock.bind((host, 0))
             sock.setblocking(False)
+        self.change_keys(send, hear)
         self.port: int = self._rtp.getsockname()[1]
         self.rtcp_port: int = self._rtcp.getsockname()[1]
         self.ssrc = 0x1234
         self.sequence = 65530
         self.timestamp = 2**32 - 800
-        self._leg_port = 0
+        self._leg = (host, 0)
         self._patient_until = time.monotonic() + 3 * PATIENCE_S
 
     def media(self, **changes: object) -> RemoteMedia:
         """What the far end agreed to."""
         fields = {"telephone_event_pt": 101, "rtcp_port": self.rtcp_port, **changes}
-        return RemoteMedia("127.0.0.1", self.port, **fields)  # type: ignore[arg-type]
+        return RemoteMedia(self.host, self.port, **fields)  # type: ignore[arg-type]
+
+    def change_keys(self, send: SrtpKey | None, hear: SrtpKey | None) -> None:
+        """Encrypt and decrypt with these from now on."""
+        if send is not None or hear is not None:
+            srtp.load()
+        self._sealer = None if send is None else Sealer(send)
+        self._opener = None if hear is None else Opener(hear)
 
     def dial(self, leg: MediaLeg) -> None:
         """Send to this leg from now on."""
-        self._leg_port = leg.local_port
+        self._leg = (self.host, leg.local_port)
 
     def say(self, payload: bytes = b"\x11" * 160, *, payload_type: int = 0, **changes: int) -> None:
         """Send the next packet of the stream."""
@@ -57,21 +71,27 @@ class Peer:
             changes.get("ssrc", self.ssrc),
             payload,
         )
-        self.raw(rtp.build(packet))
+        data = rtp.build(packet)
+        self.raw(data if self._sealer is None else self._sealer.seal(data))
         self.sequence = (self.sequence + 1) % 65536
         self.timestamp = (self.timestamp + 160) % 2**32
 
     def raw(self, data: bytes) -> None:
         """Send any bytes to the RTP port."""
-        self._rtp.sendto(data, ("127.0.0.1", self._leg_port))
+        self._rtp.sendto(data, self._leg)
 
     def raw_report(self, data: bytes) -> None:
         """Send any bytes to the RTCP port."""
-        self._rtcp.sendto(data, ("127.0.0.1", self._leg_port + 1))
+        if self._sealer is not None:
+            data = self._sealer.seal_report(data)
+        self._rtcp.sendto(data, (self._leg[0], self._leg[1] + 1))
 
     async def hear(self) -> RtpPacket:
         """The next packet that comes."""
-        return rtp.parse(await self._receive(self._rtp))
+        data = await self._receive(self._rtp)
+        if self._opener is not None:
+            data = self._opener.open(data, time.monotonic()) or b""
+        return rtp.parse(data)
 
     async def hear_many(self, count: int) -> list[RtpPacket]:
         """The next packets that come."""
@@ -97,7 +117,10 @@ class Peer:
 
     async def hear_report(self) -> bytes:
         """The next datagram on the RTCP port."""
-        return await self._receive(self._rtcp)
+        data = await self._receive(self._rtcp)
+        if self._opener is not None:
+            data = self._opener.open_report(data, time.monotonic()) or b""
+        return data
 
     def hang_up(self) -> None:
         """Close the sockets: the ports refuse what comes now."""

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -148,6 +150,42 @@ def test_any_payloads_do_no_harm(packets: list[tuple[bytes, int]]) -> None:
         downs += isinstance(known, KeyDown)
         ups += isinstance(known, KeyUp)
     assert downs == ups
+
+
+def test_a_key_too_long_for_one_duration_is_told_in_segments_and_heard_as_one() -> None:
+    # RFC 4733 section 2.5.1.3; 6 s of 48 kHz are 288 000 units, a duration holds 65 535.
+    ticks = 960
+    sender = DtmfSender("9", ticks=ticks, duration_ms=6000, gap_ms=80)
+    receiver = DtmfReceiver()
+    heard: list[KeyDown | KeyUp] = []
+    starts: list[int] = []
+    markers = 0
+    full: set[int] = set()
+    for slot in range(310):
+        if sender.done:
+            break
+        sent = sender.slot((2**32 - 9600 + slot * ticks) % 2**32)
+        if sent is None:
+            continue
+        packet = dtmf.parse(sent.payload)
+        markers += sent.marker
+        if sent.timestamp not in starts:
+            starts.append(sent.timestamp)
+        if packet.duration == 0xFFFF:
+            assert not packet.end
+            full.add(sent.timestamp)
+        heard += receiver.receive(sent.payload, sent.timestamp, slot * 0.02)
+    assert [(b - a) % 2**32 for a, b in itertools.pairwise(starts)] == 4 * [0xFFFF]
+    assert full == set(starts[:-1])  # each was told to its full length
+    assert markers == 1
+    assert heard == [KeyDown("9", 0.0), KeyUp("9", 6000 * 48, 0.0)]
+
+
+def test_durations_may_count_in_another_clock_than_the_streams_timestamps() -> None:
+    sender = DtmfSender("1", ticks=160, stream_ticks=960, duration_ms=100)
+    sent = [sender.slot(960 * n) for n in range(8)]
+    assert {each.timestamp for each in sent if each is not None} == {0}
+    assert max(dtmf.parse(each.payload).duration for each in sent if each is not None) == 800
 
 
 def test_events_that_are_no_keys_are_ignored_and_counted() -> None:

@@ -61,22 +61,25 @@ async def test_what_the_far_end_says_comes_in_order(leg: MediaLeg, peer: Peer) -
     assert started.ssrc == peer.ssrc
 
 
-async def test_a_lost_packet_is_made_up_and_counted(leg: MediaLeg, peer: Peer) -> None:
+async def test_a_lost_packet_is_handed_on_as_a_hole_and_counted(leg: MediaLeg, peer: Peer) -> None:
     peer.say(b"\x01" * 160)
     peer.sequence += 1
     peer.timestamp += 160
     for _ in range(3):
         peer.say(b"\x02" * 160)
     got = await frames(leg, 5)
-    assert [(frame.payload[0], frame.concealed) for frame in got] == [
-        (1, False),
-        (1, True),
-        (2, False),
-        (2, False),
-        (2, False),
+    assert [(frame.payload[:1], frame.concealed) for frame in got] == [
+        (b"\x01", False),
+        (b"", True),
+        (b"\x02", False),
+        (b"\x02", False),
+        (b"\x02", False),
     ]
+    assert [frame.timestamp - got[0].timestamp for frame in got] == [n * 160 for n in range(5)]
+    assert {frame.payload_type for frame in got} == {0}
     stats = await leg.measure()
-    assert (stats.lost, stats.concealed) == (1, 1)
+    assert (stats.lost, stats.concealed, stats.loss_bursts, stats.burst_lost) == (1, 1, 1, 1)
+    assert stats.fraction_lost == 1 / 5
 
 
 async def test_strangers_are_dropped_counted_and_told(leg: MediaLeg, peer: Peer) -> None:

@@ -14,7 +14,7 @@ class Line:
     """A sender of 20 ms frames, each of its own byte, and the buffer that hears it."""
 
     def __init__(self, **settings: float) -> None:
-        self.buffer = JitterBuffer(**settings)  # type: ignore[arg-type]
+        self.buffer = JitterBuffer(**settings)
         self.heard: list[InboundFrame] = []
 
     def arrive(self, index: int, at: float, jitter_s: float = 0.0) -> None:
@@ -60,7 +60,7 @@ def test_packets_out_of_order_are_put_in_order() -> None:
     assert line.buffer.concealed == line.buffer.late == 0
 
 
-def test_a_lost_packet_is_waited_for_then_made_up() -> None:
+def test_a_lost_packet_is_waited_for_then_told_as_a_hole() -> None:
     line = Line(min_wait_s=0.03)
     line.arrive(0, 0.0)
     line.arrive(2, 0.04)
@@ -68,22 +68,61 @@ def test_a_lost_packet_is_waited_for_then_made_up() -> None:
     line.wait(0.06)
     assert line.order == [0]
     line.wait(0.07)
-    assert [(frame.payload[0], frame.concealed) for frame in line.heard] == [
-        (0, False),
-        (0, True),
-        (2, False),
+    assert [(frame.payload[:1], frame.concealed) for frame in line.heard] == [
+        (b"\x00", False),
+        (b"", True),
+        (b"\x02", False),
     ]
     spaces = [b.timestamp - a.timestamp for a, b in zip(line.heard, line.heard[1:], strict=False)]
     assert spaces == [160, 160]
 
 
-def test_a_long_hole_is_made_up_by_the_last_frame_then_silence_and_not_for_ever() -> None:
+def test_every_missing_packet_is_told_but_not_for_ever() -> None:
     line = Line()
     line.arrive(0, 0.0)
     line.arrive(20, 0.4)
     line.wait(1.0)
-    made = [frame.payload for frame in line.heard if frame.concealed]
-    assert made == [b"\x00" * 160] + [b"\xff" * 160] * (CONCEAL_MOST - 1)
+    holes = [frame for frame in line.heard if frame.concealed]
+    assert [hole.payload for hole in holes] == [b""] * 19
+    first = line.heard[0].timestamp
+    assert [hole.timestamp - first for hole in holes] == [160 * n for n in range(1, 20)]
+    line.arrive(20 + 2 * CONCEAL_MOST, 3.0)
+    line.wait(4.0)
+    assert sum(frame.concealed for frame in line.heard) == 19 + CONCEAL_MOST
+    assert (line.buffer.bursts, line.buffer.burst_lost) == (2, 19 + 2 * CONCEAL_MOST - 1)
+
+
+def test_holes_are_as_long_as_the_packets_before_them_whatever_the_codec() -> None:
+    buffer = JitterBuffer()
+    buffer.clock_hz = 48_000
+    heard: list[InboundFrame] = []
+    for index, size in ((0, 40), (1, 90), (3, 3), (4, 70)):  # Opus: the size says nothing
+        heard += buffer.push(FIRST + index, index * 960, bytes(size), 111, False, index * PTIME_S)
+        heard += buffer.due(index * PTIME_S + 0.2)
+    assert [frame.timestamp for frame in heard] == [n * 960 for n in range(5)]
+    assert [frame.concealed for frame in heard] == [False, False, True, False, False]
+    assert heard[2].payload_type == 111
+
+
+def test_what_is_missed_while_nobody_listens_is_no_hole() -> None:
+    line = Line()
+    line.arrive(0, 0.0)
+    line.heard += line.buffer.pause()
+    line.arrive(30, 0.6)
+    assert line.order == [0, 30]
+    assert (line.buffer.concealed, line.buffer.bursts) == (0, 0)
+    times = [frame.timestamp for frame in line.heard]
+    assert times[1] - times[0] == 30 * 160
+
+
+def test_a_packet_lost_between_two_codecs_or_beside_comfort_noise_is_not_guessed() -> None:
+    for types in ((0, 8), (0, 13), (13, 13)):
+        buffer = JitterBuffer()
+        buffer.noise_type = 13
+        heard = buffer.push(FIRST, 0, b"\x01", types[0], False, 0.0)
+        heard += buffer.push(FIRST + 2, 320, b"\x01", types[1], False, 0.04)
+        heard += buffer.due(1.0)
+        assert [frame.payload_type for frame in heard] == list(types)
 
 
 def test_a_pause_of_the_sender_is_no_loss() -> None:

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_pacer.memory import CallMemory
-from qwen3tts_pacer.ring import InboundReader
-from qwen3tts_phone.media import rtp
+from qwen3tts_pacer.ring import InboundFrame, InboundReader
+from qwen3tts_phone.media import dtmf, rtp
+from qwen3tts_phone.media.dtmf import EventPacket
 from qwen3tts_phone.media.receiver import Receiver
 from qwen3tts_phone.media.rtp import RtpPacket
-from qwen3tts_phone.media.types import LegSpec, MediaEvent, MediaStarted, RemoteMedia
+from qwen3tts_phone.media.types import Dtmf, LegSpec, MediaEvent, MediaStarted, RemoteMedia
 
+WIDE = RemoteMedia(
+    "192.0.2.1",
+    4000,
+    111,
+    "opus",
+    clock_hz=48_000,
+    silence="d8fffe",
+    telephone_event_pt=110,
+    telephone_event_hz=48_000,
+    comfort_noise_pt=13,
+    also_receive=(0, (9, 8000)),
+)
 PEER = ("192.0.2.1", 4000)
 STRANGER = ("203.0.113.9", 6000)
 REMOTE = RemoteMedia(*PEER, telephone_event_pt=101)
@@ -81,3 +98,99 @@ def test_a_sender_that_restarts_after_its_first_packet_is_heard() -> None:
         receiver.datagram(rtp.build(packet), PEER, 0.02 * index)
     assert [frame.sequence for frame in InboundReader(memory).read()] == [50_000, 101, 102]
     memory.close()
+
+
+class Line:
+    """A far end, and the half that hears it."""
+
+    def __init__(self, remote: RemoteMedia = REMOTE, **spec: Any) -> None:
+        self._memory = CallMemory.create(128, 4096, 128, 65536)
+        self.told: list[MediaEvent] = []
+        self.receiver = Receiver(self._memory, LegSpec(**spec), remote, self.told.append)
+        self._reader = InboundReader(self._memory)
+        self.sequence = 100
+
+    def say(self, timestamp: int, at: float, payload: bytes = b"\x55" * 160, kind: int = 0) -> None:
+        packet = RtpPacket(kind, self.sequence, timestamp % 2**32, 7, payload)
+        self.sequence += 1
+        self.receiver.datagram(rtp.build(packet), PEER, at)
+
+    def read(self) -> list[InboundFrame]:
+        return self._reader.read()
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+def test_a_payload_that_nobody_agreed_on_is_no_hole_and_no_loss(line: Line) -> None:
+    line.say(0, 0.0)
+    line.say(160, 0.02, b"\x40", kind=13)
+    line.say(320, 0.04)
+    assert [frame.timestamp for frame in line.read()] == [0, 320]
+    receiver = line.receiver
+    assert (receiver.unknown_payload, receiver.received, receiver.lost) == (1, 2, 0)
+    assert (receiver.jitter.bursts, receiver.jitter.concealed) == (0, 0)
+
+
+def test_a_payload_that_nobody_agreed_on_never_latches() -> None:
+    line = Line()
+    for index in range(5):
+        line.say(160 * index, 0.02 * index, kind=96)
+    assert line.told == []
+    assert line.receiver.lock.address is None
+
+
+def test_what_is_said_while_we_hold_is_no_hole_when_we_listen_again(line: Line) -> None:
+    line.say(0, 0.0)
+    line.receiver.update(replace(REMOTE, receive=False))
+    for index in range(1, 40):
+        line.say(160 * index, 0.02 * index)
+    line.receiver.update(REMOTE)
+    line.say(160 * 40, 0.8)
+    frames = line.read()
+    assert [(frame.timestamp, frame.concealed) for frame in frames] == [(0, False), (6400, False)]
+    assert (line.receiver.lost, line.receiver.jitter.bursts) == (0, 0)
+
+
+def test_comfort_noise_is_handed_on_with_its_payload_type_and_counted() -> None:
+    line = Line(replace(REMOTE, comfort_noise_pt=13))
+    line.say(0, 0.0)
+    line.say(160, 0.02, b"\x46", kind=13)
+    line.say(160 * 51, 1.02, b"\x46", kind=13)
+    line.say(160 * 60, 1.2)
+    frames = line.read()
+    assert [frame.payload_type for frame in frames] == [0, 13, 13, 0]
+    assert [frame.timestamp for frame in frames] == [0, 160, 8160, 9600]
+    assert line.receiver.noise_in == 2
+    assert line.receiver.reception.jitter_s < 1e-9
+
+
+def test_every_payload_is_timed_by_its_own_clock() -> None:
+    line = Line(WIDE)
+    for index in range(10):
+        line.say(960 * index, 0.02 * index, bytes(40 + index), kind=111)
+    assert line.receiver.reception.jitter_s < 1e-9
+    for index in range(10):
+        line.say(160 * index, 0.2 + 0.02 * index, kind=9)
+    assert line.receiver.reception.jitter_s < 1e-9
+    assert [frame.payload_type for frame in line.read()] == 10 * [111] + 10 * [9]
+
+
+def test_a_key_of_another_clock_lasts_as_long_as_it_was_pressed() -> None:
+    line = Line(WIDE)
+    line.say(0, 0.0, bytes(40), kind=111)
+    for step, end in ((1, False), (5, False), (5, True)):
+        event = dtmf.build(EventPacket(7, end, 10, 960 * step))
+        line.say(960, 0.02 * step, event, kind=110)
+    assert [event for event in line.told if isinstance(event, Dtmf)] == [Dtmf("7", 100, 0.02)]
+
+
+def test_the_first_and_the_last_packet_are_dated(line: Line) -> None:
+    assert line.receiver.first_at == 0.0
+    for index in range(3):
+        line.say(160 * index, 5.0 + 0.02 * index)
+    assert line.receiver.first_at == 5.0
+    assert line.receiver.lock.heard_at == 5.04
+    assert (line.receiver.octets, line.receiver.sources) == (480, 1)

@@ -107,3 +107,18 @@ def test_any_stream_gives_figures_within_their_fields(packets: list[tuple[int, i
     assert -(2**23) <= report.cumulative_lost < 2**23
     assert 0 <= report.highest_sequence < 2**32
     assert 0 <= report.jitter < 2**32
+
+
+def test_packets_of_another_clock_are_not_compared_with_the_last() -> None:
+    reception = Reception(8000)
+    for index in range(10):
+        reception.accept(index)
+        reception.arrived(160 * index, 0.02 * index)
+    reception.change_clock(48_000)
+    for index in range(10, 20):
+        reception.accept(index)
+        reception.arrived(960 * index, 0.02 * index)
+    assert reception.jitter_s < 1e-9
+    reception.accept(20)
+    reception.arrived(960 * 20, 0.02 * 20 + 0.016)
+    assert reception.report().jitter == 48

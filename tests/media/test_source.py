@@ -86,6 +86,44 @@ def test_a_new_stream_of_the_same_address_needs_only_a_short_pause() -> None:
     assert lock.offer(ANNOUNCED, 2, 2, SAME_ADDRESS_PAUSE_S) is LOCKED
 
 
+def test_a_renegotiation_does_not_let_in_whoever_sends_faster_than_the_locked_source() -> None:
+    lock = locked(at=5.0)
+    lock.update(ANNOUNCED)
+    for index in range(20):  # before the next packet of the old source is due
+        assert lock.offer(STRANGER, 9, index, 5.001 + index / 10_000) is REJECTED
+    assert lock.offer(ANNOUNCED, 1, 12, 5.02) is ACCEPTED
+
+
+def test_after_a_renegotiation_a_source_that_nobody_announced_needs_only_a_short_pause() -> None:
+    lock = locked(at=5.0)
+    lock.update(ANNOUNCED)
+    at = 5.001 + SAME_ADDRESS_PAUSE_S
+    assert lock.offer(BEHIND_NAT, 9, 1, at) is PROBATION
+    assert lock.offer(BEHIND_NAT, 9, 2, at + 0.02) is LOCKED
+
+
+def test_a_source_that_paused_is_taken_back_from_whoever_took_its_place() -> None:
+    lock = locked(BEHIND_NAT, at=0.0)
+    lock.offer(STRANGER, 7, 1, PAUSE_S)
+    assert lock.offer(STRANGER, 7, 2, PAUSE_S + 0.02) is LOCKED
+    assert lock.offer(STRANGER, 7, 3, PAUSE_S + 0.04) is ACCEPTED
+    assert lock.offer(BEHIND_NAT, 2, 12, PAUSE_S + 0.05) is REJECTED  # not the stream it was
+    assert lock.offer(BEHIND_NAT, 1, 12, PAUSE_S + 0.05) is LOCKED
+    assert lock.offer(STRANGER, 7, 4, PAUSE_S + 0.06) is REJECTED
+
+
+def test_a_strict_lock_listens_to_the_announced_host_alone_on_any_of_its_ports() -> None:
+    lock = SourceLock(ANNOUNCED, strict=True)
+    for sequence in range(5):
+        assert lock.offer(STRANGER, 9, sequence, 100.0 * sequence) is REJECTED
+    elsewhere = (ANNOUNCED[0], 4444)  # what a peer sends from is not where it receives
+    assert lock.offer(elsewhere, 1, 1, 600.0) is PROBATION
+    assert lock.offer(elsewhere, 1, 2, 600.02) is LOCKED
+    lock.update(BEHIND_NAT)
+    assert lock.offer(elsewhere, 2, 3, 700.0) is REJECTED
+    assert lock.offer(BEHIND_NAT, 2, 3, 700.0) is LOCKED
+
+
 @given(
     st.lists(
         st.tuples(

@@ -11,6 +11,7 @@ import socket
 import sys
 import traceback
 
+from qwen3tts_phone.media import srtp
 from qwen3tts_phone.media.loop import MediaLoop
 
 _PR_SET_PDEATHSIG = 1
@@ -49,10 +50,11 @@ def main(argv: list[str]) -> int:
     # Ctrl-C goes to the whole group; the parent ends its calls and then this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=control_fd)
+    suites = srtp.load(settings["libraries"])
     granted = schedule(settings["scheduling"], settings["priority"])
     libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     loop = MediaLoop(control, notice, settings["groups"], settings["receive_every_s"])
-    loop.tell({"type": "ready", "rt": granted, "numpy": "numpy" in sys.modules})
+    loop.tell({"type": "ready", "rt": granted, "srtp": suites, "numpy": "numpy" in sys.modules})
     gc.collect()
     gc.freeze()
     gc.disable()

@@ -15,6 +15,8 @@ EVENT = struct.Struct("!BBH")
 END = 0x80
 VOLUME = 10
 """Level of a sent key, -10 dBm0 (section 2.3.4)."""
+DURATION_MOST = 0xFFFF
+"""The longest that one segment of a key may last, timestamp units."""
 END_PACKETS = 3
 """The end is told three times (section 2.5.1.4)."""
 LOST_END_S = 0.12
@@ -76,15 +78,24 @@ class DtmfSender:
     """Keys one after the other, one slot at a time.
 
     Each key lasts ``duration_ms`` and is followed by at least ``gap_ms`` of nothing. The end is
-    told in the three slots that follow the key. ``ticks`` is what a slot adds to the timestamp.
+    told in the three slots that follow the key. ``ticks`` is what a slot adds to a duration, and
+    ``stream_ticks`` what it adds to a timestamp, where the stream's clock is another one.
     """
 
     def __init__(
-        self, keys: str, *, ticks: int, ptime_ms: int = 20, duration_ms: int = 160, gap_ms: int = 80
+        self,
+        keys: str,
+        *,
+        ticks: int,
+        stream_ticks: int | None = None,
+        ptime_ms: int = 20,
+        duration_ms: int = 160,
+        gap_ms: int = 80,
     ) -> None:
         check(keys, duration_ms, gap_ms)
         self._keys = deque(KEYS.index(key) for key in keys.upper())
         self._ticks = ticks
+        self._stream_ticks = ticks if stream_ticks is None else stream_ticks
         self._on = max(1, -(-duration_ms // ptime_ms))
         self._slots = self._on + max(END_PACKETS, -(-gap_ms // ptime_ms))
         self._slot = 0
@@ -106,12 +117,23 @@ class DtmfSender:
             self._slot = 0
             self._keys.popleft()
         if index < self._on:
-            packet = EventPacket(event, False, VOLUME, (index + 1) * self._ticks)
-            return OutgoingEvent(build(packet), self._start, index == 0)
+            return self._event(event, index * self._ticks, (index + 1) * self._ticks, end=False)
         if index < self._on + END_PACKETS:
-            packet = EventPacket(event, True, VOLUME, self._on * self._ticks)
-            return OutgoingEvent(build(packet), self._start, False)
+            length = self._on * self._ticks
+            return self._event(event, length - 1, length, end=True)
         return None
+
+    def _event(self, event: int, before: int, length: int, *, end: bool) -> OutgoingEvent:
+        # Section 2.5.1.3: a duration has 16 bits. What is longer goes on in another segment, once
+        # the full length of the one before was told; ``before`` is what was told so far.
+        passed = before // DURATION_MOST * DURATION_MOST
+        duration = min(length - passed, DURATION_MOST)
+        start = self._start + passed * self._stream_ticks // self._ticks
+        return OutgoingEvent(
+            build(EventPacket(event, end, VOLUME, duration)),
+            start % TIMESTAMP_MODULO,
+            before == 0,
+        )
 
 
 class KeyDown(NamedTuple):

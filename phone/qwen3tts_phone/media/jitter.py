@@ -2,8 +2,9 @@
 
 What comes in order is handed on at once, for those who listen gain nothing from a later look. A
 hole holds up what follows it, for as long as experience says that the missing packet may still
-come; then frames are made up in its place and play goes on. The wait adapts: to the interarrival
-jitter, and to packets that came after they had been given up.
+come; then each missing packet is handed on as an empty frame, for the listener to conceal, and play
+goes on. The wait adapts: to the interarrival jitter, and to packets that came after they had been
+given up.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import NamedTuple
 from qwen3tts_pacer.ring import InboundFrame
 from qwen3tts_phone.media.rtp import Unwrapper
 
-CONCEAL_MOST = 5
-"""Frames made up for one hole; a longer one is a pause."""
+CONCEAL_MOST = 50
+"""Empty frames handed on for one hole; a longer one is a pause."""
+PACKET_MOST_S = 0.12
+"""No packet holds more than this."""
 PENDING_MOST = 64
 """Packets held behind a hole; more give the hole up."""
 FORGET = 0.999
@@ -31,15 +34,9 @@ class _Packet(NamedTuple):
 
 
 class JitterBuffer:
-    """One stream's buffer; times in seconds, ``silence`` is the code word of a made-up frame.
+    """One stream's buffer; times in seconds. ``sequence`` is extended (`Reception.accept`)."""
 
-    ``sequence`` is extended (`Reception.accept`); one byte of payload is one tick of the clock.
-    """
-
-    def __init__(
-        self, silence: bytes = b"\xff", *, min_wait_s: float = 0.02, max_wait_s: float = 0.2
-    ) -> None:
-        self._silence = silence
+    def __init__(self, *, min_wait_s: float = 0.02, max_wait_s: float = 0.2) -> None:
         self._min_wait = min(min_wait_s, max_wait_s)
         self._max_wait = max_wait_s
         self._floor = 0.0
@@ -47,6 +44,11 @@ class JitterBuffer:
         self._unwrapper = Unwrapper()
         self._next = -1
         self._last: _Packet | None = None
+        self._before: _Packet | None = None  # handed on before it
+        self.clock_hz = 8000
+        """Of the timestamps; a caller may change it."""
+        self.noise_type = -1
+        """Payload type of comfort noise, of which none is missed; a caller may change it."""
         self.pending: dict[int, _Packet] = {}
         """Packets behind a hole, by sequence number."""
         self.wait_s = self._min_wait
@@ -54,6 +56,10 @@ class JitterBuffer:
         self.late = 0
         self.duplicates = 0
         self.concealed = 0
+        self.bursts = 0
+        """Runs of packets that did not come in time."""
+        self.burst_lost = 0
+        """Packets in these runs."""
 
     def push(
         self,
@@ -95,7 +101,7 @@ class JitterBuffer:
         return self.due(at) if self.pending else []
 
     def due(self, now: float) -> list[InboundFrame]:
-        """What may be played at ``now``: frames in order, and those made up for holes given up."""
+        """What may be played at ``now``: frames in order, empty ones for holes given up."""
         frames: list[InboundFrame] = []
         pending = self.pending
         while pending:
@@ -120,11 +126,16 @@ class JitterBuffer:
 
     def reset(self) -> list[InboundFrame]:
         """Another stream follows; what was held back, in order."""
+        rest = self.pause()
+        self._unwrapper.reset()
+        return rest
+
+    def pause(self) -> list[InboundFrame]:
+        """Nobody listens for a while: what is missed is no hole. What was held back, in order."""
         held = [self.pending[number] for number in sorted(self.pending)]
         rest = [self._play(packet) for packet in held if packet.payload_type >= 0]
         self.pending.clear()
         self._given_up.clear()
-        self._unwrapper.reset()
         self._next = -1
         self._last = None
         return rest
@@ -133,6 +144,7 @@ class JitterBuffer:
         return min(packet.at for packet in self.pending.values())
 
     def _play(self, packet: _Packet) -> InboundFrame:
+        self._before = self._last
         self._next = packet.sequence + 1
         self._last = packet
         return InboundFrame(
@@ -146,24 +158,34 @@ class JitterBuffer:
         )
 
     def _conceal(self, following: _Packet, now: float) -> list[InboundFrame]:
-        """Frames for the hole before ``following``: the last one again, then silence."""
+        """Empty frames for the hole before ``following``."""
         last = self._last
         missing = following.sequence - self._next
+        self.bursts += 1
+        self.burst_lost += missing
         for number in range(self._next, following.sequence)[-PENDING_MOST:]:
             self._given_up[number] = now
         while len(self._given_up) > 4 * PENDING_MOST:
             del self._given_up[next(iter(self._given_up))]
-        if last is None or not last.payload or following.payload_type < 0:
+        if last is None or not last.payload or following.payload_type != last.payload_type:
             return []
-        ticks = len(last.payload)
-        if following.timestamp - last.timestamp != (missing + 1) * ticks:
-            return []  # a pause of the sender, or another length: not to be guessed
+        if last.payload_type == self.noise_type:
+            return []
+        # As long as the packets before it, else it was a pause of the sender: not to be guessed.
+        ticks, rest = divmod(following.timestamp - last.timestamp, missing + 1)
+        most = PACKET_MOST_S * self.clock_hz
+        before = self._before
+        usual = 0
+        if before is not None and before.sequence + 1 == last.sequence:
+            usual = last.timestamp - before.timestamp
+        if rest or not 0 < ticks <= most or (0 < usual <= most and ticks != usual):
+            return []
         frames = []
         for index in range(min(missing, CONCEAL_MOST)):
             self.concealed += 1
             frames.append(
                 InboundFrame(
-                    last.payload if index == 0 else self._silence * ticks,
+                    b"",
                     last.payload_type,
                     last.timestamp + (index + 1) * ticks,
                     now,

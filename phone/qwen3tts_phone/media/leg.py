@@ -16,12 +16,13 @@ from qwen3tts_pacer.memory import (
     CallMemory,
     ContextSent,
     ContextTable,
-    MediaWord,
     ParentWord,
     Want,
 )
 from qwen3tts_pacer.ring import InboundFrame, InboundReader, Outbound
 from qwen3tts_phone.media.errors import LegClosed, MediaLost
+from qwen3tts_phone.media.figures import leg_stats
+from qwen3tts_phone.media.laws import codec_number
 from qwen3tts_phone.media.types import (
     EVENTS,
     ContextPlayed,
@@ -30,6 +31,7 @@ from qwen3tts_phone.media.types import (
     LegSpec,
     LegStats,
     MediaEvent,
+    MediaStarted,
     RemoteMedia,
 )
 
@@ -38,6 +40,10 @@ if TYPE_CHECKING:
 
 KEPT = 256
 """Contexts and interruptions that are remembered after they are over."""
+_NO_CODEC = 254
+"""Stands for one that is not in use."""
+_OTHER_CODECS = 3
+"""The first number of a codec that is none of G.711's."""
 EVENTS_KEPT = 1000
 """Events kept for a reader that does not come; the oldest are dropped."""
 
@@ -92,31 +98,53 @@ class MediaLeg:
         self._entries = 0
         self._end: MediaLost | LegClosed | None = None
         self._last_stats: LegStats | None = None
+        self._source: tuple[str, int] | None = None
+        self._codec = 0
+        self._payload_name = ""
         self._closing: asyncio.Task[None] | None = None
 
     async def start(self, remote: RemoteMedia) -> None:
         """Media flows from now on, both ways as agreed."""
+        codec = codec_number(remote.payload_name) or _OTHER_CODECS
         await self._process.request(
             {
                 "type": "start",
                 "leg": self.number,
                 "remote": asdict(remote),
                 "learnt": self._process.learnt or None,
+                "codec": codec,
             }
         )
-        self.remote = remote
+        self.remote, self._codec, self._payload_name = remote, codec, remote.payload_name
 
-    async def update(self, remote: RemoteMedia) -> None:
-        """Renegotiated: hold, resume, another address. What is queued is kept.
+    async def update(self, remote: RemoteMedia) -> int | None:
+        """Renegotiated: hold, resume, another address, key or codec. What is queued is kept.
 
-        The packet duration stays, for frames of it are queued (ptime is a wish: RFC 8866 6.4).
+        Between PCMU and PCMA the queue is translated. Before any other change of the codec it is
+        interrupted, for it would be noise; the epoch of that is returned, for `dropped`, and what
+        is to be said after all is encoded anew and written once this has returned. None: nothing
+        was interrupted. The packet duration changes together with such a change only, else it
+        stays (ptime is a wish: RFC 8866 section 6.4).
         """
-        if self.remote is not None:
-            remote = replace(remote, ptime_ms=self.remote.ptime_ms)
+        epoch = None
+        codec = self._codec
+        before = self.remote
+        if before is not None:
+            name = (remote.payload_name, remote.clock_hz)
+            if name == (before.payload_name, before.clock_hz):
+                remote = _keeping_ptime(remote, before)
+            elif codec_number(remote.payload_name) and codec_number(before.payload_name):
+                remote = _keeping_ptime(remote, before)
+                codec = codec_number(remote.payload_name) or 0
+            else:
+                others = codec + 1 if _OTHER_CODECS <= codec < _NO_CODEC - 1 else _OTHER_CODECS
+                codec = codec_number(remote.payload_name) or others
+                epoch = self.interrupt() if self._open else None
         await self._process.request(
-            {"type": "update", "leg": self.number, "remote": asdict(remote)}
+            {"type": "update", "leg": self.number, "remote": asdict(remote), "codec": codec}
         )
-        self.remote = remote
+        self.remote, self._codec, self._payload_name = remote, codec, remote.payload_name
+        return epoch
 
     def begin(self, context: int, *, key: str = "") -> None:
         """An utterance follows; ``key`` names its voice and server for the filling policy."""
@@ -132,10 +160,12 @@ class MediaLeg:
         self._begun = context
         self._open[context] = _Open(entry)
 
-    def write(self, frames: Sequence[Frame]) -> int:
+    def write(self, frames: Sequence[Frame], payload_name: str | None = None) -> int:
         """Queue frames; how many were accepted. The rest: await `room`, write again.
 
         Frames of an interrupted context are accepted and dropped (``refused`` counts them).
+        ``payload_name`` says what they were encoded with, where that may be the codec of before: it
+        is translated between PCMU and PCMA, and goes out as silence else. None = the one in use.
         """
         self._check()
         if not frames:
@@ -149,7 +179,10 @@ class MediaLeg:
         state = self._open.get(context)
         if state is None or state.finished:
             raise ValueError(f"context {context} was not begun, or is finished")
-        count = self._out.write(frames)
+        codec = self._codec
+        if payload_name is not None and payload_name != self._payload_name:
+            codec = codec_number(payload_name) or _NO_CODEC
+        count = self._out.write(frames, codec)
         if count:
             state.frames += count
             state.end = frames[count - 1].end
@@ -250,7 +283,7 @@ class MediaLeg:
         """The counters as last published: at most half a second old."""
         if self._last_stats is not None:
             return self._last_stats
-        return _stats(self._memory)
+        return leg_stats(self._memory, self._source)
 
     async def measure(self) -> LegStats:
         """The counters as of now."""
@@ -297,6 +330,8 @@ class MediaLeg:
         if self._events.qsize() >= EVENTS_KEPT:
             self._events.get_nowait()
         self._events.put_nowait(event)
+        if isinstance(event, MediaStarted):
+            self._source = event.source
         if name == "LegFailed":
             self._process.forget(self, {})
             self._finish(LegClosed("The leg broke in the media process; see the LegFailed event."))
@@ -398,7 +433,7 @@ class MediaLeg:
         for contexts in (self._open, *self._condemned.values()):
             for context, state in contexts.items():
                 self._keep(context, state)
-        self._last_stats = _stats(self._memory)
+        self._last_stats = leg_stats(self._memory, self._source)
         self._end = end
         self._events.put_nowait(None)
         for _, waiter, _ in self._waiting:
@@ -408,36 +443,9 @@ class MediaLeg:
         self._memory.close()
 
 
-def _stats(memory: CallMemory) -> LegStats:
-    words = memory.words
-
-    def ms(word: MediaWord) -> float:
-        return words[word] / 1e6
-
-    return LegStats(
-        sent=words[MediaWord.SENT],
-        speech_sent=words[MediaWord.SPEECH_SENT],
-        skipped_slots=words[MediaWord.SKIPPED],
-        starvations=words[MediaWord.STARVED],
-        send_errors=words[MediaWord.SEND_ERRORS],
-        received=words[MediaWord.RECEIVED],
-        lost=words[MediaWord.LOST],
-        late=words[MediaWord.LATE],
-        duplicates=words[MediaWord.DUPLICATES],
-        concealed=words[MediaWord.CONCEALED],
-        jitter_ms=ms(MediaWord.JITTER_NS),
-        jitter_wait_ms=ms(MediaWord.DEPTH_NS),
-        strangers=words[MediaWord.STRANGERS],
-        malformed=words[MediaWord.MALFORMED],
-        unknown_payload=words[MediaWord.UNKNOWN_PAYLOAD],
-        inbound_overrun=words[MediaWord.INBOUND_OVERRUN],
-        dtmf_in=words[MediaWord.DTMF_IN],
-        dtmf_out=words[MediaWord.DTMF_OUT],
-        rtcp_in=words[MediaWord.RTCP_IN],
-        rtcp_out=words[MediaWord.RTCP_OUT],
-        remote_lost=words[MediaWord.REMOTE_LOST],
-        remote_fraction_lost=words[MediaWord.REMOTE_FRACTION] / 256,
-        remote_jitter_ms=ms(MediaWord.REMOTE_JITTER_NS),
-        round_trip_ms=ms(MediaWord.ROUND_TRIP_NS) or None,
-        lateness_max_ms=ms(MediaWord.LATENESS_MAX_NS),
-    )
+def _keeping_ptime(remote: RemoteMedia, before: RemoteMedia) -> RemoteMedia:
+    """The same codec with the packet duration of before; frames of it are queued."""
+    if remote.ptime_ms == before.ptime_ms:
+        return remote
+    silence = before.silence if remote.payload_name == before.payload_name else ""
+    return replace(remote, ptime_ms=before.ptime_ms, silence=silence)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from qwen3tts_pacer.memory import CallMemory
 from qwen3tts_phone.media.stream import Stream
-from qwen3tts_phone.media.types import LegFailed, LegSpec, RemoteMedia
+from qwen3tts_phone.media.types import LegFailed, LegSpec, remote_media
 from qwen3tts_phone.media.wheel import Wheel
 
 MESSAGE_MOST = 65536
@@ -225,13 +225,13 @@ class MediaLoop:
         elif leg not in self._legs:
             raise ValueError("the leg is closed")
         elif kind == "start":
-            self._start(leg, _remote(message["remote"]), message["learnt"])
+            self._start(leg, message)
         elif kind == "close":
             answer["learnt"] = self._close(leg)
         elif leg not in self._streams:
             raise ValueError("the leg is not started")
         elif kind == "update":
-            self._streams[leg].update(_remote(message["remote"]))
+            self._streams[leg].update(remote_media(message["remote"]), message.get("codec", 0))
         elif kind == "publish":
             self._streams[leg].publish()
         elif kind == "dtmf":
@@ -263,7 +263,7 @@ class MediaLoop:
             self._handlers[sock.fileno()] = (take, number)
             self._epoll.register(sock.fileno(), select.EPOLLIN)
 
-    def _start(self, number: int, remote: RemoteMedia, learnt: dict[str, Any] | None) -> None:
+    def _start(self, number: int, message: dict[str, Any]) -> None:
         """Place a call on the wheel, in the group with the fewest calls."""
         if number in self._streams:
             raise ValueError("the leg was started before; use update")
@@ -280,7 +280,15 @@ class MediaLoop:
         tick += (group * 20 // len(self._groups) - tick) % 20
         origin_s = (self._origin_ns + tick * TICK_NS) / 1e9
         stream = Stream(
-            number, leg.spec, leg.memory, (leg.rtp, leg.rtcp), self.tell, remote, origin_s, learnt
+            number,
+            leg.spec,
+            leg.memory,
+            (leg.rtp, leg.rtcp),
+            self.tell,
+            remote_media(message["remote"]),
+            origin_s,
+            message["learnt"],
+            message.get("codec", 0),
         )
         self._streams[number] = stream
         self._handlers[leg.rtp.fileno()] = (stream.readable, number)
@@ -320,10 +328,6 @@ class MediaLoop:
         if leg in self._legs:
             with contextlib.suppress(Exception):  # what is broken may break again; it was told
                 self._close(leg)
-
-
-def _remote(fields: dict[str, Any]) -> RemoteMedia:
-    return RemoteMedia(**{**fields, "also_receive": tuple(fields["also_receive"])})
 
 
 def _discard(sock: socket.socket) -> bool:

@@ -46,9 +46,13 @@ def open_pair(
 
 def _try(host: str, port: int) -> tuple[socket.socket, socket.socket] | None:
     with contextlib.ExitStack() as stack:
-        rtp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-        rtcp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        kind = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
+            rtp = stack.enter_context(socket.socket(kind, socket.SOCK_DGRAM))
+            rtcp = stack.enter_context(socket.socket(kind, socket.SOCK_DGRAM))
+            if kind == socket.AF_INET6:  # :: stands for both families, any other for its own
+                for sock in (rtp, rtcp):
+                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, host != "::")
             rtp.bind((host, port))
             port = rtp.getsockname()[1]
             if port % 2 or port == 65535:
@@ -64,7 +68,10 @@ def _try(host: str, port: int) -> tuple[socket.socket, socket.socket] | None:
         rtp.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         for sock in (rtp, rtcp):
             sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, EXPEDITED)
+            if kind == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, EXPEDITED)
+            if kind == socket.AF_INET or host == "::":
+                sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, EXPEDITED)
         rtp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
         stack.pop_all()
         return rtp, rtcp

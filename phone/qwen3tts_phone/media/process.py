@@ -24,6 +24,7 @@ from qwen3tts_phone.media.errors import MediaLost, MediaRefused
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.loop import MESSAGE_MOST
 from qwen3tts_phone.media.ports import open_pair
+from qwen3tts_phone.media.srtp import library_paths
 from qwen3tts_phone.media.types import LegSpec, MediaSettings
 
 LEARNT_MOST = MESSAGE_MOST // 2
@@ -41,6 +42,8 @@ class MediaProcess:
         self.settings = settings
         self.rt = ""
         """How it is scheduled: fifo, nice or plain."""
+        self.srtp: tuple[str, ...] = ()
+        """The suites of SRTP that it can use; none where pylibsrtp is not installed."""
         self.lost = asyncio.Event()
         """Set when the process has ended without being asked to; `cause` says why."""
         self.cause: MediaLost | None = None
@@ -118,7 +121,7 @@ class MediaProcess:
                 out_slots=max(128, spec.ring_slots), out_bytes=max(128, spec.ring_slots) * 512
             )
             self._count += 1
-            leg = MediaLeg(self, self._count, spec, memory, rtp.getsockname())
+            leg = MediaLeg(self, self._count, spec, memory, rtp.getsockname()[:2])
             self._legs[leg.number] = leg
             try:
                 await self.request(
@@ -232,6 +235,7 @@ class MediaProcess:
                 reply.set_result(message)
         elif kind == "ready":
             if not self._ready.done():
+                self.srtp = tuple(message["srtp"])
                 self._ready.set_result(message["rt"])
         elif kind == "fatal":
             self._fatal = message["cause"]
@@ -285,10 +289,12 @@ def _spawn(settings: MediaSettings, control: int, notice: int) -> subprocess.Pop
         "priority": settings.priority,
         "groups": settings.groups,
         "receive_every_s": settings.receive_every_s,
+        "libraries": library_paths(),
         # PR_SET_PDEATHSIG fires when the thread that spawned ends.
         "parent": os.getpid() if main_thread else 0,
     }
-    # It imports three light packages of this project and nothing else: no site, no other path.
+    # It imports three light packages of this project and nothing else: no site, no other path. The
+    # library of SRTP is looked for in its own folder, once.
     roots = [
         str(Path(package.__path__[0]).parent)
         for package in (qwen3tts_phone, qwen3tts_pacer, qwen3tts_wire)

@@ -15,7 +15,6 @@ from qwen3tts_phone.media.reception import Reception
 from qwen3tts_phone.media.source import Address, SourceLock, Verdict
 from qwen3tts_phone.media.types import (
     CLOCK_HZ,
-    SILENCE,
     Dtmf,
     DtmfStarted,
     LegSpec,
@@ -45,13 +44,21 @@ class Receiver:
         self._tell = tell
         self._inbound = InboundWriter(memory)
         self._spec = spec
-        self.lock = SourceLock()
-        self.reception = Reception(CLOCK_HZ)
+        self.lock = SourceLock(strict=not spec.symmetric)
+        self.reception = Reception(remote.clock_hz)
         self.lost_before = 0
         """Packets lost of the streams before the one that is received now."""
         self.keys = DtmfReceiver()
-        self.jitter = JitterBuffer(SILENCE[remote.payload_name], max_wait_s=spec.jitter_max_s)
+        self.jitter = JitterBuffer(max_wait_s=spec.jitter_max_s)
         self.received = 0
+        self.octets = 0
+        """Bytes of payload received."""
+        self.first_at = 0.0
+        """When the first valid packet came, seconds; 0 = none yet."""
+        self.sources = 0
+        """Streams that were listened to, one after the other."""
+        self.noise_in = 0
+        """Packets of comfort noise."""
         self.malformed = 0
         self.unknown_payload = 0
         self.overrun = 0
@@ -63,15 +70,26 @@ class Receiver:
         self.latched = False
         """Set when a source was latched, or the old one again; the caller clears it."""
         self._receiving = True
-        self._audio_types: frozenset[int] = frozenset()
+        self._clocks: dict[int, int] = {}
         self._event_type: int | None = None
+        self._event_hz = CLOCK_HZ
+        self._noise_type: int | None = None
         self.update(remote)
 
     def update(self, remote: RemoteMedia) -> None:
         """Renegotiated: payload types, direction, and another source may come."""
+        if self._receiving and not remote.receive:
+            self._hand(self.jitter.pause())  # what is said meanwhile is no hole
         self._receiving = remote.receive
-        self._audio_types = frozenset({remote.payload_type, *remote.also_receive})
+        self._noise_type = remote.comfort_noise_pt
+        self._clocks = remote.clocks()
+        if self._noise_type is not None:
+            self._clocks.setdefault(self._noise_type, CLOCK_HZ)
+        if remote.telephone_event_pt is not None:
+            self._clocks.pop(remote.telephone_event_pt, None)
+        self.jitter.noise_type = -1 if self._noise_type is None else self._noise_type
         self._event_type = remote.telephone_event_pt
+        self._event_hz = remote.telephone_event_hz
         self.lock.update((remote.host, remote.port))
 
     def datagram(self, data: bytes, address: Address, at: float) -> None:
@@ -82,8 +100,12 @@ class Receiver:
             self.malformed += 1
             return
         kind = packet.payload_type
-        if kind != self._event_type and kind not in self._audio_types:
+        clock_hz = self._clocks.get(kind)
+        if clock_hz is None and kind != self._event_type:
             self.unknown_payload += 1
+            lock = self.lock
+            if address == lock.address and packet.ssrc == lock.ssrc:
+                self._pass_over(packet.sequence, at)
             return
         reopened = self.lock.open
         verdict = self.lock.offer(address, packet.ssrc, packet.sequence, at)
@@ -92,6 +114,8 @@ class Receiver:
         elif verdict is Verdict.LOCKED:
             self._restart()
             self.latched = True
+            self.sources += 1
+            self.first_at = self.first_at or at
             self._tell(MediaStarted(address, packet.ssrc, at))
         else:
             return
@@ -104,13 +128,19 @@ class Receiver:
         if reception.received == 1 and before:  # RFC 3550 A.1: the sender restarted
             self._hand(self.jitter.reset())
         self.received += 1
-        if kind == self._event_type:
+        self.octets += len(packet.payload)
+        if clock_hz is None:
             self._known(self.keys.receive(packet.payload, packet.timestamp, at))
             # Its place in the sequence is no hole of the audio.
             self._hand(self.jitter.skip(extended, at))
             self.waiting = True
             return
+        if clock_hz != reception.clock_hz:
+            reception.change_clock(clock_hz)
+            self.jitter.clock_hz = clock_hz
         jitter_s = reception.arrived(packet.timestamp, at)
+        if kind == self._noise_type:
+            self.noise_in += 1
         if not self._receiving:
             return
         self._hand(
@@ -143,7 +173,21 @@ class Receiver:
     def _restart(self) -> None:
         self._hand(self.jitter.reset())
         self.lost_before += max(0, self.reception.lost)
-        self.reception = Reception(CLOCK_HZ)
+        self.reception = Reception(self.reception.clock_hz)
+
+    def _pass_over(self, sequence: int, at: float) -> None:
+        """A packet whose payload is not known (RFC 3550 section 5.1): it came, and is no hole."""
+        reception = self.reception
+        before = reception.received
+        extended = reception.accept(sequence)
+        if extended < 0:
+            return
+        self.lock.heard_at = at
+        if reception.received == 1 and before:
+            self._hand(self.jitter.reset())
+        if self._receiving:
+            self._hand(self.jitter.skip(extended, at))
+            self.waiting = True
 
     def _hand(self, frames: Iterable[InboundFrame]) -> None:
         for frame in frames:
@@ -158,5 +202,5 @@ class Receiver:
                 self.dtmf_in += 1
                 self._tell(DtmfStarted(change.digit, change.at))
             else:
-                duration_ms = change.duration * 1000 // CLOCK_HZ
+                duration_ms = change.duration * 1000 // self._event_hz
                 self._tell(Dtmf(change.digit, duration_ms, change.at))

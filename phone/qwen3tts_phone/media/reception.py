@@ -29,7 +29,8 @@ class Reception:
     """One stream as received. Probation is the source lock's task, so the first packet counts."""
 
     def __init__(self, clock_hz: int = 8000) -> None:
-        self._clock_hz = clock_hz
+        self.clock_hz = clock_hz
+        """Of the timestamps; see `change_clock`."""
         self.received = 0
         """Packets, duplicates included (A.3)."""
         self.jitter_s = 0.0
@@ -84,11 +85,16 @@ class Reception:
         if self._transit is not None:
             earlier_at, earlier_timestamp = self._transit
             ticks = timestamp_delta(timestamp, earlier_timestamp)
-            deviation = abs(at - earlier_at - ticks / self._clock_hz)
+            deviation = abs(at - earlier_at - ticks / self.clock_hz)
             if deviation < 1.0:  # a pause or a jump of the clock is no jitter
                 self.jitter_s += (deviation - self.jitter_s) / 16
         self._transit = (at, timestamp)
         return self.jitter_s
+
+    def change_clock(self, clock_hz: int) -> None:
+        """Packets of another clock follow: they are not compared with the last (RFC 7160)."""
+        self.clock_hz = clock_hz
+        self._transit = None
 
     def report(self) -> ReportFigures:
         """The figures since the last call, for a report block."""
@@ -102,7 +108,7 @@ class Reception:
             min(255, fraction),
             cumulative,
             self._highest % (1 << 32),
-            int(self.jitter_s * self._clock_hz),
+            int(self.jitter_s * self.clock_hz),
         )
 
     def _begin(self, sequence: int) -> int:

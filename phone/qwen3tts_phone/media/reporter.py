@@ -10,7 +10,6 @@ from qwen3tts_phone.media import rtcp
 from qwen3tts_phone.media.receiver import Receiver
 from qwen3tts_phone.media.rtcp import Bye, Description, ReceiverReport, ReportBlock, SenderReport
 from qwen3tts_phone.media.sender import Sender
-from qwen3tts_phone.media.types import CLOCK_HZ
 
 
 class Reporter:
@@ -27,8 +26,10 @@ class Reporter:
         self.received = 0
         self.remote_lost = 0
         self.remote_fraction = 0
+        self.remote_fraction_max = 0
         self.remote_jitter_s = 0.0
         self.round_trip_s: float | None = None
+        self.round_trip_max_s = 0.0
         self._sent_before = 0
         self._their_report: tuple[int, float] | None = None
         """Middle of the NTP time of their last sender report, and when it came."""
@@ -58,8 +59,8 @@ class Reporter:
                 sender.ssrc,
                 rtcp.ntp_time(time.time()),
                 sender.timestamp_at(now),
-                sender.sent & 0xFFFF_FFFF,
-                sender.octets & 0xFFFF_FFFF,
+                sender.sent - sender.sent_before & 0xFFFF_FFFF,
+                sender.octets - sender.octets_before & 0xFFFF_FFFF,
                 blocks,
             )
         else:
@@ -90,11 +91,13 @@ class Reporter:
     def _reported(self, block: ReportBlock) -> None:
         self.remote_lost = max(0, block.cumulative_lost)
         self.remote_fraction = block.fraction_lost
-        self.remote_jitter_s = block.jitter / CLOCK_HZ
+        self.remote_fraction_max = max(self.remote_fraction_max, block.fraction_lost)
+        self.remote_jitter_s = block.jitter / self._sender.clock_hz
         now_middle = rtcp.middle(rtcp.ntp_time(time.time()))
         round_trip = rtcp.round_trip_s(block, now_middle)
         if round_trip is not None:
             self.round_trip_s = round_trip
+            self.round_trip_max_s = max(self.round_trip_max_s, round_trip)
 
     def _spread(self) -> float:
         """Half to one and a half of the interval, so that reports do not march in step (6.2)."""

@@ -1,140 +1,149 @@
-"""One call's outgoing half in the media process: ring to pacer core to packet, a slot at a time."""
+"""One call's outgoing half in the media process: a packet a slot, and what the header says."""
 
 from __future__ import annotations
 
 import random
-import socket
 import time
+from collections.abc import Mapping
+from typing import Any
 
-from qwen3tts_pacer import PacerCore, State
 from qwen3tts_pacer.frame import Frame
-from qwen3tts_pacer.memory import CallMemory, ContextTable, MediaWord, ParentWord
-from qwen3tts_pacer.policy import FillingPolicy, FillingSettings
-from qwen3tts_pacer.ring import OutboundReader, RecordKind
+from qwen3tts_pacer.memory import CallMemory, MediaWord, ParentWord
+from qwen3tts_pacer.policy import FillingPolicy
 from qwen3tts_phone.media.dtmf import DtmfSender
+from qwen3tts_phone.media.feed import Feed
+from qwen3tts_phone.media.laws import codec_number
 from qwen3tts_phone.media.rtp import FIRST_BYTE, HEADER, MARKER
 from qwen3tts_phone.media.source import Address
-from qwen3tts_phone.media.types import CLOCK_HZ, SILENCE, LegSpec, RemoteMedia
+from qwen3tts_phone.media.types import LegSpec, RemoteMedia
+from qwen3tts_phone.media.wire import NOWHERE, Wire
 
-TAKE_MOST = 8
-"""Records taken from the ring in one slot: a full ring must not delay the other calls."""
-CORE_FRAMES = 100
-"""Frames that wait in the core; the rest wait in the ring."""
+NOISE_EVERY_S = 1.0
+"""In a pause comfort noise is told so often, for its first packet may have been lost."""
+OTHER_CODEC = 255
+"""Stands for a codec that has no number."""
 
 # Plain integers, for an enum's attribute costs as much as the access itself.
 _EPOCH = int(ParentWord.EPOCH)
-_OUT_HEAD = int(ParentWord.OUT_HEAD)
 _SENT = int(MediaWord.SENT)
 _SPEECH_SENT = int(MediaWord.SPEECH_SENT)
 _FIRST = FIRST_BYTE
-
-
-class _Live:
-    """A context that is being sent."""
-
-    __slots__ = ("audible_ns", "entry", "first_ns", "frames", "longest", "starvations", "starved")
-
-    def __init__(self, entry: int) -> None:
-        self.entry = entry
-        self.frames = 0
-        self.first_ns = 0
-        self.audible_ns = 0
-        self.starvations = 0
-        self.starved = 0
-        self.longest = 0
 
 
 class Sender:
     """Sends one packet a slot (RFC 3550, 3551); see `slot`.
 
     Sequence numbers rise by one a packet and timestamps by a slot's ticks a slot, sent or not. The
-    marker opens what follows a break in the sending: slots skipped, a hold, keys (RFC 3551 4.1).
+    marker opens what follows a break in the sending: slots skipped, a hold, keys, a pause that was
+    not filled with silence (RFC 3551 4.1). Another clock begins another stream, for the timestamps
+    of one have one clock (RFC 3550 section 5.2).
     """
 
     def __init__(
         self,
-        sock: socket.socket,
+        wire: Wire,
         memory: CallMemory,
         spec: LegSpec,
         remote: RemoteMedia,
         origin_s: float,
-        learnt: dict[str, object] | None = None,
+        learnt: Mapping[str, Any] | None = None,
+        codec: int = 0,
     ) -> None:
-        self._sendto = sock.sendto
+        self._wire = wire
         self._words = memory.words
-        self._reader = OutboundReader(memory)
-        self._table = ContextTable(memory)
+        self._spec = spec
         self.ptime_ms = remote.ptime_ms
         self._ptime_s = remote.ptime_ms / 1000
-        self.ticks = CLOCK_HZ * remote.ptime_ms // 1000
-        self._origin = origin_s
-        settings = FillingSettings(pinned_s=spec.pinned_s)
-        self.policy = FillingPolicy(settings, ptime_s=self._ptime_s, learnt=learnt)
-        self._silence = SILENCE[remote.payload_name] * self.ticks
-        self._core = PacerCore(self._ptime_s, self.policy, silence=self._silence)
-        self._core.start(origin_s, origin_s)
-        self._starved_slots = 0
-        self._quiet = True  # the core has nothing to say
+        self._origin = origin_s  # of slot 0
+        self._codec = codec or codec_number(remote.payload_name) or OTHER_CODEC
+        silence = remote.silent_frame()
+        self.feed = Feed(
+            memory, spec.pinned_s, self._ptime_s, origin_s, silence, self._codec, learnt
+        )
+        self._reader = self.feed.reader
         self._broken = True  # the last slot was not speech
         self._last: Frame | None = None  # the last frame sent
         self._fresh: Frame | None = None  # the same, until it is published
         self._prepared: Frame | None = None  # the next one, taken out of the core already
         self._sent_ns = 0
-        self._live: dict[int, _Live] = {}
+        self.first_ns = 0
+        """When the first packet went out (CLOCK_MONOTONIC, nanoseconds); 0 = not yet."""
         self._next = 0  # the next slot's number
-        self._continuous = spec.continuous
-        self._gap = not spec.continuous  # the next packet follows a break
         self._started = False
+        self._gap = not spec.continuous  # the next packet follows a break
         self._dtmf: DtmfSender | None = None
-        self.ssrc = random.getrandbits(32)
-        self.sequence = random.getrandbits(16)
-        self._timestamp = random.getrandbits(32)  # of slot 0
+        self._noise: bytes | None = None  # payload of comfort noise, where it was agreed
+        self._noise_at = 0  # the slot in which comfort noise is told next
         self.sent = 0
         self.speech_sent = 0
         self.octets = 0
+        self.noise_sent = 0
         self.skipped = 0
         self.errors = 0
         self.last_error = 0
         self.dtmf_sent = 0
-        self.news = False
-        """Set when one of the following has something; the caller clears it."""
         self.dtmf_done = False
         """Set when the last key of a row is out; the caller clears it."""
-        self.flushed: list[tuple[int, float]] = []
-        """Epochs applied and when; the caller takes them out."""
-        self.played: list[tuple[int, float]] = []
-        """Contexts fully sent and when; the caller takes them out."""
+        self.flushed, self.played = self.feed.flushed, self.feed.played
         self.address: Address | None = None
-        self._sending = False
-        self._payload_type = 0
-        self.update(remote)
+        """Where it goes; None = nowhere yet."""
+        self._target: Address | None = None  # the same, as the socket wants it
+        self.ssrc = self.sequence = self._timestamp = 0
+        self.sent_before = self.octets_before = 0
+        """Of ``sent`` and ``octets``, what belonged to streams before this one."""
+        self._new_stream(remote)
+        self._agree(remote)
 
-    def update(self, remote: RemoteMedia) -> None:
-        """Renegotiated: where to send, what, and whether; the packet duration stays."""
-        self.aim((remote.host, remote.port) if remote.port else None)
-        self._payload_type = remote.payload_type
-        self._silence = SILENCE[remote.payload_name] * self.ticks
-        self._event_type = remote.telephone_event_pt
-        self._sending = remote.send
+    def update(self, remote: RemoteMedia, codec: int = 0) -> None:
+        """Renegotiated: where to send, what, and whether.
+
+        ``codec`` is the number that frames have in the ring which are encoded so. What waits is
+        translated, or else, for it would be noise, goes out as silence. A new clock or packet
+        duration begins anew: the parent has interrupted what was queued.
+        """
+        self._flush(self._next)
+        before = self._codec
+        self._codec = codec or codec_number(remote.payload_name) or OTHER_CODEC
+        if remote.ptime_ms != self.ptime_ms:
+            self._change_grid(remote)
+        if remote.clock_hz != self.clock_hz:
+            self._new_stream(remote)
+        if self._codec != before:
+            feed = self.feed
+            feed.change_codec(self._codec, remote.silent_frame())
+            if self._prepared is not None:
+                self._prepared = feed.fitting(self._prepared, before)
+            if self._last is not None:
+                self._last = feed.fitting(self._last, before)
+        self._agree(remote)
 
     def aim(self, address: Address | None) -> None:
         """Send there from now on; None or 0.0.0.0 = nowhere."""
-        self.address = None if address is None or address[0] in ("", "0.0.0.0") else address
+        if address is None or address[0] in NOWHERE:
+            self.address = self._target = None
+        else:
+            self.address, self._target = address, self._wire.target(address)
 
     def press(self, keys: str, duration_ms: int, gap_ms: int) -> None:
         """Send keys (RFC 4733) from the next slot; speech waits and nothing of it is lost."""
         self._dtmf = DtmfSender(
             keys,
-            ticks=self.ticks,
+            ticks=self._event_hz * self.ptime_ms // 1000,
+            stream_ticks=self.ticks,
             ptime_ms=self.ptime_ms,
             duration_ms=duration_ms,
             gap_ms=gap_ms,
         )
 
     @property
+    def policy(self) -> FillingPolicy:
+        """What decides when an utterance begins."""
+        return self.feed.policy
+
+    @property
     def starvations(self) -> int:
         """Dry spells in mid-utterance."""
-        return self._core.starvations
+        return self.feed.starvations
 
     @property
     def pressing(self) -> bool:
@@ -143,15 +152,13 @@ class Sender:
 
     def timestamp_at(self, now: float) -> int:
         """The RTP timestamp of an instant (for sender reports)."""
-        return (self._timestamp + int((now - self._origin) * CLOCK_HZ)) & 0xFFFF_FFFF
+        return (self._timestamp + int((now - self._origin) * self.clock_hz)) & 0xFFFF_FFFF
 
     def skip(self, slots: int) -> None:
         """Slots have passed: nothing is sent for them, time moves on."""
         self._next += slots
         if self._sending and not self._broken and self._last is not None:
-            live = self._live.get(self._last.context)
-            if live is not None:
-                self._hole(live, slots)
+            self.feed.hole(self._last.context, slots)
         if self._started:
             self._gap = self._broken = True
             if self._sending:
@@ -166,18 +173,18 @@ class Sender:
         number = self._next
         self._next = number + 1
         if self._words[_EPOCH] != self._reader.epoch:
-            self._flush(self._origin + number * self._ptime_s)
-        address = self.address
-        if not self._sending or address is None:
+            self._flush(number)
+        target = self._target
+        if not self._sending or target is None:
             self._gap = self._started or self._gap
             self._broken = True
             return
         if self._dtmf is not None:
-            self._send_key(number, self._dtmf, address)
+            self._send_key(number, self._dtmf)
             return
         frame = self._prepared
         if frame is None:
-            frame = self._next_frame(self._origin + number * self._ptime_s)
+            frame = self.feed.next(self._origin + number * self._ptime_s, self._broken)
         if frame is not None:
             last = self._last
             if last is not None and last.context == frame.context and self._broken:
@@ -190,9 +197,12 @@ class Sender:
         elif not self._broken:  # the slot after speech
             payload = (self._last.tail if self._last is not None else None) or self._silence
             self._broken = True
+            self._noise_at = number
         elif self._continuous:
             payload = self._silence
         else:
+            if self._noise is not None and number >= self._noise_at:
+                self._send_noise(number, self._noise)
             self._gap = True
             return
         second = self._payload_type
@@ -203,12 +213,13 @@ class Sender:
         timestamp = self._timestamp + number * self.ticks & 0xFFFF_FFFF
         try:
             self._sendto(
-                HEADER.pack(_FIRST, second, sequence, timestamp, self.ssrc) + payload, address
+                HEADER.pack(_FIRST, second, sequence, timestamp, self.ssrc) + payload, target
             )
         except OSError as error:
             self._failed(error)
         self._sent_ns = time.monotonic_ns()
-        self._started = True
+        if not self._started:
+            self._began()
         self.sent += 1
         self.octets += len(payload)
 
@@ -220,132 +231,92 @@ class Sender:
         if frame is None:
             return
         self._fresh = None
-        now_ns = self._sent_ns
         self.speech_sent += 1
         words[_SPEECH_SENT] = self.speech_sent
-        live = self._live[frame.context]
-        live.frames += 1
-        if live.first_ns == 0:
-            live.first_ns = now_ns
-        self._table.store(
-            live.entry, frame.context, live.frames, frame.start, frame.end, live.first_ns, now_ns
-        )
-        core = self._core
-        if (live.audible_ns == 0 and not frame.silent) or core.starved_slots != self._starved_slots:
-            self._seldom(live, frame, now_ns)
-        if core.drained:
-            self._drained(now_ns)
-        at = self._origin + self._next * self._ptime_s
-        if words[_OUT_HEAD] != self._reader.tail:
-            self._take(min(at, now_ns / 1e9))
-        # In mid-utterance with frames at hand nothing that may still come changes what is next.
-        if len(self._live) == 1 and frame.context in self._live and core.queued:
-            slot = core.due(at)
-            if slot is not None:
-                self._prepared = slot.frame
-
-    def _seldom(self, live: _Live, frame: Frame, now_ns: int) -> None:
-        """The first sound of a context, or the end of a dry spell."""
-        core = self._core
-        if live.audible_ns == 0 and not frame.silent:
-            live.audible_ns = now_ns
-        dry = core.starved_slots - self._starved_slots
-        if dry:
-            self._starved_slots = core.starved_slots
-        self._hole(live, dry)
-
-    def _hole(self, live: _Live, slots: int) -> None:
-        """So many slots of silence in the middle of a context: it ran dry, or we were late."""
-        if slots:
-            live.starvations += 1
-            live.starved += slots
-            live.longest = max(live.longest, slots)
-        self._table.store_seldom(
-            live.entry, live.audible_ns, live.starvations, live.starved, live.longest
+        self._prepared = self.feed.sent(
+            frame, self._sent_ns, self._origin + self._next * self._ptime_s
         )
 
-    def _next_frame(self, at: float) -> Frame | None:
-        """The frame to play now, if there is one and the policy agrees."""
-        if self._words[_OUT_HEAD] != self._reader.tail:
-            self._take(at)
-        if self._quiet:
-            return None
-        # The time is the same expression as the core's own, so the floats are equal.
-        slot = self._core.due(at)
-        if slot is not None and slot.frame is not None:
-            return slot.frame
-        self._quiet = self._broken and self._core.state is State.IDLE
-        return None
+    def _agree(self, remote: RemoteMedia) -> None:
+        """Take over what changes nothing in the stream."""
+        self._sendto = self._wire.sendto
+        self.aim((remote.host, remote.port) if remote.port else None)
+        self._payload_type = remote.payload_type
+        self._silence = remote.silent_frame()
+        self._event_type = remote.telephone_event_pt
+        self._event_hz = remote.telephone_event_hz
+        self._sending = remote.send
+        # RFC 3389 section 4: the level alone; the far end shapes the noise.
+        noise = remote.comfort_noise_pt
+        if noise is not None and self._noise is None:
+            self._noise_at = self._next
+        self._noise = None if noise is None else bytes([remote.comfort_noise_level])
+        self._noise_type = noise or 0
+        self._noise_every = max(1, round(NOISE_EVERY_S / self._ptime_s))
+        self._continuous = self._spec.continuous and noise is None
+        if not self._continuous and not self._started:
+            self._gap = True  # the first talkspurt is one
 
-    def _take(self, now: float) -> None:
-        """Move records from the ring into the core, as of when they were written."""
-        core = self._core
-        if core.queued >= CORE_FRAMES:
-            return
-        self._quiet = False
-        batch: list[Frame] = []
-        batch_ns = 0
-        for kind, context, frame, written_ns, entry, key in self._reader.read(TAKE_MOST):
-            if batch and (frame is None or written_ns != batch_ns or context != batch[0].context):
-                core.push(batch, min(now, batch_ns / 1e9))
-                batch = []
-            if frame is not None:
-                batch.append(frame)
-                batch_ns = written_ns
-            elif kind == RecordKind.BEGIN:
-                self._live[context] = _Live(entry)
-                self._table.store(entry, context, 0, 0, 0, 0, 0)
-                self._table.store_seldom(entry, 0, 0, 0, 0)
-                core.begin(context, min(now, written_ns / 1e9), f"{key:x}")
-            else:
-                core.finish(context, min(now, written_ns / 1e9))
-        if batch:
-            core.push(batch, min(now, batch_ns / 1e9))
-        if core.drained:  # a context without a frame
-            self._drained(time.monotonic_ns())
+    def _new_stream(self, remote: RemoteMedia) -> None:
+        """RFC 3550 section 5.1: all three begin anywhere."""
+        self.clock_hz, self.ticks = remote.clock_hz, remote.ticks
+        self.ssrc = random.getrandbits(32)
+        # With SRTP (RFC 3711 section 3.3.1) the first packets may be lost and the receiver must
+        # not take the count for wrapped: the upper half stays free.
+        self.sequence = random.getrandbits(15)
+        self._timestamp = random.getrandbits(32)  # of slot 0
+        self._gap = self._gap or self._started
+        self.sent_before, self.octets_before = self.sent, self.octets
 
-    def _flush(self, now: float) -> None:
-        reader = self._reader
-        if not reader.flushed():
-            return
-        self._core.interrupt(now, through=reader.through if reader.through >= 0 else None)
-        self._core.drained.clear()
-        self._prepared = None
-        self._live.clear()
-        self._words[int(MediaWord.APPLIED_EPOCH)] = reader.epoch
-        self.flushed.append((reader.epoch, now))
-        self.news = True
+    def _change_grid(self, remote: RemoteMedia) -> None:
+        """Another packet duration: the next slot is slot 0."""
+        self._origin += self._next * self._ptime_s
+        self._timestamp = self._timestamp + self._next * self.ticks & 0xFFFF_FFFF
+        self._next = self._noise_at = 0
+        self.ptime_ms, self.ticks = remote.ptime_ms, remote.ticks
+        self._ptime_s = remote.ptime_ms / 1000
+        self.feed.change_grid(self._ptime_s, self._origin)
 
-    def _drained(self, now_ns: int) -> None:
-        drained = self._core.drained
-        while drained:
-            context = drained.popleft()
-            self._live.pop(context, None)
-            self.played.append((context, now_ns / 1e9))
-            self.news = True
+    def _flush(self, number: int) -> None:
+        if self.feed.flush(self._origin + number * self._ptime_s):
+            self._prepared = None
 
-    def _send_key(self, number: int, dtmf: DtmfSender, address: Address) -> None:
+    def _send_noise(self, number: int, noise: bytes) -> None:
+        """A pause: tell its level, and now and then again. No talkspurt, so no marker."""
+        self._noise_at = number + self._noise_every
+        self.noise_sent += 1
         timestamp = self._timestamp + number * self.ticks & 0xFFFF_FFFF
-        event = dtmf.slot(timestamp)
+        self._send(self._noise_type, timestamp, noise)
+
+    def _send_key(self, number: int, dtmf: DtmfSender) -> None:
+        event = dtmf.slot(self._timestamp + number * self.ticks & 0xFFFF_FFFF)
         if event is not None and self._event_type is not None:
-            second = self._event_type | (MARKER if event.marker else 0)
             self.dtmf_sent += event.marker
-            self.sequence = sequence = self.sequence + 1 & 0xFFFF
-            try:
-                self._sendto(
-                    HEADER.pack(_FIRST, second, sequence, event.timestamp, self.ssrc)
-                    + event.payload,
-                    address,
-                )
-            except OSError as error:
-                self._failed(error)
-            self.sent += 1
-            self.octets += len(event.payload)
+            second = self._event_type | (MARKER if event.marker else 0)
+            self._send(second, event.timestamp, event.payload)
         self._gap = self._broken = True
-        self._started = True
         if dtmf.done:
             self._dtmf = None
-            self.dtmf_done = self.news = True
+            self.dtmf_done = self.feed.news = True
+
+    def _send(self, second: int, timestamp: int, payload: bytes) -> None:
+        """Send a packet that is not audio."""
+        self.sequence = sequence = self.sequence + 1 & 0xFFFF
+        packet = HEADER.pack(_FIRST, second, sequence, timestamp, self.ssrc) + payload
+        try:
+            if self._target is not None:
+                self._sendto(packet, self._target)
+        except OSError as error:
+            self._failed(error)
+        self._sent_ns = time.monotonic_ns()
+        if not self._started:
+            self._began()
+        self.sent += 1
+        self.octets += len(payload)
+
+    def _began(self) -> None:
+        self._started = True
+        self.first_ns = self._sent_ns
 
     def _failed(self, error: OSError) -> None:
         """A packet that could not be sent is lost like one on the way; the call goes on."""

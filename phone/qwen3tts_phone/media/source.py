@@ -10,7 +10,8 @@ Address = tuple[str, int]
 PAUSE_S = 1.0
 """Silence of the locked source after which another address may take its place."""
 SAME_ADDRESS_PAUSE_S = 0.1
-"""The same for a new stream (SSRC) from the locked address: a PBX that joins another party."""
+"""The same for a new stream (SSRC) from the locked address: a PBX that joins another party. Also
+for an address that nobody announced, after a renegotiation."""
 
 
 class Verdict(Enum):
@@ -31,11 +32,15 @@ class SourceLock:
 
     The announced address (from SDP) is believed at once, any other needs two packets in sequence,
     since a stranger may send a stray one. The announced address outranks another that was latched
-    before it. A new source is taken only after `update` or when the old one has paused.
+    before it. A new source is taken only after `update` or when the old one has paused; should the
+    old one then speak up again, it was the better one, and is taken back.
+
+    ``strict``: only the announced host is listened to, on whatever port it sends from.
     """
 
-    def __init__(self, announced: Address | None = None) -> None:
+    def __init__(self, announced: Address | None = None, *, strict: bool = False) -> None:
         self.announced = announced
+        self._strict = strict
         self.address: Address | None = None
         """Of the locked source; None while open."""
         self.ssrc = -1
@@ -45,30 +50,40 @@ class SourceLock:
         """Packets of strangers so far."""
         self.last_rejected: Address = ("", 0)
         self.open = True
-        """Whether another source may be taken at once: none was yet, or after an `update`."""
+        """Whether another source may be taken at once, or soon: none was yet, or an `update`."""
         self._candidate: tuple[Address, int, int] | None = None
+        self._first: tuple[Address, int] | None = None  # latched since `update`, without a pause
 
     def update(self, announced: Address | None) -> None:
         """The session was renegotiated: the next valid source may be another one."""
         self.announced = announced
         self.open = True
         self._candidate = None
+        self._first = None
+        host = announced[0] if self._strict and announced is not None else None
+        if self.address is not None and host not in (None, self.address[0]):
+            self.address, self.ssrc = None, -1
 
     def offer(self, address: Address, ssrc: int, sequence: int, now: float) -> Verdict:
         """Judge a valid RTP packet by where it came from."""
         if address == self.address and ssrc == self.ssrc:
             # After an update the old source is the best candidate for the new one.
-            self.open = False
+            if self.open:
+                self.open = False
+                self._first = (address, ssrc)
             self.heard_at = now
             return Verdict.ACCEPTED
-        if not self._may_change(address, now):
+        if not self._may_change(address, ssrc, now):
             self.reject(address)
             return Verdict.REJECTED
-        if address != self.announced and address != self.address:
+        known = address in (self.announced, self.address) or (address, ssrc) == self._first
+        if not known:
             in_sequence = self._candidate == (address, ssrc, sequence)
             self._candidate = (address, ssrc, (sequence + 1) % SEQUENCE_MODULO)
             if not in_sequence:
                 return Verdict.PROBATION
+        if self.open or address in (self.announced, self.address):
+            self._first = (address, ssrc)
         self.address = address
         self.ssrc = ssrc
         self.heard_at = now
@@ -81,10 +96,16 @@ class SourceLock:
         self.rejected += 1
         self.last_rejected = address
 
-    def _may_change(self, address: Address, now: float) -> bool:
-        if self.open:
+    def _may_change(self, address: Address, ssrc: int, now: float) -> bool:
+        if self._strict and self.announced is not None and address[0] != self.announced[0]:
+            return False
+        if self.address is None or (address, ssrc) == self._first:
             return True
         pause = now - self.heard_at
+        if self.open:
+            # A session refresh must not let in whoever sends faster than the one that goes on.
+            known = address in (self.announced, self.address)
+            return known or pause >= SAME_ADDRESS_PAUSE_S
         if address == self.address:
             return pause >= SAME_ADDRESS_PAUSE_S
         if address == self.announced:

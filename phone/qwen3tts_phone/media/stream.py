@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from qwen3tts_phone.media.types import (
     RemoteMedia,
     SourceRejected,
 )
+from qwen3tts_phone.media.wire import Wire, numeric
 
 CARE_EVERY_S = 0.5
 """How often reports, time limits and statistics are looked after."""
@@ -49,8 +51,10 @@ class Stream:
         remote: RemoteMedia,
         origin_s: float,
         learnt: dict[str, Any] | None,
+        codec: int = 0,
     ) -> None:
         now = time.monotonic()
+        remote = replace(remote, host=numeric(remote.host))
         self.leg = leg
         self.ptime_ms = remote.ptime_ms
         self.wants_notice = False
@@ -59,9 +63,11 @@ class Stream:
         self._words = memory.words
         self._tell = tell
         self._remote = remote
-        self._rtp, self._rtcp = sockets
-        self._recvmsg = self._rtp.recvmsg
-        self.sender = Sender(self._rtp, memory, spec, remote, origin_s, learnt)
+        self._wire = Wire(*sockets)
+        self._wire.update(remote, now)
+        self._recvmsg = sockets[0].recvmsg
+        self.sender = Sender(self._wire, memory, spec, remote, origin_s, learnt, codec)
+        self._feed = self.sender.feed
         # No method of its own: that would be a cycle, and nobody collects them in this process.
         self._event = partial(_event, tell, leg)
         self._receiver = Receiver(memory, spec, remote, self._event)
@@ -78,10 +84,16 @@ class Stream:
         self._strangers_at = 0.0
         self._dtmf_reply = 0
 
-    def update(self, remote: RemoteMedia) -> None:
-        """Renegotiated (hold, resume, another address or payload type)."""
+    def update(self, remote: RemoteMedia, codec: int = 0) -> None:
+        """Renegotiated (hold, resume, another address, codec or key).
+
+        ValueError when it cannot be; nothing has changed then.
+        """
+        remote = replace(remote, host=numeric(remote.host))
+        self._wire.update(remote, time.monotonic())
         before, self._remote = self._remote, remote
-        self.sender.update(remote)
+        self.sender.update(remote, codec)
+        self.ptime_ms = remote.ptime_ms
         self._receiver.update(remote)
         heard = self._receiver.lock.address
         same = (before.host, before.port) == (remote.host, remote.port)
@@ -103,8 +115,8 @@ class Stream:
         """Prepare the next slot, tell the parent what this one brought about, and take care."""
         sender, receiver = self.sender, self._receiver
         sender.prepare()
-        if sender.news:
-            sender.news = False
+        if self._feed.news:
+            self._feed.news = False
             self._tell_news()
         if receiver.waiting:
             receiver.due(now)
@@ -150,6 +162,11 @@ class Stream:
             self._report_came(data, address, at)
         else:
             receiver = self._receiver
+            if not self._wire.direct:
+                opened = self._wire.open(data, address, now, report=False)
+                if opened is None:
+                    return True
+                data, address = opened
             receiver.datagram(data, address, at)
             if receiver.latched:
                 receiver.latched = False
@@ -162,7 +179,7 @@ class Stream:
     def rtcp_readable(self) -> bool:
         """Take one datagram of the RTCP port; False = none waits."""
         try:
-            data, address = self._rtcp.recvfrom(DATAGRAM_MOST)
+            data, address = self._wire.rtcp.recvfrom(DATAGRAM_MOST)
         except BlockingIOError:
             return False
         except OSError:
@@ -214,6 +231,20 @@ class Stream:
         words[MediaWord.REMOTE_JITTER_NS] = int(reporter.remote_jitter_s * 1e9)
         # 0 stands for "not known"; a round trip of less than a nanosecond does not exist.
         words[MediaWord.ROUND_TRIP_NS] = int((reporter.round_trip_s or 0.0) * 1e9)
+        words[MediaWord.ROUND_TRIP_MAX_NS] = int(reporter.round_trip_max_s * 1e9)
+        words[MediaWord.REMOTE_FRACTION_MAX] = reporter.remote_fraction_max
+        words[MediaWord.OCTETS_SENT] = sender.octets
+        words[MediaWord.OCTETS_RECEIVED] = receiver.octets
+        words[MediaWord.LOSS_BURSTS] = receiver.jitter.bursts
+        words[MediaWord.BURST_LOST] = receiver.jitter.burst_lost
+        words[MediaWord.SRTP_FAILED] = self._wire.failed
+        words[MediaWord.SRTP_REPLAYED] = self._wire.replayed
+        words[MediaWord.NOISE_IN] = receiver.noise_in
+        words[MediaWord.NOISE_OUT] = sender.noise_sent
+        words[MediaWord.FIRST_SENT_NS] = sender.first_ns
+        words[MediaWord.FIRST_RECEIVED_NS] = int(receiver.first_at * 1e9)
+        words[MediaWord.LAST_RECEIVED_NS] = int(receiver.lock.heard_at * 1e9)
+        words[MediaWord.SOURCES] = receiver.sources
 
     def _care(self, now: float) -> None:
         self._care_at = now + CARE_EVERY_S
@@ -237,8 +268,12 @@ class Stream:
             self._event(MediaTimeout(now - heard_at, now))
         self.publish()
 
-    def _report_came(self, data: bytes, address: tuple[str, int], at: float) -> None:
+    def _report_came(self, data: bytes, address: tuple[Any, ...], at: float) -> None:
         receiver, reporter, remote = self._receiver, self._reporter, self._remote
+        opened = self._wire.open(data, address, time.monotonic(), report=True)
+        if opened is None:
+            return
+        data, address = opened
         heard = receiver.lock.address
         if address[0] not in (remote.host, heard[0] if heard else remote.host):
             receiver.lock.reject(address)
@@ -256,15 +291,14 @@ class Stream:
         if sender.address is None:
             return
         host, port = sender.address
-        sock = self._rtcp
-        if remote.rtcp_mux:
-            sock = self._rtp
-        elif remote.rtcp_port is not None and (host, port) == (remote.host, remote.port):
-            port = remote.rtcp_port
-        else:
-            port = min(port + 1, 65535)
+        if not remote.rtcp_mux:
+            announced = (host, port) == (remote.host, remote.port)
+            if announced and remote.rtcp_port is not None:
+                port = remote.rtcp_port
+            else:
+                port = min(port + 1, 65535)
         try:
-            sock.sendto(data, (host, port))
+            self._wire.send_report(data, (host, port), muxed=remote.rtcp_mux)
         except OSError:
             sender.errors += 1
 
