@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.call import Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +21,48 @@ class CallRinging:
 
 
 @dataclass(frozen=True, slots=True)
+class CallForwarded:
+    """The call is being forwarded to another phone (181)."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class CallQueued:
+    """The call waits in a queue at the far end (182)."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class CallEarlyMedia:
+    """The far end sends sound before it answers: a ring-back tone, an announcement."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class CallAnswered:
     """Both ends agree; sound may flow."""
 
     at: float
     codec: str
-    """What we send: PCMU or PCMA."""
+    """What we send: PCMU, PCMA, G722 or opus."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodecChanged:
+    """What we send has another codec from now on; what is being said goes on in it."""
+
+    at: float
+    codec: str
+
+
+@dataclass(frozen=True, slots=True)
+class MediaBegan:
+    """The first sound of the far end has come, or the first from another address."""
+
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +81,22 @@ class CallResumed:
 
 @dataclass(frozen=True, slots=True)
 class KeyPressed:
-    """A key at the far end (RFC 4733)."""
+    """A key at the far end."""
 
     at: float
     digit: str
     duration_ms: int
+    by: str = "rfc4733"
+    """How it came: ``rfc4733`` (with the media) or ``info`` (a SIP INFO)."""
+
+
+@dataclass(frozen=True, slots=True)
+class InfoHeard:
+    """The far end sent a SIP INFO that is no key."""
+
+    at: float
+    content_type: str
+    body: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +105,45 @@ class MediaSilent:
 
     at: float
     silent_s: float
+    ever: bool = True
+    """Whether anything has come on this call before."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferProgress:
+    """How a transfer that we asked for goes: the far end's call to its target."""
+
+    at: float
+    status: int
+    """100 = begun, 180 = it rings there, 200 = taken, 300 and above = not."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransferAsked:
+    """The far end wants us to call ``target`` in its place (REFER).
+
+    Nobody has agreed to it yet: await ``accept()``, or call ``refuse()``.
+    """
+
+    at: float
+    target: str
+    referred_by: str
+    """Who asks, as it says; empty = it does not say."""
+    accept: Callable[[], Awaitable[Call]] = field(repr=False)
+    """Call the target and tell the far end how it goes; the new call. Raises CallError."""
+    refuse: Callable[[], None] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CallTransferred:
+    """The far end has handed us on: ``call`` is the one to the other party, and up.
+
+    This call ends, as the far end hangs up.
+    """
+
+    at: float
+    call: Call = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +153,32 @@ class CallEnded:
     at: float
     cause: str
     """In plain words."""
+    by: str = ""
+    """``local``, ``remote``, ``timeout`` or ``error``."""
+    status: int | None = None
+    """SIP's final answer, where there was one."""
+    code: str = ""
+    """Name of the kind of error; empty = it ended by hanging up."""
+    remedy: str = ""
 
 
 CallEvent = (
-    CallRinging | CallAnswered | CallHeld | CallResumed | KeyPressed | MediaSilent | CallEnded
+    CallRinging
+    | CallForwarded
+    | CallQueued
+    | CallEarlyMedia
+    | CallAnswered
+    | CodecChanged
+    | MediaBegan
+    | CallHeld
+    | CallResumed
+    | KeyPressed
+    | InfoHeard
+    | MediaSilent
+    | TransferProgress
+    | TransferAsked
+    | CallTransferred
+    | CallEnded
 )
 
 
@@ -74,8 +187,19 @@ class HeardFrame:
     """One frame of what the far end says."""
 
     samples: NDArray[np.int16]
-    """Linear samples at 8 kHz, shape [n]."""
+    """Linear samples at ``rate_hz``, shape [n]."""
     at: float
     """When it arrived."""
     concealed: bool
     """Made up here in place of a packet that did not come."""
+    rate_hz: int = 8000
+    timestamp: int = 0
+    """RTP ticks of ``clock_hz`` since the stream's first packet, not wrapping."""
+    clock_hz: int = 8000
+    noise: bool = False
+    """Comfort noise (RFC 3389): the far end is silent, and says how loud its silence is."""
+
+    @property
+    def duration_s(self) -> float:
+        """How long it lasts."""
+        return len(self.samples) / self.rate_hz

@@ -42,11 +42,15 @@ class OnsetGate:
         self.open = False
         """Whether the caller is speaking."""
 
-    def push(self, samples: NDArray[np.int16]) -> bool:
-        """Take one frame of linear samples, shape [n]; True when speech begins with it."""
+    def push(self, samples: NDArray[np.int16], rate_hz: int | None = None) -> bool:
+        """Take one frame of linear samples, shape [n]; True when speech begins with it.
+
+        ``rate_hz`` is their rate (`HeardFrame.rate_hz`): a codec may change in mid-call. None = the
+        one that the gate was made for.
+        """
         if not len(samples):
             return False
-        duration_ms = 1000 * len(samples) / self._rate_hz
+        duration_ms = 1000 * len(samples) / (rate_hz or self._rate_hz)
         if _dbfs(samples) >= self._settings.level_dbfs:
             self._loud_ms += duration_ms
             self._quiet_ms = 0.0

@@ -12,70 +12,40 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
+from qwen3tts_codecs.payload import payload_by_name
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.call import Call
-from qwen3tts_phone.errors import CallError
+from qwen3tts_phone.call_facts import CallFacts, MediaFacts, RegistrationFacts
+from qwen3tts_phone.call_files import CallFiles
+from qwen3tts_phone.errors import BadSip, CallError, MissingEncryption
+from qwen3tts_phone.guard import Admission, Guard
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.process import MediaProcess
-from qwen3tts_phone.media.types import LegSpec, MediaSettings
-from qwen3tts_phone.record import recording_path
+from qwen3tts_phone.media.srtp import available
+from qwen3tts_phone.phone_settings import PhoneSettings
+from qwen3tts_phone.record_settings import RecordSettings
 from qwen3tts_phone.sdp import SdpSession
+from qwen3tts_phone.sdp_codecs import DEFAULT_PTIME_MS
+from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.endpoint import SipEndpoint
-from qwen3tts_phone.sip.settings import Account, SipSettings
+from qwen3tts_phone.sip.fields import parse_uri
+from qwen3tts_phone.sip.line import AccountEvent, Line
+from qwen3tts_phone.sip.lines import bare
+from qwen3tts_phone.sip.options import OptionsReply
 from qwen3tts_phone.sip.sip_call import SipCall
+from qwen3tts_phone.srtp_key import SUITES
 from qwen3tts_speech.latency import LatencyLog
 from qwen3tts_speech.link import SpeechLink
-from qwen3tts_speech.utterance import VoiceOptions
 
 logger = logging.getLogger(__name__)
 
 __all__ = ["Account", "Call", "Phone", "PhoneSettings"]
-
-
-@dataclass(frozen=True, slots=True)
-class PhoneSettings:
-    """How a phone is reached, what it speaks with, and what it keeps."""
-
-    host: str = "127.0.0.1"
-    """Address to bind SIP and RTP to; 0.0.0.0 for all."""
-    port: int = 0
-    """SIP port, UDP and TCP; 0 = any free one."""
-    server_url: str = "ws://127.0.0.1:8765/v1/speech"
-    """The synthesis server."""
-    account: Account | None = None
-    """Registers with it at the start, and answers challenges with it."""
-    voice: str | None = None
-    language: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of ``context.open``, such as ``mode``, ``instructions`` or ``seed``."""
-    codecs: tuple[str, ...] = ("PCMU", "PCMA")
-    """In order of preference."""
-    ptime_ms: int = 20
-    rtp_ports: tuple[int, int] = (0, 0)
-    """Lowest and highest RTP port; (0, 0) lets the system choose."""
-    user: str = "agent"
-    """User part of our own address where there is no account."""
-    display_name: str = ""
-    advertised_host: str = ""
-    """Host in SIP and SDP; empty = the bound one, or the one that routes to the peer."""
-    record_path: Path | None = None
-    """Stereo WAV of both directions; further calls get ``-2``, ``-3``, ... (0600)."""
-    latency_log: Path | None = None
-    """One JSON line an utterance is appended here."""
-    max_calls: int = 200
-    media: MediaSettings = field(default_factory=MediaSettings)
-
-    @property
-    def speech(self) -> VoiceOptions:
-        """How its calls speak where an utterance says nothing else."""
-        return VoiceOptions(self.voice, self.language, dict(self.options))
 
 
 class Phone:
@@ -83,11 +53,12 @@ class Phone:
 
     With a ``link`` of the caller's own, which others may share, it speaks over that one: it is not
     asked for at the start, so the phone takes calls while no speech server is there, and it stays
-    open at the end.
+    open at the end. ``on_account`` is told when a registration or a trunk comes and goes.
 
-    Entering it raises PortBusy, RegistrationFailed, CalleeUnreachable (the registrar),
-    ConnectionLost (no speech server), UnknownVoice or BadRequest (an option that is none), before
-    anybody's phone rings.
+    Entering it raises PortBusy, BadCertificate, RegistrationFailed, CalleeUnreachable (the
+    registrar), ConnectionLost (no speech server), UnknownVoice or BadRequest (an option that is
+    none), MissingEncryption or OSError (a log or folder that cannot be written), before anybody's
+    phone rings.
     """
 
     def __init__(
@@ -96,6 +67,7 @@ class Phone:
         *,
         clock: Clock | None = None,
         link: SpeechLink | None = None,
+        on_account: Callable[[AccountEvent], None] | None = None,
     ) -> None:
         self.settings = settings or PhoneSettings()
         self.clock: Clock = clock or LoopClock()
@@ -106,38 +78,42 @@ class Phone:
         """Calls that are not over."""
         self.ignored: tuple[str, ...] = ()
         """Those of the settings' ``options`` that the server's engine does not know."""
-        self._recordings = 0
+        home = [_host(server) for each in self.settings.all_accounts for server in each.servers]
+        rules = self.settings.guard
+        self.guard: Guard | None = Guard(rules, home=home) if rules is not None else None
+        """What ``dial`` asks; None = nothing."""
+        self._any_guard = self.guard or Guard(home=home)
+        self._on_account = on_account
+        self._suites: tuple[str, ...] = ()
+        self._admissions: dict[Call, Admission] = {}
         self._replacing = asyncio.Lock()
         self._stack = AsyncExitStack()
+        self._files: CallFiles
         self._media: MediaProcess
         self._sip: SipEndpoint
 
     async def __aenter__(self) -> Phone:
         settings = self.settings
+        self._suites = self._encryption()
         async with AsyncExitStack() as stack:
             if self._own_link:
                 stack.push_async_callback(self.link.close)
                 self.ignored = (await self.link.check(settings.speech)).ignored
             if settings.latency_log is not None:
                 self.latency_log = stack.enter_context(LatencyLog(settings.latency_log))
+            self._files = CallFiles(self.record_settings, settings.record_path, self.clock)
+            stack.push_async_callback(self._files.close)
+            self._files.start()
+            await asyncio.to_thread(_warm, self._codecs())
             self._media = await MediaProcess.start(settings.media)
             stack.push_async_callback(self._close_media)
-            account = settings.account
             self._sip = SipEndpoint(
-                SipSettings(
-                    host=settings.host,
-                    port=settings.port,
-                    user=account.user if account is not None else settings.user,
-                    display_name=settings.display_name,
-                    advertised_host=settings.advertised_host,
-                    max_calls=settings.max_calls,
-                ),
-                self.clock,
+                settings.sip_settings(), self.clock, on_account=self._account_changed
             )
             stack.push_async_callback(self._sip.close)
             await self._sip.start()
-            if account is not None:
-                await self._sip.register(account)
+            for account in settings.all_accounts:
+                await self._sip.add(account, wait=settings.require_registration)
             stack.push_async_callback(self._hang_up_all)
             self._stack = stack.pop_all()
         return self
@@ -150,6 +126,8 @@ class Phone:
     ) -> None:
         await self._stack.__aexit__(kind, error, traceback)
 
+    # --- what it is
+
     @property
     def uri(self) -> str:
         """The address at which this phone can be called."""
@@ -161,33 +139,77 @@ class Phone:
         return self._sip.port
 
     @property
+    def tls_port(self) -> int:
+        """The bound port for SIP over TLS; 0 where there is none."""
+        return self._sip.tls_port
+
+    @property
     def scheduling(self) -> str:
         """How the media process runs: ``fifo``, ``nice`` or ``plain``."""
         return self._media.rt
 
+    @property
+    def media_pid(self) -> int:
+        """The media process, for whoever watches what it uses."""
+        return self._media.pid
+
+    @property
+    def registrations(self) -> Mapping[str, Line]:
+        """How the accounts stand, by their names."""
+        return self._sip.lines
+
+    @property
+    def sip(self) -> SipEndpoint:
+        """Its signalling."""
+        return self._sip
+
+    # --- calling
+
     async def dial(
-        self, uri: str, headers: dict[str, str] | None = None, *, with_account: bool = True
+        self,
+        uri: str,
+        headers: dict[str, str] | None = None,
+        *,
+        with_account: bool = True,
+        account: str | None = None,
     ) -> Call:
         """Call someone; returns at once, then ``await call.answered()``.
 
-        ``with_account=False``: not in the account's name, and whoever is called is told nothing
-        that follows from its password. For hosts that are not the account's.
+        ``account``: the name of the account in whose name; None = the first that is able to. Only
+        with an account ``uri`` may be a bare number or name. ``with_account=False``: in none's
+        name, and whoever is called is told nothing that follows from a password. For hosts that
+        are not the account's.
 
         Raises:
-            BadSip: ``uri`` is no SIP address.
+            CallNotAllowed: the guard forbids it; nothing was sent.
+            BadSip: ``uri`` is no SIP address, or there is no such account.
             CalleeUnreachable: its host has no address.
             PortBusy: no RTP port is free.
         """
-        session_host = self._sip.address_for(uri)
-        leg = await self._open_leg()
+        chosen = self._chosen(account) if with_account else None
+        admission = None
+        if self.guard is not None:
+            admission = self.guard.admit(uri, self.clock.now())
+        leg: MediaLeg | None = None
+        began = time.time(), self.clock.now()
         try:
-            session = self._session(session_host, leg.local_port)
-            account = self.settings.account if with_account else None
-            sip = await self._sip.place(uri, session.offer(), account=account, headers=headers)
+            target = self.address_of(uri, chosen.name if chosen is not None else "")
+            host = self._sip.address_for(target, chosen)
+            leg = await self._open_leg(host)
+            session = self._session(host, leg.local_port, chosen)
+            sip = await self._sip.place(target, session.offer(), account=chosen, headers=headers)
         except BaseException:
-            await leg.close()
+            if admission is not None:
+                admission.over()
+            if leg is not None:
+                await leg.close()
             raise
-        return self._keep(Call(self, sip, leg, session))
+        call = self._keep(sip, leg, session, chosen, began)
+        if admission is not None:
+            self._admissions[call] = admission
+            if admission.until is not None:
+                call.start(call.end_by(admission.until), "longest time")
+        return call
 
     async def incoming(self) -> AsyncIterator[Call]:
         """Calls as they come in; ``await call.answer()`` or ``await call.reject()`` each.
@@ -204,43 +226,199 @@ class Phone:
             else:
                 yield call
 
-    async def _open_leg(self) -> MediaLeg:
+    async def drain(self) -> None:
+        """Take no more calls: registrations are removed, and callers are told to come again later.
+
+        Calls under way go on; ``await phone.drained()`` returns when they are over.
+        """
+        await self._sip.drain()
+
+    async def drained(self) -> None:
+        """Return when no call is left."""
+        await self._sip.drained()
+
+    def allow(self, target: str) -> None:
+        """Whether a transfer may go there. Raises CallNotAllowed."""
+        self._any_guard.check(target, self.clock.now())
+
+    def address_of(self, target: str, account: str) -> str:
+        """A SIP address for what may be a bare number or name of an account's server.
+
+        Raises BadSip where it is one, and no account says whose.
+        """
+        line = self._sip.lines.get(account)
+        address = bare(target, line.account if line is not None else None)
+        if ":" not in address and "@" not in address:
+            raise BadSip(
+                f"{address[:60]!r} is no SIP address.",
+                remedy="Write it as sip:USER@HOST, or call it with an account.",
+            )
+        return address
+
+    async def options(self, uri: str, *, account: str | None = None) -> OptionsReply:
+        """Ask somebody what he can (SIP OPTIONS); any final answer is given.
+
+        Raises BadSip, CalleeUnreachable or BadCertificate where there is none.
+        """
+        chosen = self._chosen(account) if account is not None else None
+        return await self._sip.options(uri, chosen)
+
+    # --- for calls
+
+    @property
+    def record_settings(self) -> RecordSettings:
+        """What is kept of calls. For `Call`."""
+        return self.settings.records or RecordSettings()
+
+    @property
+    def records_audio(self) -> bool:
+        """Whether calls are recorded. For `Call`."""
+        return self._files.records_audio
+
+    def recording_path(self, facts: CallFacts) -> Path | None:
+        """The file for a call's recording. For `Call`."""
+        return self._files.path_for(facts)
+
+    def call_of(self, sip: SipCall | None) -> Call | None:
+        """The call whose signalling this is. For `Call`."""
+        return next((call for call in self.calls if call.sip is sip), None) if sip else None
+
+    async def file(self, call: Call, recording: Path | None) -> None:
+        """A call is over: its record is written, at once where nothing else is to do first."""
+        self.calls.discard(call)
+        admission = self._admissions.pop(call, None)
+        if admission is not None:
+            admission.over()
+        call.facts.registration = self._registration_of(call.account)
+        filing = self._files.file(call.facts, recording)
+
+        def filed(task: asyncio.Task[object]) -> None:
+            if not task.cancelled() and task.exception() is None:
+                call.record = filing.result()
+            elif not task.cancelled():
+                logger.error("call %s has no record", call.id, exc_info=task.exception())
+
+        filing.add_done_callback(filed)
+        if self.record_settings.audio_format == "wav":
+            await asyncio.wait([filing])
+
+    # --- inside
+
+    def _encryption(self) -> tuple[str, ...]:
+        """The crypto suites that can be spoken. Raises MissingEncryption where some are needed."""
+        known = available()
+        wanted = [each.srtp or self.settings.srtp for each in self.settings.all_accounts]
+        if not known and "require" in (self.settings.srtp, *wanted):
+            raise MissingEncryption(
+                "Encrypted calls are required (srtp), and the library for them is not there.",
+                remedy="Install pylibsrtp (it comes with the extra 'phone').",
+            )
+        return tuple(suite for suite in SUITES if suite in known)
+
+    def _codecs(self) -> set[str]:
+        further = (name for each in self.settings.all_accounts for name in each.codecs or ())
+        return {*self.settings.codecs, *further}
+
+    def _chosen(self, name: str | None) -> Account | None:
+        if name is None:
+            return self._sip.best_account()
+        line = self._sip.lines.get(name)
+        if line is None:
+            known = ", ".join(self._sip.lines) or "none"
+            raise BadSip(f"There is no account named {name!r}.", remedy=f"Known are: {known}.")
+        return line.account
+
+    async def _open_leg(self, towards: str) -> MediaLeg:
         """Ports for one more call; a media process that has died is replaced."""
         async with self._replacing:
             if self._media.lost.is_set():
                 logger.error("the media process is replaced: %s", self._media.cause)
                 await self._media.close()
                 self._media = await MediaProcess.start(self.settings.media)
-            return await self._media.open(self._leg_spec())
+            return await self._media.open(self.settings.leg_spec(towards))
 
     async def _close_media(self) -> None:
         await self._media.close()
 
     async def _receive(self, sip: SipCall) -> Call:
-        leg = await self._open_leg()
-        session = self._session(sip.local_host, leg.local_port)
-        return self._keep(Call(self, sip, leg, session))
+        began = time.time(), self.clock.now()
+        leg = await self._open_leg(sip.local_host)
+        account = self._sip.account_of(sip)
+        session = self._session(sip.local_host, leg.local_port, account)
+        return self._keep(sip, leg, session, account, began)
 
-    def _leg_spec(self) -> LegSpec:
-        return LegSpec(local_host=self.settings.host, port_range=self.settings.rtp_ports)
+    def _session(self, host: str, port: int, account: Account | None) -> SdpSession:
+        settings = self.settings
+        srtp = (account.srtp if account is not None else None) or settings.srtp
+        return SdpSession(
+            host,
+            port,
+            codecs=(account.codecs if account is not None else None) or settings.codecs,
+            ptime_ms=settings.ptime_ms,
+            srtp=srtp if self._suites else "off",
+            srtp_suites=self._suites or SUITES,
+            comfort_noise=settings.comfort_noise,
+        )
 
-    def _session(self, host: str, port: int) -> SdpSession:
-        return SdpSession(host, port, codecs=self.settings.codecs, ptime_ms=self.settings.ptime_ms)
-
-    def _keep(self, call: Call) -> Call:
+    def _keep(
+        self,
+        sip: SipCall,
+        leg: MediaLeg,
+        session: SdpSession,
+        account: Account | None,
+        began: tuple[float, float],
+    ) -> Call:
+        srtp = (account.srtp if account is not None else None) or self.settings.srtp
+        facts = CallFacts(
+            call_id=sip.call_id,
+            direction="in" if sip.direction == "in" else "out",
+            local_uri=sip.local_uri,
+            remote_uri=sip.remote_uri,
+            dialled_uri=sip.dialled_uri,
+            account=account.name if account is not None else "",
+            transport=sip.transport,
+            started_wall=began[0],
+            started_at=began[1],
+            media=MediaFacts(
+                srtp_setting=srtp,
+                our_codecs=session.codecs,
+                local=(session.host, session.port),
+            ),
+        )
+        call = Call(self, sip, leg, session, facts)
         self.calls.add(call)
         return call
 
-    def forget(self, call: Call) -> None:
-        """A call is over. For `Call`."""
-        self.calls.discard(call)
-
-    def next_recording(self) -> Path | None:
-        """The file for the next call's recording. For `Call`."""
-        if self.settings.record_path is None:
+    def _registration_of(self, account: str) -> RegistrationFacts | None:
+        line = self._sip.lines.get(account)
+        if line is None or line.registration is None:
             return None
-        self._recordings += 1
-        return recording_path(self.settings.record_path, self._recordings)
+        error = line.registration.error
+        return RegistrationFacts(
+            state="registered" if line.registration.bound else "failed" if error else "trying",
+            server=line.registration.server,
+            user=line.account.auth_user or line.account.user,
+            realm=getattr(error, "realm", ""),
+            status=getattr(error, "status", None),
+            error=error,
+        )
+
+    def _account_changed(self, event: AccountEvent) -> None:
+        logger.info("account %s: %s", event.name, event.words)
+        if self._on_account is not None:
+            self._on_account(event)
 
     async def _hang_up_all(self) -> None:
         await asyncio.gather(*(call.hangup() for call in list(self.calls)), return_exceptions=True)
+
+
+def _warm(codecs: Iterable[str]) -> None:
+    """Load what the codecs need now: no call shall wait for it. Raises CodecMissing."""
+    for name in codecs:
+        payload = payload_by_name(name)
+        payload.encoder(DEFAULT_PTIME_MS)
+        payload.decoder()
+
+
+def _host(uri: str) -> str:
+    return parse_uri(uri).host

@@ -206,33 +206,3 @@ class StereoRecorder:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class RtpPositions:
-    """Where an RTP stream's packets lie on the recording's time axis (pure).
-
-    The first packet lies where it arrived; from there on the RTP timestamps count (RFC 3550
-    section 5.1: they may start anywhere and wrap at 2**32). When timestamp and arrival disagree by
-    more than ``max_skew_s``, the sender has started a new count, and the arrival counts again.
-    """
-
-    def __init__(self, origin: float, *, rate_hz: int = 8000, max_skew_s: float = 2.0) -> None:
-        self._origin = origin
-        self._rate_hz = rate_hz
-        self._max_skew = round(max_skew_s * rate_hz)
-        self._timestamp = 0
-        self._position: int | None = None
-
-    def position(self, timestamp: int, at: float) -> int:
-        """Position of the packet's first sample; ``at`` is its arrival (monotonic, s)."""
-        arrived = round((at - self._origin) * self._rate_hz)
-        if self._position is None:
-            position = arrived
-        else:
-            # The distance on the ring of 2**32, the short way round.
-            step = (timestamp - self._timestamp + (1 << 31)) % (1 << 32) - (1 << 31)
-            position = self._position + step
-            if abs(position - arrived) > self._max_skew:
-                position = arrived
-        self._timestamp, self._position = timestamp, position
-        return position

@@ -1,64 +1,104 @@
-"""Where the line meets the media process: frames into a call's ring, facts about them out."""
+"""Where the line meets the media process: frames into a call's ring, facts about them out.
+
+An utterance is one context here. At a change of the codec in its middle, what has not been sent of
+it is made anew and goes on as another context of the leg: so each has a list of them, its *parts*.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import logging
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
+from qwen3tts_codecs.payload import PCMU, Payload
 from qwen3tts_pacer.frame import Frame
-from qwen3tts_pacer.memory import ContextSent
+from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.media.leg import MediaLeg
+from qwen3tts_phone.media.types import RemoteMedia
+from qwen3tts_phone.sink_context import SinkContext
+from qwen3tts_speech.remaking import Remaking
 from qwen3tts_speech.sink import Interruption, Played
+
+logger = logging.getLogger(__name__)
 
 Tap = Callable[[bytes, float], None]
 """Takes the payload of a frame that went out, and when (seconds of the monotonic clock)."""
+KEPT = 64
+"""Contexts that are remembered after they are over."""
 
 
 class RtpSink:
     """A `FrameSink` on a `MediaLeg`; one per call."""
 
-    def __init__(self, leg: MediaLeg, ptime_ms: int, tap: Tap | None = None) -> None:
+    def __init__(
+        self, leg: MediaLeg, ptime_ms: int, tap: Tap | None = None, payload: Payload = PCMU
+    ) -> None:
         self._leg = leg
-        self._ptime_s = ptime_ms / 1000
+        self._ptime_ms = ptime_ms
+        self._payload = payload
         self._tap = tap
-        self._untapped: dict[int, deque[bytes]] = {}
-        self._tapped: dict[int, int] = {}
-        self._over: dict[int, asyncio.Event] = {}
+        self._live: dict[int, SinkContext] = {}
+        """Contexts of which something may still go out."""
+        self._past: OrderedDict[int, SinkContext] = OrderedDict()
+        """Those that are over, the newest of them."""
+        self._parts: dict[int, SinkContext] = {}
+        """The live ones by their parts."""
+        self._last_part = 0
+        self._backlog: deque[tuple[SinkContext, Remaking]] = deque()
+        """What is made anew after a change of the codec, in order."""
+        self._pumping: asyncio.Task[None] | None = None
+        self._changing: asyncio.Event | None = None
+        """Set when the codec has been changed, and all that waited is in the ring again; None = it
+        is not being changed."""
         self._epoch: int | None = None
         """The last interruption."""
-        self._epochs: list[int] = []
-        """Those that took something, and of which the facts are not known yet."""
-        self._cut: set[int] = set()
-        """The contexts of all interruptions."""
+        self._epochs: list[tuple[int, list[SinkContext]]] = []
+        """Those of which the facts are not known yet, with what they took."""
         self._stopped: dict[int, Played] = {}
-        """What is known of them."""
+        """What is known of what was interrupted."""
         self.last_at: float | None = None
         """When the last utterance that was played to its end went out, seconds."""
 
+    # --- a FrameSink
+
     def begin(self, context: int, key: str) -> None:
         """A context is about to be written; ``key`` names its voice and server."""
-        self._leg.begin(context, key=key)
-        self._over[context] = asyncio.Event()
-        self._untapped[context] = deque()
-        self._tapped[context] = 0
+        each = SinkContext(context, key, self._leg, self._ptime_ms)
+        self._begin_part(each)
+        self._live[context] = each
 
     def write(self, frames: Sequence[Frame]) -> int:
         """Queue frames in the ring; how many were accepted."""
-        accepted = self._leg.write(frames)
-        if self._tap is not None and accepted:
-            waiting = self._untapped.get(frames[0].context)
-            if waiting is not None:
-                waiting.extend(frame.payload for frame in frames[:accepted])
-        return accepted
+        if not frames:
+            return 0
+        context = self._live.get(frames[0].context)
+        if context is None or context.cut:
+            if self._leg.over:
+                self._leg.check()
+            return len(frames)  # an interruption took it; what comes late goes the same way
+        if self._changing is not None:
+            return 0
+        if self._tap is None:
+            context.follow()  # keeps no more than waits
+        return context.write(frames)
 
     async def room(self) -> None:
         """Return when the ring has room; MediaLost or LegClosed when it never will."""
-        await self._leg.room()
+        while True:
+            if self._changing is not None:
+                await self._changing.wait()
+            await self._leg.room()
+            if self._changing is None:
+                return
 
     def finish(self, context: int) -> None:
         """No more frames of this context follow."""
-        self._leg.finish(context)
+        each = self._live.get(context)
+        if each is not None:
+            each.finished = True
+            if self._changing is None:
+                each.finish_part()
 
     async def drained(self, context: int) -> Played:
         """Return when its last frame has gone out.
@@ -67,94 +107,188 @@ class RtpSink:
             LegClosed: the call ended before that.
             MediaLost: the media process ended.
         """
-        over = self._over.get(context)
-        if over is not None:
-            await over.wait()
+        each = self._find(context)
+        if each is None:
+            return self._stopped.get(context, Played(0))
+        if not each.over.is_set():
+            await each.over.wait()
             self._leg.check()
-        return self._played(context)
+        return each.played()
 
     def position(self, context: int) -> int:
         """Samples of the context at the caller's ear by now."""
-        return self._leg.position(context)
+        each = self._find(context)
+        return each.position() if each is not None else 0
 
     def interrupt(self) -> None:
         """Fall silent with the next frame; takes no time."""
         if self._leg.over or self._leg.remote is None:
             return  # nothing can have been sent
         self._epoch = self._leg.interrupt()
-        if not self._cut.issuperset(self._over):
-            self._cut.update(self._over)
-            self._epochs.append(self._epoch)
+        for each, rest in self._backlog:
+            each.lost += rest.left
+        self._backlog.clear()
+        taken = [each for each in self._live.values() if not each.cut]
+        for each in taken:
+            each.cut = True
+        if taken:
+            self._epochs.append((self._epoch, taken))
 
     async def interrupted(self) -> Interruption:
         """What the media process says it dropped, once it has; by several interruptions, too."""
         if self._epoch is None or self._leg.over:
             return self._ended_by_the_call()
-        at = (await self._leg.dropped((self._epochs or [self._epoch])[0])).at
+        at = (await self._leg.dropped(self._epochs[0][0] if self._epochs else self._epoch)).at
         while self._epochs:
-            epoch = self._epochs[0]
-            dropped = await self._leg.dropped(epoch)
-            if epoch not in self._epochs:
+            first = self._epochs[0]
+            dropped = await self._leg.dropped(first[0])
+            if not self._epochs or self._epochs[0] is not first:
                 continue  # another utterance has waited for the same
-            self._epochs.remove(epoch)
+            self._epochs.pop(0)
             self.follow()
-            for each in dropped.contexts:
-                self._stopped[each.context] = self._played(each.context, each.frames)
-                self._forget(each.context)
+            frames = {each.context: each.frames for each in dropped.contexts}
+            for each in first[1]:
+                self._stopped[each.number] = each.played(frames.get(each.part, 0) + each.lost)
+                self._forget(each)
         return Interruption(at=at, silent_at=at, played=dict(self._stopped))
 
-    def context_played(self, context: int) -> None:
+    # --- the codec
+
+    async def change(
+        self,
+        remote: RemoteMedia,
+        payload: Payload,
+        switched: Callable[[], None],
+        resumed: Callable[[], None],
+    ) -> None:
+        """Agree on other media with another codec; what has not been sent goes on in it.
+
+        ``switched`` is called the moment when the ring takes the new format; what is written from
+        then on must be in it. ``resumed``: when the ring has all that was in it before, and takes
+        more.
+
+        Raises LegClosed, MediaLost, MediaRefused; nothing has changed then.
+        """
+        while self._changing is not None:
+            await self._changing.wait()
+        changing = self._changing = asyncio.Event()
+        try:
+            epoch = await self._leg.update(remote)
+            if epoch is not None:
+                await self._leg.dropped(epoch)
+            self.follow()
+            old, self._payload = self._payload, payload
+            self._ptime_ms = self._leg.remote.ptime_ms if self._leg.remote else remote.ptime_ms
+            self._make_anew(old, in_place=epoch is None)
+            switched()
+            pumping = self._pump(changing, resumed)
+        except BaseException:
+            self._changed(changing)
+            raise
+        self._pumping = asyncio.create_task(pumping, name="frames made anew")
+
+    def _make_anew(self, old: Payload, *, in_place: bool) -> None:
+        """What waits in the ring, in the new format; ``in_place``: the ring has it already."""
+        for each in list(self._live.values()):
+            if each.cut:
+                continue
+            made = each.made_anew(old, self._payload, self._ptime_ms)
+            if in_place:
+                each.queued = deque(made.take(made.left))
+            elif made.left or not each.finished:
+                self._backlog.append((each, made))
+            else:
+                self._end(each)
+
+    async def _pump(self, changing: asyncio.Event, resumed: Callable[[], None]) -> None:
+        """Write what is made anew, a few frames at a time, each utterance as a part of its own."""
+        try:
+            while self._backlog:
+                each, made = self._backlog[0]
+                self._begin_part(each)
+                while frames := made.take():
+                    while frames and not each.cut:
+                        del frames[: each.write(frames)]
+                        if frames:
+                            await self._leg.room()
+                    await asyncio.sleep(0)
+                if each.cut:
+                    continue  # an interruption has cleared the rest as well
+                self._backlog.popleft()
+                if each.finished:
+                    each.finish_part()
+            self._changed(changing)
+            for each in [each for each in self._live.values() if not each.cut]:
+                if each.finished:
+                    each.finish_part()
+            resumed()
+        except CallError as error:  # the call is over, or its media
+            logger.debug("what was made anew could not be written: %s", error)
+        finally:
+            self._changed(changing)
+
+    def _changed(self, changing: asyncio.Event) -> None:
+        if self._changing is changing:
+            self._changing = None
+        changing.set()
+
+    # --- what the leg tells
+
+    def context_played(self, part: int) -> None:
         """The media process says that a context's last frame is out."""
         self.follow()
-        self._forget(context)
-        self.last_at = self._played(context).last_at
+        each = self._parts.get(part)
+        if each is not None and each.part == part:
+            self._end(each)
 
     def closed(self) -> None:
         """The leg is over: whoever waits for its end learns that."""
         self.follow()
-        for context in list(self._over):
-            self._forget(context)
+        for each in list(self._live.values()):
+            self._forget(each)
+        if self._pumping is not None:
+            self._pumping.cancel()
+
+    def give(self, tap: Tap) -> None:
+        """What goes out from now on is given to ``tap``."""
+        self.follow()
+        self._tap = tap
 
     def follow(self) -> None:
-        """Give the tap what has gone out since the last time."""
-        if self._tap is None:
-            return
-        for context, waiting in self._untapped.items():
-            sent = self._leg.sent(context)
-            if sent is None:
-                continue
-            new = sent.frames - self._tapped[context]
-            self._tapped[context] = sent.frames
-            last = sent.last_ns / 1e9
-            for index in range(min(new, len(waiting))):
-                self._tap(waiting.popleft(), last - (new - 1 - index) * self._ptime_s)
+        """Look at what has gone out since the last time, and give it to the tap."""
+        for each in list(self._live.values()):
+            gone = each.follow()
+            if self._tap is not None:
+                for payload, at in gone:
+                    self._tap(payload, at)
+
+    # --- inside
+
+    def _begin_part(self, context: SinkContext) -> None:
+        """The next context of the leg; their numbers rise."""
+        self._last_part = max(self._last_part + 1, context.number)
+        context.begin(self._last_part, self._ptime_ms)
+        self._parts[self._last_part] = context
+
+    def _find(self, context: int) -> SinkContext | None:
+        return self._live.get(context) or self._past.get(context)
 
     def _ended_by_the_call(self) -> Interruption:
-        ended = {context: self._played(context) for context in self._cut}
+        taken = [each for _, contexts in self._epochs for each in contexts]
+        ended = {each.number: each.played() for each in taken}
         return Interruption(at=0.0, played=ended | self._stopped)
 
-    def _forget(self, context: int) -> None:
-        self._untapped.pop(context, None)
-        self._tapped.pop(context, None)
-        over = self._over.pop(context, None)
-        if over is not None:
-            over.set()
+    def _end(self, context: SinkContext) -> None:
+        """All of it has gone out."""
+        self.last_at = context.played().last_at
+        self._forget(context)
 
-    def _played(self, context: int, dropped: int = 0) -> Played:
-        sent: ContextSent | None = self._leg.sent(context)
-        if sent is None:
-            return Played(position=0, dropped=dropped)
-        return Played(
-            position=sent.end,
-            dropped=dropped,
-            first_at=_seconds(sent.first_ns),
-            first_audible_at=_seconds(sent.audible_ns),
-            last_at=_seconds(sent.last_ns),
-            starvations=sent.starvations,
-            starved_s=sent.starved_slots * self._ptime_s,
-            longest_gap_s=sent.longest_slots * self._ptime_s,
-        )
-
-
-def _seconds(at_ns: int) -> float | None:
-    return at_ns / 1e9 if at_ns else None
+    def _forget(self, context: SinkContext) -> None:
+        self._live.pop(context.number, None)
+        for part in context.parts:
+            self._parts.pop(part, None)
+        context.queued.clear()
+        self._past[context.number] = context
+        if len(self._past) > KEPT:
+            self._past.popitem(last=False)
+        context.over.set()

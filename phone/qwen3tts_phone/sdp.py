@@ -1,17 +1,20 @@
-"""Offer and answer (RFC 3264) for one G.711 stream.
+"""Offer and answer (RFC 3264) for one audio stream.
 
-:class:`SdpSession` is our side of one call: it writes offers and answers, counts the version up and
-keeps the order of the media lines; :class:`Negotiated` is what both ends will do. All is pure; a
-description that cannot be used is BadSdp, a codec that we lack NoCommonCodec.
+:class:`SdpSession` is our side of one call: it writes offers and answers, counts the version up,
+keeps the order of the media lines and its SRTP keys; :class:`Negotiated` is what both ends will do.
+All is pure; a description that cannot be used is BadSdp, a codec or an encryption that we lack
+NoCommonCodec.
 """
 
 from __future__ import annotations
 
+import copy
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from qwen3tts_phone.description import (
+    ENCRYPTED,
     Direction,
     Media,
     PayloadOffer,
@@ -19,79 +22,33 @@ from qwen3tts_phone.description import (
     parse,
 )
 from qwen3tts_phone.errors import NoCommonCodec, WrongState
+from qwen3tts_phone.negotiated import Negotiated, Ours, answering, settle
+from qwen3tts_phone.sdes import Crypto, choose, confirmed
+from qwen3tts_phone.sdp_codecs import (
+    CODECS,
+    COMFORT_NOISE_PT,
+    EVENT_PTS,
+    PTIMES_MS,
+    AgreedPayload,
+    Codec,
+    codecs_of,
+)
+from qwen3tts_phone.srtp_key import KEY_BYTES, SUITES, SrtpKey
 
 __all__ = [
+    "AgreedPayload",
+    "CODECS",
     "Direction",
+    "ENCRYPTED",
     "Media",
     "Negotiated",
+    "PTIMES_MS",
     "PayloadOffer",
     "SdpSession",
     "SessionDescription",
     "answering",
     "parse",
 ]
-
-PTIMES_MS = (10, 20, 30, 40, 60)
-"""Packet times that we send on request; any other gets 20 ms."""
-DEFAULT_EVENT_PT = 101
-"""Payload type that our offers give to telephone-event (RFC 4733 has no fixed one)."""
-CODECS: dict[str, int] = {"PCMU": 0, "PCMA": 8}
-"""What we can speak, best known first, with the static payload type."""
-
-
-@dataclass(frozen=True, slots=True)
-class Negotiated:
-    """What both ends agreed on, as our sender and receiver need it."""
-
-    host: str
-    """Where to send to."""
-    port: int
-    payload_type: int
-    """What we send with."""
-    payload_name: str
-    """PCMU or PCMA."""
-    ptime_ms: int
-    """Length of the packets we send."""
-    telephone_event_pt: int | None
-    """What we send DTMF with; None = the far end takes none."""
-    send: bool
-    """Whether we may send (False while the far end holds us)."""
-    receive: bool
-    """Whether the far end may send."""
-
-
-def _settle(remote: Media, codecs: Sequence[str], wanted: Direction) -> Negotiated:
-    """What we send and expect, given what they describe and what we want."""
-    for payload in remote.payloads:
-        if payload.name in codecs and payload.clock_hz == 8000 and payload.channels == 1:
-            chosen = payload
-            break
-    else:
-        theirs = ", ".join(p.name or str(p.payload_type) for p in remote.payloads) or "none"
-        raise NoCommonCodec(
-            f"No common codec: the far end has {theirs[:120]}, this end {', '.join(codecs)}.",
-            remedy="Allow PCMU (G.711 mu-law) or PCMA (G.711 A-law) on the other side.",
-        )
-    return Negotiated(
-        host=remote.host,
-        port=remote.port,
-        payload_type=chosen.payload_type,
-        payload_name=chosen.name,
-        ptime_ms=remote.ptime_ms if remote.ptime_ms in PTIMES_MS else 20,
-        telephone_event_pt=remote.telephone_event_pt,
-        send=remote.receives and wanted in ("sendrecv", "sendonly"),
-        receive=remote.sends and wanted in ("sendrecv", "recvonly"),
-    )
-
-
-def answering(offered: Media, wanted: Direction = "sendrecv") -> Direction:
-    """The direction of an answer (RFC 3264 section 6.1): what both ends can and want."""
-    # A hold by 0.0.0.0 still sends, as far as its direction says.
-    send = offered.receives and wanted in ("sendrecv", "sendonly")
-    receive = offered.sends and wanted in ("sendrecv", "recvonly")
-    if send:
-        return "sendrecv" if receive else "sendonly"
-    return "recvonly" if receive else "inactive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +60,30 @@ class _Line:
     formats: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """One format of our audio line."""
+
+    number: int
+    rtpmap: str
+    parameters: str = ""
+
+
 class SdpSession:
     """Our side of a call's offers and answers.
 
-    ``host`` and ``port`` are where our RTP is received (port even, RTCP one above).
+    Args:
+        host: where our RTP is received, a numeric address of either family.
+        port: its port; RTCP is one above it.
+        codecs: in order of preference: PCMU, PCMA, G722, opus.
+        ptime_ms: the packet time that we ask for, and send where the far end asks for none.
+        srtp: ``off``; ``accept`` = where the far end offers a key; ``require`` = we offer SRTP
+            alone and take nothing else.
+        srtp_suites: what we offer and take, in order.
+        comfort_noise: ``off``; ``accept`` = where the far end offers it; ``offer``.
+        rtcp_mux: ``off`` or ``accept`` = where the far end offers it.
+
+    Raises ValueError for settings that are none of these.
     """
 
     def __init__(
@@ -117,29 +94,54 @@ class SdpSession:
         codecs: Sequence[str] = ("PCMU", "PCMA"),
         ptime_ms: int = 20,
         telephone_event: bool = True,
+        srtp: str = "off",
+        srtp_suites: Sequence[str] = SUITES,
+        comfort_noise: str = "off",
+        rtcp_mux: str = "accept",
+        maxptime_ms: int | None = None,
+        opus_fmtp: str = "",
     ) -> None:
-        unknown = set(codecs) - set(CODECS)
-        if unknown or not codecs:
-            raise ValueError(f"codecs={tuple(codecs)!r}: known are {tuple(CODECS)}")
-        if not 0 < port < 65536:
-            raise ValueError(f"port={port} is not between 1 and 65535")
+        self._codecs = codecs_of(codecs)
+        check_settings(port, srtp, srtp_suites, comfort_noise)
         self.host = host
         self.port = port
         self.negotiated: Negotiated | None = None
         """What was agreed last."""
+        self.remote: Media | None = None
+        """The audio line that the far end described last."""
         self.direction: Direction = "sendrecv"
         """What our last description says."""
-        self._codecs = tuple(codecs)
+        self.direction_wanted: Direction = "sendrecv"
+        """What we want, whatever the far end lets us have."""
         self._ptime_ms = ptime_ms
-        self._event_pt: int | None = DEFAULT_EVENT_PT if telephone_event else None
+        self._maxptime_ms = maxptime_ms
+        self._opus_fmtp = opus_fmtp
+        self._srtp = srtp
+        self._suites = tuple(srtp_suites)
+        self._noise = comfort_noise
+        self._mux_allowed = rtcp_mux == "accept"
+        self._mux = False
+        self._events = telephone_event
+        self._event_pts = {codec.clock_hz: EVENT_PTS[codec.clock_hz] for codec in self._codecs}
         self._id = secrets.randbits(31)
         self._version = secrets.randbits(24)
         self._body = ""
-        self._lines = [_Line("audio", "RTP/AVP", ())]
+        self._keys: dict[str, SrtpKey] = {}
+        self._crypto: tuple[Crypto, ...] = ()
+        """Our own lines, as last described."""
+        if srtp == "require":
+            self._crypto = tuple(
+                Crypto(number, self._key(suite)) for number, suite in enumerate(self._suites, 1)
+            )
+        self._lines = [_Line("audio", "RTP/SAVP" if self._crypto else "RTP/AVP", ())]
         self._audio_index = 0
-        self._payloads: tuple[tuple[int, str], ...] = tuple((CODECS[n], n) for n in codecs)
-        self.direction_wanted: Direction = "sendrecv"
-        """What we want, whatever the far end lets us have."""
+        self._formats = tuple(self._format(codec) for codec in self._codecs)
+        self._noise_pt: int | None = None
+        """What our descriptions say; None = nothing about it."""
+        if comfort_noise == "offer" and any(codec.comfort_noise for codec in self._codecs):
+            self._noise_pt = COMFORT_NOISE_PT
+
+    # --- what is said
 
     def offer(self, direction: Direction | None = None) -> str:
         """An offer; the version counts up when it says something else than the last one."""
@@ -154,54 +156,164 @@ class SdpSession:
             "inactive" if self.negotiated is not None and not self.negotiated.send else "sendonly"
         )
 
+    @property
+    def codecs(self) -> tuple[str, ...]:
+        """The names of our codecs, in order of preference."""
+        return tuple(codec.name for codec in self._codecs)
+
+    def saved(self) -> SdpSession:
+        """What :meth:`restore` takes back: the session as it is now."""
+        return copy.copy(self)
+
+    def restore(self, saved: SdpSession) -> None:
+        """A change was not made, and what was written for it was never sent: all is as it was."""
+        self.__dict__.update(saved.__dict__)
+
     def accept(self, text: str | SessionDescription) -> Negotiated:
         """The far end's answer to our offer; raises BadSdp or NoCommonCodec."""
         if not self._body:
             raise WrongState("There is an answer, and no offer was made.")
         description = parse(text) if isinstance(text, str) else text
-        self.negotiated = _settle(description.audio, self._codecs, self.direction_wanted)
-        return self.negotiated
+        wanted = self._srtp if self._crypto or self._srtp == "require" else "off"
+        remote = description.media[description.audio_line(wanted)]
+        keys: tuple[SrtpKey, SrtpKey] | None = None
+        if self._crypto and remote.encrypted:
+            pair = confirmed(remote.crypto, self._crypto)
+            if pair is None:
+                raise NoCommonCodec(
+                    "The far end's answer has a key for none of the suites that we offered.",
+                    remedy="Let the other side answer with the tag and suite of our offer.",
+                )
+            keys = (pair[0].key, pair[1].key)
+        elif self._crypto and self._was_encrypted:
+            raise NoCommonCodec(
+                "The far end would go on without encryption.",
+                remedy="Let the other side keep SRTP for the whole call.",
+            )
+        agreed = self._settle(remote, keys, self.direction_wanted)
+        self._agreed(agreed, remote)
+        return agreed
 
     def answer(
         self, offered: str | SessionDescription, direction: Direction | None = None
     ) -> tuple[str, Negotiated]:
         """Our answer to the far end's offer, and what was agreed."""
         description = parse(offered) if isinstance(offered, str) else offered
-        index = description.audio_index
+        # What has begun encrypted does not go on in the clear.
+        index = description.audio_line("require" if self._was_encrypted else self._srtp)
         remote = description.media[index]
-        self.direction_wanted = direction or self.direction_wanted
-        negotiated = _settle(remote, self._codecs, self.direction_wanted)
+        crypto: Crypto | None = None
+        if self._srtp != "off" and remote.encrypted:
+            crypto = choose(remote.crypto, self._suites)
+            if crypto is None:
+                offered_suites = ", ".join(line.key.suite for line in remote.crypto)
+                raise NoCommonCodec(
+                    f"No common crypto suite: the far end has {offered_suites[:120]}.",
+                    remedy=f"Allow {self._suites[0]} on the other side.",
+                )
+        wanted = direction or self.direction_wanted
+        keys = (self._key(crypto.key.suite), crypto.key) if crypto is not None else None
+        agreed = self._settle(remote, keys, wanted, answered=True)
+        self.direction_wanted = wanted
         # RFC 3264 section 6: as many media lines as the offer has, in its order.
         self._lines = [_Line(m.kind, m.protocol, m.formats) for m in description.media]
         self._audio_index = index
+        self._crypto = (Crypto(crypto.tag, keys[0]),) if crypto is not None and keys else ()
         # RFC 3264 section 6.1: the payload numbers of the offer are used.
-        self._payloads = ((negotiated.payload_type, negotiated.payload_name),)
-        if self._event_pt is not None:
-            self._event_pt = negotiated.telephone_event_pt or self._event_pt
-        body = self._write(
-            answering(remote, self.direction_wanted),
-            events=negotiated.telephone_event_pt is not None,
+        codec = CODECS[agreed.payload_name.upper()]
+        self._formats = (self._format(codec, agreed.payload_type),)
+        self._noise_pt = agreed.comfort_noise_pt
+        self._mux = agreed.rtcp_mux
+        described = agreed.telephone_event_pt
+        if described is not None:
+            self._event_pts = {agreed.telephone_event_hz: described}
+        body = self._write(answering(remote, wanted), events=described is not None)
+        self._agreed(agreed, remote)
+        return body, agreed
+
+    # --- what is agreed
+
+    @property
+    def _was_encrypted(self) -> bool:
+        return self.negotiated is not None and self.negotiated.srtp_send is not None
+
+    def _agreed(self, agreed: Negotiated, remote: Media) -> None:
+        self.negotiated, self.remote = agreed, remote
+
+    def _settle(
+        self,
+        remote: Media,
+        keys: tuple[SrtpKey, SrtpKey] | None,
+        wanted: Direction,
+        *,
+        answered: bool = False,
+    ) -> Negotiated:
+        """What both ends will do; ``answered``: it is we who answer, and with one codec."""
+        return settle(
+            remote,
+            Ours(
+                codecs=self._codecs,
+                host=self.host,
+                direction=wanted,
+                ptime_ms=self._ptime_ms,
+                events=self._events,
+                noise=self._noise != "off" if answered else self._noise_pt is not None,
+                rtcp_mux=self._mux_allowed if answered else self._mux,
+                current=self.negotiated.payload_name if self.negotiated is not None else "",
+                numbers=None if answered else {each.rtpmap: each.number for each in self._formats},
+            ),
+            keys,
         )
-        if self._event_pt is None:
-            negotiated = replace(negotiated, telephone_event_pt=None)
-        self.negotiated = negotiated
-        return body, negotiated
+
+    # --- what is written
+
+    def _key(self, suite: str) -> SrtpKey:
+        """Our key for a suite: one for the whole call, or each description would be a new one."""
+        if suite not in self._keys:
+            self._keys[suite] = SrtpKey.new(suite)
+        return self._keys[suite]
+
+    def _format(self, codec: Codec, payload_type: int | None = None) -> _Format:
+        number = codec.payload_type if payload_type is None else payload_type
+        parameters = codec.parameters
+        if codec.name == "opus" and self._opus_fmtp:
+            parameters = self._opus_fmtp
+        return _Format(number, codec.rtpmap, parameters)
+
+    def _all_formats(self, *, events: bool) -> list[_Format]:
+        """The audio line's formats: codecs, noise, keys."""
+        formats = list(self._formats)
+        if self._noise_pt is not None:
+            formats.append(_Format(self._noise_pt, "CN/8000"))
+        if events and self._events:
+            formats += [
+                _Format(number, f"telephone-event/{clock_hz}", "0-15")
+                for clock_hz, number in self._event_pts.items()
+            ]
+        return formats
+
+    def _audio(self, line: _Line, direction: Direction, *, events: bool) -> list[str]:
+        formats = self._all_formats(events=events)
+        numbers = " ".join(str(each.number) for each in formats)
+        lines = [f"m=audio {self.port} {line.protocol} {numbers}"]
+        lines += [f"a=rtpmap:{each.number} {each.rtpmap}" for each in formats]
+        lines += [f"a=fmtp:{each.number} {each.parameters}" for each in formats if each.parameters]
+        lines += [f"a=crypto:{line}" for line in self._crypto]
+        lines.append(f"a=ptime:{self._ptime_ms}")
+        if self._maxptime_ms is not None:
+            lines.append(f"a=maxptime:{self._maxptime_ms}")
+        if self._mux:
+            lines.append("a=rtcp-mux")
+        return [*lines, f"a={direction}"]
 
     def _write(self, direction: Direction, *, events: bool = True) -> str:
         self.direction = direction
         lines = ["s=-", f"c=IN {_family(self.host)} {self.host}", "t=0 0"]
         for index, line in enumerate(self._lines):
-            if index != self._audio_index:
+            if index == self._audio_index:
+                lines += self._audio(line, direction, events=events)
+            else:
                 lines.append(f"m={line.kind} 0 {line.protocol} {' '.join(line.formats) or '0'}")
-                continue
-            event_pt = self._event_pt if events else None
-            numbers = [str(number) for number, _ in self._payloads]
-            numbers += [] if event_pt is None else [str(event_pt)]
-            lines.append(f"m=audio {self.port} {line.protocol} {' '.join(numbers)}")
-            lines += [f"a=rtpmap:{number} {name}/8000" for number, name in self._payloads]
-            if event_pt is not None:
-                lines += [f"a=rtpmap:{event_pt} telephone-event/8000", f"a=fmtp:{event_pt} 0-15"]
-            lines += [f"a=ptime:{self._ptime_ms}", f"a={direction}"]
         body = "".join(f"{line}\r\n" for line in lines)
         if body != self._body:
             # RFC 3264 section 8: the version rises by one with each change, and with changes only.
@@ -209,6 +321,19 @@ class SdpSession:
             self._body = body
         origin = f"o=- {self._id} {self._version} IN {_family(self.host)} {self.host}"
         return f"v=0\r\n{origin}\r\n{body}"
+
+
+def check_settings(port: int, srtp: str, srtp_suites: Sequence[str], comfort_noise: str) -> None:
+    """Refuse what no session can be made with; ValueError names it."""
+    if not 0 < port < 65536:
+        raise ValueError(f"port={port} is not between 1 and 65535")
+    if srtp not in ("off", "accept", "require"):
+        raise ValueError(f"srtp={srtp!r}: off, accept or require")
+    unknown = set(srtp_suites) - set(KEY_BYTES)
+    if unknown or not srtp_suites:
+        raise ValueError(f"srtp_suites={tuple(srtp_suites)!r}: known are {', '.join(KEY_BYTES)}")
+    if comfort_noise not in ("off", "accept", "offer"):
+        raise ValueError(f"comfort_noise={comfort_noise!r}: off, accept or offer")
 
 
 def _family(host: str) -> str:

@@ -2,41 +2,86 @@
 
 from __future__ import annotations
 
-from qwen3tts_codecs.payload import Payload
-from qwen3tts_pacer.ring import InboundFrame
-from qwen3tts_phone.call_events import HeardFrame
-from qwen3tts_phone.record import RtpPositions, StereoRecorder
+import numpy as np
+from numpy.typing import NDArray
 
-SNAP_SAMPLES = 80
+from qwen3tts_codecs.coder import Decoder
+from qwen3tts_codecs.errors import CodecError
+from qwen3tts_codecs.payload import Payload
+from qwen3tts_codecs.resample import Resampler
+from qwen3tts_phone.call_events import HeardFrame
+from qwen3tts_phone.playout import Playout
+from qwen3tts_phone.record import StereoRecorder
+
+Samples = NDArray[np.int16]
+
+SNAP_S = 0.01
 """A frame this near to the end of the one before follows it exactly: the clock's own jitter."""
 
 
 class CallTracks:
-    """Puts both directions of one call into a `StereoRecorder`."""
+    """Puts both directions of one call into a `StereoRecorder`, at its rate.
+
+    The agent's frames lie where they went out. What the caller says goes through a `Playout`: it
+    lies where a listener would have heard it, without holes, and its clock cannot run away from
+    ours. A codec may change in mid-call; the recording keeps its rate.
+    """
 
     def __init__(self, recorder: StereoRecorder, payload: Payload, origin: float) -> None:
         self._recorder = recorder
-        self._payload = payload
         self._origin = origin
-        self._positions = RtpPositions(origin, rate_hz=recorder.rate_hz)
+        self._rate_hz = recorder.rate_hz
         self._agent_end = 0
+        self._playout = Playout(recorder.rate_hz)
+        self._caller_from: int | None = None
+        self._payload: Payload | None = None
+        self._decoder: Decoder
+        self._resampler: Resampler | None
+        self.change(payload)
+
+    def change(self, payload: Payload) -> None:
+        """What is sent from now on has this format. Raises CodecMissing."""
+        if payload == self._payload:
+            return
+        self._decoder = payload.decoder()
+        same = payload.sample_hz == self._rate_hz
+        self._resampler = None if same else Resampler(payload.sample_hz, self._rate_hz)
+        self._payload = payload
 
     def sent(self, payload: bytes, at: float) -> None:
         """A frame of ours went out ``at`` (monotonic, s)."""
-        samples = self._payload.decode(payload)
-        position = round((at - self._origin) * self._recorder.rate_hz)
-        if abs(position - self._agent_end) <= SNAP_SAMPLES:
+        try:
+            samples = self._decoder.decode(payload)
+        except CodecError:  # of the codec before: a frame that went out during the change
+            return
+        if self._resampler is not None:
+            samples = self._resampler.push(samples)
+        position = round((at - self._origin) * self._rate_hz)
+        if abs(position - self._agent_end) <= SNAP_S * self._rate_hz:
             position = self._agent_end
         if position >= 0:
             self._recorder.agent(samples, position)
             self._agent_end = position + len(samples)
 
-    def heard(self, frame: InboundFrame, heard: HeardFrame) -> None:
+    def heard(self, heard: HeardFrame) -> None:
         """A frame of the far end came."""
-        position = self._positions.position(frame.timestamp % (1 << 32), frame.at)
-        if position >= 0:
-            self._recorder.caller(heard.samples, position)
+        self._playout.push(heard)
+
+    def tick(self, now: float) -> None:
+        """Write what the caller's listeners would have heard by ``now``."""
+        for frame in self._playout.due(now):
+            self._put(frame)
 
     def close(self, now: float) -> None:
         """The call is over."""
-        self._recorder.close(end=round((now - self._origin) * self._recorder.rate_hz))
+        for frame in (*self._playout.due(now), *self._playout.end()):
+            if not frame.concealed or frame.at + frame.duration_s <= now:
+                self._put(frame)
+        self._recorder.close(end=round((now - self._origin) * self._rate_hz))
+
+    def _put(self, frame: HeardFrame) -> None:
+        if self._caller_from is None:
+            self._caller_from = round((frame.at - self._origin) * self._rate_hz) - frame.timestamp
+        position = self._caller_from + frame.timestamp
+        if position >= 0:
+            self._recorder.caller(frame.samples, position)

@@ -13,23 +13,47 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterable, AsyncIterator
+from typing import Protocol
 
 from qwen3tts_codecs.payload import Payload
+from qwen3tts_codecs.pcm import Pcm
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_speech.latency import LatencyLog, Mark, UtteranceRecord
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.patience import Patience
 from qwen3tts_speech.sink import FrameSink
+from qwen3tts_speech.sound import Sound
 from qwen3tts_speech.utterance import ChooseVoice, Spoken, Utterance, VoiceOptions
 from qwen3tts_wire.errors import BadText
 
-__all__ = ["ChooseVoice", "Speaker", "Spoken", "Utterance", "VoiceOptions"]
+__all__ = ["ChooseVoice", "Sound", "Speaker", "Spoken", "Utterance", "VoiceOptions"]
 
 
 logger = logging.getLogger(__name__)
 
 SETTLE_S = 5.0
 """Longest wait for what was stopped: the server's answer takes at most 2 s of it."""
+
+
+class Live(Protocol):
+    """What is being said or played, or waits to be."""
+
+    number: int
+    """The sink's name for it."""
+    written: asyncio.Event
+    """Set when all of its frames are with the sink."""
+
+    def stop(self) -> None:
+        """The sink is silent already."""
+
+    def change(self) -> None:
+        """The speaker has another codec from now on."""
+
+    def pump(self) -> None:
+        """Write what was made by the change, as far as there is room."""
+
+    async def settled(self, most_s: float | None = None) -> None:
+        """Wait for its end."""
 
 
 class Speaker:
@@ -72,7 +96,11 @@ class Speaker:
         self._call_id = call_id
         self._log = log
         self._number = 0
-        self._live: dict[int, Utterance] = {}
+        self._live: dict[int, Live] = {}
+        self.utterances = 0
+        """How many have been begun."""
+        self.interrupted = 0
+        """How many of them were stopped before their end."""
 
     @property
     def speaking(self) -> bool:
@@ -112,7 +140,29 @@ class Speaker:
             record,
         )
         self._live[self._number] = utterance
+        self.utterances += 1
         return utterance
+
+    def play(self, samples: Pcm, rate_hz: int) -> Sound:
+        """Begin to play int16 samples, shape [n], as they are; they queue behind what is said."""
+        self._number += 1
+        sound = Sound(self, self._number, samples, rate_hz)
+        self._live[self._number] = sound
+        return sound
+
+    def change(self, payload: Payload, ptime_ms: int) -> None:
+        """The call has another codec: what waits here, and what comes, is said in it.
+
+        The sink takes care of what it holds; once it takes frames again, :meth:`pump`.
+        """
+        self.payload, self.ptime_ms = payload, ptime_ms
+        for each in list(self._live.values()):
+            each.change()
+
+    def pump(self) -> None:
+        """The sink takes frames again after a change of the codec."""
+        for each in list(self._live.values()):
+            each.pump()
 
     def interrupt(self) -> list[Utterance]:
         """Fall silent now: synchronous; nothing said so far is heard after the next frame.
@@ -122,34 +172,37 @@ class Speaker:
         """
         self.sink.interrupt()
         stopped = list(self._live.values())
-        for utterance in stopped:
-            utterance.stop()
-        return stopped
+        for each in stopped:
+            each.stop()
+        utterances = [each for each in stopped if isinstance(each, Utterance)]
+        self.interrupted += len(utterances)
+        return utterances
 
     async def close(self) -> None:
         """Stop speaking and wait until all is settled.
 
         A source of words that does not let itself be stopped is left to itself after `SETTLE_S`.
         """
-        stopped = self.interrupt()
+        stopped = list(self._live.values())
+        self.interrupt()
         await asyncio.gather(*(each.settled(SETTLE_S) for each in stopped))
-        for utterance in stopped:
-            if utterance.number in self._live:
+        for each in stopped:
+            if each.number in self._live:
                 logger.warning(
                     "%s: the source of utterance %d's words does not end when it is stopped",
                     self._call_id,
-                    utterance.number,
+                    each.number,
                 )
 
-    # --- for Utterance
+    # --- for what is said
 
     def history_key(self, voice: str | None) -> str:
         """Names what arrival times depend on: the server and the voice."""
         return f"{self.link.url} {voice or ''}"
 
-    async def turn_of(self, utterance: Utterance) -> None:
+    async def turn_of(self, owner: Live) -> None:
         """Wait until all that was said before it is with the sink."""
-        for earlier in [each for each in self._live.values() if each.number < utterance.number]:
+        for earlier in [each for each in self._live.values() if each.number < owner.number]:
             await earlier.written.wait()
 
     def next_to_write(self, utterance: Utterance) -> bool:
@@ -158,11 +211,11 @@ class Speaker:
             each.written.is_set() for each in self._live.values() if each.number < utterance.number
         )
 
-    def ended(self, utterance: Utterance) -> None:
+    def ended(self, each: Live) -> None:
         """It has ended."""
-        self._live.pop(utterance.number, None)
-        if self._log is not None:
-            self._log.append(utterance.record)
+        self._live.pop(each.number, None)
+        if self._log is not None and isinstance(each, Utterance):
+            self._log.append(each.record)
 
 
 async def _one(text: str) -> AsyncIterator[str]:

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from qwen3tts_codecs.frames import EncodedFrame, FrameEncoder
-from qwen3tts_pacer.frame import Frame
 from qwen3tts_speech.feed import Feed
+from qwen3tts_speech.frame_writer import FrameWriter
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_speech.patience import OWED_CHARS, Patience
 from qwen3tts_speech.sink import Played
@@ -86,13 +85,9 @@ class Utterance:
         self._patience = Patience(speaker.stall_s)
         self._arrived = 0
         """Samples at 24 kHz that have come."""
-        self._begun = False
-        self._finished = False
         self._interrupted = False
         self._running = False
-        self._writing = False
-        """Whether frames wait for the sink, and not the sink for them."""
-        self._encoder = FrameEncoder(RATE_HZ, speaker.payload, speaker.ptime_ms)
+        self._writer = FrameWriter(speaker, self, RATE_HZ, record)
         self._client: SpeechClient | None = None
         self._context: Context | None = None
         self._played: Played | None = None
@@ -129,7 +124,7 @@ class Utterance:
         """Samples at 24 kHz that are at the caller's ear by now."""
         if self._played is not None:
             return self._played.position
-        return self._speaker.sink.position(self.number) if self._begun else 0
+        return self._speaker.sink.position(self.number) if self._writer.begun else 0
 
     def stop(self) -> None:
         """The sink is silent already: stop feeding and receiving. For `Speaker`.
@@ -142,6 +137,14 @@ class Utterance:
         self.record.mark(Mark.INTERRUPTED, self._speaker.clock.now())
         if self._running:  # a task cancelled before its first step would never settle
             self._task.cancel()
+
+    def change(self) -> None:
+        """The call has another codec: what waits is said in it. For `Speaker`."""
+        self._writer.change()
+
+    def pump(self) -> None:
+        """Write what the change has made. For `Speaker`."""
+        self._writer.pump()
 
     async def settled(self, most_s: float | None = None) -> None:
         """Wait for its end, whatever it is, and no longer than ``most_s`` seconds."""
@@ -185,7 +188,7 @@ class Utterance:
                 feeding.cancel()
                 self._finish_frames()
                 self.written.set()
-                if self._begun:
+                if self._writer.begun:
                     self._played = await speaker.sink.drained(self.number)
                 watch.cancel()
         except BaseExceptionGroup as group_error:
@@ -220,7 +223,7 @@ class Utterance:
                 case Audio(pcm=pcm, received_at=at):
                     record.mark(Mark.RECEIVED, at)
                     self._arrived += len(pcm) // 2
-                    await self._write(self._encoder.push(pcm))
+                    await self._writer.push(pcm, self._key)
                 case Started(voice=voice, marks=marks):
                     record.voice = voice or ""
                     record.server_marks(marks)
@@ -228,34 +231,11 @@ class Utterance:
                     record.server_marks(marks)
                 case _:
                     pass  # words are kept by the context
-        await self._write(self._encoder.flush())
+        await self._writer.flush(self._key)
 
-    async def _write(self, encoded: list[EncodedFrame]) -> None:
-        """Hand frames to the sink."""
-        speaker, record, clock = self._speaker, self.record, self._speaker.clock
-        if not encoded:
-            return
-        self._writing = True
-        if not self._begun:
-            record.mark(Mark.RESAMPLED, clock.now())
-            await speaker.turn_of(self)
-            await speaker.sink.room()
-            speaker.sink.begin(self.number, speaker.history_key(self._voice))
-            self._begun = True
-        frames, position = [], record.generated_samples
-        for payload, tail, head, samples, silent in encoded:
-            end = position + samples
-            frames.append(Frame(payload, tail, head, self.number, position, end, silent))
-            if not silent:
-                record.first_audible_sample(position)
-            position = end
-        accepted = speaker.sink.write(frames)
-        record.mark(Mark.QUEUED, clock.now())
-        record.generated_samples = position
-        while accepted < len(frames):
-            await speaker.sink.room()
-            accepted += speaker.sink.write(frames[accepted:])
-        self._writing = False
+    @property
+    def _key(self) -> str:
+        return self._speaker.history_key(self._voice)
 
     async def _watch(self) -> None:
         """Tell the server what has been played and whether it goes on, so that it knows the lead.
@@ -288,7 +268,7 @@ class Utterance:
                 last, told = position, state
 
     def _check_patience(self, now: float, held: bool) -> None:
-        hears_nothing = not held and not self._writing and not self.written.is_set()
+        hears_nothing = not held and not self._writer.writing and not self.written.is_set()
         owed = hears_nothing and self._speaker.next_to_write(self) and self._text_is_there
         patience = self._patience
         if patience.spent(now, owed=owed, sounds=self._arrived):
@@ -315,7 +295,7 @@ class Utterance:
         """The sink is silent: learn what was heard, and let the server know."""
         with contextlib.suppress(SpeechError):  # the call itself may be over
             interruption = await self._speaker.sink.interrupted()
-            if self._begun:
+            if self._writer.begun:
                 self._played = interruption.played.get(self.number, Played(0))
             if interruption.silent_at is not None:
                 self.record.mark(Mark.SILENT, interruption.silent_at)
@@ -329,18 +309,17 @@ class Utterance:
         """After a failure: what had arrived is still played to its end."""
         if self._context is not None:
             self._context.cancel(None)
-        if self._begun and not self._writing:
-            await self._write(self._encoder.flush())
+        if self._writer.begun and not self._writer.writing:
+            await self._writer.flush(self._key)
         self._finish_frames()
         self.written.set()
-        if self._begun:
+        if self._writer.begun:
             self._played = await self._speaker.sink.drained(self.number)
 
     def _finish_frames(self) -> None:
-        if self._begun and not self._finished and not self._interrupted:
-            self._finished = True
+        if not self._interrupted:
             with contextlib.suppress(SpeechError):  # the call is over: nothing is left to finish
-                self._speaker.sink.finish(self.number)
+                self._writer.finish()
 
     def _close_record(self, reason: str) -> None:
         record, played = self.record, self._played

@@ -1,0 +1,144 @@
+"""What is known of one call: plain values that its owner fills in as things happen.
+
+The record of the call (`call_record`), its quality (`quality`) and what was wrong with it
+(`diagnosis`) all follow from these, so each of them can be tested without a call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from qwen3tts_phone.errors import CallError
+from qwen3tts_phone.media.types import LegStats
+from qwen3tts_wire.errors import SpeechError
+
+By = Literal["local", "remote", "timeout", "error"]
+Address = tuple[str, int]
+"""Numeric host and port."""
+
+
+@dataclass(slots=True, kw_only=True)
+class EndFacts:
+    """How a call ended; from `sip.call_state.Ended`."""
+
+    by: By
+    status: int | None = None
+    """SIP's status where there was one: of the refusal of a call, None after a BYE."""
+    reason: str = ""
+    """The reason phrase, or the text of a Reason header (RFC 3326)."""
+    error: SpeechError | None = None
+    """Why, where it did not simply end."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RegistrationFacts:
+    """How the account that a call is for stands with its registrar."""
+
+    state: Literal["registered", "trying", "failed", "expired", "unregistered"] = "unregistered"
+    server: str = ""
+    """``host:port`` that was asked last."""
+    user: str = ""
+    realm: str = ""
+    status: int | None = None
+    """What the registrar answered last."""
+    error: CallError | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class MediaFacts:
+    """What was agreed about sound, and what came of it."""
+
+    codec: str = ""
+    """Encoding name of what we send; empty = nothing was agreed."""
+    codec_in: str = ""
+    """What the far end sends; empty = the same."""
+    ptime_ms: int = 20
+    srtp: str = ""
+    """Name of the suite (RFC 4568); empty = not encrypted."""
+    srtp_setting: str = ""
+    """What this side wanted: ``off``, ``accept`` or ``require``; empty = not known."""
+    telephone_events: bool = False
+    """Whether the far end takes keys as RFC 4733 events."""
+    send: bool = True
+    """Whether we may send: False while the far end holds us."""
+    receive: bool = True
+    """Whether the far end may send: False while we hold it."""
+    held_s: float = 0.0
+    """How long the far end has held us, in all."""
+    holding_s: float = 0.0
+    """How long we have held it."""
+    local: Address | None = None
+    """Address and port that our description gives for sound."""
+    remote: Address | None = None
+    """Address and port that the far end's description gives."""
+    peer_host: str = ""
+    """Numeric address that the far end's SIP messages come from."""
+    our_codecs: tuple[str, ...] = ()
+    their_codecs: tuple[str, ...] = ()
+    """What its description names; empty = nothing is known."""
+    source: Address | None = None
+    """Where its packets come from (`MediaStarted.source`)."""
+    loud_in_s: float | None = None
+    """Seconds of what came that were not silence; None = nobody listened."""
+    silent_s: float = 0.0
+    """The far end had sent nothing for so long at the end (`MediaTimeout`); 0 = it did."""
+    failed: str = ""
+    """Why the media process gave the call up; empty = it did not."""
+    stats: LegStats | None = None
+    """The counters at the end."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CallFacts:
+    """One call. Times are seconds of the monotonic clock; None = it did not happen."""
+
+    call_id: str = ""
+    direction: Literal["in", "out"] = "out"
+    local_uri: str = ""
+    remote_uri: str = ""
+    dialled_uri: str = ""
+    identity: str = ""
+    """Whom a trusted server says the far end is (RFC 3325); empty = nothing."""
+    account: str = ""
+    """Its name; empty = none."""
+    transport: str = ""
+    """``udp``, ``tcp`` or ``tls``."""
+    user_agent: str = ""
+    """What the far end's program calls itself."""
+    started_wall: float = 0.0
+    """The wall clock when the INVITE went out or came in, seconds since 1970 (`time.time()`)."""
+    started_at: float = 0.0
+    """The same moment on the monotonic clock."""
+    ringing_at: float | None = None
+    early_media_at: float | None = None
+    answered_at: float | None = None
+    first_rtp_in_at: float | None = None
+    first_rtp_out_at: float | None = None
+    ended_at: float | None = None
+    provisional_status: int | None = None
+    """The last one that came, such as 183; None = none."""
+    end: EndFacts | None = None
+    """None while it lasts."""
+    media: MediaFacts = field(default_factory=MediaFacts)
+    registration: RegistrationFacts | None = None
+    """Of the account; None = there is none to register."""
+    keys_in: str = field(default="", repr=False)
+    """Digits that the far end pressed."""
+    keys_out: str = field(default="", repr=False)
+    utterances: int = 0
+    interrupted: int = 0
+    """Utterances that were stopped before their end."""
+    recording: tuple[Path, ...] = ()
+    transferred_to: str = ""
+    """Where the call was handed on; empty = it was not."""
+    answered_by: str = ""
+    """``human``, ``machine`` or ``silence`` where somebody listened for it."""
+    transcript: list[str] = field(default_factory=list, repr=False)
+    """What the far end said, where something writes it down."""
+
+    @property
+    def was_answered(self) -> bool:
+        """Whether it came to an answer."""
+        return self.answered_at is not None

@@ -1,0 +1,220 @@
+"""The media of one call: its leg, what speaks into it, what hears it, the codec of the moment."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from qwen3tts_codecs.payload import Payload
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.call_events import (
+    CallEvent,
+    CallHeld,
+    CallResumed,
+    CodecChanged,
+)
+from qwen3tts_phone.call_facts import CallFacts
+from qwen3tts_phone.ears import Ears, payload_of
+from qwen3tts_phone.errors import BadSdp
+from qwen3tts_phone.media.leg import MediaLeg
+from qwen3tts_phone.media.types import SILENCE, RemoteMedia
+from qwen3tts_phone.rtp_sink import RtpSink
+from qwen3tts_phone.sdp import Negotiated
+from qwen3tts_speech.latency import LatencyLog
+from qwen3tts_speech.line import Speaker
+from qwen3tts_speech.link import SpeechLink
+from qwen3tts_speech.utterance import VoiceOptions
+
+logger = logging.getLogger(__name__)
+
+Tell = Callable[[CallEvent], None]
+FOLLOW_S = 0.1
+"""How often the recording looks at what has been sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """What a call speaks with."""
+
+    link: SpeechLink
+    options: VoiceOptions
+    log: LatencyLog | None = None
+
+
+class CallMedia:
+    """Follows what both ends agree on, from the first agreement to the end of the call.
+
+    Args:
+        leg: the call's ports.
+        voice: what speaks on it.
+        tell: takes the call's events.
+        facts: are kept up to date.
+    """
+
+    def __init__(
+        self, leg: MediaLeg, voice: Voice, clock: Clock, tell: Tell, facts: CallFacts
+    ) -> None:
+        self.leg = leg
+        self.ears = Ears(leg, clock, facts.media)
+        self.speaker: Speaker | None = None
+        """None before the first agreement."""
+        self.sink: RtpSink | None = None
+        self.payload: Payload | None = None
+        """What we send with."""
+        self.agreed: Negotiated | None = None
+        self.held = False
+        """Whether the far end has put us on hold."""
+        self._voice = voice
+        self._clock = clock
+        self._tell = tell
+        self._facts = facts
+        self._held_since: float | None = None
+        self._holding_since: float | None = None
+        self._agreeing = asyncio.Lock()
+
+    async def agree(self, agreed: Negotiated) -> bool:
+        """Media flows as both ends have agreed; whether it is the first agreement.
+
+        Raises BadSdp for a media address that cannot be sent to, MediaRefused for what the media
+        process cannot do; nothing has changed then.
+        """
+        async with self._agreeing:
+            remote = self._remote(agreed)
+            first = self.speaker is None
+            if first:
+                await self.leg.start(remote)
+                self.ears.agree(agreed)
+                self.begin(agreed)
+            elif self.payload is not None and agreed.payload_name != self.payload.name:
+                await self._change(agreed, remote)
+            else:
+                await self.leg.update(remote)
+                self.ears.agree(agreed)
+            self._note(agreed)
+            return first
+
+    def begin(self, agreed: Negotiated) -> None:
+        """The codec is known: the line can be built."""
+        self.payload = payload = payload_of(agreed.payload_name, agreed.payload_type)
+        self.sink = RtpSink(self.leg, agreed.ptime_ms, payload=payload)
+        self.speaker = Speaker(
+            self._voice.link,
+            self.sink,
+            payload,
+            ptime_ms=agreed.ptime_ms,
+            voice=self._voice.options,
+            call_id=self._facts.call_id,
+            log=self._voice.log,
+            clock=self._clock,
+        )
+
+    async def follow(self) -> None:
+        """Look at what has been sent, and write what is due of the recording, to the end."""
+        assert self.sink is not None
+        origin, count = self._clock.now(), 0
+        while True:
+            count += 1
+            await self._clock.sleep_until(origin + count * FOLLOW_S)
+            self.sink.follow()
+            if self.ears.tracks is not None:
+                self.ears.tracks.tick(self._clock.now())
+
+    async def close(self) -> None:
+        """The call is over: what was being said is settled, the ports are free."""
+        if self.speaker is not None and self.sink is not None:
+            await self.speaker.close()
+            self.ears.take()
+            self.sink.closed()
+        self._facts.media.stats = stats = self.leg.stats()
+        self._facts.first_rtp_out_at = self._facts.first_rtp_out_at or stats.first_sent_at
+        self._count_holds(self._clock.now())
+        await self.leg.close()
+
+    # --- inside
+
+    async def _change(self, agreed: Negotiated, remote: RemoteMedia) -> None:
+        """Another codec in mid-call: what waits to be said goes on in it."""
+        assert self.sink is not None
+        assert self.speaker is not None
+        speaker = self.speaker
+        payload = payload_of(agreed.payload_name, agreed.payload_type)
+        ptime_ms = agreed.ptime_ms
+
+        def switched() -> None:
+            speaker.change(payload, ptime_ms)
+            self.payload = payload
+            if self.ears.tracks is not None:
+                self.ears.tracks.change(payload)
+
+        await self.sink.change(remote, payload, switched, speaker.pump)
+        self.ears.agree(agreed)
+        self._tell(CodecChanged(self._clock.now(), payload.name))
+
+    def _remote(self, agreed: Negotiated) -> RemoteMedia:
+        payload = payload_of(agreed.payload_name, agreed.payload_type)
+        ptime_ms = agreed.ptime_ms
+        return RemoteMedia(
+            host=sendable(agreed.host, self.leg.local_host),
+            port=agreed.port,
+            payload_type=agreed.payload_type,
+            payload_name=agreed.payload_name,
+            ptime_ms=ptime_ms,
+            telephone_event_pt=agreed.telephone_event_pt,
+            send=agreed.send,
+            receive=agreed.receive,
+            rtcp_port=agreed.rtcp_port,
+            also_receive=tuple((each.payload_type, each.clock_hz) for each in agreed.also_receive),
+            rtcp_mux=agreed.rtcp_mux,
+            clock_hz=agreed.clock_hz,
+            silence="" if payload.name in SILENCE else payload.silent_frame(ptime_ms).hex(),
+            telephone_event_hz=agreed.telephone_event_hz,
+            comfort_noise_pt=agreed.comfort_noise_pt,
+            srtp_send=agreed.srtp_send,
+            srtp_receive=agreed.srtp_receive,
+        )
+
+    def _note(self, agreed: Negotiated) -> None:
+        """Keep what was agreed, and tell of a hold."""
+        now, media = self._clock.now(), self._facts.media
+        self.agreed = agreed
+        self._count_holds(now)
+        media.codec = agreed.payload_name
+        media.ptime_ms = agreed.ptime_ms
+        media.srtp = agreed.srtp_send.suite if agreed.srtp_send is not None else ""
+        media.telephone_events = agreed.telephone_event_pt is not None
+        media.send, media.receive = agreed.send, agreed.receive
+        media.remote = (agreed.host, agreed.port)
+        held = not agreed.send
+        self._held_since = now if held else None
+        self._holding_since = None if agreed.receive else now
+        if held != self.held:
+            self.held = held
+            self._tell(CallHeld(now) if held else CallResumed(now))
+
+    def _count_holds(self, now: float) -> None:
+        media = self._facts.media
+        if self._held_since is not None:
+            media.held_s += now - self._held_since
+            self._held_since = now
+        if self._holding_since is not None:
+            media.holding_s += now - self._holding_since
+            self._holding_since = now
+
+
+def sendable(host: str, local: str) -> str:
+    """The address, if media can be sent there from ``local``; raises BadSdp."""
+    address = ipaddress.ip_address(host)
+    ours = ipaddress.ip_address(local)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if address.version != ours.version and str(ours) != "::" and not address.is_unspecified:
+        family = {4: "an IPv4", 6: "an IPv6"}
+        raise BadSdp(
+            f"The far end's media address {host[:64]!r} is not {family[ours.version]} address.",
+            remedy=f"Let it describe its media with {family[ours.version]} address, or let this "
+            "phone listen at one of the other family as well.",
+        )
+    return str(address)

@@ -1,0 +1,146 @@
+"""Handing a call on, and being handed on: REFER (RFC 3515) in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from qwen3tts_phone.call_events import (
+    CallForwarded,
+    CallQueued,
+    CallRinging,
+    CallTransferred,
+    TransferAsked,
+    TransferProgress,
+)
+from qwen3tts_phone.errors import CallError, CallNotAllowed, CallRefused, TransferFailed
+from qwen3tts_phone.sip.transfer_events import ReferReceived
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.phone import Phone
+    from qwen3tts_phone.sip.sip_call import SipCall
+
+logger = logging.getLogger(__name__)
+
+DECLINED = 603
+FORBIDDEN = 403
+PROGRESS = {CallRinging: (180, "Ringing"), CallForwarded: (181, "Call Is Being Forwarded")}
+"""What the far end is told of the call that it asked us to make."""
+PROGRESS_QUEUED = (182, "Queued")
+
+
+class CallTransfers:
+    """One call's transfers."""
+
+    def __init__(self, phone: Phone, call: Call, sip: SipCall) -> None:
+        self._phone = phone
+        self._call = call
+        self._sip = sip
+
+    # --- ours
+
+    async def hand_on(
+        self,
+        target: str,
+        *,
+        replaces: SipCall | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        """Ask the far end to call ``target``; returns when it has reported that it talks to it.
+
+        Raises:
+            CallNotAllowed: a rule of ours forbids that target.
+            CallRefused: the far end does not take transfers.
+            TransferFailed: the target was not reached; the call goes on.
+        """
+        self._phone.allow(target)
+        transfer = await self._sip.refer(target, replaces=replaces, headers=headers)
+        reason = ""
+        async for progress in transfer.events:
+            reason = progress.reason
+            now = self._phone.clock.now()
+            self._call.tell(TransferProgress(now, progress.status, progress.reason))
+        status = await transfer.done()
+        if status >= 300:
+            raise TransferFailed(status, reason)
+        self._call.facts.transferred_to = target
+
+    # --- theirs
+
+    def asked(self, refer: ReferReceived) -> None:
+        """The far end wants us to call somebody; the phone's setting says what becomes of it."""
+        policy = self._phone.settings.transfers
+        if policy == "refuse":
+            logger.warning(
+                "call %s: a transfer by the far end was refused (setting transfers)", self._call.id
+            )
+            refer.refuse(DECLINED)
+            return
+        try:
+            self._phone.allow(refer.target)
+        except CallNotAllowed as error:
+            logger.warning("call %s: a transfer was refused: %s", self._call.id, error)
+            refer.refuse(FORBIDDEN)
+            return
+        if policy == "accept":
+            self._call.start(self._follow(refer), "transfer")
+            return
+        self._call.tell(
+            TransferAsked(
+                self._phone.clock.now(),
+                refer.target,
+                refer.referred_by or "",
+                accept=lambda: self._go(refer),
+                refuse=lambda: refer.refuse(DECLINED),
+            )
+        )
+
+    async def _follow(self, refer: ReferReceived) -> None:
+        try:
+            await self._go(refer)
+        except CallError as error:
+            logger.warning("call %s: a transfer by the far end failed: %s", self._call.id, error)
+
+    async def _go(self, refer: ReferReceived) -> Call:
+        """Make the call that is asked for; it, once it is answered."""
+        refer.accept()
+        headers = {}
+        if refer.replaces is not None:
+            headers["Replaces"] = refer.replaces.value
+        if refer.referred_by:
+            headers["Referred-By"] = f"<{refer.referred_by}>"
+        try:
+            new = await self._phone.dial(
+                refer.target, headers or None, account=self._call.account or None
+            )
+        except (CallError, ValueError):
+            refer.notify(503, "Service Unavailable")
+            raise
+        telling = asyncio.create_task(self._tell(new, refer), name="progress of a transfer")
+        try:
+            await new.answered()
+        except CallRefused as error:
+            refer.notify(error.status, error.reason)
+            raise
+        except CallError:
+            refer.notify(480, "Temporarily Unavailable")
+            raise
+        finally:
+            telling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await telling
+        refer.notify(200, "OK")
+        self._call.facts.transferred_to = refer.target
+        self._call.tell(CallTransferred(self._phone.clock.now(), new))
+        return new
+
+    @staticmethod
+    async def _tell(new: Call, refer: ReferReceived) -> None:
+        async for event in new.progress():
+            if isinstance(event, CallQueued):
+                refer.notify(*PROGRESS_QUEUED)
+            elif type(event) in PROGRESS:
+                refer.notify(*PROGRESS[type(event)])

@@ -1,0 +1,313 @@
+"""The adaptive jitter buffer: what the caller says, as one frame for each tick of our own clock.
+
+Packets come when the network pleases and by a clock that is not ours. `Playout` keeps each piece
+for as long as experience says (`ArrivalDelay`), plays what has come in the order of its media time,
+conceals what is late, and, when it holds more or less than it should, leaves out or repeats a pitch
+period (`stretch`). A clock that is 200 ppm fast costs one period every half minute.
+
+What comes late is played all the same, later; the next pause or a few periods make up for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_codecs.resample import Resampler
+from qwen3tts_phone.call_events import HeardFrame
+from qwen3tts_phone.comfort import silence_of
+from qwen3tts_phone.conceal import Concealer
+from qwen3tts_phone.delay import ArrivalDelay
+from qwen3tts_phone.stretch import lengthen, needed, shorten
+
+Samples = NDArray[np.int16]
+
+REPEAT_TICKS = 4
+"""Between two changes of the length pass so many ticks: at most a fifth in 20 ms frames."""
+SURPLUS_S = 0.015
+"""More than this above the wanted delay is made shorter: a period, so that it does not swing."""
+SHORTAGE_S = 0.004
+"""Less than this below it is made longer; further below, ticks would find nothing."""
+URGENT_S = 0.1
+"""With so much too much, each tick may be made shorter, at a lesser likeness."""
+URGENT_ALIKE = 0.5
+NEW_STREAM_S = 2.0
+"""A transit that grows by more is another count of timestamps (RFC 3550 section 5.1)."""
+AHEAD_S = 0.5
+"""So is one that falls by more."""
+BACK_S = 0.2
+"""And so is a frame that lies by more before the end of the last one: they come in order."""
+END_S = 2.0
+"""What is waited for at the end at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlayoutSettings:
+    """Between which bounds the delay may move."""
+
+    min_delay_s: float = 0.02
+    max_delay_s: float = 0.4
+    """More than this is never held: of a longer stall the oldest part is dropped."""
+    first_delay_s: float = 0.02
+    """What the network is thought to need before it is known, besides a frame."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.min_delay_s <= self.max_delay_s <= 2.0:
+            raise ValueError(
+                f"max_delay_s={self.max_delay_s} and min_delay_s={self.min_delay_s}: "
+                "0 to 2 seconds, the first not below the second"
+            )
+        if not 0.0 <= self.first_delay_s <= self.max_delay_s:
+            raise ValueError(f"first_delay_s={self.first_delay_s} is not 0 to max_delay_s")
+
+
+class _Piece(NamedTuple):
+    start: int  # media time, samples
+    samples: Samples
+    noise: bool
+    concealed: bool
+
+
+class Playout:
+    """One stream's buffer (pure). Times are seconds of the clock that the frames' ``at`` is of."""
+
+    def __init__(
+        self, rate_hz: int = 8000, ptime_ms: int = 20, settings: PlayoutSettings | None = None
+    ) -> None:
+        self.rate_hz = rate_hz
+        self.ptime_s = ptime_ms / 1000
+        self.settings = settings or PlayoutSettings()
+        self._count = rate_hz * ptime_ms // 1000
+        self._delay = ArrivalDelay(self.settings.first_delay_s)
+        self._concealer = Concealer(rate_hz)
+        self._arriving: deque[tuple[HeardFrame, float]] = deque()  # with the time they count from
+        self._queue: deque[_Piece] = deque()
+        self._queued = 0  # samples in the queue
+        self._ready: Samples = np.zeros(0, np.int16)
+        self._head = 0  # media time of the first sample that is ready
+        self._resampler: Resampler | None = None
+        self._anchor: tuple[int, int, int] | None = None  # timestamp, its clock, media time
+        self._end = 0  # media time behind the last piece
+        self._last_at = 0.0
+        self._made_up = True  # whether the piece being played was
+        self._origin: float | None = None
+        self._ticks = 0
+        self._filled = 0  # samples made up since something was played
+        self._changed = -REPEAT_TICKS  # tick of the last change of the length
+        self.concealed_s = 0.0
+        """Sound that was made up here because nothing was there in time; pauses are in it."""
+        self.shortened_s = 0.0
+        self.lengthened_s = 0.0
+        self.dropped_s = 0.0
+        """Sound of which there was too much after a stall."""
+
+    @property
+    def wanted_s(self) -> float:
+        """How long a sample should lie here, of a packet that came without delay."""
+        # A frame more than the network needs: what is played at a tick may end in any packet.
+        wanted = self._delay.bridge_s + self.ptime_s
+        return min(self.settings.max_delay_s, max(self.settings.min_delay_s, wanted))
+
+    @property
+    def waiting_s(self) -> float:
+        """How much has come and was not played."""
+        arriving = sum(frame.duration_s for frame, _ in self._arriving)
+        return (len(self._ready) + self._queued) / self.rate_hz + arriving
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When the next frame is due; None before the first one came."""
+        return None if self._origin is None else self._origin + self._ticks * self.ptime_s
+
+    def push(self, frame: HeardFrame) -> None:
+        """Take a frame as `Hearing` gave it, in play order; one at another rate is resampled."""
+        if not len(frame.samples):
+            return
+        # A frame behind a hole was held back until the hole was given up: none overtakes.
+        self._last_at = max(self._last_at, frame.at)
+        self._arriving.append((frame, self._last_at))
+        if self._origin is None:
+            self._origin = frame.at
+
+    def _arrive(self, frame: HeardFrame, at: float) -> None:
+        """A frame is here."""
+        samples = self._resampled(frame)
+        if not len(samples):
+            return
+        start = self._placed(frame, at)
+        if not frame.noise or not self._delay.known:
+            self._delay.arrived(at, at - start / self.rate_hz)
+        late = self._end - start if self._queue or len(self._ready) else self._head - start
+        if late > 0:  # what is there already is not played again
+            samples, start = samples[late:], start + late
+        if len(samples):
+            self._queue.append(_Piece(start, samples, frame.noise, frame.concealed))
+            self._queued += len(samples)
+            self._end = start + len(samples)
+            self._bound()
+
+    def due(self, now: float) -> list[HeardFrame]:
+        """The frames whose time has come, one for each tick; ``at`` is the tick."""
+        frames = []
+        while (tick := self.next_deadline) is not None and tick <= now:
+            frames.append(self._tick(tick))
+        return frames
+
+    def end(self) -> list[HeardFrame]:
+        """Nothing more comes: the frames that play what is left."""
+        frames: list[HeardFrame] = []
+        while self.waiting_s and len(frames) * self.ptime_s < END_S:
+            tick = self.next_deadline
+            assert tick is not None
+            frames.append(self._tick(tick))
+        return frames
+
+    # --- taking frames
+
+    def _resampled(self, frame: HeardFrame) -> Samples:
+        if frame.rate_hz == self.rate_hz:
+            self._resampler = None
+            return frame.samples
+        if self._resampler is None or self._resampler.from_hz != frame.rate_hz:
+            self._resampler = Resampler(frame.rate_hz, self.rate_hz)
+        return self._resampler.push(frame.samples)
+
+    def _placed(self, frame: HeardFrame, at: float) -> int:
+        """The frame's media time in samples; a new count of timestamps goes on where it arrives."""
+        if self._anchor is not None:
+            timestamp, clock_hz, media = self._anchor
+            step = frame.timestamp - timestamp
+            start = media + round(step * self.rate_hz / clock_hz)
+            goes_on = frame.clock_hz == clock_hz and start >= self._end - BACK_S * self.rate_hz
+            if not self._delay.known:
+                return start
+            change = at - start / self.rate_hz - self._delay.least_s
+            if goes_on and -AHEAD_S < change < NEW_STREAM_S:
+                return start
+            start = max(self._end, round((at - self._delay.least_s) * self.rate_hz))
+        else:
+            start = 0
+        self._anchor = (frame.timestamp, frame.clock_hz, start)
+        self._delay.restart()
+        return start
+
+    def _bound(self) -> None:
+        """Drop the oldest of more than may be held."""
+        held = (len(self._ready) + self._queued) / self.rate_hz
+        if held <= self.settings.max_delay_s + self.wanted_s:
+            return
+        drop = round((held - self.wanted_s) * self.rate_hz)
+        self.dropped_s += drop / self.rate_hz
+        self._concealer.fill(0)  # what follows is faded into
+        self._head += min(drop, len(self._ready))
+        drop, self._ready = max(0, drop - len(self._ready)), self._ready[drop:]
+        while drop > 0:
+            piece = self._queue.popleft()
+            self._queued -= len(piece.samples)
+            if len(piece.samples) > drop:
+                rest = piece._replace(start=piece.start + drop, samples=piece.samples[drop:])
+                self._queue.appendleft(rest)
+                self._queued += len(rest.samples)
+            drop -= len(piece.samples)
+
+    # --- playing
+
+    def _tick(self, tick: float) -> HeardFrame:
+        self._ticks += 1
+        while self._arriving and self._arriving[0][1] <= tick:
+            self._arrive(*self._arriving.popleft())
+        self._take_up()
+        self._adjust(tick)
+        parts: list[Samples] = []
+        missing, made_up = self._count, 0
+        while missing:
+            if not len(self._ready):
+                wait = self._wait(tick + (self._count - missing) / self.rate_hz)
+                fill = missing if wait is None else min(missing, wait)
+                if fill:
+                    parts.append(self._concealer.fill(fill))
+                    made_up += fill
+                    missing -= fill
+                    self._filled += fill
+                if missing:
+                    self._begin()
+                continue
+            piece = self._ready[:missing]
+            self._ready = self._ready[missing:]
+            self._head += len(piece)
+            missing -= len(piece)
+            parts.append(self._concealer.hear(piece))
+            made_up += len(piece) if self._made_up else 0
+        samples = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        self.concealed_s += made_up / self.rate_hz
+        at = (self._ticks - 1) * self._count
+        concealed = 2 * made_up > self._count
+        return HeardFrame(samples, tick, concealed, self.rate_hz, at, self.rate_hz)
+
+    def _take_up(self) -> None:
+        """Join to what is ready all that goes on from it."""
+        parts = [self._ready]
+        end = self._head + len(self._ready)
+        while len(self._ready) and self._queue:
+            piece = self._queue[0]
+            if piece.start > end or piece.noise:
+                break
+            self._queue.popleft()
+            self._queued -= len(piece.samples)
+            parts.append(piece.samples)
+            end += len(piece.samples)
+            self._made_up = piece.concealed
+        if len(parts) > 1:
+            self._ready = np.concatenate(parts)
+
+    def _wait(self, now: float) -> int | None:
+        """Samples until the next piece is to be played; None = none is here."""
+        if not self._queue:
+            return None
+        due = self._delay.least_s + self._queue[0].start / self.rate_hz + self.wanted_s
+        return max(0, round((due - now) * self.rate_hz))
+
+    def _begin(self) -> None:
+        """Play the next piece."""
+        piece = self._queue.popleft()
+        self._queued -= len(piece.samples)
+        self._head, self._ready, self._made_up = piece.start, piece.samples, piece.concealed
+        filled, self._filled = self._filled, 0
+        if piece.noise:  # its sound is made here, as long as nothing else comes
+            self._concealer.rest(silence_of(piece.samples))
+            self._head, self._ready = piece.start + len(piece.samples), piece.samples[:0]
+        elif piece.concealed and filled:
+            # It was made up here already, while it was not known to be lost.
+            self._filled = max(0, filled - len(piece.samples))
+            self._head += min(filled, len(piece.samples))
+            self._ready = piece.samples[filled:]
+        else:
+            self._take_up()
+
+    def _adjust(self, tick: float) -> None:
+        """Leave out or repeat a period, when more or less is held than is wanted."""
+        if not len(self._ready):
+            return
+        held = tick - self._head / self.rate_hz - self._delay.least_s
+        surplus = held - self.wanted_s
+        urgent = surplus > URGENT_S
+        if self._ticks - self._changed < (1 if urgent else REPEAT_TICKS):
+            return
+        if surplus > SURPLUS_S and len(self._ready) >= needed(self.rate_hz) // 2:
+            most = round(surplus * self.rate_hz)
+            limits = {"alike": URGENT_ALIKE} if urgent else {}
+            self._ready, cut = shorten(self._ready, self.rate_hz, most, **limits)
+            self._head += cut
+            self.shortened_s += cut / self.rate_hz
+        elif surplus < -SHORTAGE_S:
+            self._ready, cut = lengthen(self._concealer.history, self._ready, self.rate_hz)
+            self._head -= cut
+            self.lengthened_s += cut / self.rate_hz
+        else:
+            return
+        if cut:
+            self._changed = self._ticks

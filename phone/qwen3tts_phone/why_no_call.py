@@ -1,0 +1,251 @@
+"""Why a call did not come about, or broke off: what SIP said of it, in plain words (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from qwen3tts_phone.call_facts import CallFacts, RegistrationFacts
+from qwen3tts_phone.errors import (
+    CalleeUnreachable,
+    CallError,
+    CallRefused,
+    NoCommonCodec,
+    RegistrationFailed,
+    WhyUnreachable,
+)
+from qwen3tts_phone.finding import Finding
+from qwen3tts_phone.status_words import REFUSALS
+from qwen3tts_wire.errors import SpeechError
+
+FIREWALL = (
+    "Check the address and the port, and that firewalls on the way let SIP through in both "
+    "directions; many providers want another port or TCP or TLS."
+)
+
+
+_CODES = {"bad_certificate": "certificate", "call_not_allowed": "not_allowed"}
+
+
+def of_error(error: SpeechError) -> Finding:
+    """What an error means, also without a call (a registration, an OPTIONS request, a name)."""
+    match error:
+        case CallRefused(status=status, realm=realm, user=user):
+            return of_status(status, error.reason, realm=realm, user=user, remedy=error.remedy)
+        case RegistrationFailed():
+            return of_registration(error)
+        case CalleeUnreachable(why=why):
+            return _unreachable(error, why)
+        case NoCommonCodec():
+            return Finding("codec", error.message, error.remedy)
+    if not isinstance(error, CallError):
+        return Finding("speech", f"The speech server failed: {error.message}", error.remedy)
+    return Finding(_CODES.get(error.code, error.code), error.message, error.remedy)
+
+
+def of_status(
+    status: int, reason: str = "", *, realm: str = "", user: str = "", remedy: str = ""
+) -> Finding:
+    """What a refusal of a call means."""
+    said = f"{status} {reason}".strip()
+    if status in (401, 407):
+        return _password(said, realm, user)
+    if status == 403:
+        whom = f" The server asked as {realm!r}." if realm else ""
+        return Finding(
+            "forbidden",
+            f"The server forbids the call ({said}).{whom}",
+            "Check that the account may call such numbers, that this machine's address is allowed "
+            "there, and that the caller's number shown is one of the account's.",
+        )
+    if status == 408:
+        return Finding(
+            "timeout",
+            f"The server got no answer from the phone called ({said}).",
+            "Check that the phone is registered and reachable, then call again.",
+        )
+    if status in (406, 415, 488, 606):
+        return Finding(
+            "codec",
+            f"The other side does not accept how we describe the sound ({said}).",
+            "Compare the codecs and the encryption of both sides: allow PCMU or PCMA there, and "
+            "make SRTP optional, or required on both.",
+        )
+    if 300 <= status < 400:
+        return Finding(
+            "moved",
+            f"The number has moved ({said}).",
+            remedy or "Call the new address; the server did not name it.",
+        )
+    known = REFUSALS.get(status)
+    if known is not None:
+        code, words, advice = known
+        return Finding(code, f"{words[:-1]} ({said}).", advice)
+    if 500 <= status < 600:
+        return Finding(
+            "server_failed", f"The server there has failed ({said}).", "Its log says more."
+        )
+    if status >= 600:
+        return Finding("declined", f"The call is refused wherever it rings ({said}).", "")
+    return Finding(
+        "refused", f"The call was refused ({said}).", "The log of that server says more."
+    )
+
+
+def _password(said: str, realm: str, user: str) -> Finding:
+    whose = f" for the realm {realm!r}" if realm else ""
+    if not user:
+        return Finding(
+            "no_password",
+            f"The server asks for a password{whose}, and this call has no account ({said}).",
+            "Give the account for that server, with its user name and password.",
+        )
+    return Finding(
+        "wrong_password",
+        f"The server does not accept the password of the user {user!r}{whose} ({said}).",
+        "Check the password, and whether the server wants another name for logging in "
+        "(auth_user); after many attempts it may have locked the account for a while.",
+    )
+
+
+def of_registration(error: RegistrationFailed) -> Finding:
+    """What a failed registration means."""
+    if error.status in (401, 407):
+        return _password(str(error.status), error.realm, error.user)
+    if error.status == 403:
+        return Finding(
+            "registration_refused",
+            f"The registrar refuses the account ({error.message.rstrip('.')}).",
+            "Check the user name and that the account is active and may register from here; some "
+            "servers answer 403 to a wrong password.",
+        )
+    if error.status is None and error.why:
+        found = _unreachable(error, error.why)
+        return Finding(found.code, found.words, found.remedy)
+    return Finding("registration_refused", error.message, error.remedy)
+
+
+_SILENCES: dict[WhyUnreachable, tuple[str, str]] = {
+    "dns": (
+        "dns",
+        "Check the spelling of the host, and that this machine's name servers answer.",
+    ),
+    "refused": (
+        "port_closed",
+        "Nothing listens there: check the port and the transport (udp, tcp or tls), and that the "
+        "server is running.",
+    ),
+    "timeout": ("no_reply", FIREWALL),
+    "no_answer": ("no_answer", "Call again later."),
+    "no_ack": (
+        "no_ack",
+        "Our answer does not reach the caller, or its acknowledgement does not reach us: the "
+        "address in our Contact is probably one that it cannot reach. Set advertised_host to this "
+        "machine's public address and let its SIP port through.",
+    ),
+    "session": (
+        "vanished",
+        "The other side or the network is gone, or a NAT has closed: refresh more often "
+        "(session_expires_s, keepalive_s).",
+    ),
+    "tls": (
+        "tls",
+        "Check that the port speaks TLS, and the certificates of both sides.",
+    ),
+}
+
+
+def _unreachable(error: CallError, why: WhyUnreachable) -> Finding:
+    if not why:
+        return Finding("no_reply", error.message, error.remedy or FIREWALL)
+    code, remedy = _SILENCES[why]
+    return Finding(code, error.message, remedy, severe=code != "no_answer")
+
+
+_STATES: dict[str, Callable[[RegistrationFacts], Finding | None]] = {
+    "registered": lambda _: None,
+    "unregistered": lambda _: None,
+    "trying": lambda facts: Finding(
+        "registering",
+        f"The account {facts.user or 'of this phone'} is not registered yet at "
+        f"{facts.server or 'its registrar'}.",
+        "Calls to it do not reach this phone until it is.",
+        severe=False,
+    ),
+    "expired": lambda facts: Finding(
+        "registration_expired",
+        f"The registration of {facts.user or 'the account'} at "
+        f"{facts.server or 'its registrar'} has run out and was not renewed.",
+        "Calls do not reach this phone. Check that the registrar can be reached; it is tried "
+        "again on its own.",
+    ),
+    "failed": lambda facts: Finding(
+        "registration_refused",
+        f"The account {facts.user or 'of this phone'} is not registered at "
+        f"{facts.server or 'its registrar'}.",
+        "Calls do not reach this phone. Check the account's user, password and server.",
+    ),
+}
+
+
+def registration_findings(facts: RegistrationFacts | None) -> list[Finding]:
+    """What is wrong with the account's registration."""
+    if facts is None:
+        return []
+    if facts.state in ("failed", "expired", "trying") and facts.error is not None:
+        found = of_error(facts.error)
+        if facts.status in (401, 407) and not getattr(facts.error, "user", ""):
+            found = _password(str(facts.status), facts.realm, facts.user)
+        return [Finding(found.code, found.words, found.remedy, severe=facts.state != "trying")]
+    found_state = _STATES[facts.state](facts)
+    return [] if found_state is None else [found_state]
+
+
+def call_findings(facts: CallFacts) -> list[Finding]:
+    """Why there was no call, or why it broke off."""
+    end = facts.end
+    if end is None:
+        return []
+    if facts.was_answered:
+        return [of_error(end.error)] if end.error is not None else []
+    if end.by == "local" and end.error is None and end.status not in (406, 415, 488):
+        return []  # we did not want it
+    found = _not_answered(facts)
+    return [] if found is None else [found]
+
+
+def _not_answered(facts: CallFacts) -> Finding | None:
+    end = facts.end
+    assert end is not None
+    if end.status in (406, 415, 488, 606) and not isinstance(end.error, NoCommonCodec):
+        return _codecs(facts, end.status, end.reason)
+    if end.error is not None:
+        return of_error(end.error)
+    if end.status is not None:
+        found = of_status(end.status, end.reason)
+        return Finding(found.code, found.words, found.remedy, severe=end.by != "remote")
+    if end.by == "remote":
+        return Finding("cancelled", "The caller gave up before the answer.", "", severe=False)
+    return Finding("no_reply", "The call ended before it was answered.", FIREWALL)
+
+
+def _codecs(facts: CallFacts, status: int, reason: str) -> Finding:
+    found = of_status(status, reason)
+    if facts.media.srtp_setting == "require":
+        found = Finding(
+            "codec",
+            f"{found.words} This side requires encryption (SRTP).",
+            "Turn SRTP by SDES on at the other side, or set srtp to accept here; else compare the "
+            "codecs of both sides.",
+        )
+    ours, theirs = facts.media.our_codecs, facts.media.their_codecs
+    if not (ours and theirs):
+        if not ours:
+            return found
+        words = f"{found.words} We offered {', '.join(ours)}."
+        return Finding(found.code, words, found.remedy)
+    common = {name.upper() for name in ours} & {name.upper() for name in theirs}
+    words = (
+        f"{found.words} This side has {', '.join(ours)}, the other {', '.join(theirs)[:120]}"
+        f"{'' if common else ': nothing in common'}."
+    )
+    return Finding(found.code, words, found.remedy)
