@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := mr_qwen3tts server pacer codecs phone cli tests benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install test check format lint types coverage fuzz wheel bench peers clients host tiny-models oracle regression clean
+.PHONY: help demo install test check format lint types coverage fuzz wheel bench soak peers clients host tiny-models oracle regression clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,7 +48,7 @@ bench: $(VENV)/.ready-dev $(VENV)/.ready-bench  ## every benchmark, quick
 	  case $$script in */common.py|*/traces.py|*/rtp_receiver.py|*/server_engines.py|*/server_peers.py|*/server_process.py) ;; \
 	  *) echo "== $$script"; $(BIN)/python $$script --quick || exit 1 ;; esac; done
 
-peers:  ## the real SIP peers (baresip, SIPp) from Debian, where they may be installed
+peers:  ## the real SIP peers (baresip, SIPp, Kamailio) from Debian, where they may be installed
 	@sh tests/peers/install.sh
 
 oracle: $(VENV)/.ready-dev  ## the official package beside ours, for the parity tests, in .oracle
@@ -59,6 +59,9 @@ clients: $(VENV)/.ready-dev  ## the real clients (openai, Pipecat, LiveKit) in .
 
 host: $(VENV)/.ready-dev  ## the real agent host (MindRoot) in .mindroot
 	@$(BIN)/python -m tests.mindroot_host.install || { echo "left out: the tests in the real host. To add them: make host"; test -z "$$QWEN3TTS_NOTHING_LEFT_OUT"; }
+
+soak: $(VENV)/.ready-dev  ## a day of a telephone line in an hour (SOAK_ARGS='--seconds 600'): then nothing may be left over
+	$(BIN)/python -m tests.soak.day $(SOAK_ARGS)
 
 regression: $(VENV)/.ready-dev  ## what is streamed beside the offline decode, clicks, order, codes, against the kept baseline
 	$(BIN)/python -m tests.regression $(REGRESSION_ARGS)

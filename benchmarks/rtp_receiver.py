@@ -98,6 +98,7 @@ class Receiver:
             bufsize=0,
         )
         self.port = int(self._read_line())
+        self.pid = self._process.pid
 
     def talk(self, ports: Sequence[int]) -> None:
         """Send a stream of its own to each of these ports from now on."""

@@ -40,6 +40,7 @@ class ServerProcess:
     def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
         self._process = process
         self.port = port
+        self.pid = process.pid
 
     @classmethod
     @contextlib.asynccontextmanager

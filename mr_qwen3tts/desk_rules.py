@@ -1,4 +1,4 @@
-"""Who may be called: addresses as a model writes them, emergency numbers, the allow list (pure)."""
+"""Whom an agent may call: addresses as a model writes them, the allow list, keys (pure)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import unicodedata
 from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 MAX_CHARS = 256
 """Of a destination."""
@@ -17,29 +16,16 @@ KEYS = frozenset("0123456789*#ABCD")
 MAX_KEYS = 64
 """In one go; a card number has 19."""
 
-# 3GPP TS 22.101 section 10.1.1: what a phone without a SIM takes for an emergency call.
-EMERGENCY_EVERYWHERE = frozenset({"112", "911", "000", "08", "110", "999", "118", "119"})
-_NATIONAL = """
-15 17 18 060 061 062 065 066 091 092 100 101 102 108 111 113 114 115 117 120 122 123 140 141 143 144
-155 158 166 171 180 190 191 192 193 194 195 197 198 199 988 990 991 992 993 994 995 996 997 998 1122
-10111 10177
-"""
-EMERGENCY_SOMEWHERE = frozenset(_NATIONAL.split())
-"""Emergency numbers of single countries. They are extensions elsewhere, so one that is written out
-in the allow list may be called."""
-OUTSIDE_LINES = ("0", "9")
-"""What is dialled first behind many switchboards."""
-OUTSIDE = frozenset({"112", "911", "999", "000"})
-"""Looked for behind it: others would be extensions of four digits more often than not."""
-
 USER_CHARS = "-_.!~*'()&=+$,"
 """What stands as it is in the user part besides letters and digits (RFC 3261 section 25.1)."""
 
-_NUMBER = re.compile(r"\+?[0-9*#]{1,32}")
 _SEPARATORS = str.maketrans("", "", " -./()\u00a0")
-_PAUSE = re.compile(r"[,;:pwPW]")
-# GSM 02.30: a service code before the number, such as *31# (hide mine) or *67.
-_SERVICE_CODE = re.compile(r"[*#]{1,2}[0-9]{2}[*#]?")
+
+_HINTS = {
+    "emergency_somewhere": "(An extension of that number can be written out in "
+    "MR_QWEN3TTS_SIP_ALLOW.)",
+    "premium": "(A number can be written out in MR_QWEN3TTS_SIP_ALLOW.)",
+}
 
 
 class Refused(Exception):
@@ -71,6 +57,8 @@ def destination(text: object, server: str | None = None) -> Destination:
     Raises:
         Refused: it is none, or a number without a server that would know it.
     """
+    from qwen3tts_phone.numbers import number_of
+
     if isinstance(text, bool) or not isinstance(text, str | int):
         raise Refused("No destination was given: a number, or a SIP address as sip:USER@HOST.")
     written = unicodedata.normalize("NFKC", str(text)).strip()
@@ -93,41 +81,18 @@ def destination(text: object, server: str | None = None) -> Destination:
 
 
 def check(there: Destination, allow: Collection[str]) -> None:
-    """Raise Refused for an emergency number, and for what the allow list does not hold."""
-    patterns = {pattern.strip().lower() for pattern in allow} - {""}
-    if is_emergency(there.number, at_home=False):
-        raise Refused(f"{there.number} is an emergency number; it is not called from here.")
-    if is_emergency(there.number, at_home=there.at_home, written_out=patterns):
-        raise Refused(
-            f"{there.number} is an emergency number in some countries; it is not called from here. "
-            "(An extension of that number can be written out in MR_QWEN3TTS_SIP_ALLOW.)"
+    """Raise Refused for what the phone's guard does not let through, or the allow list not hold."""
+    from qwen3tts_phone.guard import Callee, CallNotAllowed, GuardSettings, check_callee
+
+    patterns = tuple(pattern for pattern in allow if pattern.strip())
+    shown = there.number or _shown(there.key)
+    try:
+        check_callee(
+            Callee(shown, there.number, there.names, there.at_home), GuardSettings(allowed=patterns)
         )
-    if patterns and not any(_fits(name, each) for name in there.names for each in patterns):
-        raise Refused(f"{_shown(there.key)} is not among the numbers that may be called.")
-
-
-def is_emergency(number: str, *, at_home: bool = True, written_out: Collection[str] = ()) -> bool:
-    """Whether a number reaches an emergency service.
-
-    Those of every network are one at any host, whatever is ``written_out``; those of single
-    countries, and those behind an outside line, are one at our own server (``at_home``).
-    """
-    for each in {number, _SERVICE_CODE.sub("", number, count=1)}:
-        digits = each.lstrip("+")
-        if digits in EMERGENCY_EVERYWHERE:
-            return True
-        inside = digits[1:] if digits.startswith(OUTSIDE_LINES) else ""
-        national = digits in EMERGENCY_SOMEWHERE or inside in OUTSIDE
-        if national and at_home and number not in written_out:
-            return True
-    return False
-
-
-def number_of(text: str) -> str:
-    """The digits of a number as people write it, up to a pause in it; empty where it is none."""
-    digits = unquote(text).strip().lstrip(",;pwPW")
-    first = _PAUSE.split(digits, maxsplit=1)[0].translate(_SEPARATORS)
-    return first if _NUMBER.fullmatch(first) and any(c.isdigit() for c in first) else ""
+    except CallNotAllowed as error:
+        hint = _HINTS.get(error.rule, "")
+        raise Refused(f"{error.message} {hint}".strip()) from None
 
 
 def server_uri(server: str) -> str:
@@ -221,6 +186,8 @@ def _at(
 ) -> Destination:
     """Put together anew, so that nothing else comes along: no parameter (``maddr``, ``method``),
     no character that would end a header."""
+    from qwen3tts_phone.numbers import number_of
+
     place = f"{host}:{port}" if port is not None else host
     name = user.partition(";")[0].partition(":")[0]
     who = quote(name, safe=USER_CHARS)
@@ -235,11 +202,6 @@ def _at(
     if transport in ("udp", "tcp", "tls"):
         uri += f";transport={transport}"
     return Destination(uri, number, at_home, tuple({name.lower(): None for name in names if name}))
-
-
-def _fits(name: str, pattern: str) -> bool:
-    # A pattern for numbers ("+49*") must not take an address at any host ("+49...@elsewhere").
-    return pattern == "*" or (("@" in name) == ("@" in pattern) and fnmatchcase(name, pattern))
 
 
 def _shown(text: str) -> str:

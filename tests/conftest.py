@@ -47,3 +47,8 @@ def need_baresip() -> None:
 @pytest.fixture
 def need_sipp() -> None:
     require_program("sipp", "sip-tester")
+
+
+@pytest.fixture
+def need_kamailio() -> None:
+    require_program("kamailio", "kamailio")

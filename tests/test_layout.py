@@ -18,6 +18,7 @@ PACKAGES = {
     "qwen3tts_codecs": "codecs",
     "qwen3tts_pacer": "pacer",
     "qwen3tts_wire": "server",
+    "qwen3tts_settings": "server",
     "qwen3tts_engine": "server",
     "qwen3tts_server": "server",
     "qwen3tts_speech": "phone",
@@ -30,10 +31,16 @@ MAY_IMPORT = {
     "qwen3tts_codecs": set[str](),
     "qwen3tts_pacer": set[str](),
     "qwen3tts_wire": set[str](),
+    "qwen3tts_settings": {"qwen3tts_wire"},
     "qwen3tts_engine": {"qwen3tts_codecs", "qwen3tts_wire"},
-    "qwen3tts_server": {"qwen3tts_engine", "qwen3tts_wire", "qwen3tts_codecs"},
+    "qwen3tts_server": {
+        "qwen3tts_engine",
+        "qwen3tts_settings",
+        "qwen3tts_wire",
+        "qwen3tts_codecs",
+    },
     "qwen3tts_speech": SPEECH,
-    "qwen3tts_phone": {"qwen3tts_speech", *SPEECH},
+    "qwen3tts_phone": {"qwen3tts_speech", "qwen3tts_settings", *SPEECH},
     "qwen3tts_cli": set(PACKAGES) - {PLUGIN},
 }
 IMPORT_ROOTS = sorted(set(PACKAGES.values()) - {"."})

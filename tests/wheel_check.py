@@ -19,6 +19,7 @@ PACKAGES = {
     "qwen3tts_codecs",
     "qwen3tts_pacer",
     "qwen3tts_wire",
+    "qwen3tts_settings",
     "qwen3tts_engine",
     "qwen3tts_server",
     "qwen3tts_speech",

@@ -40,7 +40,7 @@ class BargeIn:
             async for frame in self._call.audio():
                 no_frame.cancel()
                 no_frame = loop.call_later(NO_FRAME_S, pause)
-                if gate.push(frame.samples):
+                if gate.push(frame.samples, frame.rate_hz):
                     self.stopped.update(self._call.interrupt())
                 if gate.open:
                     self.quiet.clear()

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from qwen3tts_cli import options
 from qwen3tts_cli.exits import needs, run
+from qwen3tts_cli.machine import MachineAnswered, OnMachine
 from qwen3tts_cli.manner import Manner, tell_ignored, with_manner
-from qwen3tts_cli.output import notes
+from qwen3tts_cli.output import note, notes
 from qwen3tts_cli.speech import speech_server
-from qwen3tts_cli.talk import Course, Telephone, checked_digits, local_address, talk
+from qwen3tts_cli.talk import Course, checked_digits, talk
+from qwen3tts_cli.telephone import (
+    Telephone,
+    asks_for_tls,
+    headers_of,
+    local_address,
+    read_config,
+    tell_remarks,
+)
+from qwen3tts_cli.watch import watch
 from qwen3tts_cli.words import DEFAULT_PROMPT, Words, choose_words
+from qwen3tts_wire.errors import SpeechError
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.phone import Call, Phone
+    from qwen3tts_phone.progress import Outcome
 
 
 def add_to(app: typer.Typer) -> None:
@@ -21,12 +37,21 @@ def add_to(app: typer.Typer) -> None:
         epilog="Examples:\n\n  mr-qwen3tts call sip:bob@127.0.0.1:5070 --say 'Hello Bob.'\n\n"
         "  mr-qwen3tts call sip:100@pbx.example.org --stdin --record call.wav"
         " --registrar sip:pbx.example.org --user 200\n\n"
-        "  mr-qwen3tts call sip:bob@127.0.0.1 --llm http://127.0.0.1:11434/v1 --model llama3.2"
+        "  mr-qwen3tts call sip:bob@127.0.0.1 --llm http://127.0.0.1:11434/v1 --model llama3.2\n\n"
+        "  mr-qwen3tts call 100 --config phone.yaml --account office --say 'One moment.'"
+        " --transfer sip:200@pbx.example.org"
     )(with_manner(call))
 
 
 def call(
-    uri: Annotated[str, typer.Argument(metavar="SIP_URI", help="Whom to call: sip:USER@HOST.")],
+    uri: Annotated[
+        str,
+        typer.Argument(
+            metavar="SIP_URI",
+            help="Whom to call: sip:USER@HOST, or with --config a number that the account's server"
+            " knows.",
+        ),
+    ],
     say: options.SayText = None,
     token_ms: options.TokenMs = 0.0,
     file: options.SayFile = None,
@@ -39,9 +64,29 @@ def call(
     key_env: options.LlmKeyEnv = "MR_QWEN3TTS_LLM_KEY",
     record: options.Record = None,
     dtmf: options.Dtmf = None,
+    call_log: options.CallLog = None,
     latency_log: options.LatencyLogFile = None,
     max_seconds: options.MaxSeconds = None,
     barge_in: options.BargeIn = False,
+    transfer: options.Transfer = None,
+    on_machine: Annotated[
+        OnMachine | None,
+        typer.Option(
+            help="When an answering machine takes the call: speak all the same, hang up, or leave"
+            " the message after its beep. Speak if left out; else the words wait for the greeting"
+            " of a person, too.",
+            rich_help_panel="Call",
+        ),
+    ] = None,
+    config: options.PhoneConfig = None,
+    account: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The account or trunk of the file that calls; the first one if left out.",
+            rich_help_panel="Telephone",
+        ),
+    ] = None,
     host: Annotated[
         str | None,
         typer.Option(
@@ -49,10 +94,13 @@ def call(
             rich_help_panel="Telephone",
         ),
     ] = None,
-    port: options.SipPort = 0,
+    port: options.SipPort = None,
     user: options.SipUser = None,
     password_env: options.PasswordEnv = "MR_QWEN3TTS_SIP_PASSWORD",
     registrar: options.Registrar = None,
+    codecs: options.Codecs = None,
+    srtp: options.SrtpMode = None,
+    header: options.Headers = None,
     *,
     manner: Manner,
     server: options.Server = None,
@@ -70,9 +118,19 @@ def call(
         prompt=prompt,
         key_env=key_env,
     )
-    course = Course(checked_digits(dtmf), max_seconds, barge_in)
+    said = read_config(config)
+    course = Course(
+        checked_digits(dtmf),
+        max_seconds,
+        barge_in,
+        transfer,
+        on_machine or OnMachine(said.outbound.on_machine if said is not None else OnMachine.SPEAK),
+        said.outbound.answering if said is not None else None,
+    )
+    if said is None and host is None:
+        host = local_address(host_of(registrar or uri))
     telephone = Telephone(
-        host=host or local_address(host_of(registrar or uri)),
+        host=host,
         port=port,
         user=user,
         password_env=password_env,
@@ -80,8 +138,17 @@ def call(
         record=record,
         latency_log=latency_log,
         manner=manner,
+        config=said,
+        account=account,
+        codecs=codecs,
+        srtp=srtp,
+        call_log=call_log,
+        headers=headers_of(header),
+        calling=True,
+        secure=asks_for_tls(uri, registrar),
     )
     telephone.check()
+    tell_remarks(said)
     run(place(uri, telephone, words, course, server))
 
 
@@ -103,14 +170,81 @@ async def place(
     course: Course,
     server: str | None,
 ) -> None:
-    """Place one call and see it through."""
+    """Place one call and see it through; again where the file has a rule for that.
+
+    Raises the error of the last call.
+    """
     with needs("phone"):
+        from qwen3tts_phone.outbound import RetryPolicy, place_with_retries
         from qwen3tts_phone.phone import Phone
-    async with speech_server(server) as url:
+    retry = telephone.config.outbound.retry if telephone.config is not None else None
+    async with speech_server(telephone.server_url(server)) as url:
         manner = await telephone.manner.voiced_at(url)
         async with Phone(telephone.settings(url, manner)) as phone:
             tell_ignored(phone.ignored)
+            attempts = Attempts(phone, uri, telephone, words, course)
+            await place_with_retries(
+                attempts.attempt,
+                retry or RetryPolicy(attempts=1),
+                now=phone.clock.now,
+                sleep_until=phone.clock.sleep_until,
+                number=uri,
+                waiting=tell_waiting,
+            )
+    if attempts.error is not None:
+        raise attempts.error
+
+
+class Attempts:
+    """Calls to one party, one after the other."""
+
+    def __init__(
+        self, phone: Phone, uri: str, telephone: Telephone, words: Words, course: Course
+    ) -> None:
+        self._phone = phone
+        self._uri = uri
+        self._telephone = telephone
+        self._words = words
+        self._course = course
+        self.error: SpeechError | None = None
+        """Why the last call did not come about, or broke; None: it was seen through."""
+
+    async def attempt(self, number: int) -> Outcome:
+        """Make one call; how it came out."""
+        from qwen3tts_phone.progress import Outcome, outcome_of, outcome_of_error
+
+        if number > 1:
+            note(f"Call number {number}.")
+        self.error = None
+        watching: asyncio.Task[None] | None = None
+        placed: Call | None = None
+        try:
             with notes().status("Calling …"):
-                placed = await phone.dial(uri)
+                placed = await self._phone.dial(
+                    self._uri, dict(self._telephone.headers), account=self._telephone.account
+                )
+                watching = asyncio.create_task(watch(placed))
                 await placed.answered()
-            await talk(placed, words, course)
+        except SpeechError as error:
+            self.error = error
+            if placed is not None and placed.facts.end is not None:
+                return outcome_of(placed.facts)
+            return outcome_of_error(error)
+        finally:
+            if self.error is not None and watching is not None:
+                watching.cancel()
+        try:
+            await talk(placed, self._words, self._course, watching)
+        except MachineAnswered as error:
+            self.error = error
+            return Outcome.MACHINE
+        except SpeechError as error:
+            self.error = error
+        return Outcome.ANSWERED
+
+
+def tell_waiting(outcome: Outcome, wait_s: float) -> None:
+    """Between two calls."""
+    from qwen3tts_phone.progress import OUTCOME_WORDS
+
+    note(f"No call: {OUTCOME_WORDS[outcome]}. The next try is in {wait_s:.0f} s.")

@@ -24,7 +24,7 @@ from qwen3tts_wire.errors import SpeechError
 EXTRAS = {
     "server": ("fastapi", "uvicorn", "yaml", "prometheus_client", "python_multipart", "av"),
     "embedded": ("espeakng_loader",),
-    "phone": ("sipmessage", "httpx"),
+    "phone": ("sipmessage", "httpx", "pylibsrtp", "dns", "yaml", "av"),
     "qwen3": ("torch", "safetensors", "tokenizers", "huggingface_hub"),
     "clone": ("av",),
     "stt": ("transformers",),
@@ -135,6 +135,17 @@ def sip_port(host: str, port: int) -> Check:
                 "End the other program, or choose with --port (0 is any) and --host.",
             )
     return Check(name, Level.OK, "free for UDP and TCP")
+
+
+def tcp_port(host: str, port: int, shown: str) -> Check:
+    """Whether a TCP port can be listened at."""
+    name = f"{shown} port {host}:{port}"
+    try:
+        _bound(host, port, socket.SOCK_STREAM).close()
+    except OSError as error:
+        remedy = "End the other program, or choose another port."
+        return Check(name, Level.WARN, error.strerror or str(error), remedy)
+    return Check(name, Level.OK, "free")
 
 
 def rtp_ports(host: str, tries: int = 20) -> Check:

@@ -23,7 +23,7 @@ from qwen3tts_cli.exits import exit_code, needs, run
 from qwen3tts_cli.latency import show_report
 from qwen3tts_cli.output import complain_of, note, results
 from qwen3tts_cli.speech import speech_server
-from qwen3tts_cli.talk import local_address
+from qwen3tts_cli.telephone import local_address
 from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.line import Spoken
@@ -100,7 +100,7 @@ async def caller(phone: Phone, uri: str, tell: Note, said: list[Said]) -> None:
     await call.answered()
     gate = OnsetGate()
     async for frame in call.audio():
-        if gate.push(frame.samples):
+        if gate.push(frame.samples, frame.rate_hz):
             tell("caller  hears the agent's voice")
             break
     await asyncio.sleep(INTERRUPT_AFTER_S)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from qwen3tts_cli import options
+from qwen3tts_cli.call import host_of
+from qwen3tts_cli.doctor_report import Report
 from qwen3tts_cli.exits import ExitCode, run
-from qwen3tts_cli.output import notes, printable, results
+from qwen3tts_cli.manner import Manner
+from qwen3tts_cli.output import notes
+from qwen3tts_cli.telephone import HERE, Telephone, asks_for_tls, local_address
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
     from qwen3tts_cli.checks import Check
+
+
+PHONE = "Telephone"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -23,15 +29,23 @@ def add_to(app: typer.Typer) -> None:
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts doctor\n\n"
         "  mr-qwen3tts doctor --server ws://10.0.0.5:8765/v1/speech --json\n\n"
-        "The exit code is 0 unless a line says [bold]fail[/bold]; then it is 1."
+        "  mr-qwen3tts doctor --config phone.yaml\n\n"
+        "  mr-qwen3tts doctor --config phone.yaml --account office --register"
+        " --call sip:200@pbx.example.org\n\n"
+        "The exit code is 0 unless a line says [bold]fail[/bold]; then it is 1. With --json all"
+        " lines come as one list when everything is done."
     )(doctor)
 
 
 def doctor(
-    host: Annotated[str, typer.Option(help="The local address that calls would use.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The SIP port to try.")] = 5060,
+    host: Annotated[
+        str | None,
+        typer.Option(help="The local address that calls would use; 127.0.0.1 if left out."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="The SIP port to try; 5060 if left out."),
+    ] = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(envvar="MR_QWEN3TTS_CHECKPOINT", help="A model's folder to look into."),
@@ -40,19 +54,98 @@ def doctor(
         str | None,
         typer.Option(metavar="URL", envvar="MR_QWEN3TTS_SERVER", help="A speech server to ask."),
     ] = None,
+    call: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIP_URI",
+            help="Call there, send a tone of 2 s, listen, hang up, and say what is wrong and what"
+            " to do.",
+            rich_help_panel=PHONE,
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Look at the phone's settings in YAML, such as configs/phone.yaml, and its ports.",
+            dir_okay=False,
+            rich_help_panel=PHONE,
+        ),
+    ] = None,
+    account: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The account or trunk of the file that calls; the first one if left out.",
+            rich_help_panel=PHONE,
+        ),
+    ] = None,
+    register: Annotated[
+        bool,
+        typer.Option(
+            "--register",
+            help="Register the account, or without --call all of them. A phone that has the same one"
+            " may miss calls meanwhile.",
+            rich_help_panel=PHONE,
+        ),
+    ] = False,
+    ring_seconds: Annotated[
+        float,
+        typer.Option(min=1, max=180, help="With --call: ring for so long.", rich_help_panel=PHONE),
+    ] = 30.0,
+    listen_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=60,
+            help="With --call: listen for so long after the tone.",
+            rich_help_panel=PHONE,
+        ),
+    ] = 4.0,
+    user: options.SipUser = None,
+    password_env: options.PasswordEnv = "MR_QWEN3TTS_SIP_PASSWORD",
+    registrar: options.Registrar = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check [bold]this machine[/bold]: packages, audio, ports, GPU, checkpoint, network."""
+    """Check [bold]this machine[/bold]: packages, audio, ports, GPU, checkpoint, network; with
+    --config the phone's settings; with --call a call, and why there is none or no sound."""
     from qwen3tts_cli.checks import Level
+    from qwen3tts_cli.doctor_phone import examine, examined_phone, phone_checks
+    from qwen3tts_cli.trial_call import Trial
 
-    made: list[Check] = []
-    with notes().status("Looking …"):
-        made.extend(all_checks(host, port, checkpoint, server))
-    if as_json:
-        typer.echo(json.dumps([asdict(each) for each in made], indent=2))
+    report = Report(as_json)
+    if config is None and call is None and registrar is None:
+        with notes().status("Looking …"):
+            report.add_all(
+                all_checks(host or HERE, 5060 if port is None else port, checkpoint, server)
+            )
     else:
-        _print(made)
-    if any(each.level is Level.FAIL for each in made):
+        telephone = examined_phone(
+            report,
+            config,
+            lambda file: Telephone(
+                host=host or (None if file else local_address(host_of(registrar or call or ""))),
+                port=port if port is not None or config is not None or call is None else 0,
+                user=user,
+                password_env=password_env,
+                registrar=registrar,
+                record=None,
+                latency_log=None,
+                manner=Manner(),
+                config=file,
+                account=account,
+                calling=call is not None,
+                secure=asks_for_tls(call, registrar),
+            ),
+        )
+        if telephone is not None:
+            if call is None and not register and registrar is None:
+                report.add_all(phone_checks(telephone, server))
+            else:
+                register = register or call is None
+                trial = Trial(call, account, register, ring_seconds, listen_seconds)
+                run(examine(report, telephone, trial))
+    report.close()
+    if any(each.level is Level.FAIL for each in report.made):
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -95,16 +188,3 @@ def speech_server(url: str) -> Check:
         return Check("speech server", Level.OK, run(ask()))
     except SpeechError as error:
         return Check("speech server", Level.FAIL, error.message, error.remedy)
-
-
-def _print(made: list[Check]) -> None:
-    from rich.text import Text
-
-    colours = {"ok": "green", "warn": "yellow", "fail": "bold red"}
-    console = results()
-    for each in made:
-        line = Text(f"{each.level:<5}", style=colours[each.level])
-        line.append(Text(f"{each.name}: {printable(each.found)}", style="default"))
-        console.print(line)
-        if each.remedy:
-            console.print(Text(f"     → {printable(each.remedy)}", style="dim"))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import IntEnum
 from typing import Any, TypeVar
 
 from qwen3tts_wire.errors import BadRequest, SpeechError
 
 T = TypeVar("T")
+
+_terminate: ContextVar[Callable[[], None] | None] = ContextVar("terminate", default=None)
+"""What SIGTERM does to the subcommand that runs."""
 
 
 class ExitCode(IntEnum):
@@ -42,10 +46,13 @@ _BY_CODE = {
     "server_busy": ExitCode.UNAVAILABLE,
     "engine_unavailable": ExitCode.UNAVAILABLE,
     "callee_unreachable": ExitCode.UNAVAILABLE,
+    "machine_answered": ExitCode.UNAVAILABLE,
     "address_busy": ExitCode.UNAVAILABLE,
     "port_busy": ExitCode.UNAVAILABLE,
     "model_unavailable": ExitCode.UNAVAILABLE,
     "call_refused": ExitCode.REFUSED,
+    "call_not_allowed": ExitCode.REFUSED,
+    "transfer_failed": ExitCode.REFUSED,
     "registration_failed": ExitCode.REFUSED,
     "no_common_codec": ExitCode.REFUSED,
     "model_refused": ExitCode.REFUSED,
@@ -112,6 +119,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
             task.cancel()
 
         loop.add_signal_handler(signal.SIGTERM, terminate)
+        _terminate.set(terminate)
         try:
             return await main
         finally:
@@ -127,6 +135,29 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         raise
     except BaseExceptionGroup as group:
         raise first_error(group) from group
+
+
+@contextmanager
+def at_first_sigterm(then: Callable[[], None]) -> Iterator[None]:
+    """Within this, the first SIGTERM calls ``then`` and ends nothing; a second one ends it all.
+
+    Only inside of what ``run`` runs; elsewhere signals stay as they are.
+    """
+    terminate = _terminate.get()
+    if terminate is None:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def first() -> None:
+        loop.add_signal_handler(signal.SIGTERM, terminate)
+        then()
+
+    loop.add_signal_handler(signal.SIGTERM, first)
+    try:
+        yield
+    finally:
+        loop.add_signal_handler(signal.SIGTERM, terminate)
 
 
 def first_error(error: BaseException) -> BaseException:

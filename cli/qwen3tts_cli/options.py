@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from qwen3tts_cli.telephone import Srtp
+
 Server = Annotated[
     str | None,
     typer.Option(
@@ -126,12 +128,23 @@ MaxSeconds = Annotated[
         rich_help_panel="Call",
     ),
 ]
+PhoneConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        envvar="MR_QWEN3TTS_PHONE_CONFIG",
+        help="The phone's settings in YAML, such as configs/phone.yaml: accounts, trunks, TLS,"
+        " limits, records. Options here win over it.",
+        dir_okay=False,
+        rich_help_panel="Telephone",
+    ),
+]
 SipHost = Annotated[
-    str,
+    str | None,
     typer.Option("--host", help="The local address that calls use.", rich_help_panel="Telephone"),
 ]
 SipPort = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--port",
         min=0,
@@ -158,5 +171,49 @@ Registrar = Annotated[
         metavar="SIP_URI",
         help="Register there, such as sip:pbx.example.org.",
         rich_help_panel="Telephone",
+    ),
+]
+Codecs = Annotated[
+    str | None,
+    typer.Option(
+        "--codecs",
+        metavar="NAMES",
+        help="PCMU, PCMA, G722, opus: those to be used, between commas, the best first.",
+        rich_help_panel="Telephone",
+    ),
+]
+SrtpMode = Annotated[
+    Srtp | None,
+    typer.Option(
+        "--srtp",
+        help="Encrypted sound (SDES): never, where the other side asks for it, or nothing else.",
+        rich_help_panel="Telephone",
+    ),
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header",
+        metavar="NAME: VALUE",
+        help="A SIP header for the other side, such as 'X-Case: 7'; may be repeated.",
+        rich_help_panel="Telephone",
+    ),
+]
+CallLog = Annotated[
+    Path | None,
+    typer.Option(
+        "--call-log",
+        help="Append one line of JSON a call: times, quality, how it ended and what was wrong.",
+        dir_okay=False,
+        rich_help_panel="Call",
+    ),
+]
+Transfer = Annotated[
+    str | None,
+    typer.Option(
+        "--transfer",
+        metavar="SIP_URI",
+        help="When everything was said, hand the call on to this address in place of hanging up.",
+        rich_help_panel="Call",
     ),
 ]

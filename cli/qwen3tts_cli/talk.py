@@ -1,104 +1,28 @@
-"""What ``call`` and ``answer`` share: the phone, one call's course, and what is told of it."""
+"""What ``call`` and ``answer`` share: one call's course, and what is told of it."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from qwen3tts_cli.barge_in import BargeIn
-from qwen3tts_cli.exits import CutShort, needs
-from qwen3tts_cli.manner import Manner
-from qwen3tts_cli.output import note, printable, results
+from qwen3tts_cli.exits import CutShort
+from qwen3tts_cli.machine import OnMachine, await_greeting
+from qwen3tts_cli.output import note
+from qwen3tts_cli.watch import tell_findings, watch
 from qwen3tts_cli.words import Words
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.phone import Call, PhoneSettings
+    from qwen3tts_phone.answering import AnsweringSettings
+    from qwen3tts_phone.phone import Call
     from qwen3tts_speech.line import Spoken, Utterance
 
-ELSEWHERE = "192.0.2.1"
-"""Stands for any other machine (RFC 5737)."""
 DTMF_KEYS = frozenset("0123456789*#ABCD")
 MAX_REST_CHARS = 200
 """So much is shown of what was not heard."""
-
-
-@dataclass(frozen=True, slots=True)
-class Telephone:
-    """Everything about the phone that the command line says."""
-
-    host: str
-    port: int
-    user: str | None
-    password_env: str
-    registrar: str | None
-    record: Path | None
-    latency_log: Path | None
-    manner: Manner
-
-    def check(self) -> None:
-        """Refuse what cannot work; it is better known before a phone rings.
-
-        Raises:
-            typer.BadParameter: a registrar without a user, or a file where none can be.
-        """
-        if self.registrar is not None and self.user is None:
-            raise typer.BadParameter("--registrar needs --user.")
-        for option, path in (("--record", self.record), ("--latency-log", self.latency_log)):
-            if path is not None and not os.access(path if path.exists() else path.parent, os.W_OK):
-                raise typer.BadParameter(
-                    f"{option}: {path} cannot be written; check folder and rights."
-                )
-
-    def settings(
-        self, server_url: str, manner: Manner | None = None, *, max_calls: int = 200
-    ) -> PhoneSettings:
-        """The phone's settings; further calls than ``max_calls`` at once hear the busy tone.
-
-        ``manner``: its own with the voice that the server made for it, where it made one.
-
-        Raises:
-            MissingExtra: the telephone's packages are not installed.
-        """
-        with needs("phone"):
-            from qwen3tts_phone.phone import PhoneSettings
-            from qwen3tts_phone.sip.settings import Account
-        manner = manner or self.manner
-        account = None
-        if self.registrar is not None:
-            assert self.user is not None
-            password = os.environ.get(self.password_env, "")
-            account = Account(registrar=self.registrar, user=self.user, password=password)
-        return PhoneSettings(
-            host=self.host,
-            port=self.port,
-            server_url=server_url,
-            account=account,
-            user=self.user or "agent",
-            max_calls=max_calls,
-            record_path=self.record,
-            latency_log=self.latency_log,
-            voice=manner.voice,
-            language=manner.language,
-            options=manner.options,
-        )
-
-
-def local_address(host: str = ELSEWHERE) -> str:
-    """The address of this machine from which packets to ``host`` leave; nothing is sent."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(address)
-            return str(probe.getsockname()[0])
-    except OSError:
-        # Dialling will say what is wrong with it.
-        return "127.0.0.1"
 
 
 def checked_digits(digits: str | None) -> str:
@@ -119,20 +43,32 @@ class Course:
     max_seconds: float | None = None
     barge_in: bool = False
     """Whether the caller's voice silences what is being said."""
+    transfer: str | None = None
+    """Whom the call is handed on to when everything was said; None: it is hung up."""
+    on_machine: OnMachine = OnMachine.SPEAK
+    """What is done when an answering machine takes it."""
+    answering: AnsweringSettings | None = None
+    """How a machine is told from a person."""
 
 
-async def talk(call: Call, words: Words, course: Course) -> None:
-    """See an answered call through: keys, words, hanging up. Tells what was heard.
+async def talk(
+    call: Call, words: Words, course: Course, watching: asyncio.Task[None] | None = None
+) -> None:
+    """See an answered call through: keys, words, hanging up or handing on. Tells what was heard.
+
+    ``watching``: what follows the call's events already, where something does.
 
     Raises:
+        MachineAnswered: an answering machine took the call, and is to get no message.
         CutShort: the call ended, or the time was over, before everything was said; or there was
             nothing to say.
+        TransferFailed: the far end did not hand the call on.
         SpeechError: the words, the server or the call failed; what had come was said.
     """
-    watching = asyncio.create_task(_watch(call))
+    watching = watching or asyncio.create_task(watch(call))
     ended = asyncio.create_task(_ended(call))
     speech = CallSpeech(call, words)
-    speaking = asyncio.create_task(speech.run(course))
+    speaking = asyncio.create_task(_go_about(call, speech, course))
     try:
         done, _ = await asyncio.wait(
             {ended, speaking}, timeout=course.max_seconds, return_when=asyncio.FIRST_COMPLETED
@@ -148,10 +84,22 @@ async def talk(call: Call, words: Words, course: Course) -> None:
         await watching
         await asyncio.wait([speaking])
         speech.tell()
+        tell_findings(call)
     if speech.cut_short:
         raise CutShort(f"{why} before everything was said.")
     if not speech.heard_samples:
         raise CutShort("there was nothing to say.", remedy="Give some words to say.")
+
+
+async def _go_about(call: Call, speech: CallSpeech, course: Course) -> None:
+    if course.on_machine is not OnMachine.SPEAK:
+        await await_greeting(call, course.on_machine, course.answering)
+    await speech.run(course)
+    if course.transfer is not None:
+        speech.tell()
+        note(f"Handing the call on to {course.transfer} …")
+        await call.transfer(course.transfer)
+        note("The call was handed on.")
 
 
 class CallSpeech:
@@ -211,26 +159,6 @@ class CallSpeech:
 async def _ended(call: Call) -> None:
     cause = await call.ended()
     note(f"The call has ended: {cause}.")
-
-
-async def _watch(call: Call) -> None:
-    """Tell what happens on the call; it ends with the call."""
-    from qwen3tts_phone import call_events as events
-
-    async for event in call.events:
-        match event:
-            case events.CallAnswered(codec=codec):
-                note(f"Answered ({codec}).")
-            case events.KeyPressed(digit=digit):
-                results().print(f"key {printable(digit)}", markup=False)
-            case events.CallHeld():
-                note("On hold: speech waits.")
-            case events.CallResumed():
-                note("Off hold.")
-            case events.MediaSilent(silent_s=silent_s):
-                note(f"Nothing has come from the other side for {silent_s:.0f} s.")
-            case _:
-                pass
 
 
 def _tell(spoken: Spoken) -> None:

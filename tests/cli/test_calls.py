@@ -3,19 +3,28 @@ from __future__ import annotations
 import asyncio
 import re
 import wave
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from qwen3tts_cli import answer, call
+from qwen3tts_cli import call, reception
 from qwen3tts_cli.exits import CutShort
 from qwen3tts_cli.manner import Manner
-from qwen3tts_cli.talk import Course, Telephone
+from qwen3tts_cli.talk import Course
+from qwen3tts_cli.telephone import Telephone
 from qwen3tts_cli.words import Words
-from qwen3tts_phone.errors import CalleeUnreachable
+from qwen3tts_phone.config import config_from
+from qwen3tts_phone.errors import CalleeUnreachable, CallRefused
+from qwen3tts_phone.outbound import Placed, place_with_retries
+from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_server.run import running_server
+from qwen3tts_settings.entries import from_yaml
 from qwen3tts_speech.latency import read_log
+from qwen3tts_speech.link import SpeechLink
 from tests.engine.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.network
@@ -51,7 +60,7 @@ def addresses(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[str]:
         if found := re.search(r"Waiting for calls at (\S+)\.$", message):
             told.put_nowait(found[1])
 
-    monkeypatch.setattr(answer, "note", listen)
+    monkeypatch.setattr(reception, "note", listen)
     return told
 
 
@@ -61,7 +70,7 @@ async def test_call_and_answer_speak_to_each_other_and_both_record_it(
     async with asyncio.timeout(30), running_server(FakeEngine()) as server:
         words = Words(text="Good morning")
         answering = asyncio.create_task(
-            answer.attend(telephone(tmp_path, "agent"), words, Course(), True, server.url)
+            reception.attend(telephone(tmp_path, "agent"), words, Course(), True, server.url)
         )
         uri = await addresses.get()
         longer = Words(text="Good morning, this is Bob", token_ms=5)
@@ -89,3 +98,71 @@ async def test_a_phone_that_is_not_there_is_told(tmp_path: Path) -> None:
                 Course(),
                 server.url,
             )
+
+
+def quickly(waited: list[float]) -> Callable[..., Awaitable[Placed]]:
+    """Calling again without the wait, which is noted."""
+
+    async def place(*given: Any, now: Callable[[], float], **options: Any) -> Placed:
+        async def no_wait(deadline: float) -> None:
+            waited.append(deadline - now())
+
+        return await place_with_retries(*given, now=now, **{**options, "sleep_until": no_wait})
+
+    return place
+
+
+async def busy_then_taken(phone: Phone, seen: list[str]) -> None:
+    """Refuse the first call, take the second and hang up when something was said."""
+    first = True
+    async for incoming in phone.incoming():
+        seen.append(incoming.headers.get("X-Case") or "")
+        if first:
+            first = False
+            await incoming.reject(486)
+            continue
+        await incoming.answer()
+
+
+@asynccontextmanager
+async def callee(seen: list[str]) -> AsyncIterator[Phone]:
+    link = SpeechLink("ws://127.0.0.1:9/v1/speech")
+    async with Phone(PhoneSettings(), link=link) as phone:
+        taking = asyncio.create_task(busy_then_taken(phone, seen))
+        yield phone
+        taking.cancel()
+    await link.close()
+
+
+def with_retries(text: str) -> Telephone:
+    config = config_from(from_yaml("listen: {port: 0}\n" + text, "phone.yaml"), {})
+    options = (None, None, None, "NONE", None, None, None, Manner(voice="tone"))
+    return Telephone(*options, config=config, calling=True, headers={"X-Case": "7"})
+
+
+async def test_a_busy_line_is_called_again_as_the_file_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[str] = []
+    waited: list[float] = []
+
+    async with asyncio.timeout(60), running_server(FakeEngine()) as server, callee(seen) as other:
+        retry = with_retries("outbound: {retry: {attempts: 2, waits_s: [60], causes: [busy]}}")
+        with monkeypatch.context() as patch:
+            patch.setattr("qwen3tts_phone.outbound.place_with_retries", quickly(waited))
+            await call.place(other.uri, retry, Words(text="Good"), Course(), server.url)
+    assert seen == ["7", "7"]
+    assert [round(each) for each in waited] == [60]
+    told = capsys.readouterr().err
+    assert "the line is busy. The next try is in 60 s." in told
+    assert "Heard: Good" in told
+
+
+async def test_without_a_rule_a_busy_line_is_called_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seen: list[str] = []
+    async with asyncio.timeout(60), running_server(FakeEngine()) as server, callee(seen) as other:
+        with pytest.raises(CallRefused):
+            await call.place(other.uri, with_retries(""), Words(text="Good"), Course(), server.url)
+    assert seen == ["7"]

@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 import typer
 
-from qwen3tts_cli import answer, talk
 from qwen3tts_cli import call as call_command
+from qwen3tts_cli import reception, talk
 from qwen3tts_cli.exits import CutShort
 from qwen3tts_cli.manner import Manner
-from qwen3tts_cli.talk import Course, Telephone, checked_digits
+from qwen3tts_cli.talk import Course, checked_digits
+from qwen3tts_cli.telephone import Telephone, local_address
 from qwen3tts_cli.words import Words, choose_words
 from qwen3tts_phone.call import Call
 from qwen3tts_phone.call_events import CallEnded, CallEvent, HeardFrame, KeyPressed
+from qwen3tts_phone.call_facts import CallFacts, EndFacts
+from qwen3tts_phone.errors import CallRefused, TransferFailed
 from qwen3tts_speech.latency import UtteranceRecord
 from qwen3tts_speech.line import Spoken
 from qwen3tts_wire.errors import EngineFailed, SpeechError
@@ -58,6 +61,9 @@ class FakeCall:
         self.utterances: list[FakeUtterance] = []
         self.keys = ""
         self.remote_uri = "sip:bob@127.0.0.1"
+        self.facts = CallFacts()
+        self.handed_on_to = ""
+        self.transfer_error: SpeechError | None = None
         self.failure: SpeechError | None = None
         self._over = asyncio.Event()
         self._events: asyncio.Queue[CallEvent] = asyncio.Queue()
@@ -91,7 +97,7 @@ class FakeCall:
         while not isinstance(event := await self._events.get(), CallEnded):
             yield event
 
-    async def audio(self) -> AsyncIterator[HeardFrame]:
+    async def audio(self, *, steady: bool = False) -> AsyncIterator[HeardFrame]:
         while (frame := await self._frames.get()) is not None:
             yield frame
 
@@ -108,6 +114,12 @@ class FakeCall:
 
     async def send_dtmf(self, keys: str) -> None:
         self.keys += keys
+
+    async def transfer(self, target: str) -> None:
+        if self.transfer_error is not None:
+            raise self.transfer_error
+        self.handed_on_to = target
+        self.remote_hangs_up()
 
     async def hangup(self) -> None:
         if not self._over.is_set():
@@ -154,6 +166,41 @@ async def test_keys_are_pressed_then_the_words_are_said_then_the_call_ends(
     told = capsys.readouterr().err
     assert "Heard: Good morning." in told
     assert "Not heard" not in told
+
+
+async def test_a_call_is_handed_on_when_everything_was_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call = FakeCall()
+    task = await talking(call, Course(transfer="sip:200@pbx.test"))
+    assert call.handed_on_to == ""
+    call.finish()
+    await task
+    assert call.handed_on_to == "sip:200@pbx.test"
+    told = capsys.readouterr().err
+    assert told.index("Heard: Good morning.") < told.index("Handing the call on")
+    assert "The call was handed on." in told
+
+
+async def test_a_call_that_cannot_be_handed_on_is_an_error_and_is_hung_up() -> None:
+    call = FakeCall()
+    call.transfer_error = TransferFailed(603, "Decline")
+    task = await talking(call, Course(transfer="sip:200@pbx.test"))
+    call.finish()
+    with pytest.raises(TransferFailed):
+        await task
+    assert call._over.is_set()
+
+
+async def test_why_nobody_heard_anything_is_told_at_the_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call = FakeCall()
+    call.facts = CallFacts(end=EndFacts(by="error", error=CallRefused(403, "Forbidden")))
+    task = await talking(call)
+    call.finish()
+    await task
+    assert "forbids" in capsys.readouterr().err
 
 
 async def test_keys_of_the_other_side_are_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -302,7 +349,7 @@ async def test_one_call_that_fails_leaves_the_others_alone(
     call = FakeCall()
     call.failure = failure
     words = GREETING if failure else Words(file=Path("/nonexistent"))
-    await asyncio.create_task(answer.guarded(cast(Call, call), words, Course()))
+    await asyncio.create_task(reception.guarded(cast(Call, call), words, Course()))
     told = capsys.readouterr().err
     assert "Error: sip:bob@127.0.0.1: " in told
     assert "sip:bob@127.0.0.1: The call has ended" in told
@@ -314,7 +361,7 @@ async def test_a_bug_in_one_call_is_logged_with_its_traceback(
 ) -> None:
     call = FakeCall()
     call.failure = cast(SpeechError, ZeroDivisionError("a bug"))
-    await answer.guarded(cast(Call, call), GREETING, Course())
+    await reception.guarded(cast(Call, call), GREETING, Course())
     assert "ZeroDivisionError: a bug" in caplog.text
 
 
@@ -344,8 +391,7 @@ def test_the_password_comes_from_the_environment_and_is_not_shown(
 ) -> None:
     monkeypatch.setenv("SIP_PASSWORD", "secret")
     settings = telephone(registrar="sip:pbx.test", user="200").settings("ws://x")
-    assert settings.account is not None
-    assert settings.account.password == "secret"
+    assert [each.password for each in settings.accounts] == ["secret"]
     assert "secret" not in repr(settings)
 
 
@@ -373,15 +419,15 @@ def test_an_address_is_checked_before_the_call() -> None:
 def test_a_phone_on_all_addresses_is_shown_with_one_that_can_be_dialled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(answer, "local_address", lambda: "198.51.100.7")
+    monkeypatch.setattr(reception, "local_address", lambda: "198.51.100.7")
     bound = "sip:agent@127.0.0.1:5060"
-    assert answer.shown_uri(bound, "127.0.0.1") == bound
-    assert answer.shown_uri(bound, "0.0.0.0") == "sip:agent@198.51.100.7:5060"
+    assert reception.shown_uri(bound, "127.0.0.1") == bound
+    assert reception.shown_uri(bound, "0.0.0.0") == "sip:agent@198.51.100.7:5060"
 
 
 def test_a_call_leaves_from_the_address_that_leads_there() -> None:
-    assert talk.local_address("127.0.0.1") == "127.0.0.1"
-    assert talk.local_address("nowhere.invalid") == "127.0.0.1"
+    assert local_address("127.0.0.1") == "127.0.0.1"
+    assert local_address("nowhere.invalid") == "127.0.0.1"
 
 
 def chosen(**options: object) -> Words:

@@ -6,11 +6,14 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.signal import resample_poly
 
 from qwen3tts_phone.call import Call
+from qwen3tts_phone.call_events import HeardFrame
 from qwen3tts_phone.phone import Phone, PhoneSettings
 
 
@@ -64,20 +67,21 @@ class Ear:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._frames: list[NDArray[np.int16]] = []
+        self.frames: list[HeardFrame] = []
         self._changed = asyncio.Condition()
         self._task = asyncio.create_task(self._listen())
 
     async def _listen(self) -> None:
         async for frame in self._call.audio():
-            self._frames.append(frame.samples)
+            self.frames.append(frame)
             async with self._changed:
                 self._changed.notify_all()
 
     async def heard(self) -> NDArray[np.int16]:
-        """All that came, shape [n], when the call has ended."""
+        """All that came, shape [n] at 8 kHz, when the call has ended."""
         await self._task
-        return np.concatenate(self._frames)
+        runs = groupby(self.frames, key=lambda frame: frame.rate_hz)
+        return np.concatenate([at_8k([each.samples for each in run], hz) for hz, run in runs])
 
     async def sound(self, seconds: float = 0.5) -> None:
         """Return when so much sound has come."""
@@ -85,7 +89,21 @@ class Ear:
             await self._changed.wait_for(lambda: self._loud_s() >= seconds)
 
     def _loud_s(self) -> float:
-        return 0.02 * sum(1 for each in self._frames if np.abs(each.astype(int)).max() > 200)
+        return sum(
+            frame.duration_s
+            for frame in self.frames
+            if np.abs(frame.samples.astype(int)).max() > 200
+        )
+
+
+def at_8k(pieces: list[NDArray[np.int16]], rate_hz: int) -> NDArray[np.int16]:
+    """Pieces of one rate in a row, at 8 kHz, by a filter that is none of ours."""
+    whole = np.concatenate(pieces)
+    if rate_hz == 8000:
+        return whole
+    down = resample_poly(whole.astype(float), 1, rate_hz // 8000, window=("kaiser", 8.0))
+    clipped: NDArray[np.int16] = np.clip(np.rint(down), -32768, 32767).astype(np.int16)
+    return clipped
 
 
 @asynccontextmanager

@@ -223,7 +223,7 @@ async def test_what_breaks_while_a_call_is_set_up_hangs_up_on_the_far_end(
         phone(server.url) as caller,
     ):
         theirs = await caller.dial(agent.uri)
-        monkeypatch.setattr(theirs, "_begin", lambda agreed: 1 / 0)
+        monkeypatch.setattr(theirs._media, "begin", lambda agreed: 1 / 0)
         async with asyncio.timeout(10):
             ours = await anext(agent.incoming())
             await ours.answer()

@@ -6,16 +6,23 @@ import contextlib
 import random
 from collections import deque
 
-from qwen3tts_phone.errors import WrongState
+from qwen3tts_phone.errors import CallError, WrongState
 from qwen3tts_phone.sip.agent import Agent
+from qwen3tts_phone.sip.asked import Asked
 from qwen3tts_phone.sip.auth import Digest
+from qwen3tts_phone.sip.call import Call
 from qwen3tts_phone.sip.call_state import CallEvent, CallState, Ended, ReinviteReceived
 from qwen3tts_phone.sip.incoming import IncomingCall
 from qwen3tts_phone.sip.message import Request, Response, parse_message
+from qwen3tts_phone.sip.modification import Method
 from qwen3tts_phone.sip.outgoing import OutgoingCall
-from qwen3tts_phone.sip.registration import RegistrationCore, RegistrationState
+from qwen3tts_phone.sip.registration import RegistrationCore
+from qwen3tts_phone.sip.registration_state import RegistrationState
+from qwen3tts_phone.sip.replaces import ReferTo
 from qwen3tts_phone.sip.settings import Account, SipSettings
 from qwen3tts_phone.sip.transaction import Hop
+from qwen3tts_phone.sip.transfer import TransferCore
+from qwen3tts_phone.sip.transfer_events import ReferReceived, TransferProgress
 from tests.fuzz.sip_examples import (
     CHALLENGE,
     COMPACT,
@@ -36,6 +43,23 @@ PAUSES_S = {"1": 0.05, "2": 0.6, "3": 5.0, "4": 40.0, "5": 1000.0}
 THEIR_HOST = "192.0.2.9"
 
 
+class Told:
+    """A transfer of ours: its outcome is told once."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[int | CallError] = []
+
+    def taken(self, status: int, *, quiet: bool) -> None:
+        assert 200 <= status < 300
+
+    def progress(self, progress: TransferProgress) -> None:
+        assert 100 <= progress.status < 700
+        assert progress.reason.isprintable()
+
+    def over(self, outcome: int | CallError) -> None:
+        self.outcomes.append(outcome)
+
+
 class World:
     """The agent, what it was told, and all that it says."""
 
@@ -45,9 +69,11 @@ class World:
         self.outgoing: list[OutgoingCall] = []
         self.events: list[CallEvent] = []
         self.asked: deque[ReinviteReceived] = deque(maxlen=4)
-        self.words = dict.fromkeys((b"%T", b"%B", b"%F", b"%I", b"%N", b"%M"), b"x")
-        """What a stranger knows who reads our messages: the To tag of our last response; branch,
-        From tag, Call-ID, CSeq number and method of our last request."""
+        self.referred: deque[ReferReceived] = deque(maxlen=4)
+        self.transfers: list[Told] = []
+        self.words = dict.fromkeys((b"%T", b"%B", b"%F", b"%I", b"%N", b"%M", b"%Q"), b"x")
+        """What a stranger knows who reads our messages: the To tag of our last response, and its
+        RSeq; branch, From tag, Call-ID, CSeq number and method of our last request."""
         self.registration: RegistrationCore | None = None
         self.said: set[bytes] = set()
         """All messages of ours; what is sent again is not looked at again."""
@@ -69,6 +95,8 @@ class World:
         self.events.append(event)
         if isinstance(event, ReinviteReceived):
             self.asked.append(event)
+        elif isinstance(event, ReferReceived):
+            self.referred.append(event)
 
     def step(self, kind: str, rest: bytes) -> None:
         agent = self.agent
@@ -96,6 +124,13 @@ class World:
                 with contextlib.suppress(WrongState):
                     self.asked.popleft().respond(HELD if kind == "y" else None)
                 self.sent(MOST_SENDS)
+            for refer in self.referred:
+                refer.accept() if kind == "y" else refer.refuse(603)
+                self.sent(MOST_SENDS)
+        elif kind in "vw":
+            for refer in self.referred:
+                refer.notify(180 if kind == "v" else 200, "So\r\nX: y")
+                self.sent(MOST_SENDS)
         else:
             self.act(kind)
             return
@@ -120,19 +155,31 @@ class World:
             with contextlib.suppress(WrongState):
                 if kind == "h":
                     call.hang_up(self.now)
-                elif kind == "c":
-                    call.modification.start(OFFER, lambda result: None, self.now)
+                elif kind in "cd":
+                    method: Method = "INVITE" if kind == "c" else "UPDATE"
+                    call.modification.start(OFFER, lambda result: None, self.now, method)
+                elif kind == "x":
+                    self.transfer(call)
+                elif kind == "k" and call.dialog is not None:
+                    info = call.dialog.request("INFO")
+                    call.send_inside(info, Asked(lambda outcome, now: None), self.now)
                 elif isinstance(call, IncomingCall):
                     self.act_incoming(call, kind)
             self.sent(MOST_SENDS)
 
     def act_incoming(self, call: IncomingCall, kind: str) -> None:
-        if kind == "r":
-            call.ring(self.now)
+        if kind in "re":
+            call.ring(self.now, OFFER if kind == "e" else None)
         elif kind == "a":
             call.answer(OFFER, self.now)
         elif kind == "j":
             call.reject(486, self.now)
+
+    def transfer(self, call: Call) -> None:
+        if call.state is CallState.UP and len(self.transfers) < MOST_CALLS:
+            told = Told()
+            TransferCore(call, ReferTo(f"sip:other@{THEIR_HOST}"), told, [], self.now)
+            self.transfers.append(told)
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, with a tick at each deadline."""
@@ -160,6 +207,7 @@ class World:
             message = parse_message(send.data)
             if isinstance(message, Response):
                 self.words[b"%T"] = (message.to.tag or "").encode()
+                self.words[b"%Q"] = (message.get("RSeq") or "x").encode()
             elif message.method != "ACK":
                 self._read(message)
 
@@ -172,7 +220,9 @@ class World:
 
     def kept(self) -> int:
         """Everything in the agent's tables."""
-        holders = (*vars(self.agent).values(), *vars(self.agent.layer).values())
+        agent = self.agent
+        tables = (agent, agent.layer, agent.dialogs, agent._inbound)
+        holders = [value for table in tables for value in vars(table).values()]
         return sum(len(each) for each in holders if isinstance(each, dict | set | list | deque))
 
 
@@ -193,6 +243,8 @@ def run_sip_agent(data: bytes) -> None:
         assert call.state is CallState.ENDED
     if world.registration is not None:
         assert world.registration.state is RegistrationState.ENDED
+    assert all(len(told.outcomes) == 1 for told in world.transfers)
+    assert all(call.open_referrals == 0 for call in (*world.incoming, *world.outgoing))
     ended = sum(isinstance(event, Ended) for event in world.events)
     assert ended == len(world.incoming) + len(world.outgoing)
 
@@ -202,6 +254,35 @@ def _ok(*extra: str, body: str = OFFER) -> bytes:
 
 
 INVITE = b"u" + request("INVITE", "Supported: timer", "Session-Expires: 90", body=OFFER)
+RELIABLE = b"u" + request("INVITE", "Supported: 100rel", body=OFFER)
+PRACK = b"u" + request("PRACK", "RAck: %Q 1 INVITE", cseq=2, tag="%T")
+ALLOWS = "Allow: INVITE, ACK, BYE, UPDATE"
+SIPFRAG = "Content-Type: message/sipfrag"
+
+
+def _rel(rseq: int, *, body: str = "") -> bytes:
+    return b"u" + response(183, "Require: 100rel", f"RSeq: {rseq}", body=body, method="INVITE")
+
+
+def _notify(cseq: int, status: str, state: str = "active;expires=60") -> bytes:
+    """A notice of a transfer that the agent has asked for with its last request."""
+    notice = request("NOTIFY", "Event: refer", f"Subscription-State: {state}", cseq=cseq, tag="%F")
+    return b"u" + notice.replace(b"Call-ID: fuzz", b"Call-ID: %I").replace(
+        b"Content-Length: 0\r\n\r\n",
+        f"{SIPFRAG}\r\nContent-Length: {len(status)}\r\n\r\n{status}".encode(),
+    )
+
+
+def _refer(cseq: int, *extra: str) -> bytes:
+    return b"u" + request("REFER", "Refer-To: <sip:other@192.0.2.8>", *extra, cseq=cseq, tag="%T")
+
+
+def _replacing(*tags: str) -> bytes:
+    known = f"Replaces: fuzz;to-tag={tags[0]};from-tag={tags[1]}"
+    invite = request("INVITE", known, branch="new", body=OFFER)
+    return b"u" + invite.replace(b"Call-ID: fuzz", b"Call-ID: new")
+
+
 GRANTED = "Contact: <sip:agent@192.0.2.1:5060>;expires=60"
 ACK = b"u" + request("ACK", tag="%T", branch="a")
 REINVITE = b"u" + request("INVITE", tag="%T", cseq=2, body=HELD)
@@ -222,6 +303,30 @@ SEEDS = (
     story("g", b"u" + response(401, CHALLENGE), b"u" + response(423, "Min-Expires: 900"), "4"),
     story("g", _ok(body=""), "5", b"u" + response(503, "Retry-After: 9 (x);duration=1"), "4", "f"),
     story(b"t" + COMPACT, b"t" + request("OPTIONS"), b"u" + request("REFER"), "f", "j"),
+    story(RELIABLE, "r", PRACK, "e", PRACK.replace(b"CSeq: 2", b"CSeq: 3"), "a", ACK, "h"),
+    story(RELIABLE, "e", "a", "2", PRACK, ACK, "h"),
+    story(RELIABLE, "e", "3", "4"),
+    story(
+        *(RELIABLE, "e", PRACK, b"u" + request("UPDATE", cseq=3, tag="%T", body=HELD), "y", "d"),
+        *(_ok(), "a", "h"),
+    ),
+    story("p", _rel(7), _rel(8, body=OFFER), _rel(8), "d", _ok(), _ok(body=""), "h"),
+    story("p", _ok("Session-Expires: 90;refresher=uac", ALLOWS), "5", _ok(ALLOWS, body=""), "5"),
+    story(INVITE, "a", ACK, _refer(2), "y", "v", "w", "h"),
+    story(INVITE, "a", ACK, _refer(2, "Refer-Sub: false"), _refer(3), "n", "h"),
+    story(INVITE, "a", ACK, _refer(2), "y", "4", "5"),
+    story(
+        *("p", _ok(), "x", b"u" + response(202), _notify(1, "SIP/2.0 100 Trying"), "h"),
+        _notify(2, "SIP/2.0 200 OK", "terminated;reason=noresource"),
+    ),
+    story("p", _ok(), "x", b"u" + response(202, "Refer-Sub: false"), "x", b"u" + response(603)),
+    story("p", _ok(), "x", b"u" + response(202), "5", "k", b"u" + response(481)),
+    story(INVITE, "a", ACK, _replacing("%T", "theirs"), "a", "4"),
+    story(
+        *(INVITE, "r"),
+        b"u" + request("INFO", "Content-Type: application/dtmf-relay", cseq=2, tag="%T", body="x"),
+        *("a", "k", "f"),
+    ),
 )
 TARGETS = {
     "sip_agent": Target(
@@ -232,7 +337,11 @@ TARGETS = {
         (
             *SIP_WORDS,
             *(b";tag=%T", b";branch=%B", b";tag=%F", b": %I", b": %N %M"),
+            *(b"\r\nRequire: 100rel\r\nRSeq: 1", b"\r\nRAck: %Q 1 INVITE", b"\r\nReplaces: "),
+            *(b"\r\nRefer-To: <sip:", b"\r\nEvent: refer", b"\r\nSubscription-State: terminated"),
+            *(b"UPDATE ", b"PRACK ", b"REFER ", b"NOTIFY ", b"INFO ", b"SIP/2.0 200 OK"),
             *(SEPARATOR + step for step in (b"u", b"t", b"r", b"a", b"h", b"c", b"y", b"p", b"3")),
+            *(SEPARATOR + step for step in (b"e", b"d", b"k", b"x", b"v", b"w")),
         ),
         most_bytes=6000,
         stepwise=True,

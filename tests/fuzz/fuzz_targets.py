@@ -7,13 +7,19 @@ here replay examples through all of them; ``run_atheris.py`` searches for more.
 from __future__ import annotations
 
 from tests.fuzz import (
+    accounts_target,
     agent_target,
+    dialog_targets,
     gate_target,
+    hearing_target,
     media_targets,
+    phone_config_target,
     plugin_targets,
+    record_targets,
     reference_target,
     rest_target,
     runvnc_target,
+    safety_targets,
     sip_targets,
     speech_targets,
     upstream_target,
@@ -23,14 +29,20 @@ from tests.fuzz import (
 from tests.fuzz.target import Target
 
 TARGETS: dict[str, Target] = {
+    **accounts_target.TARGETS,
     **media_targets.TARGETS,
     **sip_targets.TARGETS,
     **agent_target.TARGETS,
+    **dialog_targets.TARGETS,
     **gate_target.TARGETS,
+    **hearing_target.TARGETS,
+    **phone_config_target.TARGETS,
     **plugin_targets.TARGETS,
+    **record_targets.TARGETS,
     **reference_target.TARGETS,
     **rest_target.TARGETS,
     **runvnc_target.TARGETS,
+    **safety_targets.TARGETS,
     **speech_targets.TARGETS,
     **upstream_target.TARGETS,
     **vllm_omni_target.TARGETS,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import struct
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from qwen3tts_codecs.payload import PCMA, PCMU
 from qwen3tts_codecs.pcm import Int16Reader, from_bytes
 from qwen3tts_pacer.memory import CallMemory
 from qwen3tts_pacer.ring import InboundReader
-from qwen3tts_phone.media import dtmf, rtcp, rtp
+from qwen3tts_phone.media import dtmf, rtcp, rtp, srtp
 from qwen3tts_phone.media.dtmf import DtmfReceiver, EventPacket, KeyDown, KeyUp
 from qwen3tts_phone.media.jitter import CONCEAL_MOST, PENDING_MOST
 from qwen3tts_phone.media.receiver import Receiver
@@ -27,7 +29,9 @@ from qwen3tts_phone.media.rtcp import (
     SenderReport,
 )
 from qwen3tts_phone.media.rtp import RtpError, RtpPacket
+from qwen3tts_phone.media.srtp import Opener, Sealer
 from qwen3tts_phone.media.types import LegSpec, MediaEvent, RemoteMedia
+from qwen3tts_phone.srtp_key import SrtpKey
 from tests.fuzz.target import Target, cuts, steps, story
 
 RECORD = struct.Struct("!BI4s")
@@ -96,6 +100,7 @@ def _pressed(changes: list[KeyDown | KeyUp], down: str | None) -> str | None:
 
 THEM = ("192.0.2.1", 4000)
 STRANGER = ("192.0.2.9", 4000)
+SUITE = "AES_CM_128_HMAC_SHA1_80"
 
 
 def run_incoming(data: bytes) -> None:
@@ -108,7 +113,9 @@ def run_incoming(data: bytes) -> None:
 
 def _listen(memory: CallMemory, data: bytes) -> None:
     told: list[MediaEvent] = []
-    remote = RemoteMedia(*THEM, telephone_event_pt=101, also_receive=(8,))
+    remote = RemoteMedia(
+        *THEM, telephone_event_pt=101, comfort_noise_pt=13, also_receive=(8, (111, 48_000))
+    )
     receiver = Receiver(memory, LegSpec(), remote, told.append)
     reader = InboundReader(memory)
     now = 1000.0
@@ -118,8 +125,8 @@ def _listen(memory: CallMemory, data: bytes) -> None:
         if kind in "us":
             datagrams += 1
             receiver.datagram(rest, THEM if kind == "u" else STRANGER, now)
-        elif kind == "n":
-            receiver.update(remote)
+        elif kind in "nh":
+            receiver.update(replace(remote, receive=kind == "n"))
         elif rest:
             now += rest[0] / 100
         receiver.due(now)
@@ -134,6 +141,34 @@ def _listen(memory: CallMemory, data: bytes) -> None:
     assert frames <= datagrams * (1 + CONCEAL_MOST)
     assert receiver.overrun == 0
     assert 0 <= receiver.reception.report().fraction_lost <= 255
+
+
+def run_srtp(data: bytes) -> None:
+    srtp.load()
+    key, other = (SrtpKey(SUITE, base64.b64encode(bytes([n]) * 30).decode()) for n in (1, 2))
+    sealer, opener = Sealer(key), Opener(key)
+    now = 0.0
+    for kind, rest in steps(data):
+        dropped = opener.failed + opener.replayed
+        now += 0.1
+        if kind == "k":
+            key, other = other, key
+            sealer = Sealer(key)
+            opener.change(key, now)
+            continue
+        if kind == "p":
+            try:
+                sealed = sealer.seal(rest)
+            except OSError:
+                continue
+            opened = opener.open(sealed, now)
+            assert opened in (rest, None)
+            if opened is not None:
+                assert opener.open(sealed, now) is None  # not twice
+        else:
+            open_it = opener.open if kind == "r" else opener.open_report
+            assert open_it(rest, now) is None
+        assert opener.failed + opener.replayed == dropped + 1
 
 
 def run_g711(data: bytes) -> None:
@@ -229,8 +264,27 @@ TARGETS = {
             story(b"s" + _packet(7), b"s" + _packet(8), b"u" + _packet(1), b"s" + _packet(9)),
             story(*(b"u" + _packet(n, kind=101, payload=EVENT) for n in (1, 2)), b"w\x20", b"n"),
             story(b"u" + _packet(65535), b"u" + _packet(0), b"u" + _packet(30000), b"u" + b"\x80"),
+            story(*(b"u" + _packet(n, kind=kind) for n, kind in ((1, 0), (2, 13), (4, 111))), b"h"),
         ),
-        (b"\xff\xffu\x80\x00\x00", b"\xff\xffs\x80\x08", b"\xff\xffw\x10", b"\x80\xe5\x00"),
+        (
+            b"\xff\xffu\x80\x00\x00",
+            b"\xff\xffs\x80\x08",
+            b"\xff\xffw\x10",
+            b"\xff\xffh",
+            b"\x80\xe5\x00",
+        ),
+        stepwise=True,
+    ),
+    "srtp": Target(
+        run_srtp,
+        "What is sealed is opened as it was, once; any other bytes are dropped and counted.",
+        (
+            story(
+                *(b"p" + _packet(n) for n in range(5)), b"k", *(b"p" + _packet(n) for n in (5, 4))
+            ),
+            story(b"r" + _packet(1), b"d" + rtcp.build(REPORTS[0]), b"p" + _packet(65535)),
+        ),
+        (b"\xff\xffp\x80\x00", b"\xff\xffk", b"\xff\xffr\x80", b"\x90\x00"),
         stepwise=True,
     ),
     "g711": Target(

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 IMPORT_ROOTS = ("", "server", "pacer", "codecs", "phone", "cli", "tests/mindroot")
 INSTRUMENTED = (
     *("qwen3tts_codecs", "qwen3tts_pacer", "qwen3tts_wire", "qwen3tts_engine", "qwen3tts_server"),
-    *("qwen3tts_speech", "qwen3tts_phone", "qwen3tts_cli", "mr_qwen3tts"),
+    *("qwen3tts_settings", "qwen3tts_speech", "qwen3tts_phone", "qwen3tts_cli", "mr_qwen3tts"),
     *("sipmessage", "ipaddress"),
 )
 SLOWEST_S = 10

@@ -10,10 +10,16 @@ import pytest
 from qwen3tts_phone.media import rtcp
 from qwen3tts_phone.media.rtcp import Bye, ReceiverReport
 from tests.fuzz import (
+    accounts_target,
+    dialog_targets,
     gate_target,
+    hearing_target,
+    phone_config_target,
     plugin_targets,
+    record_targets,
     reference_target,
     rest_target,
+    safety_targets,
     sip_examples,
     upstream_target,
     vllm_omni_target,
@@ -69,6 +75,14 @@ HARD: dict[str, tuple[bytes, ...]] = {
             "7580000001000000000000abcd" + "55" * 20 + "ffff7580000002f00000000000abcd" + "55" * 20
         ),
         story(b"u\x80\x00\x00\x01" + bytes(8), b"s\x80\x00\x00\x01" + bytes(8), b"w\xff") * 3,
+    ),
+    "srtp": (
+        story(*(b"p\x80\x00" + bytes([n, 0]) + bytes(20) for n in range(0, 250, 30))),
+        story(b"p" + bytes(12), b"p\xbf" + bytes(11), b"p\x90" + bytes(11) + b"\x00\x00\xff\xff"),
+        story(
+            b"r" + b"\x80" * 2048, b"d" + b"\x81" * 1501, b"p" + b"\x80" * 2000, b"r", b"d", b"p"
+        ),
+        story(b"k", b"k", b"p\x80\x00" + bytes(30), b"k", b"p\x80\x00" + bytes(30)),
     ),
     "g711": (b"\x7f\xff" * 100 + b"\x00", b"\x80"),
     "frames": (b"\x00", b"\xff" + b"\xff\x7f\x00\x80" * 500, b"\x07" + b"\x01"),
@@ -203,10 +217,16 @@ HARD: dict[str, tuple[bytes, ...]] = {
         b"\x04\x05" + "\u200d\ufe0f".encode() * 60,
         b"\x05\x00" + b"1." * 200 + b"&#" * 40,
     ),
+    **accounts_target.HARD,
+    **dialog_targets.HARD,
     **gate_target.HARD,
+    **hearing_target.HARD,
+    **phone_config_target.HARD,
+    **record_targets.HARD,
     **plugin_targets.HARD,
     **reference_target.HARD,
     **rest_target.HARD,
+    **safety_targets.HARD,
     **upstream_target.HARD,
     **vllm_omni_target.HARD,
 }

@@ -150,9 +150,16 @@ class Baresip:
 
 @asynccontextmanager
 async def baresip(
-    folder: Path, *, speech: NDArray[np.int16] | None = None, answer: str = "auto"
+    folder: Path,
+    *,
+    speech: NDArray[np.int16] | None = None,
+    answer: str = "auto",
+    account: str = "<sip:bob@127.0.0.1>;regint=0",
 ) -> AsyncIterator[Baresip]:
-    """Run baresip in ``folder`` until the block ends; it says ``speech`` (8 kHz), or a tone."""
+    """Run baresip in ``folder`` until the block ends; it says ``speech`` (8 kHz), or a tone.
+
+    ``account`` is its line of the accounts file, without the answer mode.
+    """
     program = shutil.which("baresip")
     assert program is not None
     folder.mkdir(parents=True, exist_ok=True)
@@ -175,7 +182,7 @@ async def baresip(
             folder=folder,
         )
     )
-    (folder / "accounts").write_text(f"<sip:bob@127.0.0.1>;regint=0;answermode={answer}\n")
+    (folder / "accounts").write_text(f"{account};answermode={answer}\n")
     (folder / "contacts").write_text("")
     process = await asyncio.create_subprocess_exec(
         program,

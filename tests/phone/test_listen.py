@@ -46,6 +46,14 @@ def test_settings_out_of_range_are_refused(bad: dict[str, float]) -> None:
         OnsetSettings(**bad)  # type: ignore[arg-type]
 
 
+def test_frames_of_another_rate_last_as_long_as_they_do() -> None:
+    """A codec may change in mid-call."""
+    gate = OnsetGate()
+    wide = np.repeat(LOUD, 3)
+    assert [gate.push(wide, 24000) for _ in range(4)] == [False, False, True, False]
+    assert [OnsetGate(rate_hz=24000).push(wide) for _ in range(3)] == [False] * 3
+
+
 def test_after_it_was_closed_the_next_sound_is_a_new_onset() -> None:
     gate = OnsetGate()
     assert any(gate.push(LOUD) for _ in range(6))

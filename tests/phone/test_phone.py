@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,9 +48,9 @@ async def test_a_host_that_is_not_the_accounts_is_called_without_it(
 
     monkeypatch.setattr(SipEndpoint, "place", placing)
     link = SpeechLink(NO_SERVER)
-    account = Account("sip:127.0.0.1:1", "200", "secret")
-    async with Phone(link=link) as agent, Phone(link=link) as other:
-        agent.settings = replace(agent.settings, account=account)
+    account = Account("sip:127.0.0.1:1", "200", "secret", register=False)
+    settings = PhoneSettings(account=account)
+    async with Phone(settings, link=link) as agent, Phone(link=link) as other:
         for with_account in (True, False):
             call = await agent.dial(other.uri, with_account=with_account)
             async with asyncio.timeout(10):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from qwen3tts_phone.record import RtpPositions, StereoRecorder, Track, recording_path, wav_header
+from qwen3tts_phone.record import StereoRecorder, Track, recording_path, wav_header
 
 
 def frame(value: int, samples: int = 160) -> NDArray[np.int16]:
@@ -170,18 +170,3 @@ def test_the_header_is_what_wave_writes(tmp_path: Path) -> None:
         wav.setframerate(24_000)
         wav.writeframes(bytes(100))
     assert wav_header(100, 24_000, 1) == (tmp_path / "w.wav").read_bytes()[:44]
-
-
-def test_packets_lie_where_their_timestamps_say_across_the_wrap() -> None:
-    positions = RtpPositions(origin=10.0)
-    first = 2**32 - 160
-    assert positions.position(first, 10.5) == 4000
-    assert positions.position(160, 10.54) == 4000 + 320
-    assert positions.position(0, 10.55) == 4000 + 160
-
-
-def test_a_new_count_of_timestamps_begins_where_it_arrives() -> None:
-    positions = RtpPositions(origin=10.0)
-    positions.position(1000, 10.0)
-    assert positions.position(3_000_000_000, 20.0) == 80_000
-    assert positions.position(3_000_000_160, 20.5) == 80_160

@@ -11,7 +11,6 @@ from mr_qwen3tts.desk_rules import (
     check,
     destination,
     keys_of,
-    number_of,
     server_uri,
 )
 
@@ -166,9 +165,13 @@ def test_a_server_may_be_written_as_a_host() -> None:
     assert server_uri(HOME) == HOME
 
 
-def test_a_name_is_no_number() -> None:
-    assert number_of("paul") == number_of("") == number_of("*") == number_of("+") == ""
-    assert number_of("030-1,,22#") == "0301"
+def test_premium_numbers_are_called_only_where_they_are_written_out() -> None:
+    number = destination("+1 900 555 0123", HOME)
+    with pytest.raises(Refused, match="premium"):
+        check(number, ())
+    with pytest.raises(Refused, match="MR_QWEN3TTS_SIP_ALLOW"):
+        check(number, ("*",))
+    check(number, ("+1900555*",))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,52 @@
+"""What ``doctor`` prints: a line a check as it is made, or all of them as JSON at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+from qwen3tts_cli.output import printable, results
+
+if TYPE_CHECKING:
+    from qwen3tts_cli.checks import Check
+
+COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+class Report:
+    """Checks in the order in which they are made."""
+
+    def __init__(self, as_json: bool = False) -> None:
+        self._as_json = as_json
+        self.made: list[Check] = []
+
+    def add(self, check: Check) -> None:
+        """One more; people see it at once."""
+        self.made.append(check)
+        if not self._as_json:
+            _print(check)
+
+    def add_all(self, checks: Iterable[Check]) -> None:
+        """Several, each as it is made."""
+        for each in checks:
+            self.add(each)
+
+    def close(self) -> None:
+        """That was all."""
+        if self._as_json:
+            typer.echo(json.dumps([asdict(each) for each in self.made], indent=2))
+
+
+def _print(check: Check) -> None:
+    from rich.text import Text
+
+    console = results()
+    line = Text(f"{check.level:<5}", style=COLOURS[check.level])
+    line.append(Text(f"{check.name}: {printable(check.found)}", style="default"))
+    console.print(line)
+    if check.remedy:
+        console.print(Text(f"     → {printable(check.remedy)}", style="dim"))

@@ -1,0 +1,187 @@
+"""The calls that ``answer`` takes: as they come, each on its own, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from logging import getLogger
+from typing import TYPE_CHECKING, TypeVar
+
+from qwen3tts_cli.exits import at_first_sigterm, first_error, needs
+from qwen3tts_cli.manner import tell_ignored
+from qwen3tts_cli.output import about, complain_of, note
+from qwen3tts_cli.serve import is_loopback
+from qwen3tts_cli.speech import speech_server
+from qwen3tts_cli.talk import Course, talk
+from qwen3tts_cli.telephone import Telephone, local_address
+from qwen3tts_cli.words import Words
+from qwen3tts_wire.errors import SpeechError
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.phone import Call, Phone
+    from qwen3tts_phone.sip import AccountEvent
+
+log = getLogger(__name__)
+
+T = TypeVar("T")
+
+DRAIN_S = 300.0
+"""How long calls under way may last once no more are taken, if nothing else is said."""
+
+
+async def attend(
+    telephone: Telephone,
+    words: Words,
+    course: Course,
+    once: bool,
+    server: str | None,
+    drain_s: float = DRAIN_S,
+) -> None:
+    """Answer calls, each on its own; with ``once`` the error of the one call is raised.
+
+    SIGTERM ends it in order: no call is taken any more, those under way have ``drain_s`` seconds.
+    """
+    with needs("phone"):
+        from qwen3tts_phone.phone import Phone
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(speech_server(telephone.server_url(server)))
+        manner = await telephone.manner.voiced_at(url)
+        settings = telephone.settings(url, manner, max_calls=1 if once else None)
+        changes = AccountChanges()
+        phone = await stack.enter_async_context(Phone(settings, on_account=changes))
+        tell_ignored(phone.ignored)
+        tell_addresses(phone)
+        changes.told = True
+        reception = Reception(phone, words, course, dict(telephone.headers))
+        stop = asyncio.Event()
+        with at_first_sigterm(stop.set):
+            await (reception.one(stop) if once else reception.all(stop, drain_s))
+
+
+class AccountChanges:
+    """Tells what happens to the accounts once the phone is up."""
+
+    def __init__(self) -> None:
+        self.told = False
+        """Whether it has been told how they stand."""
+
+    def __call__(self, event: AccountEvent) -> None:
+        """One change."""
+        if self.told:
+            note(event.words)
+
+
+class Reception:
+    """Calls that come in, answered as they come."""
+
+    def __init__(
+        self, phone: Phone, words: Words, course: Course, headers: dict[str, str] | None = None
+    ) -> None:
+        self._phone = phone
+        self._words = words
+        self._course = course
+        self._headers = headers or {}
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def one(self, stop: asyncio.Event) -> None:
+        """The first call, to its end; nothing where ``stop`` comes first."""
+        waiting = asyncio.create_task(self._first())
+        call = await _unless(stop, waiting)
+        if call is not None:
+            await converse(call, self._words, self._course, self._headers)
+
+    async def all(self, stop: asyncio.Event, drain_s: float) -> None:
+        """Every call until ``stop``; those under way then have ``drain_s`` seconds."""
+        taking = asyncio.create_task(self._take_all())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({taking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if taking.done():
+                taking.result()
+            # What has come before the drain is still taken while it begins.
+            await self._phone.drain()
+            taking.cancel()
+            await self._let_them_end(drain_s)
+        finally:
+            for task in (taking, stopping, *self._under_way):
+                task.cancel()
+            await asyncio.gather(taking, stopping, *self._under_way, return_exceptions=True)
+
+    async def _first(self) -> Call | None:
+        async for call in self._phone.incoming():
+            note(f"{call.remote_uri} calls{_account_of(call)}.")
+            return call
+        return None
+
+    async def _take_all(self) -> None:
+        async for call in self._phone.incoming():
+            note(f"{call.remote_uri} calls{_account_of(call)}.")
+            task = asyncio.create_task(guarded(call, self._words, self._course, self._headers))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+
+    async def _let_them_end(self, drain_s: float) -> None:
+        if not self._under_way:
+            return
+        count = len(self._under_way)
+        calls = "one call" if count == 1 else f"{count} calls"
+        note(f"No call is taken any more; {calls} under way may end within {drain_s:.0f} s.")
+        await asyncio.wait(self._under_way, timeout=drain_s)
+        if self._under_way:
+            note("The time is over: what is left is hung up.")
+
+
+async def _unless(stop: asyncio.Event, task: asyncio.Task[T]) -> T | None:
+    """What a task gives; None, and the task is cancelled, where ``stop`` comes first."""
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        stopping.cancel()
+        task.cancel()
+
+
+def tell_addresses(phone: Phone) -> None:
+    """Where it can be called, and as whom it is registered."""
+    listen = phone.settings.sip
+    hosts = listen.hosts if listen is not None else (phone.settings.host,)
+    note(f"Waiting for calls at {shown_uri(phone.uri, hosts[0])}.")
+    for line in phone.registrations.values():
+        note(f"The account {line.words.rstrip('.')}.")
+    if all(map(is_loopback, hosts)):
+        note(f"Only this machine can call. For others: --host {local_address()}")
+
+
+def _account_of(call: Call) -> str:
+    return f" for {call.account}" if call.account else ""
+
+
+def shown_uri(uri: str, host: str) -> str:
+    """The address to dial; a phone on all of this machine's addresses is shown with one of them."""
+    if host not in ("0.0.0.0", "::"):
+        return uri
+    return f"{uri.partition('@')[0]}@{local_address()}:{uri.rpartition(':')[2]}"
+
+
+async def converse(
+    call: Call, words: Words, course: Course, headers: dict[str, str] | None = None
+) -> None:
+    """Answer one call and see it through."""
+    await (call.answer(headers) if headers else call.answer())
+    await talk(call, words, course)
+
+
+async def guarded(
+    call: Call, words: Words, course: Course, headers: dict[str, str] | None = None
+) -> None:
+    """The same, one of several: remarks name the caller, and an error ends this call only."""
+    about.set(call.remote_uri)
+    try:
+        await converse(call, words, course, headers)
+    except Exception as failure:
+        error = first_error(failure)
+        if isinstance(error, SpeechError):
+            complain_of(error)
+        else:
+            log.exception("a call failed")

@@ -1,0 +1,63 @@
+"""What is told of a call while it lasts: remarks for people, keys as results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qwen3tts_cli.output import note, printable, results
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.call_events import CallEvent
+    from qwen3tts_phone.phone import Call
+
+
+async def watch(call: Call) -> None:
+    """Tell what happens on the call; it ends with the call."""
+    async for event in call.events:
+        tell(event)
+
+
+def tell(event: CallEvent) -> None:
+    """One event, in words."""
+    from qwen3tts_phone import call_events as events
+
+    match event:
+        case events.CallRinging():
+            note("It rings.")
+        case events.CallForwarded():
+            note("The call is being forwarded.")
+        case events.CallQueued():
+            note("The call waits in a queue.")
+        case events.CallEarlyMedia():
+            note("There is sound before the answer.")
+        case events.CallAnswered(codec=codec):
+            note(f"Answered ({codec}).")
+        case events.CodecChanged(codec=codec):
+            note(f"The sound is now {codec}.")
+        case events.KeyPressed(digit=digit):
+            results().print(f"key {printable(digit)}", markup=False)
+        case events.CallHeld():
+            note("On hold: speech waits.")
+        case events.CallResumed():
+            note("Off hold.")
+        case events.MediaSilent(silent_s=silent_s, ever=ever):
+            so_far = "" if ever else " so far"
+            note(f"Nothing has come from the other side for {silent_s:.0f} s{so_far}.")
+        case events.TransferProgress(status=status, reason=reason):
+            note(f"There: {status} {reason}".rstrip() + ".")
+        case events.TransferAsked(target=target, refuse=refuse):
+            note(f"The other side wants us to call {target}; refused, there is nobody to ask.")
+            refuse()
+        case events.CallTransferred():
+            note("The other side has handed the call on.")
+        case _:
+            pass
+
+
+def tell_findings(call: Call) -> None:
+    """Why somebody may have heard nothing; silent about a call that went well."""
+    from qwen3tts_phone.diagnosis import diagnose
+
+    for finding in diagnose(call.facts):
+        if finding.severe:
+            note(f"{finding.words} {finding.remedy}".rstrip())

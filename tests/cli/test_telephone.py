@@ -1,0 +1,184 @@
+"""The phone of `call` and `answer`: what the file says, and over it the options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from qwen3tts_cli.main import run
+from qwen3tts_cli.manner import Manner
+from qwen3tts_cli.telephone import (
+    Srtp,
+    Telephone,
+    asks_for_tls,
+    codecs_of,
+    headers_of,
+    read_config,
+)
+from qwen3tts_phone.config import PhoneConfig, config_from
+from qwen3tts_phone.phone import PhoneSettings
+from qwen3tts_settings.entries import BadConfiguration, from_yaml
+
+FILE = """
+listen: {host: 127.0.0.1, port: 5070, max_calls: 9}
+accounts:
+  - {name: office, registrar: "sip:127.0.0.1:5080", user: "200"}
+  - {name: home, registrar: "sip:127.0.0.1:5081", user: "300"}
+media: {codecs: [PCMA], srtp: off}
+speech: {server: "ws://127.0.0.1:1/v1/speech", voice: tone, speed: 1.5}
+"""
+
+
+def config(text: str = FILE) -> PhoneConfig:
+    return config_from(from_yaml(text, "phone.yaml"), {})
+
+
+def telephone(**changes: object) -> Telephone:
+    options: dict[str, object] = {
+        "host": None,
+        "port": None,
+        "user": None,
+        "password_env": "NONE",
+        "registrar": None,
+        "record": None,
+        "latency_log": None,
+        "manner": Manner(),
+    }
+    return Telephone(**{**options, **changes})  # type: ignore[arg-type]
+
+
+def settings(**changes: object) -> PhoneSettings:
+    return telephone(**changes).settings("ws://x")
+
+
+def test_the_phone_is_as_its_file_says() -> None:
+    found = settings(config=config())
+    assert found.sip is not None
+    assert (found.sip.port, found.sip.max_calls) == (5070, 9)
+    assert [each.register for each in found.accounts] == [True, True]
+    assert (found.codecs, found.srtp, found.voice) == (("PCMA",), "off", "tone")
+    assert found.options == {"speed": 1.5}
+
+
+def test_options_win_over_the_file(tmp_path: Path) -> None:
+    found = settings(
+        config=config(),
+        host="127.0.0.2",
+        port=5099,
+        codecs="g722, PCMU",
+        srtp=Srtp.REQUIRE,
+        manner=Manner(voice="other", seed=7),
+        record=tmp_path / "x.wav",
+        call_log=tmp_path / "calls.jsonl",
+    )
+    assert found.sip is not None
+    assert (found.sip.hosts, found.sip.port) == (("127.0.0.2",), 5099)
+    assert found.codecs == ("G722", "PCMU")
+    assert (found.srtp, found.voice) == ("require", "other")
+    assert found.options == {"speed": 1.5, "seed": 7}
+    assert found.record_path == tmp_path / "x.wav"
+    assert found.records is not None
+    assert found.records.log == tmp_path / "calls.jsonl"
+
+
+def test_a_call_leaves_the_ports_and_the_other_accounts_to_the_phone_that_answers() -> None:
+    found = settings(config=config(), calling=True, account="home")
+    assert found.sip is not None
+    assert found.sip.port == 0
+    assert [(each.name, each.register) for each in found.accounts] == [
+        ("office", False),
+        ("home", True),
+    ]
+    first = settings(config=config(), calling=True)
+    assert [each.register for each in first.accounts] == [True, False]
+    asked = settings(config=config(), calling=True, port=5099)
+    assert asked.sip is not None
+    assert asked.sip.port == 5099
+
+
+def test_the_speech_server_is_that_of_the_command_line_or_of_the_file() -> None:
+    assert telephone().server_url(None) is None
+    assert telephone(config=config()).server_url(None) == "ws://127.0.0.1:1/v1/speech"
+    assert telephone(config=config()).server_url("ws://y") == "ws://y"
+
+
+def test_without_a_file_tls_is_there_where_the_address_asks_for_it() -> None:
+    plain, secure = settings(), settings(secure=True)
+    assert plain.sip is not None
+    assert secure.sip is not None
+    assert plain.sip.tls is None
+    assert "tls" in secure.sip.enabled
+    assert asks_for_tls("sips:a@b", None)
+    assert asks_for_tls(None, "sip:b;transport=TLS")
+    assert not asks_for_tls("sip:tls@b", None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"account": "office"}, "--account needs --config"),
+        ({"config": config(), "registrar": "sip:x", "user": "a"}, "do not go with --config"),
+        ({"config": config(), "account": "ofice"}, "it has office, home"),
+        ({"call_log": Path("/nowhere/x")}, "--call-log"),
+    ],
+)
+def test_options_that_cannot_be_are_told_before_the_call(
+    changes: dict[str, object], told: str
+) -> None:
+    with pytest.raises(typer.BadParameter, match=told):
+        telephone(**changes).check()
+
+
+def test_headers_are_names_and_values() -> None:
+    assert headers_of(None) == {}
+    assert headers_of(["X-Case: 7", "X-Note:a: b "]) == {"X-Case": "7", "X-Note": "a: b"}
+    for wrong in ("X-Case", ": 7", "X Case: 7", "X-Case: a\r\nVia: b"):
+        with pytest.raises(typer.BadParameter, match="NAME: VALUE"):
+            headers_of([wrong])
+
+
+def test_codecs_are_told_by_the_names_that_there_are() -> None:
+    assert codecs_of("opus,pcma") == ("opus", "PCMA")
+    for wrong in ("G729", "", " , "):
+        with pytest.raises(typer.BadParameter, match="--codecs"):
+            codecs_of(wrong)
+
+
+def test_no_file_is_no_configuration(tmp_path: Path) -> None:
+    assert read_config(None) is None
+    with pytest.raises(BadConfiguration):
+        read_config(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("command", [["call", "100"], ["answer"], ["doctor"]])
+def test_a_wrong_file_is_told_by_every_command_before_anything_happens(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "phone.yaml"
+    file.write_text("listen:\n  prot: 5060\n", "utf-8")
+    words = [] if command == ["doctor"] else ["--say", "Hello."]
+    code = run([*command, "--config", str(file), *words])
+    shown = capsys.readouterr()
+    assert code == (1 if command == ["doctor"] else 2)
+    assert f"listen.prot is unknown ({file}:2)" in shown.out + shown.err
+    assert "Did you mean port" in shown.out + shown.err
+
+
+def test_doctor_looks_at_a_file_and_says_what_is_probably_not_meant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "phone.yaml"
+    file.write_text(
+        "listen: {port: 0}\nrecords: {audio: kept, audio_keep_days: 3}\n".replace(
+            "kept", str(tmp_path / "kept")
+        ),
+        "utf-8",
+    )
+    assert run(["doctor", "--config", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert f"settings: {file}: no accounts, no trunks, codecs PCMU, PCMA" in out
+    assert f"nobody is told ({file}:2)" in out
+    assert "free for UDP and TCP" in out
+    assert "RTP ports" in out

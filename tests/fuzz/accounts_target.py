@@ -1,0 +1,275 @@
+"""Fuzz targets: what registrars answer, and what DNS says about servers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import random
+
+from qwen3tts_phone.errors import BadSip
+from qwen3tts_phone.sip.account import Account
+from qwen3tts_phone.sip.agent import Agent
+from qwen3tts_phone.sip.dns import Answer, Family, Naptr, Srv
+from qwen3tts_phone.sip.fields import parse_address, parse_uri
+from qwen3tts_phone.sip.keepalive import Keepalive
+from qwen3tts_phone.sip.locate import MAX_HOPS, Locator
+from qwen3tts_phone.sip.message import Request, Response, parse_message
+from qwen3tts_phone.sip.registration import Located, RegistrationCore
+from qwen3tts_phone.sip.registration_state import RegistrationState
+from qwen3tts_phone.sip.settings import SipSettings
+from qwen3tts_phone.sip.transaction import Asks, Hop
+from qwen3tts_phone.sip.via import seen_address
+from tests.fuzz.target import Target, steps, story
+
+MOST_SENDS = 600
+"""More than this in one story would be a loop."""
+OUR_HOST = "192.0.2.1"
+
+
+class _Line:
+    """A registration and a keepalive of one account, and whoever answers them."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.ours: tuple[str, int] = (OUR_HOST, 5060)
+        self.hops: tuple[Hop, ...] = (
+            Hop("udp", "192.0.2.5", 5060),
+            Hop("tcp", "192.0.2.6", 5060, rank=1, server="sip:192.0.2.6;transport=tcp"),
+        )
+        self.last: Request | None = None
+        self.sends = 0
+        self.agent = Agent(
+            SipSettings(host=OUR_HOST, port=5060, gate=None),
+            now=lambda: self.now,
+            local=lambda hop: self.ours,
+            on_call=lambda call: None,
+            rng=random.Random(1),
+        )
+        account = Account("sip:example.org", "alice", "secret", keepalive_s=30)
+        self.core = RegistrationCore(
+            self.agent, account, locate=self.locate, learn=self.learn, keep_trying=True
+        )
+        self.keepalive = Keepalive(
+            self.agent, account, self.locate, self, current=lambda: self.core.hop, learn=self.learn
+        )
+        self.core.start(self.now)
+        self.keepalive.start(self.now)
+        self.drain()
+
+    def locate(self, located: Located) -> None:
+        located(self.hops, None if self.hops else OSError("no such name"), self.now)
+
+    def learn(self, hop: Hop, response: Response) -> None:
+        with contextlib.suppress(BadSip):
+            seen = seen_address(response)
+            if seen is not None:
+                ipaddress.ip_address(seen[0])
+                assert 0 < seen[1] < 65536
+                self.ours = seen
+
+    def ping(self, hop: Hop) -> bool:
+        return hop.reliable
+
+    def heard_at(self, hop: Hop) -> float | None:
+        return None
+
+    def abort(self, hop: Hop) -> None:
+        pass
+
+    def drain(self) -> None:
+        while self.agent.outbox:
+            send = self.agent.outbox.popleft()
+            self.sends += 1
+            message = parse_message(send.data)
+            if isinstance(message, Request):
+                self.last = message
+                for value in message.values("Contact"):
+                    parse_uri(parse_address(value).uri)
+
+    def answer(self, text: bytes) -> None:
+        """Answer the last request: a status line's end, then header lines."""
+        if self.last is None:
+            return
+        first, _, rest = text.partition(b"\n")
+        copied = b"".join(
+            f"{name}: {value}\r\n".encode()
+            for name in ("From", "To", "Call-ID", "CSeq")
+            for value in self.last.headers.getlist(name)
+        )
+        via = b"Via: " + self.last.values("Via")[0].encode()
+        if rest.startswith(b";"):
+            more, _, rest = rest.partition(b"\n")
+            via += more
+        data = b"SIP/2.0 " + first + b"\r\n" + via + b"\r\n" + copied + rest + b"\r\n\r\n"
+        self.agent.receive(data, Hop("udp", "192.0.2.5", 5060), self.now)
+
+    def pass_time(self, seconds: float) -> None:
+        end = self.now + seconds
+        for _ in range(200):
+            at = self.agent.next_deadline()
+            if at is None or at > end:
+                break
+            self.now = max(self.now, at)
+            self.agent.tick(self.now)
+            self.drain()
+        self.now = end
+
+    def step(self, kind: str, data: bytes) -> None:
+        if kind == "a":
+            self.answer(data)
+        elif kind == "t":
+            self.pass_time(float(int(data[:4])) if data[:4].isdigit() else 1.0)
+        elif kind == "f":
+            for hop in self.hops:
+                self.agent.transport_failed(hop, self.now)
+        elif kind == "l":
+            self.core.connection_lost(Hop("tcp", "192.0.2.6", 5060, flow=1), self.now)
+        elif kind == "m":
+            self.ours = (OUR_HOST, 5060 + len(data))
+            self.core.address_changed(self.now)
+        elif kind == "d":
+            self.hops = () if self.hops else (Hop("udp", "192.0.2.5", 5060),)
+        elif kind == "u":
+            self.core.stop(self.now)
+        self.drain()
+
+
+def run_accounts(data: bytes) -> None:
+    line = _Line()
+    for kind, argument in steps(data):
+        line.step(kind, argument)
+        over = line.core.state is RegistrationState.ENDED
+        asked = line.core.state in (
+            RegistrationState.REGISTERING,
+            RegistrationState.REFRESHING,
+            RegistrationState.UNREGISTERING,
+        )
+        # It always goes on: it waits for an answer, or for its time.
+        assert over or asked or line.core.next_deadline() is not None
+        assert line.core.granted_s >= 0
+    assert line.sends < MOST_SENDS
+    line.core.stop(line.now)
+    line.keepalive.stop()
+    for _ in range(5):
+        line.pass_time(64.0)
+    assert line.core.state is RegistrationState.ENDED
+    assert not line.agent.timed
+
+
+class _Zone:
+    """Records of a text: ``name TYPE fields``, one a line."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = [line.split() for line in text.splitlines()[:64]]
+
+    def _of(self, name: str, kind: str) -> list[list[str]]:
+        return [one[2:] for one in self.lines if one[:2] == [name, kind]]
+
+    async def srv(self, name: str) -> Answer[Srv]:
+        found = [
+            Srv(_short(one[0]), _short(one[1]), _short(one[2]), one[3] if len(one) > 3 else "")
+            for one in self._of(name, "SRV")
+            if len(one) >= 3 and all(text.isascii() and text.isdigit() for text in one[:3])
+        ]
+        return Answer(tuple(found), float(len(found)))
+
+    async def naptr(self, name: str) -> Answer[Naptr]:
+        found = [Naptr(1, 2, *one[:3]) for one in self._of(name, "NAPTR") if len(one) >= 3]
+        return Answer(tuple(found), 0.0)
+
+    async def addresses(self, name: str, families: tuple[Family, ...]) -> Answer[str]:
+        found = [one[0] for one in self._of(name, "A") if one]
+        if "dead" in found:
+            raise OSError("no answer")
+        usable = []
+        for text in found:
+            with contextlib.suppress(ValueError):
+                usable.append(str(ipaddress.ip_address(text)))
+        return Answer(tuple(usable), 60.0)
+
+
+def _short(text: str) -> int:
+    return int(text[:9]) % 65536
+
+
+def run_locate(data: bytes) -> None:
+    zone = _Zone(data.decode("utf-8", "replace"))
+
+    async def ask() -> None:
+        locator = Locator(lambda: 0.0, records=zone, rng=random.Random(1))
+        kinds: tuple[Asks, ...] = ("address", "srv", "naptr")
+        for asks in kinds:
+            hop = Hop("udp", "example.org", 5060, name="example.org", asks=asks)
+            try:
+                hops = await locator.locate(hop, ("udp", "tcp", "tls"))
+            except OSError:
+                continue
+            assert 0 < len(hops) <= MAX_HOPS
+            for one in hops:
+                ipaddress.ip_address(one.host)
+                assert 0 < one.port < 65536
+                assert one.transport in ("udp", "tcp", "tls")
+                assert one.name == "example.org"
+            assert locator.known(hop, ("udp", "tcp", "tls")) == hops
+
+    asyncio.run(ask())
+
+
+GRANTED = b"a200 OK\nContact: <sip:alice@192.0.2.1:5060>;expires=60\r\nExpires: 60"
+CHALLENGED = b'a401 No\nWWW-Authenticate: Digest realm="r", nonce="n", qop="auth"'
+ZONE = (
+    b"example.org NAPTR s SIP+D2U _sip._udp.example.org\n"
+    b"_sip._udp.example.org SRV 1 2 5060 a.example.org\n"
+    b"_sip._tcp.example.org SRV 1 2 5060 b.example.org\n"
+    b"a.example.org A 192.0.2.5\nb.example.org A 192.0.2.6\nexample.org A 192.0.2.7"
+)
+
+TARGETS = {
+    "sip_accounts": Target(
+        run_accounts,
+        "Whatever a registrar answers, a registration goes on, is bounded, and can be ended.",
+        (
+            story(CHALLENGED, GRANTED, b"t0060", GRANTED, b"u", b"a200 OK\n"),
+            story(b"t0032", b"a503 No\nRetry-After: 5", GRANTED, b"t0030", b"a200 OK\n"),
+            story(GRANTED, b"m1", b"t0006", GRANTED, b"l", b"t0002", b"f", b"d", b"t0099"),
+            story(b"a200 OK\n;received=198.51.100.7;rport=6000\nExpires: 60", b"t0001", GRANTED),
+        ),
+        (
+            *(b"Min-Expires: 90", b"Expires: 0", b"Contact: *", b"423 Brief", b";rport=", b"a200"),
+            *(b";received=", b"Retry-After: ", b"Proxy-Authenticate: ", b"stale=true", b"a407 x\n"),
+        ),
+        stepwise=True,
+    ),
+    "sip_locate": Target(
+        run_locate,
+        "Whatever DNS says, servers are addresses with ports, bounded in number, or an OSError.",
+        (ZONE, b"example.org A dead", b"_sip._udp.example.org SRV 0 0 0 "),
+        (b" SRV ", b" NAPTR ", b" A ", b"_sips._tcp.example.org", b"SIPS+D2T", b"dead", b"::1"),
+    ),
+}
+
+HARD = {
+    "sip_accounts": (
+        story(*[b"a423 Brief\nMin-Expires: %d" % (1000 * n) for n in range(1, 12)]),
+        story(b"a423 Brief\nMin-Expires: 99999999999999999999", GRANTED),
+        story(b"a200 OK\nExpires: 0", b"t0001", b"a200 OK\nExpires: -1", b"t9999"),
+        story(b"a200 OK\nContact: *;expires=5", b"a200 OK\nContact: <sip:\x00>;expires=x"),
+        story(*[CHALLENGED] * 12),
+        story(GRANTED, *[b"a200 OK\n;received=198.51.100.7;rport=%d" % n for n in range(9)]),
+        story(b"a200 OK\n;received=::1;rport=0", b"a200 OK\n;received=[];rport=99999"),
+        story(b"a503 No\nRetry-After: 999999999999", b"t9999", GRANTED),
+        story(b"d", b"t0099", b"d", b"t0099", GRANTED, b"u", b"u", b"a481 No\n", b"t0064"),
+        story(b"f", b"f", b"f", b"t0001", b"f", b"t0005", b"f", b"l", b"m", b"m1", b"m22"),
+        story(b"a100 Trying\n", b"a301 Moved\nContact: <sip:x>", b"a699 \n", b"t0300"),
+    ),
+    "sip_locate": (
+        b"example.org NAPTR s SIP+D2U example.org\nexample.org SRV 1 2 3 example.org",
+        b"example.org NAPTR s SIP+D2U _sip._udp.example.org",
+        b"_sip._udp.example.org SRV 0 65535 65535 a\n" * 40 + b"a A ::ffff:192.0.2.1",
+        b"_sip._udp.example.org SRV 1 1 0 a\na A 192.0.2.1",
+        b"_sip._udp.example.org SRV 1 1 1 \xff\xfe\n\xff\xfe A 192.0.2.1",
+        b"example.org A not-an-address\nexample.org A 192.0.2.1\nexample.org A 192.0.2.1",
+        b"_sip._udp.example.org SRV 1 0 5 a.\na. A dead\n_sip._tcp.example.org SRV 0 0 7 192.0.2.9",
+    ),
+}

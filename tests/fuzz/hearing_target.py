@@ -1,0 +1,150 @@
+"""Fuzz targets: what the far end sends as sound, from packets to the clocked frames."""
+
+from __future__ import annotations
+
+import functools
+import struct
+
+import numpy as np
+
+from qwen3tts_codecs.errors import BadPayload
+from qwen3tts_codecs.payload import G722, OPUS, PCMU, Payload
+from qwen3tts_pacer.ring import InboundFrame
+from qwen3tts_phone.comfort import build_comfort_noise, parse_comfort_noise
+from qwen3tts_phone.hearing import Hearing
+from qwen3tts_phone.playout import END_S, Playout
+from tests.fuzz.target import Target, steps, story
+
+PAYLOADS = {0: PCMU, 9: G722, 96: OPUS}
+HEAD = struct.Struct("!BhB")
+"""Of a packet: payload type, how many packets its timestamp goes on, hundredths of a second."""
+MOST_AHEAD_S = 1.0
+
+
+def run_hearing(data: bytes) -> None:
+    """Steps: ``p`` a packet, ``h`` a hole, ``c`` a change of the agreed formats."""
+    hearing, playout = Hearing(PAYLOADS), Playout()
+    now, timestamp, ticks = 100.0, 0, 0
+    for kind, rest in steps(data):
+        if kind == "c":
+            hearing.change(dict(list(PAYLOADS.items())[: 1 + len(rest) % 3]))
+        if kind not in "ph" or len(rest) < HEAD.size:
+            continue
+        payload_type, packets, wait = HEAD.unpack_from(rest)
+        now += wait / 100
+        timestamp += packets * 160
+        body = rest[HEAD.size :] if kind == "p" else b""
+        frame = InboundFrame(body, payload_type, timestamp, now, 0, False, kind == "h")
+        for heard in hearing.take(frame):
+            assert heard.samples.dtype == np.int16
+            assert 0 < len(heard.samples) <= 5760
+            playout.push(heard)
+        frames = playout.due(now)
+        ticks += len(frames)
+        assert all(len(each.samples) == 160 for each in frames)
+        assert [each.timestamp for each in frames] == [
+            160 * tick for tick in range(ticks - len(frames), ticks)
+        ]
+        assert playout.waiting_s <= playout.settings.max_delay_s + playout.wanted_s + MOST_AHEAD_S
+        assert 0.02 <= playout.wanted_s <= playout.settings.max_delay_s
+    assert len(playout.end()) <= END_S * 50 + 1
+
+
+@functools.cache
+def _packets(payload: Payload) -> tuple[bytes, ...]:
+    time = np.arange(payload.sample_hz // 5) / payload.sample_hz
+    pcm = np.rint(8000 * np.sin(2 * np.pi * 300 * time)).astype(np.int16)
+    encoder = payload.encoder(20)
+    return tuple(encoder.encode(frame) for frame in pcm.reshape(-1, encoder.frame_samples))
+
+
+def run_coders(data: bytes) -> None:
+    """The first byte says which decoder; the rest is one packet amid good ones."""
+    payload = (G722, OPUS, PCMU)[data[0] % 3] if data else PCMU
+    decoder = payload.decoder()
+    good = _packets(payload)
+    decoder.decode(good[0])
+    try:
+        samples = decoder.decode(data[1:])
+    except BadPayload:
+        samples = np.zeros(0, np.int16)
+    if payload is OPUS:
+        assert len(samples) <= 120 * 24
+    else:
+        assert len(samples) == len(data[1:]) * (2 if payload is G722 else 1)
+    assert len(decoder.decode(good[1])) == payload.frame_samples(20)
+
+
+def run_comfort_noise(data: bytes) -> None:
+    silence = parse_comfort_noise(data)
+    if silence is None:
+        assert not data
+        return
+    assert -127 <= silence.level_dbov <= 0
+    assert all(-1 < each < 1 for each in silence.reflection)
+    again = build_comfort_noise(silence)
+    assert parse_comfort_noise(again) == silence
+
+
+def _step(kind: str, payload_type: int, ahead: int, wait: int, body: bytes = b"") -> bytes:
+    return kind.encode() + HEAD.pack(payload_type, ahead, wait) + body
+
+
+def _seeds() -> tuple[bytes, ...]:
+    try:
+        wide = [_packets(OPUS), _packets(G722)]
+    except ValueError:  # without PyAV only G.711 is there to start from
+        wide = []
+    speech = [_step("p", 0, 1, 2, body) for body in _packets(PCMU)]
+    return (
+        story(*speech[:4], _step("h", 0, 1, 4), *speech[5:], _step("p", 13, 1, 2, b"\x32\x80")),
+        story(*speech[:3], b"c\x01\x02", _step("p", 0, 20_000, 2, b"\xff" * 160), *speech[:2]),
+        story(*speech[:2], _step("p", 0, -9000, 200, b"\x55" * 160), *speech[:2]),
+        *(
+            story(*(_step("p", kind, 1, 2, body) for body in bodies[:5]))
+            for kind, bodies in zip((96, 9), wide, strict=False)
+        ),
+    )
+
+
+TARGETS = {
+    "hearing": Target(
+        run_hearing,
+        "Whatever comes, each tick has one frame of its length, and what waits stays bounded.",
+        _seeds(),
+        (b"\xff\xffp\x00\x00\x01\x02", b"\xff\xffh\x00\x00\x01\x02", b"\xff\xffc", b"p\x0d"),
+        stepwise=True,
+    ),
+    "coders": Target(
+        run_coders,
+        "Any bytes are samples of a bounded number or BadPayload, and the next packet is decoded.",
+        (b"\x00" + b"\xfa" * 160, b"\x01\xd8\xff\xfe", b"\x01\x7b\x83\x10\x11", b"\x02\xff"),
+        most_bytes=1400,
+    ),
+    "comfort_noise": Target(
+        run_comfort_noise,
+        "Any bytes but none are a silence whose filter is stable, and that is written again.",
+        (b"\x32", b"\x3c\x7f\xfe\x00\x80", bytes(range(60, 95))),
+        most_bytes=64,
+    ),
+}
+
+HARD: dict[str, tuple[bytes, ...]] = {
+    "hearing": (
+        story(*[_step("p", 0, 1, 0, b"\xff" * 1400)] * 40, _step("p", 0, 1, 255)),  # a flood
+        story(*[_step("p", 0, 1, 255, b"\x80" * 160)] * 3, _step("h", 0, -32768, 0)),
+        story(*(_step("p", (0, 9, 96, 13)[n % 4], 1, 2, b"\x01\x02\x03") for n in range(30))),
+        story(*[_step("h", 0, 1, 2)] * 30, _step("p", 0, 1, 2, b"\xff")),
+        story(_step("p", 13, 1, 2, b"\x00" + b"\xfe" * 40), *[_step("p", 13, 30, 60, b"\x01")] * 5),
+        story(*[_step("p", 0, (-1) ** n * 99, 2, b"\x31" * 80) for n in range(40)]),
+    ),
+    "coders": (
+        b"",
+        b"\x01",
+        b"\x01\xff",
+        b"\x01\xff\x3f" + bytes(60),  # RFC 6716: frames of 48 announced, more than 120 ms
+        b"\x01\x03\x80",
+        b"\x00" + b"\x00\xff" * 600,
+    ),
+    "comfort_noise": (b"", b"\xff" * 60, b"\x00" + b"\xfe\x00" * 16, b"\x7f"),
+}

@@ -1,0 +1,115 @@
+"""Concealment: holes in speech are filled with what goes on, and fade to the background."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qwen3tts_phone.comfort import Silence
+from qwen3tts_phone.conceal import Concealer
+from tests.phone.voices import Samples, hiss, rms, step, voice
+
+RATES = [8000, 16000, 24000, 48000]
+rates = pytest.mark.parametrize("rate", RATES)
+
+
+def heard_with_holes(pcm: Samples, rate: int, holes: set[int]) -> Samples:
+    """20 ms frames of ``pcm`` with those of ``holes`` missing."""
+    concealer, frame = Concealer(rate), rate // 50
+    return np.concatenate(
+        [
+            concealer.fill(frame)
+            if number in holes
+            else concealer.hear(pcm[number * frame : (number + 1) * frame])
+            for number in range(len(pcm) // frame)
+        ]
+    )
+
+
+@rates
+def test_without_a_hole_nothing_is_changed(rate: int) -> None:
+    pcm = voice(rate, 0.4)
+    assert heard_with_holes(pcm, rate, set()).tolist() == pcm.tolist()
+
+
+@rates
+@pytest.mark.parametrize("pitch_hz", [80.0, 125.0, 210.0, 330.0])
+def test_a_vowel_goes_on_through_a_lost_frame(rate: int, pitch_hz: float) -> None:
+    pcm = voice(rate, 0.4, pitch_hz)
+    heard = heard_with_holes(pcm, rate, {10})
+    frame = rate // 50
+    lost = slice(10 * frame, 11 * frame)
+    wanted = pcm[lost].astype(float)
+    likeness = wanted @ heard[lost] / (np.linalg.norm(wanted) * np.linalg.norm(heard[lost]))
+    assert likeness > 0.85
+    assert 0.7 * rms(pcm) < rms(heard[lost]) < 1.1 * rms(pcm)
+
+
+@rates
+@pytest.mark.parametrize("holes", [{10}, {10, 11}, {9, 13, 14, 15}, {8, 9, 10, 11, 12, 13}])
+def test_neither_the_hole_nor_its_end_clicks(rate: int, holes: set[int]) -> None:
+    pcm = voice(rate, 0.5)
+    assert step(heard_with_holes(pcm, rate, holes)) <= 1.5 * step(pcm)
+
+
+@rates
+def test_after_60_ms_nothing_is_left_but_the_background(rate: int) -> None:
+    frame = rate // 50
+    pcm = hiss(2 * rate, 20)
+    pcm[70 * frame : 75 * frame] += voice(rate, 0.1)
+    heard = heard_with_holes(pcm, rate, set(range(75, 90)))
+    levels = [rms(heard[n * frame : (n + 1) * frame]) for n in range(75, 90)]
+    assert levels[0] > 10 * levels[3]
+    for level in levels[3:]:
+        assert level == pytest.approx(20, rel=0.4)
+
+
+def test_one_who_never_pauses_is_not_taken_for_a_background() -> None:
+    pcm = voice(8000, 3.0)
+    heard = heard_with_holes(pcm, 8000, {20, 21, 22, 23, 24, 140, 141, 142, 143, 144})
+    assert not heard[23 * 160 : 25 * 160].any()
+    assert rms(heard[143 * 160 : 145 * 160]) < 32768 * 10 ** (-36 / 20)
+
+
+def test_a_hole_in_digital_silence_is_silent() -> None:
+    assert not heard_with_holes(np.zeros(1600, np.int16), 8000, {3, 4, 5}).any()
+
+
+def test_a_hole_before_anything_was_heard_is_silent() -> None:
+    assert not Concealer(8000).fill(160).any()
+
+
+def test_what_has_no_pitch_goes_on_as_noise() -> None:
+    pcm = hiss(4000, 1000)
+    heard = heard_with_holes(pcm, 8000, {12})[12 * 160 : 13 * 160].astype(float)
+    assert rms(heard[:80].astype(np.int16)) == pytest.approx(1000, rel=0.4)
+    spectrum = np.abs(np.fft.rfft(heard[:80])) ** 2
+    assert spectrum.max() < 0.25 * spectrum.sum()  # a repeated period would be a row of lines
+
+
+def test_the_far_ends_own_silence_is_made_at_once() -> None:
+    concealer = Concealer(8000)
+    concealer.hear(voice(8000, 0.1))
+    concealer.rest(Silence(-50.0))
+    made = concealer.fill(1600)
+    assert rms(made) == pytest.approx(32768 * 10 ** (-50 / 20), rel=0.2)
+    concealer.hear(voice(8000, 0.02))
+    assert rms(concealer.fill(160)) > 1000
+
+
+def test_how_much_is_lost_is_counted_until_something_comes() -> None:
+    concealer = Concealer(8000)
+    concealer.hear(voice(8000, 0.02))
+    concealer.fill(160)
+    concealer.fill(80)
+    assert concealer.lost_s == 0.03
+    concealer.hear(voice(8000, 0.02))
+    assert concealer.lost_s == 0.0
+
+
+@pytest.mark.parametrize("other", [16000, 24000])
+def test_at_another_rate_it_knows_what_was_heard(other: int) -> None:
+    concealer = Concealer(8000)
+    concealer.hear(voice(8000, 0.2))
+    made = concealer.at_rate(other).fill(other // 50)
+    assert rms(made) > 0.6 * rms(voice(8000, 0.2))
