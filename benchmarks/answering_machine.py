@@ -152,6 +152,8 @@ def main() -> None:
     )
     music = false_beeps(melodies(10 if bench.quick else 60, 3))
     speech = false_beeps(plains["held out"])
+    minutes = sum(map(len, plains["held out"])) / RATE_HZ / 60
+    bench.note(f"plain speech without beeps: {minutes:.0f} min")
     for group, tally in tallies.items():
         for words, times_ in Counter(tally.wrong).most_common(12):
             bench.note(f"{group}: {times_} x {words}")

@@ -83,7 +83,7 @@ def doctor(
         bool,
         typer.Option(
             "--register",
-            help="Register the account, or without --call all of them. A phone that has the same one"
+            help="Register the account, without --call all of them. A phone that has the same one"
             " may miss calls meanwhile.",
             rich_help_panel=PHONE,
         ),

@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING
 from qwen3tts_cli import checks
 from qwen3tts_cli.checks import Check, Level
 from qwen3tts_cli.output import notes
-from qwen3tts_cli.telephone import Telephone, read_config
+from qwen3tts_cli.telephone import UNASKED, Telephone, read_config
 from qwen3tts_cli.trial_call import Trial, try_call
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
     from qwen3tts_cli.doctor_report import Report
     from qwen3tts_phone.config import PhoneConfig
-
-UNASKED = "ws://127.0.0.1:8765/v1/speech"
-"""A trial speaks no words: no server is connected to."""
 
 
 def examined_phone(

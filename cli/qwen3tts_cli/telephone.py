@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from qwen3tts_cli.exits import needs
+from qwen3tts_cli.exits import MissingExtra, needs
 from qwen3tts_cli.manner import Manner
 from qwen3tts_cli.output import note
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 ELSEWHERE = "192.0.2.1"
 """Stands for any other machine (RFC 5737)."""
 HERE = "127.0.0.1"
+UNASKED = "ws://127.0.0.1:8765/v1/speech"
+"""Stands for a speech server where none is connected to."""
 HEADER = re.compile(r"([A-Za-z0-9.!%*_+`'~-]+)\s*:\s*(.*)", re.ASCII)
 """A header field of SIP (RFC 3261 section 25.1: a token, a colon, a value)."""
 
@@ -96,6 +98,7 @@ class Telephone:
                 raise typer.BadParameter(
                     f"{option}: {path} cannot be written; check folder and rights."
                 )
+        self.settings(UNASKED)
 
     def server_url(self, server: str | None) -> str | None:
         """The speech server: that of the command line, or the file's, or none."""
@@ -112,7 +115,7 @@ class Telephone:
 
         Raises:
             MissingExtra: the telephone's packages are not installed.
-            BadConfiguration: an option that cannot be.
+            typer.BadParameter: an option that cannot be.
         """
         with needs("phone"):
             from qwen3tts_phone.phone import PhoneSettings
@@ -139,14 +142,19 @@ class Telephone:
             moved["listeners"] = ()
         if max_calls is not None:
             moved["max_calls"] = max_calls
-        return replace(
-            base,
-            sip=replace(listen, **moved),
-            host=self.host or (HERE if config is None else base.host),
-            accounts=self._own_account() if config is None else self._accounts(config),
-            server_url=server_url,
-            **self._changes(base, manner),
-        )
+        try:
+            sip = replace(listen, **moved)
+            sip.listening()
+            return replace(
+                base,
+                sip=sip,
+                host=self.host or (HERE if config is None else base.host),
+                accounts=self._own_account() if config is None else self._accounts(config),
+                server_url=server_url,
+                **self._changes(base, manner),
+            )
+        except ValueError as error:
+            raise typer.BadParameter(f"{error}.") from error
 
     def _changes(self, base: PhoneSettings, manner: Manner) -> dict[str, Any]:
         """What options say otherwise than the file, or the defaults."""
@@ -192,7 +200,12 @@ def read_config(path: Path | None) -> PhoneConfig | None:
         return None
     with needs("phone"):
         from qwen3tts_phone.config import read_phone_config
-    return read_phone_config(path)
+        from qwen3tts_phone.errors import BadCertificate
+        from qwen3tts_settings.entries import BadConfiguration
+    try:
+        return read_phone_config(path)
+    except BadCertificate as error:  # one of ours, named in the file
+        raise BadConfiguration(error.message, remedy=error.remedy) from error
 
 
 def tell_remarks(config: PhoneConfig | None) -> None:
@@ -203,6 +216,8 @@ def tell_remarks(config: PhoneConfig | None) -> None:
 
 def codecs_of(text: str) -> tuple[str, ...]:
     """Names of codecs between commas; raises ``typer.BadParameter`` for one that is none."""
+    from qwen3tts_codecs.errors import CodecMissing
+    from qwen3tts_codecs.payload import payload_by_name
     from qwen3tts_phone.config_checks import CODECS
 
     known = {each.lower(): each for each in CODECS}
@@ -214,6 +229,13 @@ def codecs_of(text: str) -> tuple[str, ...]:
             )
     if not names:
         raise typer.BadParameter("--codecs names none.")
+    for name in names:
+        try:
+            payload_by_name(name).encoder(20)
+        except CodecMissing as error:
+            raise MissingExtra(
+                f"--codecs: {error}.", remedy="Install it with: pip install 'mr_qwen3tts[phone]'"
+            ) from None
     return tuple(known[name.lower()] for name in names)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from qwen3tts_codecs.av_coder import AvDecoder, AvEncoder, open_codec
@@ -16,6 +16,11 @@ OPUS_CLOCK_HZ: Final = 48000
 """RFC 7587 section 4.1: the RTP clock, whatever the rate of the samples."""
 OPUS_PTIMES_MS: Final = (10, 20, 40, 60)
 """Frames of a call that are one frame of Opus (RFC 6716 section 2.1.4)."""
+
+MIN_BITRATE: Final = 6000
+MAX_BITRATE: Final = 128_000
+BANDWIDTHS_HZ: Final = (4000, 6000, 8000, 12_000)
+"""Of Opus (RFC 6716 section 2), up to what there is at 24 kHz."""
 
 OPUS_SILENCE: Final = {
     10: bytes.fromhex("d0fffe"),
@@ -32,26 +37,60 @@ no click; after silence in the mode for speech the step is up to 3.7 times as la
 class OpusSettings:
     """How speech is encoded."""
 
-    bitrate: int = 32_000
-    """Bits a second; from about 28,000 speech in full band is without audible loss (RFC 6716)."""
+    bitrate: int = 40_000
+    """Bits a second. PESQ-WB of speech in frames of 20 and of 40 ms, without FEC: 32,000 4.14 and
+    3.91; 40,000 4.28 and 4.24. RFC 7587 section 3.1.1 has 28 to 40 kbit/s for speech in full band.
+    """
     lowdelay: bool = False
     """Without the mode for speech: 2.5 ms of look-ahead and not 6.5, a third of the work; but no
     FEC, and PESQ-WB 3.48 where the mode for speech gives 4.05."""
     fec: bool = True
-    """A lost frame's outline travels in the next one (RFC 6716 section 2.1.7)."""
+    """A lost frame's outline travels in the next one (RFC 6716 section 2.1.7), where the far end
+    asks for it: it is paid for in bits. Of speech at 40,000 it leaves PESQ-WB 4.17 in frames of 20
+    ms, and 3.87 in frames of 40 ms."""
     expected_loss_pct: int = 5
     """What the encoder is prepared for; more makes frames depend less upon each other."""
+    constant: bool = False
+    """Every packet of the same size: what is said cannot be guessed from encrypted packets."""
+    bandwidth_hz: int = 12_000
+    """The highest frequency that is sent."""
     complexity: int = 6
     """0 to 10. Of 6 s of speech in 20 ms frames, PESQ-WB and microseconds a frame: 3 3.64 and 209;
     5 3.82, 252; 6 4.05, 249; 8 4.12, 338."""
 
     def __post_init__(self) -> None:
-        if not 6000 <= self.bitrate <= 128_000:
-            raise CodecError(f"bitrate={self.bitrate} is not between 6000 and 128000")
+        if not MIN_BITRATE <= self.bitrate <= MAX_BITRATE:
+            raise CodecError(f"bitrate={self.bitrate} is not {MIN_BITRATE} to {MAX_BITRATE}")
         if not 0 <= self.expected_loss_pct <= 100:
             raise CodecError(f"expected_loss_pct={self.expected_loss_pct} is not 0 to 100")
         if not 0 <= self.complexity <= 10:
             raise CodecError(f"complexity={self.complexity} is not 0 to 10")
+        if self.bandwidth_hz not in BANDWIDTHS_HZ:
+            known = ", ".join(map(str, BANDWIDTHS_HZ))
+            raise CodecError(f"bandwidth_hz={self.bandwidth_hz} is none of {known}")
+
+    def for_far_end(self, parameters: str) -> OpusSettings:
+        """Return these settings as far as a far end wants them (RFC 7587 section 6.1).
+
+        ``parameters`` are those of its ``a=fmtp`` line; what is not understood is left out.
+        """
+        told = dict(each.strip().lower().partition("=")[::2] for each in parameters.split(";"))
+
+        def number(name: str, otherwise: int) -> int:
+            text = told.get(name, "").strip()
+            return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else otherwise
+
+        bitrate = min(self.bitrate, max(MIN_BITRATE, number("maxaveragebitrate", self.bitrate)))
+        playback_hz = number("maxplaybackrate", 48_000)
+        fitting = [each for each in BANDWIDTHS_HZ if 2 * each <= max(8000, playback_hz)]
+        return replace(
+            self,
+            bitrate=bitrate,
+            bandwidth_hz=min(self.bandwidth_hz, fitting[-1]),
+            # The default is 0: a decoder that does not say so makes no use of it.
+            fec=self.fec and number("useinbandfec", 0) == 1,
+            constant=self.constant or number("cbr", 0) == 1,
+        )
 
 
 def opus_encoder(frame_samples: int, settings: OpusSettings) -> AvEncoder:
@@ -62,7 +101,8 @@ def opus_encoder(frame_samples: int, settings: OpusSettings) -> AvEncoder:
         "packet_loss": str(settings.expected_loss_pct),
         "fec": "1" if settings.fec else "0",
         "compression_level": str(settings.complexity),
-        "vbr": "on",
+        "vbr": "off" if settings.constant else "on",
+        "cutoff": str(settings.bandwidth_hz),
     }
     context = open_codec("libopus", "w", OPUS_HZ, options, bit_rate=settings.bitrate)
     # The header's pre-skip, at 48 kHz (RFC 7845 section 5.1), is the encoder's look-ahead.

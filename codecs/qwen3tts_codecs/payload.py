@@ -176,11 +176,12 @@ G722: Final = Payload(
 def opus(payload_type: int = 96, settings: OpusSettings | None = None) -> Payload:
     """Return Opus under a dynamic payload type.
 
-    Raises UnknownPayload for a type that is not dynamic.
+    Without ``settings`` it is Opus for a far end that has asked for nothing: without FEC. For one
+    that has: `OpusSettings.for_far_end`. Raises UnknownPayload for a type that is not dynamic.
     """
     if not 96 <= payload_type <= 127:
         raise UnknownPayload(f"Opus needs a dynamic type of 96 to 127: {payload_type}")
-    chosen = settings or OpusSettings()
+    chosen = settings or OpusSettings().for_far_end("")
 
     def make_encoder(frame_samples: int) -> Encoder:
         return opus_encoder(frame_samples, chosen)

@@ -12,11 +12,26 @@ from typing import Literal
 
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.media.types import LegStats
+from qwen3tts_speech.latency import Mark
+from qwen3tts_speech.utterance import Spoken
 from qwen3tts_wire.errors import SpeechError
 
 By = Literal["local", "remote", "timeout", "error"]
 Address = tuple[str, int]
 """Numeric host and port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a transcript."""
+
+    who: Literal["agent", "caller"]
+    at: float
+    """When it began (monotonic, s)."""
+    text: str = field(repr=False)
+    """What was heard of it."""
+    interrupted: bool = False
+    """Whether it was stopped before its end."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,10 +150,24 @@ class CallFacts:
     """Where the call was handed on; empty = it was not."""
     answered_by: str = ""
     """``human``, ``machine`` or ``silence`` where somebody listened for it."""
-    transcript: list[str] = field(default_factory=list, repr=False)
-    """What the far end said, where something writes it down."""
+    keep_transcript: bool = False
+    """Whether what was said is kept in ``transcript``."""
+    transcript: list[Line] = field(default_factory=list, repr=False)
+    """What was said, in the order of its end: of ours what the far end has heard; of theirs what a
+    host with speech recognition hands to `note_heard`."""
 
     @property
     def was_answered(self) -> bool:
         """Whether it came to an answer."""
         return self.answered_at is not None
+
+    def note_spoken(self, spoken: Spoken, now: float) -> None:
+        """An utterance of ours has ended; kept only where a transcript is asked for."""
+        if self.keep_transcript and (spoken.heard or spoken.interrupted):
+            began = spoken.record.marks.get(Mark.FIRST_FRAME_WIRE, now)
+            self.transcript.append(Line("agent", began, spoken.heard, spoken.interrupted))
+
+    def note_heard(self, text: str, at: float) -> None:
+        """The far end was heard to say something; kept only where a transcript is asked for."""
+        if self.keep_transcript and text:
+            self.transcript.append(Line("caller", at, text))

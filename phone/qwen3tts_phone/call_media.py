@@ -109,6 +109,7 @@ class CallMedia:
             call_id=self._facts.call_id,
             log=self._voice.log,
             clock=self._clock,
+            on_spoken=self._facts.note_spoken,
         )
 
     async def follow(self) -> None:
@@ -171,6 +172,7 @@ class CallMedia:
             clock_hz=agreed.clock_hz,
             silence="" if payload.name in SILENCE else payload.silent_frame(ptime_ms).hex(),
             telephone_event_hz=agreed.telephone_event_hz,
+            telephone_event_in=agreed.telephone_event_in,
             comfort_noise_pt=agreed.comfort_noise_pt,
             srtp_send=agreed.srtp_send,
             srtp_receive=agreed.srtp_receive,

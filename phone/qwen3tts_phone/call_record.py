@@ -68,7 +68,9 @@ FIELDS: Final[dict[str, str]] = {
     "transferred_to": "where the call was handed on",
     "keys_in": "the keys pressed at the other side; with `keys` only",
     "keys_out": "the keys that we sent; with `keys` only",
-    "transcript": "what the other side was heard to say; with `transcript` only",
+    "transcript": "what was said: `who` (agent, caller), `at_s`, `text`, `interrupted`; of ours "
+    "what the other side has heard, of theirs what the host has recognised; with `transcript` "
+    "only",
 }
 """Every field of a record, for the documentation."""
 
@@ -194,7 +196,15 @@ def _values(facts: CallFacts, settings: RecordSettings) -> dict[str, Any]:
     if settings.keys:
         values |= {"keys_in": _text(facts.keys_in), "keys_out": _text(facts.keys_out)}
     if settings.transcript:
-        values["transcript"] = list(facts.transcript)
+        values["transcript"] = [
+            {
+                "who": line.who,
+                "at_s": _after(facts, line.at),
+                "text": line.text,
+                "interrupted": line.interrupted,
+            }
+            for line in sorted(facts.transcript, key=lambda line: line.at)
+        ]
     return values
 
 

@@ -20,6 +20,7 @@ from qwen3tts_phone.sip.transfer_events import ReferReceived
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call import Call
+    from qwen3tts_phone.call_life import CallLife
     from qwen3tts_phone.phone import Phone
     from qwen3tts_phone.sip.sip_call import SipCall
 
@@ -35,10 +36,9 @@ PROGRESS_QUEUED = (182, "Queued")
 class CallTransfers:
     """One call's transfers."""
 
-    def __init__(self, phone: Phone, call: Call, sip: SipCall) -> None:
+    def __init__(self, phone: Phone, life: CallLife) -> None:
         self._phone = phone
-        self._call = call
-        self._sip = sip
+        self._call = life
 
     # --- ours
 
@@ -57,12 +57,12 @@ class CallTransfers:
             TransferFailed: the target was not reached; the call goes on.
         """
         self._phone.allow(target)
-        transfer = await self._sip.refer(target, replaces=replaces, headers=headers)
+        transfer = await self._call.sip.refer(target, replaces=replaces, headers=headers)
         reason = ""
         async for progress in transfer.events:
             reason = progress.reason
             now = self._phone.clock.now()
-            self._call.tell(TransferProgress(now, progress.status, progress.reason))
+            self._call.news.tell(TransferProgress(now, progress.status, progress.reason))
         status = await transfer.done()
         if status >= 300:
             raise TransferFailed(status, reason)
@@ -88,7 +88,7 @@ class CallTransfers:
         if policy == "accept":
             self._call.start(self._follow(refer), "transfer")
             return
-        self._call.tell(
+        self._call.news.tell(
             TransferAsked(
                 self._phone.clock.now(),
                 refer.target,
@@ -114,7 +114,7 @@ class CallTransfers:
             headers["Referred-By"] = f"<{refer.referred_by}>"
         try:
             new = await self._phone.dial(
-                refer.target, headers or None, account=self._call.account or None
+                refer.target, headers or None, account=self._call.facts.account or None
             )
         except (CallError, ValueError):
             refer.notify(503, "Service Unavailable")
@@ -134,7 +134,7 @@ class CallTransfers:
                 await telling
         refer.notify(200, "OK")
         self._call.facts.transferred_to = refer.target
-        self._call.tell(CallTransferred(self._phone.clock.now(), new))
+        self._call.news.tell(CallTransferred(self._phone.clock.now(), new))
         return new
 
     @staticmethod

@@ -155,6 +155,11 @@ class Background:
         self._silence = Silence(-127.0)
 
     @property
+    def rms(self) -> float:
+        """Its level as far as is known, a root mean square; 0 = nothing is known."""
+        return self._floor if self._frames >= self.LOOKS * self.EVERY else 0.0
+
+    @property
     def silence(self) -> Silence:
         """How it sounds, as far as is known."""
         if self._frames < self.LOOKS * self.EVERY:

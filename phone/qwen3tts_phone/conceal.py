@@ -29,6 +29,10 @@ STEADY_MS = 10.0
 """So long the made-up sound keeps its level."""
 FADE_MS = 60.0
 """When it is gone."""
+QUIET_RMS = 50.0
+"""-56 dBFS."""
+LOUD_RMS = 330.0
+"""-40 dBFS: no background is believed to be louder."""
 MERGE_MS = 4.0
 """Of each 10 ms that were lost, in the fade back to the real sound."""
 MERGE_MOST_MS = 5.0
@@ -61,6 +65,11 @@ class Concealer:
     def history(self) -> Samples:
         """What was heard last, shape [50 ms]."""
         return np.concatenate(self._recent)[-self._size :]
+
+    @property
+    def quiet_rms(self) -> float:
+        """Up to this level nobody speaks, as far as is known."""
+        return min(LOUD_RMS, max(QUIET_RMS, 2 * self._background.rms))
 
     @property
     def lost_s(self) -> float:

@@ -1,8 +1,9 @@
 """How late packets are: the least that a buffer has to wait, learnt from arrivals (pure).
 
 A packet's *transit* is its arrival less its media time; only differences of transits mean anything.
-The least of the last seconds is the line at rest. How far packets lie above it fills a histogram
-that forgets, and a high quantile of it is what a buffer must bridge (as in WebRTC's NetEQ).
+The least of the last seconds is the line at rest. How far the latest packets lie above it fills a
+histogram that forgets, and a high quantile of it is what a buffer must bridge (as in WebRTC's
+NetEQ).
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from collections import deque
 BIN_S = 0.005
 BINS = 128
 """Lateness is told apart up to 640 ms."""
-FORGET = 0.9975
-"""What a packet weighs after each that follows: half after 5.5 s of 20 ms."""
-QUANTILE = 0.97
-"""So many packets are to be in time."""
 BUCKET_S = 0.5
+"""Of each half second the latest packet counts: a single stall makes many late packets, and is one
+event."""
+FORGET = 0.97
+"""What a half second weighs after each that follows: half after 11 s (NetEQ's 0.983 keeps the delay
+of ten bad seconds for a minute)."""
+QUANTILE = 0.95
+"""In so many half seconds every packet is to be in time (NetEQ's figure)."""
 BUCKETS = 8
 """The least transit is that of the last 4 s: a clock that is 200 ppm slow moves by 0.8 ms."""
-PRIOR_PACKETS = 12.0
-"""What the first guess weighs, in packets."""
-LOOK_EVERY = 5
-"""The quantile is computed anew after so many packets."""
-HEAVIEST = 1e6
+PRIOR = 0.5
+"""What the first guess weighs, in half seconds: it is forgotten after five of them."""
 
 
 class ArrivalDelay:
@@ -31,12 +32,11 @@ class ArrivalDelay:
 
     def __init__(self, first_guess_s: float = 0.02) -> None:
         self._weights = [0.0] * BINS
-        self._weights[min(BINS - 1, int(first_guess_s / BIN_S))] = PRIOR_PACKETS
-        self._weight = 1.0  # of the next packet; it grows where the others should shrink
+        self._weights[min(BINS - 1, int(first_guess_s / BIN_S))] = PRIOR
+        self._bridge = self._quantile()
         self._buckets: deque[tuple[int, float]] = deque()  # number of the bucket, least transit
         self._least = 0.0
-        self._bridge = self._quantile()
-        self._unseen = 0  # packets since it was computed
+        self._latest = 0.0  # lateness of the latest packet of the last bucket
 
     @property
     def known(self) -> bool:
@@ -50,9 +50,7 @@ class ArrivalDelay:
 
     @property
     def bridge_s(self) -> float:
-        """The lateness that `QUANTILE` of the packets do not exceed, seconds."""
-        if self._unseen >= LOOK_EVERY:
-            self._bridge, self._unseen = self._quantile(), 0
+        """The lateness that must be bridged, seconds."""
         return self._bridge
 
     def arrived(self, at: float, transit_s: float) -> None:
@@ -60,24 +58,26 @@ class ArrivalDelay:
         number = int(at // BUCKET_S)
         buckets = self._buckets
         if not buckets or buckets[-1][0] != number:
+            if buckets:
+                self._count(self._latest)
             buckets.append((number, transit_s))
             while len(buckets) > 1 and buckets[0][0] <= number - BUCKETS:
                 buckets.popleft()
             self._least = min(transit for _, transit in buckets)
+            self._latest = 0.0
         elif transit_s < buckets[-1][1]:
             buckets[-1] = (number, transit_s)
             self._least = min(self._least, transit_s)
-        late = transit_s - self._least
-        self._weights[min(BINS - 1, max(0, int(late / BIN_S)))] += self._weight
-        self._weight /= FORGET
-        if self._weight > HEAVIEST:
-            self._weights = [weight / self._weight for weight in self._weights]
-            self._weight = 1.0
-        self._unseen += 1
+        self._latest = max(self._latest, transit_s - self._least)
 
     def restart(self) -> None:
         """Another stream follows: its transits have another zero, the network is the same."""
         self._buckets.clear()
+
+    def _count(self, late_s: float) -> None:
+        self._weights = [FORGET * weight for weight in self._weights]
+        self._weights[min(BINS - 1, int(late_s / BIN_S))] += 1.0
+        self._bridge = self._quantile()
 
     def _quantile(self) -> float:
         left = (1 - QUANTILE) * sum(self._weights)

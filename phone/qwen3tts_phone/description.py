@@ -328,9 +328,9 @@ def _payloads(
                 channels = int(match[4] or 1)
                 maps.setdefault(int(match[1]), (match[2].upper(), int(match[3]), channels))
         elif kind == "a" and value.startswith("fmtp:"):
-            number, _, text = value[5:].strip().partition(" ")
-            if _PAYLOAD_TYPE.fullmatch(number):
-                parameters.setdefault(int(number), text.strip()[:MAX_PARAMETERS])
+            digits, _, fmtp = value[5:].strip().partition(" ")
+            if _PAYLOAD_TYPE.fullmatch(digits):
+                parameters.setdefault(int(digits), fmtp.strip()[:MAX_PARAMETERS])
     payloads = []
     for text in formats:
         if not _PAYLOAD_TYPE.fullmatch(text) or int(text) > 127:

@@ -33,6 +33,8 @@ class Negotiated:
     clock_hz: int = 8000
     """RTP clock of what we send."""
     telephone_event_hz: int = 8000
+    telephone_event_in: tuple[int, ...] = ()
+    """What DTMF may come with besides: the numbers of our offer."""
     comfort_noise_pt: int | None = None
     """RFC 3389, where both ends have it; None = silence is sent as silence."""
     also_receive: tuple[AgreedPayload, ...] = ()
@@ -75,6 +77,8 @@ class Ours:
     rtcp_mux: bool = False
     current: str = ""
     """The codec until now; empty = none."""
+    event_pts: tuple[int, ...] = ()
+    """The numbers that our offer gave to telephone events."""
     numbers: Mapping[str, int] | None = None
     """The payload types that our offer gave, by rtpmap; None = the offer was theirs."""
 
@@ -107,6 +111,8 @@ def settle(remote: Media, ours: Ours, keys: tuple[SrtpKey, SrtpKey] | None = Non
         receive=remote.sends and ours.direction in ("sendrecv", "recvonly"),
         clock_hz=codec.clock_hz,
         telephone_event_hz=event_hz,
+        # RFC 3264 section 5.1: they send to us with the numbers of our offer.
+        telephone_event_in=() if event_pt is None or ours.numbers is None else ours.event_pts,
         comfort_noise_pt=remote.payload_type_of("CN", 8000) if noise else None,
         also_receive=_others(remote, ours, chosen.payload_type),
         srtp_send=keys[0] if keys is not None else None,

@@ -23,6 +23,8 @@ from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.call import Call
 from qwen3tts_phone.call_facts import CallFacts, MediaFacts, RegistrationFacts
 from qwen3tts_phone.call_files import CallFiles
+from qwen3tts_phone.call_life import CallLife
+from qwen3tts_phone.call_record import CallRecord
 from qwen3tts_phone.errors import BadSip, CallError, MissingEncryption
 from qwen3tts_phone.guard import Admission, Guard
 from qwen3tts_phone.media.leg import MediaLeg
@@ -187,14 +189,14 @@ class Phone:
             PortBusy: no RTP port is free.
         """
         chosen = self._chosen(account) if with_account else None
+        target = self.address_of(uri, chosen.name if chosen is not None else "")
         admission = None
         if self.guard is not None:
-            admission = self.guard.admit(uri, self.clock.now())
+            admission = self.guard.admit(target, self.clock.now())
         leg: MediaLeg | None = None
         began = time.time(), self.clock.now()
         try:
-            target = self.address_of(uri, chosen.name if chosen is not None else "")
-            host = self._sip.address_for(target, chosen)
+            host = await self._sip.media_host(target, chosen)
             leg = await self._open_leg(host)
             session = self._session(host, leg.local_port, chosen)
             sip = await self._sip.place(target, session.offer(), account=chosen, headers=headers)
@@ -208,7 +210,7 @@ class Phone:
         if admission is not None:
             self._admissions[call] = admission
             if admission.until is not None:
-                call.start(call.end_by(admission.until), "longest time")
+                call.life.start(call.life.end_by(admission.until), "longest time")
         return call
 
     async def incoming(self) -> AsyncIterator[Call]:
@@ -283,20 +285,21 @@ class Phone:
         """The call whose signalling this is. For `Call`."""
         return next((call for call in self.calls if call.sip is sip), None) if sip else None
 
-    async def file(self, call: Call, recording: Path | None) -> None:
+    async def file(self, life: CallLife, recording: Path | None) -> None:
         """A call is over: its record is written, at once where nothing else is to do first."""
-        self.calls.discard(call)
-        admission = self._admissions.pop(call, None)
-        if admission is not None:
-            admission.over()
-        call.facts.registration = self._registration_of(call.account)
-        filing = self._files.file(call.facts, recording)
+        for call in [call for call in self.calls if call.life is life]:
+            self.calls.discard(call)
+            admission = self._admissions.pop(call, None)
+            if admission is not None:
+                admission.over()
+        life.facts.registration = self._registration_of(life.facts.account)
+        filing = self._files.file(life.facts, recording)
 
-        def filed(task: asyncio.Task[object]) -> None:
+        def filed(task: asyncio.Task[CallRecord]) -> None:
             if not task.cancelled() and task.exception() is None:
-                call.record = filing.result()
+                life.record = task.result()
             elif not task.cancelled():
-                logger.error("call %s has no record", call.id, exc_info=task.exception())
+                logger.error("call %s has no record", life.id, exc_info=task.exception())
 
         filing.add_done_callback(filed)
         if self.record_settings.audio_format == "wav":
@@ -377,6 +380,7 @@ class Phone:
             dialled_uri=sip.dialled_uri,
             account=account.name if account is not None else "",
             transport=sip.transport,
+            keep_transcript=self.record_settings.transcript,
             started_wall=began[0],
             started_at=began[1],
             media=MediaFacts(
@@ -394,8 +398,11 @@ class Phone:
         if line is None or line.registration is None:
             return None
         error = line.registration.error
+        ran_out = line.registration.expires_at is not None  # it was granted, and is no longer
         return RegistrationFacts(
-            state="registered" if line.registration.bound else "failed" if error else "trying",
+            state="registered"
+            if line.registration.bound
+            else ("expired" if ran_out else "failed" if error else "trying"),
             server=line.registration.server,
             user=line.account.auth_user or line.account.user,
             realm=getattr(error, "realm", ""),

@@ -10,6 +10,7 @@ What comes late is played all the same, later; the next pause or a few periods m
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,16 +23,21 @@ from qwen3tts_phone.call_events import HeardFrame
 from qwen3tts_phone.comfort import silence_of
 from qwen3tts_phone.conceal import Concealer
 from qwen3tts_phone.delay import ArrivalDelay
-from qwen3tts_phone.stretch import lengthen, needed, shorten
+from qwen3tts_phone.stretch import ALIKE, lengthen, shorten
 
 Samples = NDArray[np.int16]
 
 REPEAT_TICKS = 4
 """Between two changes of the length pass so many ticks: at most a fifth in 20 ms frames."""
-SURPLUS_S = 0.015
-"""More than this above the wanted delay is made shorter: a period, so that it does not swing."""
+SURPLUS_S = 0.01
+"""More than this above the wanted delay is made shorter where nobody speaks."""
+SURPLUS_SPEECH_S = 0.04
+"""More than this in the middle of speech, too. (Of 40 ms taken out of 8 s of speech PESQ makes 4.08
+out of 4.33.)"""
 SHORTAGE_S = 0.004
-"""Less than this below it is made longer; further below, ticks would find nothing."""
+"""More than this below it is made longer where nobody speaks."""
+SPARE_S = 0.01
+"""In speech, too, when less than this is held besides a frame: a tick might find too little."""
 URGENT_S = 0.1
 """With so much too much, each tick may be made shorter, at a lesser likeness."""
 URGENT_ALIKE = 0.5
@@ -52,7 +58,7 @@ class PlayoutSettings:
     min_delay_s: float = 0.02
     max_delay_s: float = 0.4
     """More than this is never held: of a longer stall the oldest part is dropped."""
-    first_delay_s: float = 0.02
+    first_delay_s: float = 0.04
     """What the network is thought to need before it is known, besides a frame."""
 
     def __post_init__(self) -> None:
@@ -297,17 +303,26 @@ class Playout:
         urgent = surplus > URGENT_S
         if self._ticks - self._changed < (1 if urgent else REPEAT_TICKS):
             return
-        if surplus > SURPLUS_S and len(self._ready) >= needed(self.rate_hz) // 2:
+        if -SHORTAGE_S <= surplus <= SURPLUS_S:
+            return
+        quiet = _rms(self._ready[: self._count]) <= self._concealer.quiet_rms
+        if surplus > (SURPLUS_S if quiet else SURPLUS_SPEECH_S):
             most = round(surplus * self.rate_hz)
-            limits = {"alike": URGENT_ALIKE} if urgent else {}
-            self._ready, cut = shorten(self._ready, self.rate_hz, most, **limits)
+            alike = URGENT_ALIKE if urgent else ALIKE
+            self._ready, cut = shorten(self._ready, self.rate_hz, most, alike=alike, quiet=quiet)
             self._head += cut
             self.shortened_s += cut / self.rate_hz
-        elif surplus < -SHORTAGE_S:
-            self._ready, cut = lengthen(self._concealer.history, self._ready, self.rate_hz)
+        elif quiet or held < self.ptime_s + SPARE_S:
+            heard = self._concealer.history
+            self._ready, cut = lengthen(heard, self._ready, self.rate_hz, quiet=quiet)
             self._head -= cut
             self.lengthened_s += cut / self.rate_hz
         else:
             return
         if cut:
             self._changed = self._ticks
+
+
+def _rms(samples: Samples) -> float:
+    signal = samples.astype(np.float32)
+    return math.sqrt(float(signal @ signal) / len(signal))

@@ -28,7 +28,8 @@ class RecordSettings:
     """Whether records hold the digits that were pressed; else their number only. They may be
     somebody's PIN."""
     transcript: bool = False
-    """Whether records hold what the caller was heard to say."""
+    """Whether records hold what was said: of ours what the caller has heard, of the caller's what
+    the host has recognised."""
     audio: Path | None = None
     """Folder for recordings of both sides (0700, each file 0600). None = no recordings."""
     audio_format: str = "wav"

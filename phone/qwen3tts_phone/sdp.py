@@ -122,7 +122,9 @@ class SdpSession:
         self._mux_allowed = rtcp_mux == "accept"
         self._mux = False
         self._events = telephone_event
-        self._event_pts = {codec.clock_hz: EVENT_PTS[codec.clock_hz] for codec in self._codecs}
+        # Those of 8 kHz are offered with Opus as well: many phones know no others.
+        clocks = dict.fromkeys((*(codec.clock_hz for codec in self._codecs), 8000))
+        self._event_pts = {clock_hz: EVENT_PTS[clock_hz] for clock_hz in clocks}
         self._id = secrets.randbits(31)
         self._version = secrets.randbits(24)
         self._body = ""
@@ -257,6 +259,7 @@ class SdpSession:
                 direction=wanted,
                 ptime_ms=self._ptime_ms,
                 events=self._events,
+                event_pts=tuple(self._event_pts.values()),
                 noise=self._noise != "off" if answered else self._noise_pt is not None,
                 rtcp_mux=self._mux_allowed if answered else self._mux,
                 current=self.negotiated.payload_name if self.negotiated is not None else "",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_phone.pitch import LONGEST_MS, best_lag, bounds
+from qwen3tts_phone.pitch import best_lag, bounds
 
 Samples = NDArray[np.int16]
 Floats = NDArray[np.float64]
@@ -18,21 +18,15 @@ WINDOW_MS = 10.0
 """What is compared."""
 ALIKE = 0.85
 """Pieces that are at least so alike may be faded into each other (a normalised correlation)."""
-QUIET_RMS = 50.0
-"""Below this nobody hears a cut: -56 dBFS."""
-
-
-def needed(rate_hz: int) -> int:
-    """How many samples `shorten` likes to see."""
-    return round((LONGEST_MS + max(LONGEST_MS, WINDOW_MS)) * rate_hz / 1000)
 
 
 def shorten(
-    ready: Samples, rate_hz: int, most: int, *, alike: float = ALIKE
+    ready: Samples, rate_hz: int, most: int, *, alike: float = ALIKE, quiet: bool = False
 ) -> tuple[Samples, int]:
     """Leave out one period, at most ``most`` samples, at the beginning of ``ready``, shape [n].
 
-    Return what is left, and how many samples shorter it is; 0 = there is no good place here.
+    Return what is left, and how many samples shorter it is; 0 = there is no good place here. In a
+    ``quiet`` place nobody hears a joint, whatever the pieces are like.
     """
     low, high = bounds(rate_hz)
     window = round(WINDOW_MS * rate_hz / 1000)
@@ -41,14 +35,14 @@ def shorten(
         return ready, 0
     signal = ready[: high + max(high, window)].astype(np.float64)
     period, likeness = best_lag(signal, window, low, high)
-    if likeness < alike and not _quiet(signal):
+    if likeness < alike and not quiet:
         return ready, 0
     joint = _fade(signal[:period], signal[period : 2 * period])
     return np.concatenate((joint, ready[2 * period :])), period
 
 
 def lengthen(
-    heard: Samples, ready: Samples, rate_hz: int, *, alike: float = ALIKE
+    heard: Samples, ready: Samples, rate_hz: int, *, alike: float = ALIKE, quiet: bool = False
 ) -> tuple[Samples, int]:
     """Say the last period of ``heard`` once more before ``ready`` goes on; shapes [m] and [n].
 
@@ -62,14 +56,10 @@ def lengthen(
     past = heard[-(high + window) :].astype(np.float64)
     # Backwards in time the end of what was heard is the beginning.
     period, likeness = best_lag(past[::-1], window, low, high)
-    if likeness < alike and not _quiet(past):
+    if likeness < alike and not quiet:
         return ready, 0
     joint = _fade(ready[:period].astype(np.float64), past[-period:])
     return np.concatenate((joint, ready)), period
-
-
-def _quiet(signal: Floats) -> bool:
-    return float(np.mean(signal**2)) < QUIET_RMS**2
 
 
 def _fade(one: Floats, other: Floats) -> Samples:

@@ -38,7 +38,7 @@ def of_error(error: SpeechError) -> Finding:
         case NoCommonCodec():
             return Finding("codec", error.message, error.remedy)
     if not isinstance(error, CallError):
-        return Finding("speech", f"The speech server failed: {error.message}", error.remedy)
+        return Finding("speech", error.message, error.remedy)
     return Finding(_CODES.get(error.code, error.code), error.message, error.remedy)
 
 
@@ -174,7 +174,8 @@ _STATES: dict[str, Callable[[RegistrationFacts], Finding | None]] = {
     "expired": lambda facts: Finding(
         "registration_expired",
         f"The registration of {facts.user or 'the account'} at "
-        f"{facts.server or 'its registrar'} has run out and was not renewed.",
+        f"{facts.server or 'its registrar'} has run out and was not renewed"
+        f"{': ' + facts.error.message if facts.error is not None else '.'}",
         "Calls do not reach this phone. Check that the registrar can be reached; it is tried "
         "again on its own.",
     ),
@@ -191,7 +192,7 @@ def registration_findings(facts: RegistrationFacts | None) -> list[Finding]:
     """What is wrong with the account's registration."""
     if facts is None:
         return []
-    if facts.state in ("failed", "expired", "trying") and facts.error is not None:
+    if facts.state in ("failed", "trying") and facts.error is not None:
         found = of_error(facts.error)
         if facts.status in (401, 407) and not getattr(facts.error, "user", ""):
             found = _password(str(facts.status), facts.realm, facts.user)

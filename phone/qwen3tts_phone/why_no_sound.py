@@ -23,6 +23,12 @@ FAR_ADDRESS = (
     "address), or send first so that we can answer to where its sound comes from."
 )
 
+_KINDS = {
+    Reach.MACHINE: "the machine's own loopback address",
+    Reach.LINK: "the link-local address",
+    Reach.PRIVATE: "the private address",
+}
+
 
 def media_findings(facts: CallFacts) -> list[Finding]:
     """What was wrong with the sound of a call that was answered."""
@@ -71,7 +77,9 @@ def _directions(facts: CallFacts, media: MediaFacts, stats: LegStats) -> list[Fi
     else:
         found += _heard(media, stats)
     outward = _not_sent(media) if not sent else _sent(media, stats)
-    found += [] if outward is None else [outward]
+    if outward is not None:
+        # A private address is a cause; that nothing is heard is what follows from it.
+        found.insert(0 if outward.code == "private_address" else len(found), outward)
     return found
 
 
@@ -154,11 +162,17 @@ def _not_sent(media: MediaFacts) -> Finding | None:
 
 def _sent(media: MediaFacts, stats: LegStats) -> Finding | None:
     """Whether what we sent arrives, as far as that can be known."""
+    if stats.received == 0 and _source(media, stats) is None:
+        private = _elsewhere_in_private(media)
+        if private is not None:
+            return private
     if stats.send_errors > stats.sent // 2:
+        where = f"{media.remote[0]} port {media.remote[1]}" if media.remote else "its machine"
         return Finding(
             "port_closed",
-            f"The other side's machine refuses our sound ({stats.send_errors} times).",
-            "Nothing listens at the address it described: check its media address and ports.",
+            f"Our sound is refused {stats.send_errors} times: nothing listens at {where}, where "
+            "the other side wants it.",
+            "Check the media address and the ports that the other side describes.",
         )
     if not media.send:
         return Finding(
@@ -173,14 +187,6 @@ def _sent(media: MediaFacts, stats: LegStats) -> Finding | None:
             "The other side hears next to nothing of us: it reports "
             f"{stats.remote_fraction_lost:.0%} of our packets as lost.",
             OPEN_PORTS,
-        )
-    hidden = _hidden(media.remote, media)
-    if hidden is not None and _source(media, stats) is None:
-        return Finding(
-            "private_address",
-            f"The other side probably hears nothing: it describes {hidden}, which cannot be "
-            f"reached from here, though it calls from {media.peer_host}.",
-            FAR_ADDRESS,
         )
     reported = stats.round_trip_ms is not None or stats.remote_jitter_ms or stats.remote_lost
     if stats.rtcp_in >= 2 and stats.rtcp_out >= 2 and not reported:
@@ -249,6 +255,25 @@ def _encryption(media: MediaFacts, stats: LegStats) -> list[Finding]:
     ]
 
 
+def _elsewhere_in_private(media: MediaFacts) -> Finding | None:
+    """The far end describes a private address that is not the one it calls from."""
+    if media.remote is None or not media.peer_host:
+        return None
+    described, peer = reach(media.remote[0]), reach(media.peer_host)
+    if described is None or peer is None or not Reach.NOWHERE < described < Reach.PUBLIC:
+        return None
+    if same_address(media.remote[0], media.peer_host):
+        return None
+    kind = _KINDS[described]
+    judged = "cannot be reached from here" if described < peer else "may not be reached from here"
+    return Finding(
+        "private_address",
+        f"The other side probably hears nothing: it describes {kind} {media.remote[0]} for its "
+        f"sound, which {judged}, though it calls from {media.peer_host}.",
+        FAR_ADDRESS,
+    )
+
+
 def _hidden(address: tuple[str, int] | None, media: MediaFacts) -> str | None:
     """The described address, where it reaches less far than the peer's own."""
     if address is None or not media.peer_host:
@@ -256,9 +281,4 @@ def _hidden(address: tuple[str, int] | None, media: MediaFacts) -> str | None:
     described, peer = reach(address[0]), reach(media.peer_host)
     if described is None or peer is None or described is Reach.NOWHERE or described >= peer:
         return None
-    kind = {
-        Reach.MACHINE: "the machine's own loopback address",
-        Reach.LINK: "the link-local address",
-        Reach.PRIVATE: "the private address",
-    }[described]
-    return f"{kind} {address[0]}"
+    return f"{_KINDS[described]} {address[0]}"

@@ -88,8 +88,7 @@ class FrameWriter:
         record.generated_samples = self._position
         while self._waits:
             await speaker.sink.room()
-            self._pump()
-            if self._stale is not None:
+            if self._pump():
                 await asyncio.sleep(0)
         self.writing = False
 
@@ -97,18 +96,20 @@ class FrameWriter:
     def _waits(self) -> bool:
         return bool(self._pending) or self._stale is not None
 
-    def _pump(self) -> None:
-        """As much as the sink takes now; of what is made anew a few at a time."""
+    def _pump(self) -> bool:
+        """As much as the sink takes now; of what is made anew a few at a time: whether more of it
+        is left."""
         sink = self._speaker.sink
         if self._stale is not None:
             self._ready = self._ready or self._stale.take()
             if self._ready:
                 del self._ready[: sink.write(self._ready)]
             if self._ready or self._stale.left:
-                return
+                return True
             self._stale = None
         if self._pending:
             del self._pending[: sink.write(self._pending)]
+        return False
 
     def _frames(self, encoded: list[EncodedFrame]) -> list[Frame]:
         frames, position = [], self._position

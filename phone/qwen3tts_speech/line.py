@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from typing import Protocol
 
 from qwen3tts_codecs.payload import Payload
@@ -70,6 +70,7 @@ class Speaker:
         stall_s: an utterance whose caller has heard nothing for so long, though the server has
             text to say, ends with ConnectionLost. The text is there when it has ended, or when 200
             characters of it are unsaid. None: never.
+        on_spoken: told what became of each utterance when it has ended, and when that was.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Speaker:
         log: LatencyLog | None = None,
         clock: Clock | None = None,
         stall_s: float | None = None,
+        on_spoken: Callable[[Spoken, float], None] | None = None,
     ) -> None:
         self.link = link
         self.sink = sink
@@ -95,6 +97,7 @@ class Speaker:
         self._voice = voice or VoiceOptions()
         self._call_id = call_id
         self._log = log
+        self._on_spoken = on_spoken
         self._number = 0
         self._live: dict[int, Live] = {}
         self.utterances = 0
@@ -214,8 +217,12 @@ class Speaker:
     def ended(self, each: Live) -> None:
         """It has ended."""
         self._live.pop(each.number, None)
-        if self._log is not None and isinstance(each, Utterance):
+        if not isinstance(each, Utterance):
+            return
+        if self._log is not None:
             self._log.append(each.record)
+        if self._on_spoken is not None:
+            self._on_spoken(each.outcome(), self.clock.now())
 
 
 async def _one(text: str) -> AsyncIterator[str]:

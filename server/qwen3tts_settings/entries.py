@@ -38,18 +38,16 @@ class Entry:
     open: bool = True
     """Whether it may hold secrets: it cannot be read by everyone who sees a process list."""
 
-
     def place(self, *path: str | int) -> str:
         """Where the entry at ``path`` beneath this one stands, or the nearest one above it."""
         entry = self
         for step in path:
             held = entry.value
-            if isinstance(held, dict) and isinstance(step, str) and step in held:
-                entry = held[step]
-            elif isinstance(held, list) and isinstance(step, int) and step < len(held):
-                entry = held[step]
-            else:
+            # A list as a section whose names are its places.
+            names = dict(enumerate(held)) if isinstance(held, list) else held
+            if not isinstance(names, dict) or step not in names:
                 break
+            entry = names[step]
         return entry.where
 
 

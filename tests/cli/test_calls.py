@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import socket
 import wave
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -26,6 +28,7 @@ from qwen3tts_settings.entries import from_yaml
 from qwen3tts_speech.latency import read_log
 from qwen3tts_speech.link import SpeechLink
 from tests.engine.fake_engine import FakeEngine
+from tests.sip.certificates import Authority
 
 pytestmark = pytest.mark.network
 
@@ -166,3 +169,45 @@ async def test_without_a_rule_a_busy_line_is_called_once(
         with pytest.raises(CallRefused):
             await call.place(other.uri, with_retries(""), Words(text="Good"), Course(), server.url)
     assert seen == ["7"]
+
+
+async def test_two_files_of_settings_call_each_other_encrypted(
+    tmp_path: Path, addresses: asyncio.Queue[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority(tmp_path)
+    ours = authority.sign("desk", "127.0.0.1")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    tls = f"{{certificate: {ours.certificate}, key: {ours.key}, port: {port}}}"
+    desk = f"""
+listen: {{port: 0, user: desk, tls: {tls}}}
+media: {{codecs: [G722, PCMA], srtp: require}}
+records: {{log: {tmp_path}/calls.jsonl}}
+"""
+    bob = f"""
+listen: {{port: 0, user: bob, tls: {{ca: {authority.file}}}}}
+media: {{codecs: [PCMU, G722], srtp: require}}
+"""
+    options = (None, None, None, "NONE", None, None, None, Manner(voice="tone"))
+    phones = [
+        Telephone(*options, config=config_from(from_yaml(text, "phone.yaml"), {}))
+        for text in (desk, bob)
+    ]
+    async with asyncio.timeout(60), running_server(FakeEngine()) as server:
+        answering = asyncio.create_task(
+            reception.attend(phones[0], Words(text="Good morning"), Course(), True, server.url)
+        )
+        await addresses.get()
+        uri = f"sip:desk@127.0.0.1:{port};transport=tls"
+        with pytest.raises(CutShort):
+            await call.place(uri, phones[1], Words(text="Hello " * 99), Course(), server.url)
+        await answering
+    told = capsys.readouterr().err
+    assert "Answered (G722)" in told
+    assert "Heard: Good morning" in told
+    (record,) = (tmp_path / "calls.jsonl").read_text("utf-8").splitlines()
+    kept = json.loads(record)
+    assert (kept["transport"], kept["codec"]) == ("tls", "G722")
+    assert kept["srtp"]
+    assert kept["diagnosis"] == ""

@@ -13,13 +13,17 @@ from qwen3tts_cli import exits, output
 from qwen3tts_cli.exits import ExitCode, MissingExtra, exit_code, first_error, needs
 from qwen3tts_cli.main import run
 from qwen3tts_phone.errors import (
+    BadCertificate,
     BadSip,
     CalleeUnreachable,
+    CallNotAllowed,
     CallRefused,
     NoCommonCodec,
     PortBusy,
     RegistrationFailed,
+    TransferFailed,
 )
+from qwen3tts_settings.entries import BadConfiguration
 from qwen3tts_wire.errors import (
     BadText,
     ConnectionLost,
@@ -99,6 +103,13 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         ["call", "sip:bob@127.0.0.1", "--say", " "],
         ["call", "sip:bob@127.0.0.1", "--say", "Hello.", "--dtmf", "12x"],
         ["call", "sip:bob@127.0.0.1", "--llm", "nonsense"],
+        ["call", "sip:bob@127.0.0.1", "--say", "Hello.", "--header", "nothing"],
+        ["call", "sip:bob@127.0.0.1", "--say", "Hello.", "--codecs", "G729"],
+        ["call", "sip:bob@127.0.0.1", "--say", "Hello.", "--account", "office"],
+        ["call", "100", "--say", "Hello."],
+        ["answer", "--say", "Hello.", "--config", "/nonexistent/phone.yaml"],
+        ["answer", "--say", "Hello.", "--host", "nowhere.test", "--server", "ws://127.0.0.1:9"],
+        ["doctor", "--config", "/nonexistent/phone.yaml", "--account", "office", "--port", "x"],
         ["answer"],
         ["latency", "-", "--slowest", "--id", "1"],
     ],
@@ -127,6 +138,10 @@ def test_a_wrong_command_line_ends_with_2(
         (CallRefused(486, "Busy Here"), 4),
         (RegistrationFailed("x"), 4),
         (NoCommonCodec("x"), 4),
+        (TransferFailed(603, "Decline"), 4),
+        (CallNotAllowed("x", rule="denied"), 4),
+        (BadCertificate("x"), 4),
+        (BadConfiguration("x"), 2),
     ],
 )
 def test_each_kind_of_error_has_its_exit_code(error: SpeechError, code: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -222,15 +223,20 @@ def test_the_command_prints_json_and_its_exit_code_says_whether_it_went_well(
     assert lines["call"]["remedy"]
 
 
-async def test_a_registrar_on_the_command_line_is_registered_with(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MR_QWEN3TTS_SIP_PASSWORD", "right")
+async def test_a_registrar_on_the_command_line_is_registered_with() -> None:
     async with Registrar(realm="pbx.test", users={"200": "right"}) as server:
-        arguments = ["doctor", "--registrar", f"sip:127.0.0.1:{server.port}", "--user", "200"]
-        # The command has an event loop of its own.
-        code = await asyncio.to_thread(run, [*arguments, "--port", "0", "--host", "127.0.0.1"])
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "qwen3tts_cli.main", "doctor", "--port", "0"),
+            *("--registrar", f"sip:127.0.0.1:{server.port}", "--user", "200"),
+            env={
+                "PYTHONPATH": ":".join(sys.path),
+                "MR_QWEN3TTS_SIP_PASSWORD": "right",
+                "COLUMNS": "200",
+            },
+            stdout=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(60):
+            shown, _ = await process.communicate()
         assert server.registered == ["200"]
-    shown = capsys.readouterr()
-    assert code == 0, shown
-    assert "registered at 127.0.0.1" in shown.out
+    assert process.returncode == 0
+    assert b"registered at 127.0.0.1" in shown

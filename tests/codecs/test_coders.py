@@ -126,6 +126,45 @@ def test_opus_hears_stereo_from_those_who_send_it() -> None:
     assert rms(heard[-1]) > 3000
 
 
+@pytest.mark.parametrize(
+    ("parameters", "wanted"),
+    [
+        ("", OpusSettings(fec=False)),
+        ("useinbandfec=1", OpusSettings()),
+        ("minptime=10; UseInbandFEC=1 ;stereo=1", OpusSettings()),
+        ("maxaveragebitrate=16000;cbr=1", OpusSettings(fec=False, bitrate=16000, constant=True)),
+        ("maxaveragebitrate=500000", OpusSettings(fec=False)),
+        ("maxaveragebitrate=1", OpusSettings(fec=False, bitrate=6000)),
+        ("maxplaybackrate=8000", OpusSettings(fec=False, bandwidth_hz=4000)),
+        ("maxplaybackrate=16000", OpusSettings(fec=False, bandwidth_hz=8000)),
+        ("maxplaybackrate=48000", OpusSettings(fec=False)),
+        (";;=;a=b=c;cbr=\u0661;maxaveragebitrate=" + "9" * 5000, OpusSettings(fec=False)),
+    ],
+)
+def test_a_far_end_gets_opus_as_it_wants_it(parameters: str, wanted: OpusSettings) -> None:
+    """RFC 7587 section 6.1."""
+    assert OpusSettings().for_far_end(parameters) == wanted
+
+
+@given(st.text(max_size=80))
+def test_any_parameters_give_settings(text: str) -> None:
+    settings = OpusSettings().for_far_end(text)
+    assert 6000 <= settings.bitrate <= OpusSettings().bitrate
+
+
+def test_opus_leaves_out_what_a_far_end_does_not_play() -> None:
+    high = tone(6000, 24000, 0.4, 8000)
+    narrow = opus(settings=OpusSettings(bandwidth_hz=4000))
+    assert rms(decoded(narrow, packets(narrow, high))[4800:]) < 0.05 * rms(high)
+    assert rms(decoded(OPUS, packets(OPUS, high))[4800:]) > 0.6 * rms(high)
+
+
+def test_packets_of_constant_size_say_nothing_of_what_is_in_them() -> None:
+    payload = opus(settings=OpusSettings(constant=True))
+    sizes = {len(each) for each in packets(payload, speechlike(payload, 1.0))}
+    assert len(sizes) == 1
+
+
 @wide
 def test_silence_after_speech_is_silent_within_a_frame(payload: Payload) -> None:
     """What a decoder gives that has just heard speech, below the noise of a quiet line."""
@@ -235,7 +274,12 @@ def test_numbers_and_settings_out_of_range_are_refused() -> None:
             opus(number)
     with pytest.raises(UnknownPayload, match="not between 0 and 127"):
         PCMU.with_type(128)
-    for bad in ({"bitrate": 5999}, {"expected_loss_pct": 101}, {"complexity": 11}):
+    for bad in (
+        {"bitrate": 5999},
+        {"expected_loss_pct": 101},
+        {"complexity": 11},
+        {"bandwidth_hz": 9},
+    ):
         with pytest.raises(CodecError, match=next(iter(bad))):
             OpusSettings(**bad)  # type: ignore[arg-type]
 

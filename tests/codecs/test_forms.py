@@ -100,6 +100,21 @@ def test_going_on_after_a_hole_makes_no_click_and_no_noise(payload: Payload, at:
     assert product > 0.9
 
 
+@pytest.mark.parametrize("ptime", [10, 20, 40, 60])
+@pytest.mark.parametrize("before", ["nothing", "silence", "another utterance"])
+@wide
+def test_an_utterance_that_begins_at_once_is_no_blast(
+    payload: Payload, before: str, ptime: int
+) -> None:
+    frames = encoded(payload, voice_24k(0.4)[1237:], ptime)
+    speech = [frame.payload for frame in frames]
+    own = np.abs(voice_24k(0.4).astype(int)).max()
+    went = {"nothing": [], "silence": [payload.silent_frame(ptime)] * 5}
+    lead = went.get(before, speech)
+    heard = decoded(payload, [*lead, *speech])[len(lead) * payload.frame_samples(ptime) :]
+    assert np.abs(heard.astype(int)).max() <= 1.25 * own
+
+
 @pytest.mark.parametrize("after", ALL, ids=lambda p: p.name)
 @pytest.mark.parametrize("before", ALL, ids=lambda p: p.name)
 @pytest.mark.parametrize("at_ms", [10, 173, 400])

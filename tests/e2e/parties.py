@@ -68,12 +68,14 @@ class Ear:
     def __init__(self, call: Call) -> None:
         self._call = call
         self.frames: list[HeardFrame] = []
+        self._frames: list[NDArray[np.int16]] = []
         self._changed = asyncio.Condition()
         self._task = asyncio.create_task(self._listen())
 
     async def _listen(self) -> None:
         async for frame in self._call.audio():
             self.frames.append(frame)
+            self._frames.append(frame.samples)
             async with self._changed:
                 self._changed.notify_all()
 

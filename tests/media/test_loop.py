@@ -11,7 +11,7 @@ from dataclasses import asdict
 import pytest
 
 from qwen3tts_pacer.memory import CallMemory
-from qwen3tts_phone.media.loop import MESSAGE_MOST, MediaLoop
+from qwen3tts_phone.media.loop import GROUP_FILL, MESSAGE_MOST, SOON_TICKS, MediaLoop
 from qwen3tts_phone.media.ports import open_pair
 from qwen3tts_phone.media.stream import Stream
 from qwen3tts_phone.media.types import LegSpec, RemoteMedia
@@ -56,3 +56,22 @@ def test_a_call_that_breaks_even_at_its_end_takes_no_other_along(
         assert not running.is_alive()
     memory.close()
     os.close(notice)
+
+
+def test_a_call_joins_a_group_that_is_awake_unless_its_caller_would_wait_for_it() -> None:
+    parent, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with parent, control:
+        loop = MediaLoop(control, -1, 20, 0.002)
+        groups = loop._groups
+        for soonest in range(1000, 1400, 3):
+            awake = [index for index, calls in enumerate(groups) if 0 < calls < GROUP_FILL]
+            group, tick = loop._group_for(soonest)
+            assert tick % 20 == group
+            assert 0 <= tick - soonest <= SOON_TICKS
+            near = [index for index in awake if (index - soonest) % 20 <= SOON_TICKS]
+            assert group in near or not near
+            groups[group] += 1
+        assert max(groups) <= GROUP_FILL
+        groups[:] = [GROUP_FILL] * 19 + [GROUP_FILL + 1]
+        assert loop._group_for(19)[0] == 0  # full everywhere: even, and soon
+        loop._epoll.close()

@@ -194,3 +194,13 @@ def test_the_first_and_the_last_packet_are_dated(line: Line) -> None:
     assert line.receiver.first_at == 5.0
     assert line.receiver.lock.heard_at == 5.04
     assert (line.receiver.octets, line.receiver.sources) == (480, 1)
+
+
+def test_keys_may_come_with_the_number_of_our_own_offer() -> None:
+    line = Line(replace(REMOTE, telephone_event_in=(96, 0)))
+    line.say(0, 0.0)
+    event = dtmf.build(EventPacket(3, True, 10, 800))
+    line.say(160, 0.02, event, kind=96)
+    line.say(960, 0.12)
+    assert [event for event in line.told if isinstance(event, Dtmf)] == [Dtmf("3", 100, 0.02)]
+    assert len(line.read()) == 2  # 0 is the audio, whatever we offered it for

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -194,6 +195,24 @@ async def test_a_call_is_encrypted_both_ways_and_so_are_its_reports(process: Med
         peer.raw_report(REPORT)
         stats = await until(leg, lambda stats: stats.rtcp_in == 1)
         assert (stats.srtp_failed, stats.srtp_replayed, stats.malformed) == (0, 0, 0)
+
+
+@pytest.mark.network
+async def test_reports_on_the_port_of_the_sound_are_encrypted_as_reports(
+    process: MediaProcess,
+) -> None:
+    async with encrypted(process) as (leg, peer, remote):
+        await leg.update(replace(remote, rtcp_mux=True))
+        opener = peer._opener
+        assert opener is not None
+        while not rtp.is_rtcp(data := await peer._receive(peer._rtp)):
+            pass
+        report = opener.open_report(data, 0.0)
+        assert report is not None
+        assert rtcp.parse(report)
+        peer.raw(Sealer(KEYS["theirs"]).seal_report(REPORT))
+        stats = await until(leg, lambda stats: stats.rtcp_in == 1)
+        assert stats.srtp_failed == 0
 
 
 @pytest.mark.network

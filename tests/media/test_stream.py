@@ -6,45 +6,62 @@ import gc
 import socket
 import time
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from qwen3tts_pacer.memory import CallMemory
-from qwen3tts_phone.media import rtp
+from qwen3tts_phone.media import rtp, srtp
 from qwen3tts_phone.media.ports import open_pair
 from qwen3tts_phone.media.rtp import RtpPacket
+from qwen3tts_phone.media.srtp import Sealer
 from qwen3tts_phone.media.stream import Stream
 from qwen3tts_phone.media.types import LegSpec, RemoteMedia
+from qwen3tts_phone.srtp_key import SrtpKey
 
 pytestmark = pytest.mark.network
 
 
-def test_a_call_that_is_over_is_freed_without_the_collector() -> None:
+KEY = SrtpKey.new("AEAD_AES_128_GCM")
+
+
+@pytest.mark.parametrize("keys", [{}, {"srtp_send": KEY, "srtp_receive": KEY}])
+def test_a_call_that_is_over_is_freed_without_the_collector(keys: dict[str, SrtpKey]) -> None:
     # The media process runs without the garbage collector, so a cycle would stay for ever.
     memory = CallMemory.create(128, 65536, 128, 4096)
     rtp_socket, rtcp_socket = open_pair("127.0.0.1", (0, 0))
     told: list[dict[str, Any]] = []
+    srtp.load()
     gc.disable()
     try:
         with rtp_socket, rtcp_socket, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
             peer.bind(("127.0.0.1", 0))
-            remote = RemoteMedia(*peer.getsockname())
+            remote = RemoteMedia(*peer.getsockname(), **keys)  # type: ignore[arg-type]
             now = time.monotonic()
             stream = Stream(
                 1, LegSpec(), memory, (rtp_socket, rtcp_socket), told.append, remote, now, None
             )
-            packet = RtpPacket(0, 1, 160, 7, b"\xff" * 160)
-            peer.sendto(rtp.build(packet), rtp_socket.getsockname())
+            data = rtp.build(RtpPacket(0, 1, 160, 7, b"\xff" * 160))
+            if keys:
+                peer.sendto(data, rtp_socket.getsockname())  # not authentic: dropped
+                data = Sealer(KEY).seal(data)
+            peer.sendto(data, rtp_socket.getsockname())
+            peer.sendto(data, rtp_socket.getsockname())
             while not any(each.get("name") == "MediaStarted" for each in told):
                 stream.readable()
+            while stream.readable():
+                pass
             stream.slot()
             stream.after_slot(now)
+            stream.update(replace(remote, payload_type=8, payload_name="PCMA", srtp_send=None))
             stream.end(now)
-            whole, half = weakref.ref(stream), weakref.ref(stream.sender)
-            del stream
-            assert whole() is None
-            assert half() is None
+            parts = [stream, stream.sender, stream.sender.feed, stream._wire, stream._receiver]
+            if stream._wire._opener is not None:
+                parts += [stream._wire._opener, stream._wire._opener._session]
+            left = [weakref.ref(each) for each in parts]
+            del stream, parts
+            assert [each() for each in left] == [None] * len(left)
     finally:
         gc.enable()
         memory.close()

@@ -45,6 +45,7 @@ def test_what_was_agreed_survives_the_way_to_the_other_process() -> None:
         clock_hz=48_000,
         silence="d8fffe",
         also_receive=(8, (9, 8000)),
+        telephone_event_in=(96,),
         srtp_send=key,
         srtp_receive=SrtpKey.new("AES_CM_128_HMAC_SHA1_80"),
     )

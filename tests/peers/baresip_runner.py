@@ -7,13 +7,14 @@ import json
 import shutil
 import socket
 import wave
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.signal import resample_poly
 
 MODULES = Path("/usr/lib/baresip/modules")
 CONFIG = """\
@@ -29,7 +30,8 @@ call_local_timeout 30
 rtp_ports {rtp_port}-{rtp_last}
 jitter_buffer_delay 1-5
 module_path {modules}
-module g711.so
+{codec_modules}
+module srtp.so
 module aubridge.so
 module aufile.so
 module stdio.so
@@ -40,7 +42,9 @@ module_app menu.so
 module_app ctrl_tcp.so
 ctrl_tcp_listen 127.0.0.1:{control_port}
 snd_path {folder}
+{tls}
 """
+CODECS = ("g711.so", "g722.so", "opus.so")
 
 
 def free_port(kind: socket.SocketKind = socket.SOCK_DGRAM) -> int:
@@ -63,6 +67,7 @@ class Baresip:
     def __init__(self, folder: Path, sip_port: int, process: asyncio.subprocess.Process) -> None:
         self.folder = folder
         self.uri = f"sip:bob@127.0.0.1:{sip_port}"
+        self.tls_uri = f"sip:bob@127.0.0.1:{sip_port + 1};transport=tls"
         self.process = process
         self.events: list[dict[str, Any]] = []
         self._changed = asyncio.Condition()
@@ -125,12 +130,22 @@ class Baresip:
             await self.process.stdin.drain()
             await asyncio.sleep(0.25)  # how fast a person types: baresip needs the pause
 
-    def recording(self, side: str) -> NDArray[np.int16]:
-        """What it sent (``enc``) or what it heard (``dec``), 8 kHz samples, shape [n]."""
-        (path,) = self.folder.glob(f"dump-*-{side}.wav")
+    def recording(self, side: str, call: int = 0) -> NDArray[np.int16]:
+        """What it sent (``enc``) or what it heard (``dec``), 8 kHz samples, shape [n].
+
+        ``call``: which of several, in order of their beginning.
+        """
+        paths = self.folder.glob(f"dump-*-{side}.wav")
+        path = sorted(paths, key=lambda path: path.stat().st_ino)[call]
         with wave.open(str(path), "rb") as file:
-            assert file.getframerate() == 8000
-            return np.frombuffer(file.readframes(file.getnframes()), dtype="<i2").copy()
+            rate_hz, channels = file.getframerate(), file.getnchannels()
+            samples = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2")
+        mono = samples.reshape(-1, channels)[:, 0].copy()
+        if rate_hz == 8000:
+            return mono
+        down = resample_poly(mono.astype(float), 1, rate_hz // 8000, window=("kaiser", 8.0))
+        clipped: NDArray[np.int16] = np.clip(np.rint(down), -32768, 32767).astype(np.int16)
+        return clipped
 
     async def stop(self) -> None:
         if hasattr(self, "_writer"):
@@ -155,10 +170,17 @@ async def baresip(
     speech: NDArray[np.int16] | None = None,
     answer: str = "auto",
     account: str = "<sip:bob@127.0.0.1>;regint=0",
+    codecs: Sequence[str] = CODECS[:1],
+    certificate: Path | None = None,
+    authority: Path | None = None,
 ) -> AsyncIterator[Baresip]:
     """Run baresip in ``folder`` until the block ends; it says ``speech`` (8 kHz), or a tone.
 
-    ``account`` is its line of the accounts file, without the answer mode.
+    Args:
+        account: its line of the accounts file, without the answer mode.
+        codecs: the modules that it loads, in its order of preference.
+        certificate: its own key and certificate for TLS, in one file.
+        authority: whose certificates it believes.
     """
     program = shutil.which("baresip")
     assert program is not None
@@ -166,11 +188,15 @@ async def baresip(
     if speech is None:
         speech = tone(440.0, 20.0)
     with wave.open(str(folder / "speech.wav"), "wb") as file:
-        file.setparams((1, 2, 8000, 0, "NONE", ""))
-        file.writeframes(speech.astype("<i2").tobytes())
+        # Its Opus has two channels, and takes no file with one.
+        channels = 2 if codecs[0].startswith("opus") else 1
+        file.setparams((channels, 2, 8000, 0, "NONE", ""))
+        file.writeframes(np.repeat(speech.astype("<i2"), channels).tobytes())
     sip_port, control_port = free_port(), free_port(socket.SOCK_STREAM)
     rtp_port = free_port() // 2 * 2
     rtp_port = min(rtp_port, 65000)
+    tls = [f"sip_certificate {certificate}"] if certificate is not None else []
+    tls += [f"sip_cafile {authority}"] if authority is not None else []
     (folder / "config").write_text(
         CONFIG.format(
             sip_port=sip_port,
@@ -180,6 +206,8 @@ async def baresip(
             modules=MODULES,
             control_port=control_port,
             folder=folder,
+            codec_modules="\n".join(f"module {name}" for name in codecs),
+            tls="\n".join(tls),
         )
     )
     (folder / "accounts").write_text(f"{account};answermode={answer}\n")

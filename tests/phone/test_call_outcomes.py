@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.answering import Answerer
 from qwen3tts_phone.attempt import Ready, one_call, who_answered
 from qwen3tts_phone.call import Call
@@ -19,6 +20,7 @@ from qwen3tts_phone.outbound import RetryPolicy, place_with_retries
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.progress import Outcome
 from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
 from tests.phone.sounds import quiet, speech, tone
 
@@ -62,6 +64,32 @@ async def test_a_call_leaves_a_record_on_both_sides(tmp_path: Path) -> None:
         assert 0 <= each.values["answered_s"] <= each.values["ended_s"]
         assert each.values["first_rtp_in_s"] is not None
         assert each.values["first_rtp_out_s"] is not None
+
+
+async def test_a_record_has_the_words_that_were_heard_where_they_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    settings = RecordSettings(log=tmp_path / "calls.jsonl", transcript=True)
+    async with (
+        asyncio.timeout(60),
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        Phone(PhoneSettings(server_url=server.url, records=settings)) as agent,
+        phone() as desk,
+    ):
+        call = await agent.dial(desk.uri)
+        theirs = await anext(desk.incoming())
+        await theirs.answer()
+        await call.answered()
+        await call.say("One two.")
+        call.facts.note_heard("Three four.", agent.clock.now())
+        await call.hangup()
+    (record,) = list(read_records(tmp_path / "calls.jsonl"))
+    lines = record.values["transcript"]
+    assert [(line["who"], line["text"]) for line in lines] == [
+        ("agent", "One two."),
+        ("caller", "Three four."),
+    ]
+    assert record.values["utterances"] == 1
 
 
 async def test_a_busy_line_is_called_until_it_answers() -> None:

@@ -11,6 +11,8 @@ from qwen3tts_phone.call_facts import CallFacts, EndFacts, MediaFacts
 from qwen3tts_phone.call_record import FIELDS, CallRecord, end_words
 from qwen3tts_phone.errors import CalleeUnreachable, CallRefused
 from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_speech.latency import UtteranceRecord
+from qwen3tts_speech.utterance import Spoken
 from tests.phone.facts import call_facts, leg_stats, media_facts, unanswered
 
 
@@ -68,11 +70,30 @@ def test_digits_are_counted_and_only_named_when_asked_for() -> None:
     assert record(facts, keys=True)["keys_in"] == "1234#"
 
 
-def test_words_that_were_heard_are_kept_only_when_asked_for() -> None:
-    facts = call_facts(transcript=["my secret"])
+def spoken(heard: str, *, interrupted: bool = False, began: float = 106.0) -> Spoken:
+    record = UtteranceRecord(marks={"first_frame_wire": began})
+    return Spoken(heard, "", interrupted, 0, record)
+
+
+def test_a_transcript_has_what_each_side_has_heard_of_the_other() -> None:
+    facts = call_facts(keep_transcript=True)
+    facts.note_spoken(spoken("Good morning.", interrupted=True), 109.0)
+    facts.note_heard("My secret is", 105.0)
+    facts.note_spoken(spoken(""), 109.0)
+    assert record(facts, transcript=True)["transcript"] == [
+        {"who": "caller", "at_s": 5.0, "text": "My secret is", "interrupted": False},
+        {"who": "agent", "at_s": 6.0, "text": "Good morning.", "interrupted": True},
+    ]
     assert "secret" not in json.dumps(record(facts))
     assert "secret" not in repr(facts)
-    assert record(facts, transcript=True)["transcript"] == ["my secret"]
+    assert "secret" not in repr(facts.transcript)
+
+
+def test_what_was_said_is_not_even_held_where_no_transcript_is_asked_for() -> None:
+    facts = call_facts()
+    facts.note_spoken(spoken("Good morning."), 109.0)
+    facts.note_heard("My secret is", 105.0)
+    assert facts.transcript == []
 
 
 def test_who_called_whom_can_be_left_out() -> None:

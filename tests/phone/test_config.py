@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from qwen3tts_phone.config import PhoneConfig, config_from, load_phone_config, read_phone_config
 from qwen3tts_phone.errors import BadCertificate
 from qwen3tts_phone.phone import PhoneSettings
 from qwen3tts_settings.entries import BadConfiguration, from_yaml
+from tests.sip.certificates import DAY, Authority
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "configs" / "phone.yaml"
@@ -35,36 +31,11 @@ def remarks(text: str, env: dict[str, str] | None = None) -> str:
     return "\n".join(map(str, config(text, env).remarks))
 
 
-def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    key = ec.generate_private_key(ec.SECP256R1())
-    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    path.chmod(0o600)
-    return key
-
-
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
-    """A certificate for phone.example.test, signed by itself, and its key."""
-    key = private_key(tmp_path / "key.pem")
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "phone.example.test")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=300))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.DNSName("phone.example.test")]), critical=False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    (tmp_path / "cert.pem").write_bytes(made.public_bytes(Encoding.PEM))
-    return tmp_path / "cert.pem", tmp_path / "key.pem"
-
-
-@pytest.fixture
-def other_key(tmp_path: Path) -> Path:
-    private_key(tmp_path / "other.pem")
-    return tmp_path / "other.pem"
+    """A certificate for phone.example.test, and its key."""
+    made = Authority(tmp_path).sign("phone", "phone.example.test")
+    return made.certificate, made.key
 
 
 # --- what a file says is what the phone does ---
@@ -309,13 +280,40 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 # --- certificates ---
 
 
-def test_a_key_that_does_not_fit_its_certificate_is_told_before_anything_is_bound(
-    certificate: tuple[Path, Path], other_key: Path
-) -> None:
+def badly(tls: str) -> BadCertificate:
     with pytest.raises(BadCertificate) as error:
-        config(f"listen:\n  tls:\n    certificate: {certificate[0]}\n    key: {other_key}\n")
-    assert "does not fit the certificate" in error.value.message
+        config(f"listen:\n  tls: {tls}\n")
     assert "phone.yaml:2" in error.value.message
+    assert error.value.remedy
+    return error.value
+
+
+def test_a_key_that_does_not_fit_its_certificate_is_told_before_anything_is_bound(
+    certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    other = Authority(tmp_path, "another").sign("other", "other.test").key
+    error = badly(f"{{certificate: {certificate[0]}, key: {other}}}")
+    assert "does not fit the certificate" in error.message
+
+
+def test_a_certificate_that_has_expired_is_told(tmp_path: Path) -> None:
+    old = Authority(tmp_path).sign("old", "phone.example.test", begins=-9 * DAY, ends=-DAY)
+    assert "has expired" in badly(f"{{certificate: {old.certificate}, key: {old.key}}}").message
+
+
+def test_a_certificate_that_is_not_there_is_told() -> None:
+    assert "No such file" in badly("{certificate: /nonexistent/cert.pem}").message
+
+
+def test_the_password_of_a_key_comes_from_a_file_of_its_own(tmp_path: Path) -> None:
+    made = Authority(tmp_path).sign("phone", "phone.example.test", password=b"open sesame")
+    (tmp_path / "secret").write_text("open sesame\n", "utf-8")
+    tls = f"certificate: {made.certificate}, key: {made.key}"
+    found = config(f"listen: {{tls: {{{tls}, key_password_file: {tmp_path / 'secret'}}}}}")
+    assert found.listen.tls is not None
+    assert found.listen.tls.key_password == "open sesame"
+    assert "sesame" not in repr(found)
+    assert "does not open it" in badly(f"{{{tls}}}").message
 
 
 def test_a_certificate_for_another_name_is_remarked(certificate: tuple[Path, Path]) -> None:

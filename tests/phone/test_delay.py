@@ -27,18 +27,30 @@ def test_the_first_guess_holds_until_something_is_known() -> None:
     assert not ArrivalDelay().known
 
 
-def test_jitter_is_bridged_but_for_the_rarest_packets() -> None:
+def test_jitter_is_bridged() -> None:
     delay, chance = ArrivalDelay(), random.Random(1)
     arrivals(delay, [chance.uniform(0, 0.1) for _ in range(2000)])
     assert delay.bridge_s == pytest.approx(0.1, abs=0.01)
-    arrivals(delay, [0.3 if number % 100 == 0 else 0.0 for number in range(3000)], first=2000)
+
+
+def test_one_packet_in_a_hundred_that_is_late_counts_as_much_as_it_is_heard() -> None:
+    delay = ArrivalDelay()
+    arrivals(delay, [0.04 if number % 100 == 0 else 0.0 for number in range(3000)])
+    assert delay.bridge_s == pytest.approx(0.045)
+
+
+def test_one_stall_in_a_minute_is_not_waited_for() -> None:
+    delay = ArrivalDelay()
+    stall = [max(0.0, 0.3 - 0.02 * number) for number in range(25)]
+    arrivals(delay, [0.0] * 3000 + stall + [0.0] * 100)
     assert delay.bridge_s <= 0.01
 
 
-def test_calm_after_a_storm_is_noticed_within_twenty_seconds() -> None:
+def test_calm_after_a_storm_is_noticed_within_a_minute() -> None:
     delay, chance = ArrivalDelay(), random.Random(1)
-    arrivals(delay, [chance.uniform(0, 0.2) for _ in range(1000)])
-    arrivals(delay, [0.0] * 1500, first=1000)
+    arrivals(delay, [chance.uniform(0, 0.2) for _ in range(500)])
+    assert delay.bridge_s > 0.18
+    arrivals(delay, [0.0] * 2500, first=500)
     assert delay.bridge_s <= 0.02
 
 
@@ -59,4 +71,4 @@ def test_another_stream_keeps_what_is_known_of_the_network() -> None:
     assert not delay.known
     delay.arrived(200.0, -3.0)
     assert delay.least_s == -3.0
-    assert delay.bridge_s == pytest.approx(before, abs=0.006)
+    assert delay.bridge_s == before

@@ -19,6 +19,7 @@ from qwen3tts_phone.errors import (
     RegistrationFailed,
     WhyUnreachable,
 )
+from qwen3tts_phone.media import errors as media_errors
 from qwen3tts_phone.status_words import REFUSALS
 from qwen3tts_wire.errors import ConnectionLost
 from tests.phone.facts import call_facts, leg_stats, media_facts, unanswered
@@ -179,6 +180,14 @@ def test_a_registration_that_ran_out_comes_after_the_refusal_that_it_caused() ->
     assert codes(facts) == ["forbidden", "registration_expired"]
 
 
+def test_a_registration_that_ran_out_says_why_it_was_not_renewed() -> None:
+    error = RegistrationFailed("The registrar pbx.example does not answer.", why="timeout")
+    facts = RegistrationFacts(state="expired", server="pbx.example", user="alice", error=error)
+    found = diagnose(call_facts(registration=facts))
+    assert [each.code for each in found] == ["registration_expired"]
+    assert "does not answer" in found[0].words
+
+
 def test_a_registrar_that_does_not_take_the_password_is_told_with_realm_and_user() -> None:
     facts = RegistrationFacts(
         state="failed",
@@ -252,9 +261,26 @@ def test_a_loopback_address_is_a_reason_also_among_neighbours() -> None:
 def test_their_private_address_is_told_as_long_as_no_sound_of_theirs_shows_the_way() -> None:
     hidden: dict[str, Any] = {"remote": ("10.0.0.5", 30_000)}
     unseen = media(stats=leg_stats(received=0), source=None, **hidden)
-    assert codes(unseen) == ["one_way_in", "private_address"]
+    assert codes(unseen) == ["private_address", "one_way_in"]
+    assert "cannot be reached" in diagnose(unseen)[0].words
     followed = media(source=("192.0.2.9", 41_000), **hidden)
     assert [(each.code, each.severe) for each in diagnose(followed)] == [("media_elsewhere", False)]
+
+
+def test_another_private_address_among_neighbours_is_named_as_possible() -> None:
+    facts = media(
+        stats=leg_stats(received=0, send_errors=2900),
+        source=None,
+        remote=("10.255.255.1", 30_000),
+        peer_host="127.0.0.1",
+    )
+    found = diagnose(facts)
+    assert [each.code for each in found] == ["private_address", "one_way_in"]
+    assert "10.255.255.1" in found[0].words
+    assert "127.0.0.1" in found[0].words
+    assert "may not be reached" in found[0].words
+    heard = media(remote=("10.255.255.1", 30_000), peer_host="10.0.0.1", source=("10.0.0.1", 9))
+    assert codes(heard) == ["media_elsewhere"]
 
 
 def test_the_source_is_also_taken_from_the_counters() -> None:
@@ -276,7 +302,9 @@ def test_reports_that_never_mention_us_are_a_hint_and_no_more() -> None:
 
 
 def test_a_port_that_refuses_our_packets() -> None:
-    assert codes(media(stats=leg_stats(send_errors=2900))) == ["port_closed"]
+    found = diagnose(media(stats=leg_stats(send_errors=2900)))
+    assert [each.code for each in found] == ["port_closed"]
+    assert "192.0.2.9 port 30000" in found[0].words
 
 
 def test_strangers_whose_packets_were_not_taken() -> None:
@@ -389,7 +417,9 @@ def test_every_code_that_is_used_is_in_the_list_and_the_other_way_round() -> Non
                 first = node.args[0] if node.args else None
                 if node.func.id == "Finding" and isinstance(first, ast.Constant):
                     used.add(str(first.value))
-    of_errors = {each.code for each in _all(CallError)}
+    assert media_errors.MediaLost in _all(CallError)
+    ours = [each for each in _all(CallError) if each.__module__.startswith("qwen3tts_phone.")]
+    of_errors = {each.code for each in ours}
     mapped = {*why_no_call._CODES, "call_refused", "callee_unreachable", "no_common_codec"}
     used |= of_errors - mapped - {"registration_failed"}
     assert used == set(CODES)

@@ -62,12 +62,12 @@ def place(pcm: Samples, heard: Samples) -> int:
 SPEECH = np.concatenate([voice(8000, 0.4, hz) for hz in (110.0, 130.0, 150.0, 95.0)] * 3)
 
 
-def test_on_an_even_line_what_is_said_comes_out_whole_two_frames_later() -> None:
+def test_on_an_even_line_what_is_said_comes_out_whole_half_a_tenth_of_a_second_later() -> None:
     noise = hiss(80_000, 1000)
     playout = Playout()
     heard = sound(play(playout, frames(noise)))
     start = place(noise, heard)
-    assert 0 < start <= 400
+    assert 0 < start <= 540
     assert heard[start : start + len(noise)].tolist()[400:] == noise.tolist()[400:]
     assert playout.wanted_s <= 0.03
 
@@ -78,6 +78,20 @@ def test_every_tick_gives_one_frame_also_before_between_and_after() -> None:
     assert [round((frame.at - START) * 50) for frame in played] == list(range(301))
     assert {len(frame.samples) for frame in played} == {160}
     assert [frame.timestamp for frame in played] == [160 * tick for tick in range(301)]
+
+
+@pytest.mark.parametrize("packet_ms", [10, 30, 60])
+def test_packets_of_any_length_become_frames_of_ours(packet_ms: int) -> None:
+    noise, count, playout = hiss(40_000, 1000), 8 * packet_ms, Playout()
+    sent = [
+        HeardFrame(noise[at : at + count], START + at / 8000, False, 8000, at, 8000)
+        for at in range(0, len(noise) - count + 1, count)
+    ]
+    heard = sound(play(playout, sent))
+    start = place(noise, heard)
+    assert 0 < start <= 540
+    end = len(sent) * count
+    assert heard[start + 400 : start + end].tolist() == noise[400:end].tolist()
 
 
 def test_before_the_first_frame_nothing_is_due() -> None:
@@ -101,10 +115,10 @@ def test_jitter_is_learnt_and_bridged(jitter: float) -> None:
 
 
 def test_what_is_late_is_concealed_and_then_played_all_the_same() -> None:
-    late = [0.0] * 240
-    late[100] = 0.2
+    late = [0.0] * 1200
+    late[900] = 0.2
     playout = Playout()
-    heard = sound(play(playout, frames(SPEECH, late)))
+    heard = sound(play(playout, frames(np.concatenate([SPEECH] * 5), late)))
     assert step(heard) <= 1.3 * step(SPEECH)
     assert playout.dropped_s == 0
     assert playout.shortened_s > 0.1  # the delay came down again
@@ -130,7 +144,7 @@ def test_a_drifting_clock_is_followed_without_a_click_or_a_growing_delay(ppm: fl
     level = [rms(heard[at : at + 400]) for at in range(0, len(heard) - 400, 400)]
     assert min(level) >= 0.9 * max(level)
     changed = playout.lengthened_s if ppm > 0 else playout.shortened_s
-    assert changed == pytest.approx(0.24, abs=0.06)
+    assert changed == pytest.approx(0.22, abs=0.05)  # the rest is what was held at first
     assert not any(frame.concealed for frame in played[10:-10])
 
 
@@ -185,12 +199,12 @@ def test_a_stall_of_the_network_does_not_stay_as_a_delay() -> None:
     assert playout.dropped_s > 2.0
     assert playout.waiting_s == 0
     assert step(sound(played)) <= 1.3 * step(SPEECH)
-    # Half a minute later the delay is small again.
+    # Half a minute later the delay is small again, as far as speech is cut for it.
     more = frames(np.concatenate([SPEECH] * 8), first=600)
     for frame in more:
         playout.push(frame)
         playout.due(frame.at)
-    assert playout.waiting_s <= 0.06
+    assert playout.waiting_s <= 0.09
 
 
 def test_the_delay_has_its_bounds() -> None:

@@ -64,8 +64,8 @@ def test_both_directions_lie_in_their_place_at_the_codecs_rate(
     # The caller's track lies where a listener behind the jitter buffer hears it; when nothing
     # comes any more, its end fades.
     first, last = span(caller, rate)
-    assert first == pytest.approx(2.54, abs=0.02)
-    assert 3.52 <= last <= 3.61
+    assert first == pytest.approx(2.56, abs=0.02)
+    assert 3.54 <= last <= 3.64
 
 
 def test_the_callers_track_has_no_holes_where_frames_were_late(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_clock_that_runs_away_does_not_take_the_track_with_it(tmp_path: Path) 
     hear(tracks, pcm, 8000, ORIGIN, ppm=-2000)
     tracks.close(ORIGIN + 61)
     caller, _, _ = recorded(tmp_path / "f.wav")
-    assert span(caller, 8000)[0] == pytest.approx(59 - 0.118 + 0.04, abs=0.03)
+    assert span(caller, 8000)[0] == pytest.approx(59 - 0.118 + 0.05, abs=0.04)
 
 
 @pytest.mark.parametrize(("before", "after"), [(PCMU, OPUS), (OPUS, PCMA), (G722, PCMU)])
@@ -112,7 +112,10 @@ def test_a_change_of_codec_goes_on_in_the_same_file(
     tracks.close(ORIGIN + 3)
     caller, agent, rate = recorded(tmp_path / "f.wav")
     assert rate == before.sample_hz
-    for track, spans in ((agent, ((0.55, 0.95), (1.55, 1.95))), (caller, ((0.1, 0.5), (1.6, 2.0)))):
+    for track, spans in (
+        (agent, ((0.55, 0.95), (1.55, 1.95))),
+        (caller, ((0.12, 0.5), (1.62, 2.0))),
+    ):
         levels = [rms(track[round(a * rate) : round(b * rate)]) for a, b in spans]
         assert levels[1] == pytest.approx(levels[0], rel=0.2)
         assert levels[0] > 2000

@@ -9,10 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_phone.errors import PortBusy
+from qwen3tts_phone.errors import CalleeUnreachable, PortBusy
 from qwen3tts_phone.sdp import SdpSession
-from qwen3tts_phone.sip import Account, Listener, SipCall, SipEndpoint, SipSettings, TlsSettings
+from qwen3tts_phone.sip import (
+    Account,
+    Listener,
+    SipCall,
+    SipEndpoint,
+    SipSettings,
+    TlsSettings,
+    stream,
+)
 from qwen3tts_phone.sip.locate import Locator
+from qwen3tts_phone.sip.stream import behind_nat
 from qwen3tts_phone.sip.transaction import Hop
 from tests.sip.certificates import Authority
 from tests.sip.name_server import Domains
@@ -218,3 +227,55 @@ async def test_the_advertised_port_stands_in_via_and_contact() -> None:
 def test_a_listener_is_checked_when_it_is_made(fields: dict[str, object], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         Listener(**fields)  # type: ignore[arg-type]
+
+
+async def test_before_the_start_and_after_the_end_we_are_called_what_was_asked_for() -> None:
+    endpoint = SipEndpoint(SipSettings(port=5070))
+    assert endpoint.uri == "sip:agent@127.0.0.1:5070"
+    assert endpoint.port == 0
+    async with SipEndpoint() as other:
+        pass
+    assert other.uri == "sip:agent@127.0.0.1:0"
+
+
+@ipv6
+async def test_media_goes_by_the_family_that_the_callee_has(dual: SipEndpoint) -> None:
+    domains = Domains(hosts={"six.example": ("::1",), "four.example": ("127.0.0.1",)})
+    locator = Locator(lambda: 0.0, families=(4, 6), records=domains)
+    settings = SipSettings(host=("127.0.0.1", "::1"), timers=QUICK)
+    async with SipEndpoint(settings, locator=locator) as endpoint:
+        assert await endpoint.media_host("sip:x@six.example:5060") == "::1"
+        assert await endpoint.media_host("sip:x@four.example:5060") == "127.0.0.1"
+        with pytest.raises(CalleeUnreachable):
+            await endpoint.media_host("sip:x@none.example:5060")
+
+
+@pytest.mark.parametrize(
+    ("contact", "peer", "hidden"),
+    [
+        ("192.168.1.7", "8.8.8.8", True),
+        ("fd00::1", "2606:4700::1", True),
+        ("10.0.0.9", "10.0.0.5", False),
+        ("8.8.4.4", "8.8.8.8", False),
+        ("pbx.example", "8.8.8.8", False),
+    ],
+)
+def test_a_private_contact_of_a_public_peer_is_behind_a_nat(
+    contact: str, peer: str, hidden: bool
+) -> None:
+    assert behind_nat(contact, peer) is hidden
+
+
+async def test_a_peer_behind_a_nat_is_hung_up_on_by_the_connection_it_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its Contact is an address of its own network, where nobody would ever answer."""
+    monkeypatch.setattr(stream, "behind_nat", lambda host, peer: host == "10.255.255.1")
+    settings = SipSettings(timers=QUICK, advertised_host="10.255.255.1")
+    async with SipEndpoint(settings) as hidden, SipEndpoint(SipSettings(timers=QUICK)) as endpoint:
+        call = await hidden.place(f"{endpoint.uri};transport=tcp", session().offer())
+        theirs = await asyncio.wait_for(anext(endpoint.incoming), 5)
+        await theirs.answer(session(50000).answer(theirs.offer or "")[0])
+        await asyncio.wait_for(theirs.answered(), 5)
+        await asyncio.wait_for(theirs.bye(), 2)
+        assert (await asyncio.wait_for(call.wait_ended(), 2)).by == "remote"

@@ -218,12 +218,26 @@ def test_an_early_change_of_theirs_ends_where_another_branch_answers() -> None:
     assert call.state is CallState.UP
 
 
+def test_a_description_without_a_tag_is_told_once() -> None:
+    """Section 12.1.2 makes no dialog of it; old gateways send it all the same."""
+    wire, caller, proxy, call = forked()
+    for _ in range(3):
+        response = reply(proxy.invite, 183)
+        response.set_body(sdp_of("a"))
+        proxy.send(response, caller)
+        wire.run(0.1)
+    assert caller.events == [Ringing(183), EarlyMedia(sdp_of("a"))]
+    assert not call.dialogs
+
+
 def test_more_branches_than_anybody_has_are_not_kept() -> None:
     wire, _caller, proxy, call = forked()
     for number in range(40):
         proxy.says(f"t{number}", 180, reliable=True)
     assert len(call.dialogs) == 16
     assert len(wire.requests("PRACK")) == 16
+    proxy.says("t39", 183, sdp_of("late"))
+    assert not any(isinstance(event, EarlyMedia) for event in _caller.events)
     call.hang_up(wire.now)
     wire.run(100.0)
     assert not _caller.agent.dialogs

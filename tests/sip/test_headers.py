@@ -79,6 +79,18 @@ def test_the_reason_of_a_cancel_is_told() -> None:
     assert ended(callee).status == 487
 
 
+def test_a_cancel_of_ours_may_say_why() -> None:
+    wire, caller, callee = pair()
+    callee.answers_with = None
+    call = caller.call(callee)
+    wire.run(0.1)
+    with pytest.raises(BadSip):
+        call.hang_up(wire.now, {"Via": "x"})
+    call.hang_up(wire.now, {"Reason": 'SIP;cause=200;text="Call completed elsewhere"'})
+    wire.run(0.1)
+    assert [str(reason) for reason in ended(callee).causes] == ["Call completed elsewhere"]
+
+
 def test_they_stay_when_a_challenge_is_answered() -> None:
     wire, caller, _ = pair()
     stranger = Stranger(wire)

@@ -19,7 +19,9 @@ from qwen3tts_phone.sip import (
 )
 from qwen3tts_phone.sip.gate import SourceGate
 from qwen3tts_phone.sip.gate_settings import GateSettings
+from qwen3tts_phone.sip.locate import Locator
 from tests.fakes import FakeClock, settle
+from tests.sip.name_server import Domains
 from tests.sip.phones import QUICK, answer_all, session
 from tests.sip.registrar_server import RegistrarServer
 from tests.sip.wire import OFFER, Stranger, pair, request
@@ -492,3 +494,24 @@ async def test_challenges_inside_a_call_that_came_in_get_the_accounts_password(
         assert call.core.digest is not None
         assert call.core.digest.user == "alice"
         await call.reject(486)
+
+
+async def test_a_trunks_servers_are_known_by_their_names_also_after_they_have_moved() -> None:
+    clock = FakeClock()
+    domains = Domains(hosts={"trunk.example": ("192.0.2.1",)}, ttl_s=30.0)
+    account = Account(
+        "sip:trunk.example:5060", "", register=False, allowed_sources=("198.51.100.0/24",)
+    )
+    locator = Locator(clock.now, records=domains)
+    async with SipEndpoint(SipSettings(), clock, locator=locator) as endpoint:
+        line = await endpoint.add(account, wait=False)
+        gate = endpoint.gate
+        assert isinstance(gate, SourceGate)
+        assert gate.trusts("198.51.100.7")
+        await settle()
+        assert [hop.host for hop in line.hops] == ["192.0.2.1"]
+        domains.hosts = {"trunk.example": ("192.0.2.2",)}
+        await clock.advance(75.0)
+        assert [hop.host for hop in line.hops] == ["192.0.2.2"]
+        assert gate.trusts("192.0.2.2")
+        assert not gate.trusts("192.0.2.1")

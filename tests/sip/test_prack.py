@@ -159,6 +159,18 @@ def test_a_caller_without_the_extension_gets_plain_ringing() -> None:
     assert rung.message.get("Require") is None
 
 
+@pytest.mark.parametrize("reliable", [True, False])
+def test_a_status_that_is_asked_for_is_sent(reliable: bool) -> None:
+    wire, _, callee = pair()
+    stranger = Stranger(wire)
+    invited(stranger, callee, reliable=reliable)
+    ringing(callee, status=183)
+    wire.run(0.1)
+    assert provisional(stranger).status == 183
+    with pytest.raises(ValueError, match="status=200"):
+        ringing(callee, status=200)
+
+
 def test_a_caller_may_require_it() -> None:
     wire, _, callee = pair()
     stranger = Stranger(wire)
@@ -265,6 +277,19 @@ def test_early_media_is_the_answer_and_the_200_has_none() -> None:
     assert caller.events[-1] == Answered(EARLY)
     assert callee.calls[0].local_sdp == EARLY
     assert call.state is CallState.UP
+
+
+def test_early_media_is_described_once() -> None:
+    wire, _, callee = pair()
+    stranger = Stranger(wire)
+    invited(stranger, callee)
+    ringing(callee, EARLY)
+    wire.run(0.1)
+    prack(stranger, callee, provisional(stranger))
+    ringing(callee, ANSWER)
+    wire.run(0.1)
+    assert (provisional(stranger).status, provisional(stranger).sdp) == (183, None)
+    assert callee.calls[0].local_sdp == EARLY
 
 
 def test_an_answer_waits_for_the_prack_of_early_media() -> None:

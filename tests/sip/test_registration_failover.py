@@ -129,6 +129,40 @@ def test_the_same_realm_at_the_second_one_gets_the_password_again() -> None:
     scene.until(lambda: scene.at() == "10.0.0.6" and scene.state is RegistrationState.REGISTERED)
 
 
+def test_a_challenge_of_the_next_one_is_answered_though_the_realm_is_known() -> None:
+    scene = Scene()
+    first, second = scene.first.respond, scene.second.respond
+    scene.first.challenges = 1
+
+    def then_503(request: Request) -> list[Response]:
+        if request.get("Authorization") is not None:
+            return [reply(request, 503, to_tag="x")]
+        return first(request)
+
+    def own_nonce(request: Request) -> list[Response]:
+        if 'nonce="n2"' in (request.get("Authorization") or ""):
+            return second(request)
+        response = reply(request, 401, to_tag="x")
+        response.add("WWW-Authenticate", CHALLENGE.replace("n1", "n2"))
+        return [response]
+
+    scene.first.respond, scene.second.respond = then_503, own_nonce
+    scene.wire.run(2.0)
+    assert scene.state is RegistrationState.REGISTERED
+    assert scene.at() == "10.0.0.6"
+
+
+def test_unregistering_where_nobody_has_us_asks_nobody() -> None:
+    scene = Scene(wait=False)
+    scene.first.status = scene.second.status = 500
+    scene.wire.run(1.0)
+    asked = len(scene.wire.carried)
+    scene.core.stop(scene.wire.now)
+    scene.wire.run(1.0)
+    assert scene.state is RegistrationState.ENDED
+    assert len(scene.wire.carried) == asked
+
+
 def test_while_the_first_one_is_away_the_refreshes_stay_with_the_second() -> None:
     scene = Scene(expires=100)
     scene.first.silent = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -39,7 +39,7 @@ class Line:
     def __init__(self, endpoint: SipEndpoint) -> None:
         self.endpoint = endpoint
         self._incoming = endpoint.incoming
-        self._events: dict[SipCall, AsyncIterator[CallEvent]] = {}
+        self._events: dict[SipCall, AsyncIterator[Any]] = {}
 
     async def called(self) -> SipCall:
         return await asyncio.wait_for(anext(self._incoming), 5)
@@ -117,7 +117,6 @@ async def test_an_attended_transfer_replaces_the_call_with_the_target(lines: lis
     new = await bob.endpoint.place(asked.target, OFFER, headers=headers)
     taking = await carol.called()
     assert taking.replaces is at_carol
-    assert at_carol.replaced_by is None
     await taking.answer(ANSWER)
     await asyncio.wait_for(new.answered(), 5)
     # The answer to the new call has ended the old one.

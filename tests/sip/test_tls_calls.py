@@ -11,12 +11,13 @@ from dataclasses import replace
 
 import pytest
 
-from qwen3tts_phone.errors import BadCertificate, CalleeUnreachable, CallError
-from qwen3tts_phone.sip import SipCall, SipEndpoint, SipSettings, TlsSettings
+from qwen3tts_phone.errors import BadCertificate, CalleeUnreachable, CallError, RegistrationFailed
+from qwen3tts_phone.sip import Account, SipCall, SipEndpoint, SipSettings, TlsSettings
 from qwen3tts_phone.sip.locate import Locator
 from tests.sip.certificates import DAY, Authority
 from tests.sip.name_server import Domains
 from tests.sip.phones import QUICK, answer_all, good_call, session
+from tests.sip.registrar_server import RegistrarServer
 
 pytestmark = pytest.mark.network
 
@@ -197,13 +198,14 @@ async def test_a_server_that_says_that_it_wants_a_certificate_is_quoted(
     def serve(listening: socket.socket) -> None:
         connection, _ = listening.accept()
         connection.settimeout(5)
+        wrapped = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         with contextlib.suppress(ssl.SSLError):
-            context.wrap_socket(connection, server_side=True)
-        with contextlib.suppress(OSError):
+            wrapped.do_handshake()
+        with socket.socket(fileno=wrapped.detach()) as plain, contextlib.suppress(OSError):
+            plain.settimeout(5)
             # Until the other end has read the alert and closes.
-            while connection.recv(4096):
+            while plain.recv(4096):
                 pass
-        connection.close()
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         serving = asyncio.get_running_loop().run_in_executor(None, serve, listening)
@@ -257,3 +259,59 @@ async def test_transport_tls_without_settings_names_them() -> None:
             with pytest.raises(BadSip, match="not enabled") as error:
                 await endpoint.place(target, "v=0")
             assert "tls settings" in error.value.remedy
+
+
+async def test_an_answer_goes_back_by_the_connection_whatever_via_says(
+    callee: SipEndpoint, authority: Authority
+) -> None:
+    context = ssl.create_default_context(cafile=str(authority.file))
+    reader, writer = await asyncio.open_connection("localhost", callee.tls_port, ssl=context)
+    writer.write(
+        b"OPTIONS sips:other@localhost SIP/2.0\r\n"
+        b"Via: SIP/2.0/TLS 192.0.2.77;branch=z9hG4bKtls\r\n"
+        b"From: <sip:x@192.0.2.77>;tag=1\r\nTo: <sips:other@localhost>\r\n"
+        b"Call-ID: over-tls\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n"
+    )
+    answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+    assert answer.startswith(b"SIP/2.0 200 OK")
+    assert b"received=127.0.0.1" in answer
+    writer.close()
+    with contextlib.suppress(ssl.SSLError, ConnectionError):
+        await writer.wait_closed()
+
+
+async def test_a_registration_over_tls_is_made_anew_when_its_connection_is_lost(
+    authority: Authority, calling: SipSettings
+) -> None:
+    theirs = authority.sign("registrar", "localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(theirs.certificate, theirs.key)
+    async with (
+        RegistrarServer(tls=context) as registrar,
+        SipEndpoint(calling) as endpoint,
+    ):
+        uri = f"sip:localhost:{registrar.port}"
+        line = await endpoint.add(Account(uri, "alice", transport="tls"))
+        assert line.server == f"127.0.0.1:{registrar.port} over TLS"
+        assert line.registration is not None
+        registrar.drop_connections()
+        await asyncio.wait_for(line.registration.refreshed(), 5)
+        assert len(registrar.of("REGISTER")) == 2
+
+
+async def test_a_registrar_whose_certificate_is_not_trusted_is_told_by_name(
+    authority: Authority, tmp_path_factory: pytest.TempPathFactory, calling: SipSettings
+) -> None:
+    stranger = Authority(tmp_path_factory.mktemp("stranger"))
+    theirs = stranger.sign("registrar", "localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(theirs.certificate, theirs.key)
+    async with (
+        RegistrarServer(tls=context) as registrar,
+        SipEndpoint(calling) as endpoint,
+    ):
+        uri = f"sip:localhost:{registrar.port};transport=tls"
+        with pytest.raises(RegistrationFailed, match="is not trusted") as error:
+            await endpoint.add(Account(uri, "alice"))
+        assert error.value.why == "tls"
+        assert isinstance(error.value.__cause__, BadCertificate)

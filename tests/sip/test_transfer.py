@@ -512,7 +512,7 @@ def test_a_refer_names_one_target(count: int) -> None:
         ('"Carol" <sip:carol@10.0.0.3;transport=tcp>;x=y', "sip:carol@10.0.0.3;transport=tcp"),
         ("<tel:+4930123456>", "tel:+4930123456"),
         ("<sip:carol@10.0.0.3?Subject=x>", "sip:carol@10.0.0.3"),
-        ("<sip:carol@10.0.0.3;method=INVITE>", "sip:carol@10.0.0.3;method=INVITE"),
+        ("<sip:carol@10.0.0.3;method=INVITE;x=y>", "sip:carol@10.0.0.3;x=y"),
     ],
 )
 def test_the_target_is_told_without_headers(value: str, target: str) -> None:

@@ -38,10 +38,12 @@ WARMS_UP_S = 10.0
 """How long calls are made before anything is counted: heaps and caches grow at first."""
 MOST_KB_A_CALL = 1.0
 """Resident memory that may be gained; a call that stays behind costs 100 times that."""
-SPARE_KB = 6000
+SPARE_KB = 10_000
 """Memory that a longer run has whatever its calls: caches, the heap's holes."""
-MOST_OBJECTS_A_CALL = 1.0
-SPARE_OBJECTS = 500
+MOST_OBJECTS_A_CALL = 0.2
+"""A call that stays behind has hundreds."""
+SPARE_OBJECTS = 2500
+"""The speech connection remembers its last 64 utterances, with their words."""
 
 
 @dataclass
@@ -61,6 +63,7 @@ async def one(day: Day, name: str, tally: Tally) -> None:
     except Exception as error:
         # Where this task ends: the day goes on, and the table says so.
         tally.failures.append((name, f"{type(error).__name__}: {error}"))
+        print(f"{name}: {tally.failures[-1][1]}", flush=True)
 
 
 async def all_day(day: Day, names: list[str], seconds: float, at_once: int, tally: Tally) -> None:
@@ -83,6 +86,7 @@ async def settled(day: Day) -> None:
         async with asyncio.timeout(LONGEST_S):
             while day.phone.calls:
                 await asyncio.gather(*(call.ended() for call in list(day.phone.calls)))
+                await asyncio.sleep(0.05)
     await asyncio.sleep(SETTLES_S)
 
 
@@ -179,8 +183,6 @@ def report(
     print(f"{'ending':<44}{'calls':>7}{'failed':>8}")
     for name, count in sorted(tally.calls.items()):
         print(f"{name:<44}{count:>7}{failed[name]:>8}")
-    for name, what in tally.failures[:20]:
-        print(f"  {name}: {what}")
     calls = tally.calls.total()
     beyond = last.beyond(first)
     faults = [f"{name}: {count} left" for name, count in state.items() if count]

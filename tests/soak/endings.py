@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qwen3tts_phone.call import Call
-from qwen3tts_phone.call_events import CallEarlyMedia, CallRinging
+from qwen3tts_phone.call_events import CallEarlyMedia, CallRinging, CallTransferred
 from qwen3tts_phone.errors import CallError, CallRefused
 from qwen3tts_phone.phone import Phone
 from tests.peers.sipp_runner import free_port
@@ -29,6 +29,10 @@ TONE = (4000 * np.sin(2 * np.pi * 440 * np.arange(RATE_HZ // 2) / RATE_HZ)).asty
 
 class OtherEnd(Exception):
     """A call ended otherwise than it should."""
+
+
+class TooLate(Exception):
+    """The far end had given up before we had its call; the message is what it says."""
 
 
 @dataclass
@@ -59,8 +63,9 @@ class Day:
     async def take(self) -> None:
         """Hand the calls that come in to whoever expects them, until cancelled."""
         async for call in self.phone.incoming():
-            expected = self._expected.pop(call.dialled_uri.partition(":")[2].partition("@")[0])
-            expected.set_result(call)
+            name = call.dialled_uri.partition(":")[2].partition("@")[0]
+            if name in self._expected:
+                self._expected.pop(name).set_result(call)
 
     async def called(self, how: str) -> tuple[Call, asyncio.Future[str]]:
         """Be called by the far end: the call, and what becomes of it there."""
@@ -72,7 +77,11 @@ class Day:
         result = self._asked[number] = loop.create_future()
         order = {"id": number, "to": f"sip:{name}@127.0.0.1:{self.phone.port}", "how": how}
         self.far_end.stdin.write(f"{json.dumps(order)}\n".encode())
-        return await call, result
+        await asyncio.wait({call, result}, return_when=asyncio.FIRST_COMPLETED)
+        if not call.done():
+            del self._expected[name]
+            raise TooLate(result.result())
+        return call.result(), result
 
     async def up(self, who: str) -> Call:
         """A call of ours that is answered."""
@@ -186,12 +195,10 @@ async def we_transfer(day: Day) -> None:
 
 
 async def they_transfer_us(day: Day) -> None:
-    before = set(day.phone.calls)
     call = await day.up("sends_on")
-    await call.ended()
-    for other in day.phone.calls - before:
-        if other.dialled_uri == day.uri("answer") and other.direction == "out":
-            await other.hangup()
+    others = [event.call async for event in call.events if isinstance(event, CallTransferred)]
+    check(len(others) == 1, f"transferred {len(others)} times")
+    await others[0].hangup()
 
 
 async def we_hold_and_hang_up(day: Day) -> None:
@@ -217,8 +224,22 @@ async def we_hang_up_on_a_caller(day: Day) -> None:
 
 
 async def a_caller_gives_up(day: Day) -> None:
-    call, result = await day.called("ring")
+    try:
+        call, result = await day.called("ring")
+    except TooLate as error:
+        check(str(error) == "cancelled", str(error))
+        return
     call.ringing()
+    await call.ended()
+    check(await result == "cancelled", await result)
+
+
+async def a_caller_gives_up_at_once(day: Day) -> None:
+    try:
+        call, result = await day.called("cancel_at_once")
+    except TooLate as error:
+        check(str(error) == "cancelled", str(error))
+        return
     await call.ended()
     check(await result == "cancelled", await result)
 
@@ -324,6 +345,7 @@ ENDINGS: dict[str, Callable[[Day], Awaitable[None]]] = {
             a_caller_hangs_up,
             we_hang_up_on_a_caller,
             a_caller_gives_up,
+            a_caller_gives_up_at_once,
             we_refuse_a_caller,
             a_caller_vanishes,
             a_caller_holds,

@@ -75,7 +75,9 @@ class FarEnd:
 
     def loses(self, data: Datagram) -> bool:
         """Whether the network to us is cut for that message."""
-        return any(call_id in data for call_id in self.cut)
+        return b" sip:silent@" in data.partition(b"\r\n")[0] or any(
+            call_id in data for call_id in self.cut
+        )
 
     async def take_all(self) -> None:
         """Take calls, until cancelled."""
@@ -97,9 +99,6 @@ class FarEnd:
             call.ringing()
             await call.reject(REFUSALS[what])
             return
-        if what == "silent":
-            self.cut.add(call.call_id.encode())
-            return
         call.ringing(answer if what.startswith("early") else None)
         if what in ("ring", "early"):
             await call.wait_ended()
@@ -109,6 +108,8 @@ class FarEnd:
             await call.reject(480 if what == "away" else 486)
             return
         await call.answer(answer)
+        # With the ACK, which may come late.
+        await call.answered()
         following = asyncio.create_task(_follow(call, ours))
         try:
             await self._talk(what, call, ours, ears)
@@ -116,7 +117,7 @@ class FarEnd:
             following.cancel()
 
     async def _talk(self, what: str, call: SipCall, ours: SdpSession, ears: Echo) -> None:
-        with contextlib.suppress(CallError):
+        try:
             await asyncio.sleep(TALKS_S)
             if what == "hangup":
                 await call.bye()
@@ -134,6 +135,8 @@ class FarEnd:
                 transfer = await call.refer(f"sip:answer@127.0.0.1:{self.port}")
                 await transfer.done()
                 await call.bye()
+        except CallError as error:
+            print(f"far end: {what}: {error}", file=sys.stderr)
         await call.wait_ended()
 
     async def _move(self, call: SipCall, ours: SdpSession, other: Echo) -> None:

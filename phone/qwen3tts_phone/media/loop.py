@@ -34,8 +34,10 @@ ERROR_MOST = 8192
 UNSENT_MOST = 10_000
 """Messages kept for a parent that does not read; the oldest are dropped."""
 TICK_NS = 1_000_000
-GROUP_FILL = 8
+GROUP_FILL = 10
 """Calls that a group takes before another one is begun."""
+SOON_TICKS = 14
+"""A call waits no longer for a group that is awake; a caller hears nothing meanwhile."""
 LATE_NOTED_NS = 100_000
 """Lateness below this is not written down."""
 LOOK_AT_LEAST_NS = 20_000_000
@@ -264,20 +266,14 @@ class MediaLoop:
             self._epoll.register(sock.fileno(), select.EPOLLIN)
 
     def _start(self, number: int, message: dict[str, Any]) -> None:
-        """Place a call on the wheel, in the group with the fewest calls."""
+        """Place a call on the wheel, in a group that has room and comes soon."""
         if number in self._streams:
             raise ValueError("the leg was started before; use update")
         leg = self._legs[number]
-        # Waking up is most of what a lone call costs (benchmarks/pacing.py --calls 1 10), so a
-        # group that is awake anyway takes a few calls more before another one is begun.
-        room = [index for index, calls in enumerate(self._groups) if 0 < calls < GROUP_FILL]
-        group = room[0] if room else self._groups.index(min(self._groups))
         now_tick = (time.monotonic_ns() - self._origin_ns) // TICK_NS
         if not self._wheel.count:
             self._wheel.tick = now_tick
-        # The first tick of the group that is 1 ms ahead at least.
-        tick = now_tick + 2
-        tick += (group * 20 // len(self._groups) - tick) % 20
+        group, tick = self._group_for(now_tick + 2)  # 1 ms ahead at least
         origin_s = (self._origin_ns + tick * TICK_NS) / 1e9
         stream = Stream(
             number,
@@ -296,6 +292,26 @@ class MediaLoop:
         self._groups[group] += 1
         self._group_of[number] = group
         self._wheel.add(stream, tick)
+
+    def _group_for(self, soonest: int) -> tuple[int, int]:
+        """The group for another call, and the first tick of it from ``soonest`` on."""
+        groups = self._groups
+        ticks = [
+            soonest + (index * 20 // len(groups) - soonest) % 20 for index in range(len(groups))
+        ]
+        # Waking up is most of what a lone call costs (benchmarks/pacing.py --calls 1 10), so a
+        # group that is awake anyway takes a few calls more before another one is begun; unless the
+        # first packet would wait for it.
+        awake = [
+            (tick, index)
+            for index, tick in enumerate(ticks)
+            if 0 < groups[index] < GROUP_FILL and tick - soonest <= SOON_TICKS
+        ]
+        most = max(GROUP_FILL, min(groups) + 1)
+        tick, group = min(
+            awake or ((tick, index) for index, tick in enumerate(ticks) if groups[index] < most)
+        )
+        return group, tick
 
     def _close(self, number: int) -> dict[str, Any]:
         leg = self._legs.pop(number)

@@ -71,7 +71,7 @@ class Receiver:
         """Set when a source was latched, or the old one again; the caller clears it."""
         self._receiving = True
         self._clocks: dict[int, int] = {}
-        self._event_type: int | None = None
+        self._event_types: frozenset[int] = frozenset()
         self._event_hz = CLOCK_HZ
         self._noise_type: int | None = None
         self.update(remote)
@@ -85,10 +85,14 @@ class Receiver:
         self._clocks = remote.clocks()
         if self._noise_type is not None:
             self._clocks.setdefault(self._noise_type, CLOCK_HZ)
+        # A number of ours may be what the far end says its audio with: then it is that.
+        events = {each for each in remote.telephone_event_in if each != remote.payload_type}
         if remote.telephone_event_pt is not None:
-            self._clocks.pop(remote.telephone_event_pt, None)
+            events.add(remote.telephone_event_pt)
+        self._event_types = frozenset(events)
+        for number in self._event_types:
+            self._clocks.pop(number, None)
         self.jitter.noise_type = -1 if self._noise_type is None else self._noise_type
-        self._event_type = remote.telephone_event_pt
         self._event_hz = remote.telephone_event_hz
         self.lock.update((remote.host, remote.port))
 
@@ -101,7 +105,7 @@ class Receiver:
             return
         kind = packet.payload_type
         clock_hz = self._clocks.get(kind)
-        if clock_hz is None and kind != self._event_type:
+        if clock_hz is None and kind not in self._event_types:
             self.unknown_payload += 1
             lock = self.lock
             if address == lock.address and packet.ssrc == lock.ssrc:

@@ -86,6 +86,9 @@ class RemoteMedia:
     """One whole silent frame of ``ptime_ms`` as hexadecimal digits; "" = G.711's idle code."""
     telephone_event_hz: int = CLOCK_HZ
     """Clock in which the length of a key is told."""
+    telephone_event_in: tuple[int, ...] = ()
+    """Further payload types that keys may come with: those of our own offer, where the answer has
+    another number (RFC 3264 section 5.1)."""
     comfort_noise_pt: int | None = None
     """Payload type of comfort noise (RFC 3389), mostly 13; None = not agreed. With it a pause is
     told by a packet now and then instead of silence."""
@@ -168,6 +171,7 @@ def remote_media(fields: Mapping[str, Any]) -> RemoteMedia:
     for name in ("srtp_send", "srtp_receive"):
         if values.get(name) is not None:
             values[name] = SrtpKey(**values[name])
+    values["telephone_event_in"] = tuple(values["telephone_event_in"])
     values["also_receive"] = tuple(
         each if isinstance(each, int) else (each[0], each[1]) for each in values["also_receive"]
     )

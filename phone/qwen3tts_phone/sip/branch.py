@@ -42,9 +42,10 @@ class Branch:
 
     @classmethod
     def of(cls, invite: Request, response: Response) -> Branch:
-        """The branch that a provisional answer with a tag begins."""
+        """The branch that a provisional answer begins; without a tag there is no dialog yet."""
         try:
-            return cls(Dialog.of_caller(invite, response) if response.contact else None)
+            whole = response.to.tag is not None and response.contact is not None
+            return cls(Dialog.of_caller(invite, response) if whole else None)
         except BadSip:
             return cls(None)
 

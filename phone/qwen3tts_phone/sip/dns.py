@@ -120,15 +120,15 @@ class SystemRecords:
 
     async def _ask(self, name: str, kind: str) -> tuple[list[Any], float]:
         """Records of dnspython and their time to live, in seconds; raises OSError."""
-        # Imported here, since a telephone that is called by its address needs none of it.
-        import dns.asyncresolver
+        if self._resolver is None:
+            # In a thread: importing dnspython takes tenths of a second. A telephone that is called
+            # by its address needs none of it.
+            self._resolver = await asyncio.to_thread(self._make)
         import dns.exception
         import dns.name
         import dns.resolver
 
         try:
-            if self._resolver is None:
-                self._resolver = self._make()
             answer = await self._resolver.resolve(
                 dns.name.from_text(name), kind, raise_on_no_answer=False, search=False
             )
@@ -142,10 +142,15 @@ class SystemRecords:
         return list(answer.rrset)[:MAX_RECORDS], ttl
 
     def _make(self) -> Any:
+        """A resolver of dnspython; raises OSError where the system has no name servers."""
         import dns.asyncresolver
         import dns.nameserver
+        import dns.resolver
 
-        resolver = dns.asyncresolver.Resolver(configure=not self._settings.nameservers)
+        try:
+            resolver = dns.asyncresolver.Resolver(configure=not self._settings.nameservers)
+        except dns.resolver.NoResolverConfiguration as error:
+            raise OSError("this machine has no name servers") from error
         if self._settings.nameservers:
             resolver.nameservers = [
                 dns.nameserver.Do53Nameserver(*split_nameserver(text))

@@ -151,9 +151,8 @@ class SipEndpoint:
 
     async def register(self, account: Account, *, wait: bool = True) -> Registration:
         """Register and keep registered; raises as :meth:`add`."""
-        line = await self.add(account, wait=wait)
-        if line.registration is None:
-            raise WrongState(f"The account {account.name!r} is a trunk that does not register.")
+        line = await self.add(replace(account, register=True), wait=wait)
+        assert line.registration is not None
         return line.registration
 
     async def remove(self, name: str) -> None:
@@ -231,6 +230,15 @@ class SipEndpoint:
     def address_for(self, uri: str, account: Account | None = None) -> str:
         """Which of our addresses the far end of ``uri`` should send media to; raises BadSip."""
         return self._ways.address_for(uri, account)
+
+    async def media_host(self, uri: str, account: Account | None = None) -> str:
+        """The same once it is known where the far end is; raises CalleeUnreachable as well.
+
+        With both families bound, only DNS says which of them a name will be reached by.
+        """
+        self._check_open()
+        hop = await self._ways.find(bare(uri, account), account)
+        return self._listeners.local(hop)[0]
 
     # Ending
 

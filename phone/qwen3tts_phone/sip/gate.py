@@ -86,6 +86,14 @@ class Gate(Protocol):
         """Whether a connection from ``host`` is taken; ``hosts``: one of each that is open."""
 
 
+class _Standing(NamedTuple):
+    """What an address is to us, whatever it sends."""
+
+    site: str
+    trusted: bool
+    shut_out: bool
+
+
 class _Source:
     """What is remembered of one source."""
 
@@ -126,6 +134,7 @@ class SourceGate:
         self._hosts = frozenset(each.lower() for each in self.settings.hosts)
         self._scanners = tuple(each.lower() for each in self.settings.scanners)
         self._sources = Recent(self._new_source, self.settings.max_sources)
+        self._standings = Recent(self._new_standing, self.settings.max_sources)
         self._total: Bucket | None = None
         self._lines: Bucket | None = None
 
@@ -139,34 +148,35 @@ class SourceGate:
         Raises ValueError for what is neither.
         """
         self._trusted[name] = networks(hosts, "trusted")
+        self._standings.clear()
 
     def trusts(self, host: str) -> bool:
         """Whether an address is exempt from the limits."""
-        address = address_of(host)
-        return any(within(address, each) for each in self._trusted.values())
+        return self._standing(host).trusted
 
     def banned(self, host: str, now: float) -> bool:
         """Whether that source gets no answer at the moment."""
-        return not self.trusts(host) and self._sources.of(site_of(host), now).banned_until > now
+        standing = self._standing(host)
+        return not standing.trusted and self._sources.of(standing.site, now).banned_until > now
 
     def connection(self, host: str, hosts: Iterable[str]) -> bool:
         """Whether a connection is taken; see :class:`Gate`."""
-        trusted = self.trusts(host)
-        if self._shut_out(host, trusted=trusted):
+        site, trusted, shut_out = self._standing(host)
+        if shut_out:
             self.counts["network"] += 1
             return False
-        site = site_of(host)
         most = self.settings.max_connections_per_source
-        if not trusted and sum(site_of(each) == site for each in hosts) >= most:
+        if not trusted and self._of_site(site, hosts) >= most:
             self.counts["connections"] += 1
             return False
         return True
 
     def message(self, data: bytes, source: Hop, now: float) -> bool:
         """Whether it is read at all; see :class:`Gate`. Answers to us always are."""
-        if data[:4].upper() == b"SIP/" or self.trusts(source.host):
+        standing = self._standing(source.host)
+        if standing.trusted or data[:4].upper() == b"SIP/":
             return True
-        if self._sources.of(site_of(source.host), now).messages.take(now):
+        if self._sources.of(standing.site, now).messages.take(now):
             return True
         self.counts["messages"] += 1
         return False
@@ -176,10 +186,11 @@ class SourceGate:
         self.counts["unreadable"] += 1
         if request is not None and self._is_scanner(request):
             return False
-        if self.trusts(source.host):
+        site, trusted, shut_out = self._standing(source.host)
+        if trusted:
             return True
-        stranger = self._sources.of(site_of(source.host), now)
-        if self._shut_out(source.host, trusted=False) or stranger.banned_until > now:
+        stranger = self._sources.of(site, now)
+        if shut_out or stranger.banned_until > now:
             return False
         self._strike(stranger, source, now)
         return stranger.requests.take(now) and not self.settings.quiet
@@ -197,10 +208,10 @@ class SourceGate:
         if known:
             # Whoever knows the tags of a call takes part in it, whatever his address is by now.
             return None
-        trusted = self.trusts(source.host)
-        if self._shut_out(source.host, trusted=trusted):
+        site, trusted, shut_out = self._standing(source.host)
+        if shut_out:
             return self._refuse("network", 403, request)
-        stranger = None if trusted else self._sources.of(site_of(source.host), now)
+        stranger = None if trusted else self._sources.of(site, now)
         if stranger is not None:
             dropped = self._over_limit(stranger, request, now)
             if dropped:
@@ -209,14 +220,16 @@ class SourceGate:
         if self._is_scanner(request):
             self._strike(stranger, source, now)
             return self._drop("scanner")
-        wrong = self._nobody_there(request, trusted=trusted)
+        outside = request.to.tag is None
+        # Of a call that is over: the agent says so.
+        wrong = self._nobody_there(request, trusted=trusted) if outside else ""
         if wrong:
             self._strike(stranger, source, now)
             return self._refuse(wrong, 404, request)
         if request.method == "ACK":
             return self._drop("stray")
-        if stranger is not None and request.method == "INVITE" and request.to.tag is None:
-            return self._one_more_call(stranger, source, callers, now)
+        if stranger is not None and request.method == "INVITE" and outside:
+            return self._one_more_call(stranger, site, callers, now)
         return None
 
     def _over_limit(self, stranger: _Source, request: Request, now: float) -> str:
@@ -236,9 +249,6 @@ class SourceGate:
 
     def _nobody_there(self, request: Request, *, trusted: bool) -> str:
         """Why nobody is here for a request; empty where somebody may be."""
-        if request.to.tag is not None:
-            # Of a call that is over: the agent says so.
-            return ""
         if request.method not in BEGINNERS:
             # The same for all names: which of them are here is nobody's business.
             return "" if trusted else "method"
@@ -259,10 +269,9 @@ class SourceGate:
         return self._own is None or host in self._hosts or self._own(host, port)
 
     def _one_more_call(
-        self, stranger: _Source, source: Hop, callers: Iterable[str], now: float
+        self, stranger: _Source, site: str, callers: Iterable[str], now: float
     ) -> Verdict:
-        site = site_of(source.host)
-        if sum(site_of(each) == site for each in callers) >= self.settings.max_calls_per_source:
+        if self._of_site(site, callers) >= self.settings.max_calls_per_source:
             self.counts["calls"] += 1
             return Refusal(486, (("Retry-After", "10"),))
         if not stranger.invites.take(now):
@@ -274,11 +283,19 @@ class SourceGate:
         name = (request.get("User-Agent") or "").lower()
         return bool(name) and any(each in name for each in self._scanners)
 
-    def _shut_out(self, host: str, *, trusted: bool) -> bool:
+    def _of_site(self, site: str, hosts: Iterable[str]) -> int:
+        return sum(self._standing(each).site == site for each in hosts)
+
+    def _standing(self, host: str) -> _Standing:
+        return self._standings.of(host, 0.0)
+
+    def _new_standing(self, host: str, _now: float) -> _Standing:
         address = address_of(host)
-        if within(address, self._deny):
-            return True
-        return self._allow is not None and not trusted and not within(address, self._allow)
+        trusted = any(within(address, each) for each in self._trusted.values())
+        shut_out = within(address, self._deny)
+        if self._allow is not None and not trusted:
+            shut_out = shut_out or not within(address, self._allow)
+        return _Standing(site_of(host), trusted, shut_out)
 
     def _strike(self, stranger: _Source | None, source: Hop, now: float) -> None:
         if stranger is None or not self.settings.ban_after or stranger.strikes.take(now):

@@ -127,6 +127,8 @@ class Line:
         self.keepalive: Keepalive | None = None
         self.hops: tuple[Hop, ...] = ()
         """Its servers as DNS last gave them, best first."""
+        self.look_at = 0.0
+        """When they are looked up again at the latest, in seconds. For the endpoint."""
         self._now = now
         self._tell = tell
         self._was_bound = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
@@ -23,6 +24,8 @@ from qwen3tts_phone.sip.registration import Located, RegistrationCore
 from qwen3tts_phone.sip.transaction import Hop
 from qwen3tts_phone.sip.via import seen_address
 
+LOOK_EVERY_S = 60.0
+"""How often the names of servers are looked up, whether or not anything goes there."""
 MOVED_EVERY_S = 10.0
 """How often it is looked whether our own address is still the same."""
 SERVER_RANK = 1000
@@ -71,22 +74,31 @@ class Lines:
             self._agent.hop(uri, transport=account.transport)
         line = Line(account, self._now, self._tell)
         self.all[account.name] = line
+        self._trust(account.name, account.allowed_sources)
         try:
             if wait:
                 await self.servers(account)
+            else:
+                self._run(self._refresh(account))
             self._open(line, wait=wait)
             self._flush()
             if wait and line.registration is not None:
                 await line.registration.registered()
         except BaseException:
+            if line.core is not None:
+                # Whoever waited has gone away: a binding that was granted all the same goes, too.
+                line.core.stop(self._now())
+                self._flush()
             self.drop(line)
             raise
         if line.keepalive is not None:
             line.keepalive.start(self._now())
             self._flush()
-        if self._watch_at is None and self._may_move(account):
+        line.look_at = self._now() + LOOK_EVERY_S
+        if self._watch_at is None and (self._may_move(account) or self._is_named(account)):
             self._watch_at = self._now() + MOVED_EVERY_S
             self._agent.timed.append(self)
+            self._flush()
         return line
 
     def _open(self, line: Line, *, wait: bool) -> None:
@@ -190,7 +202,7 @@ class Lines:
         if account.proxy:
             return True
         there, ours = parse_uri(target), parse_uri(account.registrar)
-        return (there.host.lower(), there.port) == (ours.host.lower(), ours.port)
+        return there.host.lower() == ours.host.lower() and there.port in (None, ours.port)
 
     def best(self, *names: str) -> Account | None:
         """The first of these accounts (or of all) that can take a call; else the first."""
@@ -266,10 +278,19 @@ class Lines:
         return self._watch_at
 
     def tick(self, now: float) -> None:
-        """Look whether our address has changed."""
+        """Look whether our address has changed, or that of a server."""
         self._watch_at = now + MOVED_EVERY_S
         self._listeners.forget_addresses()
         self._moved(now)
+        for line in self.all.values():
+            if now >= line.look_at and self._is_named(line.account):
+                line.look_at = now + LOOK_EVERY_S
+                self._run(self._refresh(line.account))
+
+    async def _refresh(self, account: Account) -> None:
+        """Know its servers: calls from them are the account's."""
+        with contextlib.suppress(OSError):
+            await self.servers(account)
 
     def _moved(self, now: float) -> None:
         for line in self.all.values():
@@ -278,6 +299,9 @@ class Lines:
 
     def _may_move(self, account: Account) -> bool:
         return account.register and self._listeners.may_move
+
+    def _is_named(self, account: Account) -> bool:
+        return any(not is_ip(parse_uri(uri).host) for uri in account.servers)
 
     def _learn(self, account: Account, hop: Hop, response: Response) -> None:
         if (account.nat or self._agent.settings.nat) != "learn" or not is_ip(hop.host):

@@ -195,14 +195,14 @@ class Listeners:
         able = [bound for bound in self.bound if bound.has(hop.transport)]
         for bound in able:
             stream = bound.streams.get(hop.transport)
-            udp = bound.udp
             if hop.flow > 0 and stream is not None and stream.has_flow(hop.flow):
-                return bound
-            if hop.flow < 0 and hop.transport == "udp" and udp is not None and udp.flow == hop.flow:
                 return bound
         family = _family(hop.host)
         if family is not None:
             able = [bound for bound in able if bound.listener.ipv6 == family]
+        for bound in able:
+            if hop.flow < 0 and hop.transport == "udp" and bound.udp and bound.udp.flow == hop.flow:
+                return bound
         if len(able) > 1:
             ours = self._towards(hop.host, ipv6=able[0].listener.ipv6)
             able.sort(key=lambda bound: bound.listener.host not in (*WILDCARDS, ours))
@@ -212,6 +212,10 @@ class Listeners:
 
     def local(self, hop: Hop) -> tuple[str, int]:
         """Host and port of ours as the far end of a hop is to know them."""
+        if not self.bound:
+            # Not started, or closed: what was asked for.
+            first = self._settings.listening()[0]
+            return first.advertised_host or first.host, first.advertised_port or first.port
         bound = self._choose(hop) or self.bound[0]
         listener = bound.listener
         tls = hop.transport == "tls"
@@ -230,12 +234,12 @@ class Listeners:
 
     def is_ours(self, host: str) -> bool:
         """Whether a host means us: bound, advertised, learnt, or an address of this machine."""
-        host = host.strip("[]").lower()
+        address = address_of(host)
+        host = str(address) if address is not None else host.strip("[]").lower()
         said = {bound.listener.advertised_host.lower() for bound in self.bound} - {""}
         bound = {bound.listener.host for bound in self.bound}
         if host in said | bound or host in {address for address, _ in self._learnt.values()}:
             return True
-        address = address_of(host)
         if address is None or not bound & set(WILDCARDS):
             return False
         # Bound to all addresses: a route to oneself begins and ends at the same one.

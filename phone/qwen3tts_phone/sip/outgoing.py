@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError
 from qwen3tts_phone.sip.branch import Branch, rseq_of
 from qwen3tts_phone.sip.call import Call
-from qwen3tts_phone.sip.call_headers import CallHeaders
+from qwen3tts_phone.sip.call_headers import CallHeaders, check_headers
 from qwen3tts_phone.sip.call_state import Answered, CallState, EarlyMedia, Ringing, Step
 from qwen3tts_phone.sip.dialog import Dialog
 from qwen3tts_phone.sip.exchange import Exchange, Unheard
@@ -45,6 +45,7 @@ class OutgoingCall(Call):
         self._told: set[int] = set()
         """The provisional answers that the owner knows of."""
         self._cancel_sent = False
+        self._cancel_lines: list[tuple[str, str]] = []
         self._ring_until: float | None = now + agent.settings.ring_timeout_s
         self._timed_out = False
         self._acks: dict[str, tuple[Request, Hop]] = {}
@@ -75,11 +76,12 @@ class OutgoingCall(Call):
         branch = self._branches.get(tag)
         if branch is None:
             branch = Branch.of(self._sent, response)
-            if tag and len(self._branches) < MAX_FORKS:
-                self._branches[tag] = branch
-                if branch.dialog is not None:
-                    self.agent.remember(self, branch.dialog)
-        rseq = rseq_of(response) if tag in self._branches else None
+            if len(self._branches) >= MAX_FORKS:
+                return
+            self._branches[tag] = branch
+            if branch.dialog is not None:
+                self.agent.remember(self, branch.dialog)
+        rseq = rseq_of(response)
         if rseq is not None and not branch.takes(rseq):
             return
         self.learn(response)
@@ -91,8 +93,7 @@ class OutgoingCall(Call):
         sdp = response.sdp
         if sdp is not None and sdp != branch.described:
             branch.described = sdp
-            if tag in self._branches or not self._branches:
-                self.notify(EarlyMedia(sdp, tag))
+            self.notify(EarlyMedia(sdp, tag))
         if branch.agreed:
             self.modification.next(now)
 
@@ -240,15 +241,17 @@ class OutgoingCall(Call):
     def hang_up(self, now: float, headers: Mapping[str, str] | None = None) -> None:
         """CANCEL before the answer, BYE after it."""
         if self.can(Step.CANCEL):
-            self.cancel(now)
+            self.cancel(now, headers)
         else:
             super().hang_up(now, headers)
 
-    def cancel(self, now: float) -> None:
+    def cancel(self, now: float, headers: Mapping[str, str] | None = None) -> None:
         """Stop calling. Section 9.1: the CANCEL waits for a provisional answer."""
+        lines = check_headers(headers)
         proceeding = self.state is CallState.PROCEEDING
         self.step(Step.CANCEL)
         self._ring_until = None
+        self._cancel_lines = lines
         if self._exchange is not None:
             self._exchange.may_retry = False
         if proceeding:
@@ -260,7 +263,9 @@ class OutgoingCall(Call):
         self._cancel_sent = True
         # Section 9.1: no final answer 64*T1 after the CANCEL, and the INVITE is given up.
         self._exchange.limit(now + self.agent.settings.timers.timeout)
-        self.agent.layer.send(cancel_for(self._sent), self._exchange.hop, Unheard(), now)
+        cancel = cancel_for(self._sent)
+        cancel.add_all(self._cancel_lines)
+        self.agent.layer.send(cancel, self._exchange.hop, Unheard(), now)
 
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is next needed."""

@@ -55,7 +55,8 @@ class Provisionals:
         if not self.reliable:
             # RFC 3262 section 5: an offer goes into reliable answers only.
             body = sdp if call.offer is not None else None
-            response = call.response(180 if status == 183 and not body else status, body)
+            dropped = sdp is not None and body is None
+            response = call.response(180 if dropped and status == 183 else status, body)
             response.add_all(lines)
             call.transaction.send_response(response, now)
             return

@@ -35,6 +35,8 @@ def refused(response: Response, account: Account) -> RegistrationFailed:
     if asked == [] and response.status in (401, 407):
         remedy = "It asks for a kind of authentication that we do not have (Digest with MD5 or "
         remedy += "SHA-256)."
+    if 300 <= response.status < 400 and response.contact_uri is not None:
+        remedy = f"It has moved; register with {response.contact_uri} instead."
     least = response.get("Min-Expires")
     if response.status == 423 and least is not None and least.strip().isdigit():
         remedy = f"Ask for a longer time (expires={least.strip()[:10]})."

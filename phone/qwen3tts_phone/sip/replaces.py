@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -9,6 +10,7 @@ from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.fields import MAX_FIELD_CHARS, parse_address, parse_uri, uri_parameter
 
 MAX_PART_CHARS = 512
+_METHOD = re.compile(r";method=[^;]*", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,8 @@ class ReferTo:
                 if replaces is not None:
                     raise BadSip("Refer-To names two dialogs to replace.")
                 replaces = Replaces.parse(unquote(text))
-        return cls(uri_text, replaces)
+        # RFC 3261 section 19.1.1: the parameter stands in no Request-URI.
+        return cls(_METHOD.sub("", uri_text), replaces)
 
     @property
     def value(self) -> str:

@@ -13,6 +13,7 @@ from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError
 from qwen3tts_phone.sip.connection import Connection
 from qwen3tts_phone.sip.fields import is_ip
 from qwen3tts_phone.sip.framing import PING, PONG, StreamFramer
+from qwen3tts_phone.sip.networks import address_of
 from qwen3tts_phone.sip.tls import TlsContexts, peer_trouble
 from qwen3tts_phone.sip.transaction import Hop
 from qwen3tts_phone.sip.udp import Failed, Receive
@@ -157,7 +158,9 @@ class StreamTransport:
             for c in self._connections.values()
             if (c.host, c.port) == there and (c.name == name or not c.name)
         ]
-        if by_flow is not None and (hop.by_flow or by_flow in fits):
+        if by_flow is not None and (
+            hop.by_flow or by_flow in fits or behind_nat(hop.host, by_flow.host)
+        ):
             fits.insert(0, by_flow)
         return next((c for c in fits if not c.writer.transport.is_closing()), None)
 
@@ -295,6 +298,17 @@ class StreamTransport:
         task = asyncio.get_running_loop().create_task(work)
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
+
+
+def behind_nat(host: str, peer: str) -> bool:
+    """Whether a peer's Contact names an address that only its own network knows.
+
+    An attempt to connect there would take its time to fail, or reach somebody else.
+    """
+    address, seen = address_of(host), address_of(peer)
+    if address is None or seen is None:
+        return False
+    return address.is_private and not seen.is_private
 
 
 def _cause(error: OSError, hop: Hop) -> CallError | None:

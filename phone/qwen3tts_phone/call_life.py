@@ -1,0 +1,373 @@
+"""The life of one call: what its signalling and its media tell, to the end and its record."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING
+
+from qwen3tts_phone.call_events import (
+    CallAnswered,
+    CallEarlyMedia,
+    CallEnded,
+    CallForwarded,
+    CallQueued,
+    CallRinging,
+    InfoHeard,
+    MediaBegan,
+    MediaSilent,
+)
+from qwen3tts_phone.call_facts import CallFacts, EndFacts
+from qwen3tts_phone.call_keys import CallKeys
+from qwen3tts_phone.call_media import CallMedia, Voice
+from qwen3tts_phone.call_news import CallNews
+from qwen3tts_phone.call_recording import CallRecording
+from qwen3tts_phone.call_transfers import CallTransfers
+from qwen3tts_phone.call_words import ended_in_words
+from qwen3tts_phone.errors import BadSdp, CalleeUnreachable, CallError, NoCommonCodec, WrongState
+from qwen3tts_phone.media.leg import MediaLeg
+from qwen3tts_phone.media.types import (
+    ContextPlayed,
+    Dtmf,
+    LegFailed,
+    MediaStarted,
+    MediaTimeout,
+)
+from qwen3tts_phone.presence import Presence
+from qwen3tts_phone.sdp import Negotiated, SdpSession
+from qwen3tts_phone.sip.call_state import (
+    Answered,
+    EarlyAnswer,
+    EarlyMedia,
+    Ended,
+    ReinviteConfirmed,
+    ReinviteReceived,
+    Ringing,
+)
+from qwen3tts_phone.sip.info import DtmfInfo, InfoReceived
+from qwen3tts_phone.sip.sip_call import SipCall
+from qwen3tts_phone.sip.transfer_events import ReferReceived
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.call_record import CallRecord
+    from qwen3tts_phone.phone import Phone
+
+logger = logging.getLogger(__name__)
+
+PROVISIONAL: dict[int, type[CallRinging | CallForwarded | CallQueued]] = {
+    180: CallRinging,
+    181: CallForwarded,
+    182: CallQueued,
+}
+UNUSABLE = (BadSdp, NoCommonCodec)
+"""What an offer is refused for with 488."""
+
+
+class CallLife:
+    """Joins a call's signalling to its media, from the first event to the record."""
+
+    def __init__(
+        self, phone: Phone, sip: SipCall, leg: MediaLeg, session: SdpSession, facts: CallFacts
+    ) -> None:
+        self.sip = sip
+        self.session = session
+        self.facts = facts
+        self.record: CallRecord | None = None
+        """Once it is over and its recording is done."""
+        self.news = CallNews()
+        self.up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when both ends agree."""
+        self.over = asyncio.Event()
+        self.cause = ""
+        """Why it is over, in plain words."""
+        self.error: CallError | None = None
+        """The same, where it ended otherwise than by hanging up."""
+        self.speaks_early = False
+        """Whether something can be said before the answer."""
+        self._phone = phone
+        self._leg = leg
+        settings = phone.settings
+        voice = Voice(phone.link, settings.speech, phone.latency_log)
+        self.media = CallMedia(leg, voice, phone.clock, self.news.tell, facts)
+        self.keys = CallKeys(leg, sip, phone.clock, facts)
+        self.transfers = CallTransfers(phone, self)
+        self._recording = CallRecording(
+            self.media,
+            phone.clock,
+            facts,
+            phone.recording_path,
+            phone.record_settings,
+            self.start,
+        )
+        self._presence = Presence(
+            phone.clock, sip.probe, lambda: leg.stats().received, settings.vanished_s
+        )
+        self._early_answer: str | None = None
+        """Our description as early media out has given it; the answer is the same."""
+        self._ended: Ended | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.task = asyncio.create_task(self._signalling(), name=f"call {sip.call_id}")
+        """Ends when all is cleared away."""
+
+    @property
+    def id(self) -> str:
+        """The SIP Call-ID."""
+        return self.sip.call_id
+
+    def check_up(self) -> None:
+        """Raise WrongState when it is over."""
+        if self.over.is_set():
+            raise WrongState(f"The call is over: {self.cause or 'it was ended'}.")
+
+    def start(self, work: Coroutine[None, None, None], name: str) -> None:
+        """Something of the call's that ends with it."""
+        task = asyncio.create_task(work, name=f"{name} of {self.id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def end_by(self, until: float) -> None:
+        """Hang up when a moment of the phone's clock has come."""
+        await self._phone.clock.sleep_until(until)
+        self.error = CallError(
+            "The call has reached the longest time that it may last.",
+            remedy="Raise max_minutes of the guard for longer calls.",
+        )
+        await self.give_up()
+
+    async def agree(self, agreed: Negotiated) -> None:
+        """Media flows as both ends have agreed; see `CallMedia.agree`."""
+        if await self.media.agree(agreed):
+            self.check_up()  # it may have ended meanwhile
+            self.start(self._follow_media(), "media events")
+            self.start(self.media.ears.listen(), "inbound audio")
+            if not self._recording.needs_notice:
+                self._recording.begin()
+
+    def _now(self) -> float:
+        return self._phone.clock.now()
+
+    async def _say(self, text: str) -> object:
+        speaker = self.media.speaker
+        return await speaker.say(text).spoken() if speaker is not None else None
+
+    async def describe(self) -> str:
+        """Our answer to a call that came in, or our offer where it has none; media is ready."""
+        if self._early_answer is not None:
+            return self._early_answer
+        offer = self.sip.offer
+        if offer is None:
+            return self.session.offer()
+        try:
+            answer, agreed = self.session.answer(offer)
+            self._note_media()
+            await self.agree(agreed)
+        except UNUSABLE:
+            await self.sip.reject(488)
+            raise
+        self.check_up()
+        return answer
+
+    async def speak_early(self) -> None:
+        """Let it ring with early media; see `Call.ringing`."""
+        self.check_up()
+        if not self.sip.can_send_early_media:
+            self.sip.ringing()
+            return
+        self._early_answer = answer = await self.describe()
+        self.sip.ringing(answer)
+        # Where the offer was ours, sound may flow when the answer to it has come.
+        self.speaks_early = self.media.speaker is not None
+
+    async def _signalling(self) -> None:
+        """Follow the SIP call to its end, and clear away."""
+        try:
+            async for event in self.sip.events:
+                try:
+                    await self._signalled(event)
+                except CallError as error:
+                    # What the far end described cannot be used: the call cannot go on.
+                    self.error = error
+                    logger.warning("call %s: %s", self.id, error)
+                    self.start(self.give_up(), "end")
+        except Exception:
+            # The end of the task: the far end must not be left with a dead call.
+            logger.exception("call %s broke", self.id)
+            self.cause = "it broke here; the log has the traceback"
+            await self.give_up()
+        finally:
+            await self._clear()
+
+    async def give_up(self) -> None:
+        """Hang up, whatever the state."""
+        with contextlib.suppress(CallError):
+            await self.sip.bye()
+
+    async def _signalled(self, event: object) -> None:
+        match event:
+            case Ringing(status=status):
+                self._rings(status)
+            case EarlyMedia(sdp=sdp):
+                await self._accept(sdp)
+                if self.facts.early_media_at is None:
+                    self.facts.early_media_at = self._now()
+                    self.news.tell(CallEarlyMedia(self._now()))
+            case EarlyAnswer(sdp=sdp):
+                await self._accept(sdp)
+                self.speaks_early = True
+            case Answered(sdp=sdp):
+                if sdp is not None:
+                    await self._accept(sdp)
+                self._answered()
+            case ReinviteReceived(offer=offer, respond=respond):
+                await self._renegotiate(offer, respond)
+            case ReinviteConfirmed(sdp=sdp):
+                if sdp is not None:
+                    await self._accept(sdp)
+            case DtmfInfo(digit=digit, duration_ms=duration):
+                self._pressed(digit, duration, "info", self._now())
+            case InfoReceived(content_type=content_type, body=body):
+                text = body.decode("utf-8", "replace")
+                self.news.tell(InfoHeard(self._now(), content_type, text))
+            case ReferReceived():
+                self.transfers.asked(event)
+            case Ended():
+                self._ended = event
+                self.error = self.error or event.error
+                self.cause = self.cause or ended_in_words(event, self.error)
+            case _:
+                logger.debug("call %s: %s", self.id, type(event).__name__)
+
+    def _rings(self, status: int) -> None:
+        self.facts.provisional_status = status
+        kind = PROVISIONAL.get(status)
+        if kind is CallRinging and self.facts.ringing_at is None:
+            self.facts.ringing_at = self._now()
+        if kind is not None:
+            self.news.tell(kind(self._now()))
+
+    def _answered(self) -> None:
+        if self.media.payload is None:
+            raise BadSdp("The far end answered without describing its media.")
+        if not self.up.done():
+            self.facts.answered_at = self._now()
+            self.up.set_result(None)
+            self.news.tell(CallAnswered(self._now(), self.media.payload.name))
+            if self._recording.needs_notice and self._phone.records_audio:
+                self.start(self._recording.give_notice(self._say), "recording's notice")
+
+    async def _accept(self, sdp: str) -> None:
+        agreed = self.session.accept(sdp)
+        self._note_media()
+        await self.agree(agreed)
+
+    async def _renegotiate(self, offer: str | None, respond: object) -> None:
+        assert callable(respond)
+        if offer is None:
+            respond(self.session.offer())
+            return
+        saved = self.session.saved()
+        try:
+            answer, agreed = self.session.answer(offer)
+            await self.agree(agreed)
+        except UNUSABLE as error:
+            logger.warning("call %s: a change by the far end was refused: %s", self.id, error)
+            self.session.restore(saved)
+            respond(None)
+        else:
+            respond(answer)
+
+    def _note_media(self) -> None:
+        """What both ends describe, for the record."""
+        media, remote = self.facts.media, self.session.remote
+        media.our_codecs = self.session.codecs
+        if remote is not None:
+            media.their_codecs = tuple(each.name for each in remote.payloads if each.name)
+
+    async def _follow_media(self) -> None:
+        sink = self.media.sink
+        assert sink is not None
+        async for event in self._leg.events:
+            match event:
+                case ContextPlayed(context=context):
+                    sink.context_played(context)
+                case Dtmf(digit=digit, duration_ms=duration, at=at):
+                    self._pressed(digit, duration, "rfc4733", at)
+                case MediaStarted(source=source, at=at):
+                    self.facts.media.source = source
+                    self.facts.media.silent_s = 0.0
+                    self.facts.first_rtp_in_at = self.facts.first_rtp_in_at or at
+                    self.news.tell(MediaBegan(at))
+                case MediaTimeout(silent_s=silent, at=at):
+                    self.facts.media.silent_s = silent
+                    ever = self.facts.first_rtp_in_at is not None
+                    self.news.tell(MediaSilent(at, silent, ever))
+                    self.start(self._await_return(silent), "silence")
+                case LegFailed(cause=cause):
+                    self.facts.media.failed = cause
+                    logger.error("call %s: media failed: %s", self.id, cause)
+                case _:
+                    logger.debug("call %s: %s", self.id, type(event).__name__)
+        sink.closed()
+        if not self.over.is_set():
+            # The media process, or this call's part of it, is gone: nobody could be heard.
+            self.facts.media.failed = self.facts.media.failed or "the media process ended"
+            self.start(self.give_up(), "end")
+
+    def _pressed(self, digit: str, duration_ms: int, by: str, at: float) -> None:
+        key = self.keys.heard(digit, duration_ms, by, at)
+        if key is not None:
+            self.news.tell(key)
+
+    async def _await_return(self, silent_s: float) -> None:
+        if await self._presence.lost(silent_s):
+            self.error = CalleeUnreachable(
+                "The far end has vanished: it sends no media and answers no request.",
+                remedy="Check the network between, then call again.",
+                why="session",
+            )
+            await self.give_up()
+
+    async def _clear(self) -> None:
+        """The call is over: settle what was being said, finish the recording, free the ports."""
+        self.over.set()
+        await self.media.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._recording.close()
+        self.media.ears.close()
+        self._note_end()
+        if not self.up.done():
+            self.up.set_exception(self.error or WrongState(f"The call ended: {self.cause}."))
+            self.up.exception()  # nobody needs to ask
+        ended, error = self.facts.end, self.error
+        self.news.tell(
+            CallEnded(
+                self._now(),
+                self.cause,
+                by=ended.by if ended is not None else "",
+                status=ended.status if ended is not None else None,
+                code=error.code if error is not None else "",
+                remedy=error.remedy if error is not None else "",
+            )
+        )
+        self.news.close()
+        await self._phone.file(self, self._recording.path)
+
+    def _note_end(self) -> None:
+        facts, speaker, ended = self.facts, self.media.speaker, self._ended
+        facts.ended_at = self._now()
+        facts.user_agent = self.sip.user_agent
+        facts.identity = self.sip.asserted_identity or ""
+        facts.media.peer_host = self.sip.remote_address[0]
+        if speaker is not None:
+            facts.utterances, facts.interrupted = speaker.utterances, speaker.interrupted
+        facts.end = EndFacts(
+            by=ended.by if ended is not None else "error",
+            status=ended.status if ended is not None else None,
+            reason=ended.reason if ended is not None else self.cause,
+            error=self.error,
+        )
