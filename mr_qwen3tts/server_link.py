@@ -155,7 +155,7 @@ class ServerLink(SpeechLink):
         """Close all connections; no further utterance can start."""
         self._closed = True
         self._changed()
-        await asyncio.gather(*(each.close() for each in self._servers))
+        await asyncio.gather(*(each.close() for each in self._servers), self.close_further())
 
     # --- inside
 

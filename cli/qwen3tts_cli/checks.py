@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -128,13 +129,18 @@ def sip_port(host: str, port: int) -> Check:
         try:
             _bound(host, port, kind).close()
         except OSError as error:
-            return Check(
-                name,
-                Level.WARN,
-                f"{shown}: {error.strerror or error}",
-                "End the other program, or choose with --port (0 is any) and --host.",
-            )
+            remedy = "End the other program, or choose with --port (0 is any) and --host."
+            return _not_bound(name, f"{shown}: ", error, remedy)
     return Check(name, Level.OK, "free for UDP and TCP")
+
+
+def _not_bound(name: str, before: str, error: OSError, remedy: str) -> Check:
+    """A port that another program has may be this phone's own; another address never is."""
+    words = f"{before}{error.strerror or error}"
+    if error.errno == errno.EADDRNOTAVAIL:
+        remedy = "Name an address of this machine (listen.host, --host), or 0.0.0.0 for all."
+        return Check(name, Level.FAIL, words, remedy)
+    return Check(name, Level.WARN, words, remedy)
 
 
 def tcp_port(host: str, port: int, shown: str) -> Check:
@@ -143,13 +149,18 @@ def tcp_port(host: str, port: int, shown: str) -> Check:
     try:
         _bound(host, port, socket.SOCK_STREAM).close()
     except OSError as error:
-        remedy = "End the other program, or choose another port."
-        return Check(name, Level.WARN, error.strerror or str(error), remedy)
+        return _not_bound(name, "", error, "End the other program, or choose another port.")
     return Check(name, Level.OK, "free")
 
 
-def rtp_ports(host: str, tries: int = 20) -> Check:
-    """Whether a pair of ports for RTP and RTCP can be had (RFC 3550, section 11: even, odd)."""
+def rtp_ports(host: str, within: tuple[int, int] = (0, 0), tries: int = 20) -> Check:
+    """Whether a pair of ports for RTP and RTCP can be had (RFC 3550, section 11: even, odd).
+
+    ``within``: the lowest and the highest that may be taken; (0, 0) = any.
+    """
+    low, high = within
+    if low:
+        return _rtp_range(host, low, high)
     reason = ""
     for _ in range(tries):
         try:
@@ -161,6 +172,27 @@ def rtp_ports(host: str, tries: int = 20) -> Check:
         except OSError as error:
             reason = error.strerror or str(error)
     return Check("RTP ports", Level.FAIL, reason, "Give an address of this machine with --host.")
+
+
+def _rtp_range(host: str, low: int, high: int) -> Check:
+    """Whether there is room in a range."""
+    pairs = range(low + low % 2, high, 2)
+    free, reason = 0, ""
+    for port in pairs:
+        try:
+            with _bound(host, port, socket.SOCK_DGRAM), _bound(host, port + 1, socket.SOCK_DGRAM):
+                free += 1
+        except OSError as error:
+            reason = error.strerror or str(error)
+    words = f"{low} to {high} on {host}"
+    if not free:
+        remedy = "Name a range that is free, and an address of this machine (media.rtp_ports)."
+        return Check("RTP ports", Level.FAIL, f"{words}: {reason}", remedy)
+    if free < len(pairs):
+        busy = len(pairs) - free
+        remedy = "Another program has them, or calls of this phone that runs already."
+        return Check("RTP ports", Level.WARN, f"{words}: {busy} of {len(pairs)} are taken", remedy)
+    return Check("RTP ports", Level.OK, f"{words}: room for {free} calls")
 
 
 def _bound(host: str, port: int, kind: socket.SocketKind) -> socket.socket:

@@ -62,7 +62,8 @@ def phone_checks(telephone: Telephone, server: str | None) -> Iterator[Check]:
             yield checks.sip_port(listener.host, listener.port)
         if "tls" in listener.transports:
             yield checks.tcp_port(listener.host, listener.tls_port, "TLS")
-    yield checks.rtp_ports(listen.listening()[0].host)
+    leg = settings.leg_spec(listen.listening()[0].host)
+    yield checks.rtp_ports(leg.local_host, leg.port_range)
     url = telephone.server_url(server)
     if url is not None:
         yield speech_server(url)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from qwen3tts_pacer.clock import Clock
     from qwen3tts_phone.call_facts import CallFacts
     from qwen3tts_phone.phone import Call, Phone, PhoneSettings
+    from qwen3tts_phone.sip.line import Line
 
 TONE_HZ = 440.0
 TONE_S = 2.0
@@ -28,6 +29,10 @@ TONE_PEAK = 3277
 FADE_S = 0.02
 LOUD = 300
 """RMS of 16-bit samples above which a frame is sound and no line noise (-41 dBFS)."""
+SLACK_S = 1.0
+"""How much later than it should the tone may end."""
+SILENT_S = 2.0
+"""A far end that has sent nothing for so long has stopped; a phone waits longer before it says."""
 ENDED_S = 5.0
 """Longest wait for the end of a call that was hung up."""
 
@@ -64,6 +69,7 @@ def trial_settings(settings: PhoneSettings, trial: Trial) -> PhoneSettings:
         records=None,
         record_path=None,
         latency_log=None,
+        media_silent_s=SILENT_S,
     )
 
 
@@ -79,11 +85,11 @@ async def try_call(settings: PhoneSettings, trial: Trial) -> AsyncIterator[Check
         try:
             phone = await stack.enter_async_context(Phone(settings, link=link))
         except SpeechError as error:
-            yield failed("phone", error)
+            yield failed(error)
             return
         yield Check("phone", Level.OK, f"SIP at {phone.uri}")
         for name, line in phone.registrations.items():
-            yield Check(f"account {name}", Level.OK, f"{line.state} at {line.server}")
+            yield Check(f"account {name}", Level.OK, standing(line))
         if trial.target is not None:
             yield await asked(phone, trial.target, trial)
             async for check in called(phone, trial.target, trial):
@@ -97,7 +103,7 @@ async def asked(phone: Phone, target: str, trial: Trial) -> Check:
         answer = await phone.options(target, account=account)
     except SpeechError as error:
         # Many servers do not answer strangers; the call itself decides.
-        return replace(failed("OPTIONS", error), level=Level.WARN)
+        return replace(failed(error), name="OPTIONS", level=Level.WARN)
     shown = f"{answer.status} {answer.reason}".rstrip()
     return Check("OPTIONS", Level.OK, f"{shown} after {answer.round_trip_s * 1000:.0f} ms")
 
@@ -109,7 +115,7 @@ async def called(phone: Phone, target: str, trial: Trial) -> AsyncIterator[Check
     try:
         call = await phone.dial(target, account=trial.account)
     except SpeechError as error:
-        yield failed("call", error)
+        yield failed(error)
         return
     refused: SpeechError | None = None
     try:
@@ -134,20 +140,24 @@ async def called(phone: Phone, target: str, trial: Trial) -> AsyncIterator[Check
         level = Level.FAIL if each.severe or why_none else Level.WARN
         yield Check(each.code, level, each.words, each.remedy)
     if refused is not None and not findings:
-        yield failed("call", refused)
+        yield failed(refused)
     if refused is None and not findings:
         yield Check("verdict", Level.OK, "Nothing is wrong with this call.")
 
 
-def failed(name: str, error: SpeechError) -> Check:
-    """An error in words, with its remedy."""
+def failed(error: SpeechError) -> Check:
+    """An error in words, with its remedy; its name is the code that a record would have."""
     from qwen3tts_phone.diagnosis import finding_of
-    from qwen3tts_phone.errors import CallError
 
-    if isinstance(error, CallError):
-        found = finding_of(error)
-        return Check(name, Level.FAIL, found.words, found.remedy)
-    return Check(name, Level.FAIL, error.message, error.remedy)
+    found = finding_of(error)
+    return Check(found.code, Level.FAIL, found.words, found.remedy)
+
+
+def standing(line: Line) -> str:
+    """How an account stands, in words."""
+    if line.registration is None and line.state == "unknown":
+        return f"at {line.server}, not registered for this"
+    return f"{line.state} at {line.server}"
 
 
 async def tone_and_listen(call: Call, clock: Clock, listen_s: float) -> Check:
@@ -169,7 +179,17 @@ async def tone_and_listen(call: Call, clock: Clock, listen_s: float) -> Check:
 
 
 async def _course(call: Call, clock: Clock, listen_s: float) -> None:
-    await call.play(tone(), TONE_RATE_HZ)
+    # A far end that holds us from the start takes no tone: then it is not played to its end.
+    playing = asyncio.create_task(call.play(tone(), TONE_RATE_HZ))
+    waiting = asyncio.create_task(clock.sleep_until(clock.now() + TONE_S + SLACK_S))
+    try:
+        await asyncio.wait({playing, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if playing.done():
+            playing.result()
+    finally:
+        for task in (playing, waiting):
+            task.cancel()
+        await asyncio.gather(playing, waiting, return_exceptions=True)
     await clock.sleep_until(clock.now() + listen_s)
 
 

@@ -61,6 +61,8 @@ PROVISIONAL: dict[int, type[CallRinging | CallForwarded | CallQueued]] = {
     181: CallForwarded,
     182: CallQueued,
 }
+CALLER_WITHIN_S = 2.0
+"""How long sound goes to a caller from whom neither an ACK nor sound has come."""
 UNUSABLE = (BadSdp, NoCommonCodec)
 """What an offer is refused for with 488."""
 
@@ -142,8 +144,23 @@ class CallLife:
             self.check_up()  # it may have ended meanwhile
             self.start(self._follow_media(), "media events")
             self.start(self.media.ears.listen(), "inbound audio")
+            if self.sip.direction == "in":
+                self.start(self._await_caller(), "wait for the caller")
             if not self._recording.needs_notice:
                 self._recording.begin()
+
+    async def _await_caller(self) -> None:
+        """Send no more to an address that may never have asked for it.
+
+        Whoever forges the source of an INVITE would have our sound sent to a third party until our
+        answer is given up for want of an ACK (32 s).
+        """
+        await self._phone.clock.sleep_until(self._now() + CALLER_WITHIN_S)
+        if self.up.done() or self.speaks_early or self._leg.stats().received:
+            return
+        await self.media.pause(True)
+        await asyncio.shield(self.up)
+        await self.media.pause(False)
 
     def _now(self) -> float:
         return self._phone.clock.now()

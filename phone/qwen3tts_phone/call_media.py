@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.clock import Clock
@@ -88,17 +88,28 @@ class CallMedia:
                 await self.leg.start(remote)
                 self.ears.agree(agreed)
                 self.begin(agreed)
-            elif self.payload is not None and agreed.payload_name != self.payload.name:
-                await self._change(agreed, remote)
             else:
-                await self.leg.update(remote)
+                # What comes in another format may be here before the media process says it is done.
                 self.ears.agree(agreed)
+                if self.payload is not None and agreed.payload_name != self.payload.name:
+                    await self._change(agreed, remote)
+                else:
+                    await self.leg.update(remote)
             self._note(agreed)
             return first
 
+    async def pause(self, paused: bool) -> None:
+        """Send nothing for the time being, or go on as was agreed."""
+        async with self._agreeing:
+            if self.agreed is not None:
+                remote = self._remote(self.agreed)
+                await self.leg.update(replace(remote, send=remote.send and not paused))
+
     def begin(self, agreed: Negotiated) -> None:
         """The codec is known: the line can be built."""
-        self.payload = payload = payload_of(agreed.payload_name, agreed.payload_type)
+        self.payload = payload = payload_of(
+            agreed.payload_name, agreed.payload_type, agreed.parameters
+        )
         self.sink = RtpSink(self.leg, agreed.ptime_ms, payload=payload)
         self.speaker = Speaker(
             self._voice.link,
@@ -121,6 +132,7 @@ class CallMedia:
             await self._clock.sleep_until(origin + count * FOLLOW_S)
             self.sink.follow()
             if self.ears.tracks is not None:
+                self.ears.take()
                 self.ears.tracks.tick(self._clock.now())
 
     async def close(self) -> None:
@@ -141,7 +153,7 @@ class CallMedia:
         assert self.sink is not None
         assert self.speaker is not None
         speaker = self.speaker
-        payload = payload_of(agreed.payload_name, agreed.payload_type)
+        payload = payload_of(agreed.payload_name, agreed.payload_type, agreed.parameters)
         ptime_ms = agreed.ptime_ms
 
         def switched() -> None:
@@ -151,11 +163,10 @@ class CallMedia:
                 self.ears.tracks.change(payload)
 
         await self.sink.change(remote, payload, switched, speaker.pump)
-        self.ears.agree(agreed)
         self._tell(CodecChanged(self._clock.now(), payload.name))
 
     def _remote(self, agreed: Negotiated) -> RemoteMedia:
-        payload = payload_of(agreed.payload_name, agreed.payload_type)
+        payload = payload_of(agreed.payload_name, agreed.payload_type, agreed.parameters)
         ptime_ms = agreed.ptime_ms
         return RemoteMedia(
             host=sendable(agreed.host, self.leg.local_host),
@@ -167,7 +178,7 @@ class CallMedia:
             send=agreed.send,
             receive=agreed.receive,
             rtcp_port=agreed.rtcp_port,
-            also_receive=tuple((each.payload_type, each.clock_hz) for each in agreed.also_receive),
+            also_receive=self._also_receive(agreed),
             rtcp_mux=agreed.rtcp_mux,
             clock_hz=agreed.clock_hz,
             silence="" if payload.name in SILENCE else payload.silent_frame(ptime_ms).hex(),
@@ -177,6 +188,15 @@ class CallMedia:
             srtp_send=agreed.srtp_send,
             srtp_receive=agreed.srtp_receive,
         )
+
+    def _also_receive(self, agreed: Negotiated) -> tuple[tuple[int, int], ...]:
+        """Payload types and clocks that may come besides the one that we send with."""
+        also = {each.payload_type: each.clock_hz for each in agreed.also_receive}
+        if self.agreed is not None:
+            # RFC 3264 section 8.3.2: packets of the format before are on their way.
+            also.setdefault(self.agreed.payload_type, self.agreed.clock_hz)
+        also.pop(agreed.payload_type, None)
+        return tuple(also.items())
 
     def _note(self, agreed: Negotiated) -> None:
         """Keep what was agreed, and tell of a hold."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from qwen3tts_phone.call_events import CallEvent
+from qwen3tts_phone.call_events import CallEnded, CallEvent
+
+MAX_UNREAD = 512
+"""Events that wait for a reader; further ones are lost to him, but for the end."""
 
 
 class CallNews:
@@ -18,7 +21,9 @@ class CallNews:
     def tell(self, event: CallEvent) -> None:
         """Something happened."""
         for queue in (self._all, *self._followers):
-            queue.put_nowait(event)
+            # Where nobody reads, the far end must not fill the memory with keys and messages.
+            if queue.qsize() < MAX_UNREAD or isinstance(event, CallEnded):
+                queue.put_nowait(event)
 
     def close(self) -> None:
         """Nothing more will happen."""

@@ -15,7 +15,13 @@ from qwen3tts_phone.call_events import (
     TransferAsked,
     TransferProgress,
 )
-from qwen3tts_phone.errors import CallError, CallNotAllowed, CallRefused, TransferFailed
+from qwen3tts_phone.errors import (
+    CallError,
+    CallNotAllowed,
+    CallRefused,
+    TransferFailed,
+    WrongState,
+)
 from qwen3tts_phone.sip.transfer_events import ReferReceived
 
 if TYPE_CHECKING:
@@ -106,7 +112,8 @@ class CallTransfers:
 
     async def _go(self, refer: ReferReceived) -> Call:
         """Make the call that is asked for; it, once it is answered."""
-        refer.accept()
+        if not refer.accept():
+            raise WrongState("The far end no longer waits for the transfer, or it was decided.")
         headers = {}
         if refer.replaces is not None:
             headers["Replaces"] = refer.replaces.value

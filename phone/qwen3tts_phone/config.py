@@ -108,6 +108,10 @@ class SpeechConfig:
     def __post_init__(self) -> None:
         if self.speed is not None and not 0.5 <= self.speed <= 2.5:
             raise ValueError(f"speed={self.speed} must be from 0.5 to 2.5")
+        if self.seed is not None and self.seed < 0:
+            raise ValueError(f"seed={self.seed} must be 0 or above")
+        if self.server is not None and not self.server.startswith(("ws://", "wss://")):
+            raise ValueError(f"server={self.server!r} does not begin with ws:// or wss://")
 
     @property
     def options(self) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def _account(kind: Kind, path: str, entry: Entry, env: Mapping[str, str]) -> Acc
     except CallError as error:  # an address that is none
         raise BadConfiguration(
             f"{path}: {error.message} ({_blamed(error.message, given) or entry.where})",
-            remedy=error.remedy or "Write it as sip:HOST or sip:HOST:PORT.",
+            remedy=error.remedy or "Change it there.",
         ) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ def check_together(config: PhoneConfig, entry: Entry, places: list[str]) -> None
     _check_listeners(config, entry)
     _check_certificate(config, entry)
     _check_rtp_ports(config, entry)
+    _check_media_host(config, entry)
     _check_codecs(config, entry, places)
     _check_transports(config, entry, places)
     _check_writable(config, entry)
@@ -90,7 +92,8 @@ def _check_rtp_ports(config: PhoneConfig, entry: Entry) -> None:
     where = entry.place("media", "rtp_ports")
     if (low, high) == (0, 0):
         return
-    if not 1 <= low < high <= 65535:
+    # A call takes an even port and the next one (RFC 3550 section 11).
+    if not 1 <= low < high <= 65535 or low + low % 2 + 1 > high:
         raise BadConfiguration(
             f"media.rtp_ports: [{low}, {high}] is no range of ports ({where}).",
             remedy="Write the lowest and the highest: [16384, 16783].",
@@ -101,6 +104,19 @@ def _check_rtp_ports(config: PhoneConfig, entry: Entry) -> None:
                 f"media.rtp_ports: [{low}, {high}] holds the SIP port {listener.port} ({where}).",
                 remedy="Choose a range beside it: [16384, 16783].",
             )
+
+
+def _check_media_host(config: PhoneConfig, entry: Entry) -> None:
+    if config.media.host is None:
+        return
+    try:
+        ipaddress.ip_address(config.media.host)
+    except ValueError as error:
+        raise BadConfiguration(
+            f"media.host: {config.media.host!r} is not an IP address to bind"
+            f" ({entry.place('media', 'host')}).",
+            remedy="Name an address of this machine, or leave it out.",
+        ) from error
 
 
 def _check_codecs(config: PhoneConfig, entry: Entry, places: list[str]) -> None:
@@ -172,6 +188,12 @@ def _check_writable(config: PhoneConfig, entry: Entry) -> None:
             raise BadConfiguration(
                 f"{section}.{name}: {path} is {'no' if folder else 'a'} folder ({where}).",
                 remedy=f"Name a {'folder' if folder else 'file'}.",
+            )
+        if not folder and _is_a_name(path) and not os.path.exists(path.absolute().parent):
+            raise BadConfiguration(
+                f"{section}.{name}: {path} cannot be written: the folder"
+                f" {path.absolute().parent} is not there ({where}).",
+                remedy=f"Make it: mkdir -p -m 700 {path.absolute().parent}",
             )
         if not (_can_be_made(path) if folder else _can_be_written(path)):
             raise BadConfiguration(

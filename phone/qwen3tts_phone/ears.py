@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 import numpy as np
 
+from qwen3tts_codecs.opus import OpusSettings
 from qwen3tts_codecs.payload import Payload, opus, payload_by_name
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.call_events import HeardFrame
@@ -17,6 +18,7 @@ from qwen3tts_phone.hearing import Hearing
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.playout import Playout
 from qwen3tts_phone.sdp import Negotiated
+from qwen3tts_phone.sdp_codecs import DEFAULT_PTIME_MS
 from qwen3tts_phone.tracks import CallTracks
 
 LISTEN_FRAMES = 500
@@ -25,12 +27,24 @@ LOUD_PEAK = 64
 """A frame with a sample above this is sound; idle codes and the noise of a quiet line are not."""
 
 
-def payload_of(name: str, payload_type: int) -> Payload:
-    """The codec of this name in a description, with the number that was agreed."""
+def payload_of(name: str, payload_type: int, parameters: str = "") -> Payload:
+    """The codec of this name in a description, with the number that was agreed.
+
+    ``parameters``: the far end's fmtp, which says how it wants to be sent to.
+    """
     if name.lower() == "opus":
-        return opus(payload_type)
+        # RFC 7587 section 6.1: bitrate, FEC and band are the receiver's to choose.
+        return opus(payload_type, OpusSettings().for_far_end(parameters))
     payload = payload_by_name(name)
     return payload if payload.payload_type == payload_type else payload.with_type(payload_type)
+
+
+def warm(names: Iterable[str]) -> None:
+    """Load what the codecs need now: no call shall wait for it. Raises CodecMissing."""
+    for name in names:
+        payload = payload_by_name(name)
+        payload.encoder(DEFAULT_PTIME_MS)
+        payload.decoder()
 
 
 class Ears:
@@ -123,9 +137,12 @@ class Ears:
         playout.push(first)
         while (deadline := playout.next_deadline) is not None:
             await self._clock.sleep_until(deadline)
+            self.take()  # what has come while this process was busy counts by when it came
             while not queue.empty():
                 frame = queue.get_nowait()
                 if frame is None:
+                    for last in playout.end():
+                        yield last
                     return
                 playout.push(frame)
             for due in playout.due(self._clock.now()):

@@ -256,13 +256,26 @@ def check_callee(callee: Callee, settings: GuardSettings) -> None:
         )
 
 
+def refuse_emergency(target: str) -> None:
+    """Raise CallNotAllowed for the emergency numbers of every network, at any host.
+
+    For a phone without rules of its own; whoever may call them says so by ``emergency``.
+    """
+    if is_emergency(callee_of(target).number, at_home=False):
+        raise _emergency(_shown(target))
+
+
+def _emergency(shown: str) -> CallNotAllowed:
+    return CallNotAllowed(
+        f"{shown} is an emergency number; it is not called from here.",
+        rule="emergency",
+        remedy="Use a telephone whose place the emergency service knows.",
+    )
+
+
 def _check_emergency(callee: Callee, allowed: Iterable[str]) -> None:
     if is_emergency(callee.number, at_home=False):
-        raise CallNotAllowed(
-            f"{callee.shown} is an emergency number; it is not called from here.",
-            rule="emergency",
-            remedy="Use a telephone whose place the emergency service knows.",
-        )
+        raise _emergency(callee.shown)
     if is_emergency(callee.number, at_home=callee.at_home, written_out=frozenset(allowed)):
         raise CallNotAllowed(
             f"{callee.shown} is an emergency number in some countries; it is not called from here.",

@@ -51,8 +51,11 @@ class Hearing:
         """Sound that was made up, seconds."""
 
     def change(self, payloads: Mapping[int, Payload]) -> None:
-        """Other formats were agreed in mid-call; what was heard last is remembered."""
-        self._payloads = dict(payloads)
+        """Other formats were agreed in mid-call; what was heard last is remembered.
+
+        The ones before are understood on: packets of them are on their way (RFC 3264 section 8.3.2).
+        """
+        self._payloads |= payloads
 
     def take(self, frame: InboundFrame) -> list[HeardFrame]:
         """Return what is heard with this frame, in order; [] for what is no sound.

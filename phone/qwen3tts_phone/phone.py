@@ -13,27 +13,27 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 
-from qwen3tts_codecs.payload import payload_by_name
 from qwen3tts_pacer.clock import Clock, LoopClock
+from qwen3tts_phone.account_facts import registration_facts
 from qwen3tts_phone.call import Call
-from qwen3tts_phone.call_facts import CallFacts, MediaFacts, RegistrationFacts
+from qwen3tts_phone.call_facts import CallFacts, MediaFacts
 from qwen3tts_phone.call_files import CallFiles
 from qwen3tts_phone.call_life import CallLife
 from qwen3tts_phone.call_record import CallRecord
+from qwen3tts_phone.ears import warm
 from qwen3tts_phone.errors import BadSip, CallError, MissingEncryption
-from qwen3tts_phone.guard import Admission, Guard
+from qwen3tts_phone.guard import Admission, Guard, refuse_emergency
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.process import MediaProcess
 from qwen3tts_phone.media.srtp import available
 from qwen3tts_phone.phone_settings import PhoneSettings
 from qwen3tts_phone.record_settings import RecordSettings
 from qwen3tts_phone.sdp import SdpSession
-from qwen3tts_phone.sdp_codecs import DEFAULT_PTIME_MS
 from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.endpoint import SipEndpoint
 from qwen3tts_phone.sip.fields import parse_uri
@@ -83,7 +83,7 @@ class Phone:
         home = [_host(server) for each in self.settings.all_accounts for server in each.servers]
         rules = self.settings.guard
         self.guard: Guard | None = Guard(rules, home=home) if rules is not None else None
-        """What ``dial`` asks; None = nothing."""
+        """What ``dial`` asks; None = it refuses the emergency numbers of every network alone."""
         self._any_guard = self.guard or Guard(home=home)
         self._on_account = on_account
         self._suites: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class Phone:
             self._files = CallFiles(self.record_settings, settings.record_path, self.clock)
             stack.push_async_callback(self._files.close)
             self._files.start()
-            await asyncio.to_thread(_warm, self._codecs())
+            await asyncio.to_thread(warm, self._codecs())
             self._media = await MediaProcess.start(settings.media)
             stack.push_async_callback(self._close_media)
             self._sip = SipEndpoint(
@@ -193,6 +193,8 @@ class Phone:
         admission = None
         if self.guard is not None:
             admission = self.guard.admit(target, self.clock.now())
+        else:
+            refuse_emergency(target)
         leg: MediaLeg | None = None
         began = time.time(), self.clock.now()
         try:
@@ -292,7 +294,8 @@ class Phone:
             admission = self._admissions.pop(call, None)
             if admission is not None:
                 admission.over()
-        life.facts.registration = self._registration_of(life.facts.account)
+        line = self._sip.lines.get(life.facts.account)
+        life.facts.registration = registration_facts(line, draining=self._sip.draining)
         filing = self._files.file(life.facts, recording)
 
         def filed(task: asyncio.Task[CallRecord]) -> None:
@@ -393,23 +396,6 @@ class Phone:
         self.calls.add(call)
         return call
 
-    def _registration_of(self, account: str) -> RegistrationFacts | None:
-        line = self._sip.lines.get(account)
-        if line is None or line.registration is None:
-            return None
-        error = line.registration.error
-        ran_out = line.registration.expires_at is not None  # it was granted, and is no longer
-        return RegistrationFacts(
-            state="registered"
-            if line.registration.bound
-            else ("expired" if ran_out else "failed" if error else "trying"),
-            server=line.registration.server,
-            user=line.account.auth_user or line.account.user,
-            realm=getattr(error, "realm", ""),
-            status=getattr(error, "status", None),
-            error=error,
-        )
-
     def _account_changed(self, event: AccountEvent) -> None:
         logger.info("account %s: %s", event.name, event.words)
         if self._on_account is not None:
@@ -417,14 +403,6 @@ class Phone:
 
     async def _hang_up_all(self) -> None:
         await asyncio.gather(*(call.hangup() for call in list(self.calls)), return_exceptions=True)
-
-
-def _warm(codecs: Iterable[str]) -> None:
-    """Load what the codecs need now: no call shall wait for it. Raises CodecMissing."""
-    for name in codecs:
-        payload = payload_by_name(name)
-        payload.encoder(DEFAULT_PTIME_MS)
-        payload.decoder()
 
 
 def _host(uri: str) -> str:

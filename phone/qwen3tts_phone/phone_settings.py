@@ -64,7 +64,8 @@ class PhoneSettings:
     tls: TlsSettings | None = None
     """Certificates for SIP over TLS, where ``sip`` does not have them."""
     guard: GuardSettings | None = None
-    """Whom it may call; None = whoever calls ``dial`` knows. Transfers are guarded all the same."""
+    """Whom it may call; None = everybody but emergency services. Transfers are guarded all the
+    same."""
     gate: GateSettings | None = None
     """Limits for each source of SIP messages; None = those of ``sip``, or the usual ones."""
     records: RecordSettings | None = None

@@ -67,7 +67,7 @@ CODECS: dict[str, Codec] = {
             111,
             48000,
             2,
-            "useinbandfec=1;stereo=0;sprop-stereo=0",
+            "maxplaybackrate=24000;maxaveragebitrate=40000;stereo=0;sprop-stereo=0;useinbandfec=0",
             ptimes_ms=(10, 20, 40, 60),
         ),
     )

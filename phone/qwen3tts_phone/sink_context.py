@@ -36,6 +36,8 @@ class SinkContext:
         self._leg = leg
         self._gone = 0
         """Frames of the last part that are known to have gone out."""
+        self._at: float | None = None  # the slot of the last of them, seconds
+        self._starved = 0  # slots of silence among them
         self._last: Frame | None = None
         """The one that went out last."""
         self._part_finished = False
@@ -51,7 +53,8 @@ class SinkContext:
         self.parts.append(part)
         self.queued.clear()
         self._ptime_ms = ptime_ms
-        self._gone = 0
+        self._gone = self._starved = 0
+        self._at = None
         self._part_finished = False
 
     def write(self, frames: Sequence[Frame]) -> int:
@@ -71,18 +74,33 @@ class SinkContext:
             self._leg.finish(self.part)
 
     def follow(self) -> list[tuple[bytes, float]]:
-        """What has gone out since the last time: payload, and when (monotonic, s)."""
+        """What has gone out since the last time: payload, and the slot it was for (monotonic, s).
+
+        The packet itself may have left a little later; where it is heard, and what lies beside it
+        in a recording, is told by its timestamp.
+        """
         sent = self._leg.sent(self.part)
         if sent is None:
             return []
         new = min(sent.frames - self._gone, len(self.queued))
-        last = sent.last_ns / 1e9
+        last = self._slot_of(sent)
         gone = []
         for index in range(new):
             self._last = self.queued.popleft()
             gone.append((self._last.payload, last - (new - 1 - index) * self._ptime_ms / 1000))
-        self._gone = sent.frames
+        self._gone, self._starved, self._at = sent.frames, sent.starved_slots, last
         return gone
+
+    def _slot_of(self, sent: ContextSent) -> float:
+        """When the frame that was sent last should have gone out: slots after the one before."""
+        at = sent.last_ns / 1e9
+        if self._at is None:
+            return at
+        ptime_s = self._ptime_ms / 1000
+        slots = sent.frames - self._gone + sent.starved_slots - self._starved
+        due = self._at + slots * ptime_s
+        # More than a slot off: it was held up by a hold, or by keys.
+        return due if abs(at - due) < ptime_s else at
 
     def made_anew(self, old: Payload, new: Payload, ptime_ms: int) -> Remaking:
         """What waits in the ring, in another format."""

@@ -18,6 +18,10 @@ Samples = NDArray[np.int16]
 SNAP_S = 0.01
 """A frame this near to the end of the one before follows it exactly: the clock's own jitter."""
 
+BEHIND_S = 0.5
+"""The caller's track is written so long after its time. Nobody waits for it, and what a busy
+process takes from the line only now has its place all the same."""
+
 
 class CallTracks:
     """Puts both directions of one call into a `StereoRecorder`, at its rate.
@@ -68,8 +72,8 @@ class CallTracks:
         self._playout.push(heard)
 
     def tick(self, now: float) -> None:
-        """Write what the caller's listeners would have heard by ``now``."""
-        for frame in self._playout.due(now):
+        """Write what the caller's listeners would have heard by half a second before ``now``."""
+        for frame in self._playout.due(now - BEHIND_S):
             self._put(frame)
 
     def close(self, now: float) -> None:

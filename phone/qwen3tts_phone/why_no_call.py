@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from qwen3tts_phone.call_facts import CallFacts, RegistrationFacts
 from qwen3tts_phone.errors import (
+    BadCertificate,
+    BadSdp,
     CalleeUnreachable,
     CallError,
     CallRefused,
@@ -23,6 +25,16 @@ FIREWALL = (
 )
 
 
+BAD_SDP = (
+    "The other side, or a server on the way, describes its sound wrongly: its log or its maker "
+    "can say why; fewer codecs and no encryption here may help it."
+)
+UNREGISTERED_THERE = (
+    "The phone called is probably switched off or not registered there, or the server does not "
+    "reach it: the server's log says more."
+)
+
+
 _CODES = {"bad_certificate": "certificate", "call_not_allowed": "not_allowed"}
 
 
@@ -37,6 +49,8 @@ def of_error(error: SpeechError) -> Finding:
             return _unreachable(error, why)
         case NoCommonCodec():
             return Finding("codec", error.message, error.remedy)
+        case BadSdp():
+            return Finding("bad_sdp", error.message, error.remedy or BAD_SDP)
     if not isinstance(error, CallError):
         return Finding("speech", error.message, error.remedy)
     return Finding(_CODES.get(error.code, error.code), error.message, error.remedy)
@@ -96,8 +110,9 @@ def _password(said: str, realm: str, user: str) -> Finding:
     if not user:
         return Finding(
             "no_password",
-            f"The server asks for a password{whose}, and this call has no account ({said}).",
-            "Give the account for that server, with its user name and password.",
+            f"The server asks for a password{whose}, and this call has none for it ({said}).",
+            "Call by an account of that server, and give it the user name (user or auth_user) and "
+            "the password (password_env or password_file).",
         )
     return Finding(
         "wrong_password",
@@ -118,6 +133,8 @@ def of_registration(error: RegistrationFailed) -> Finding:
             "Check the user name and that the account is active and may register from here; some "
             "servers answer 403 to a wrong password.",
         )
+    if isinstance(error.__cause__, BadCertificate):
+        return Finding("certificate", error.message, error.__cause__.remedy or error.remedy)
     if error.status is None and error.why:
         found = _unreachable(error, error.why)
         return Finding(found.code, found.words, found.remedy)
@@ -131,8 +148,7 @@ _SILENCES: dict[WhyUnreachable, tuple[str, str]] = {
     ),
     "refused": (
         "port_closed",
-        "Nothing listens there: check the port and the transport (udp, tcp or tls), and that the "
-        "server is running.",
+        "Check the port and the transport (udp, tcp or tls), and that the server is running there.",
     ),
     "timeout": ("no_reply", FIREWALL),
     "no_answer": ("no_answer", "Call again later."),
@@ -219,6 +235,12 @@ def _not_answered(facts: CallFacts) -> Finding | None:
     assert end is not None
     if end.status in (406, 415, 488, 606) and not isinstance(end.error, NoCommonCodec):
         return _codecs(facts, end.status, end.reason)
+    if _never_rang(facts):
+        return Finding(
+            "timeout",
+            "The server took the call, but it never rang: no phone there answered it.",
+            UNREGISTERED_THERE,
+        )
     if end.error is not None:
         return of_error(end.error)
     if end.status is not None:
@@ -227,6 +249,13 @@ def _not_answered(facts: CallFacts) -> Finding | None:
     if end.by == "remote":
         return Finding("cancelled", "The caller gave up before the answer.", "", severe=False)
     return Finding("no_reply", "The call ended before it was answered.", FIREWALL)
+
+
+def _never_rang(facts: CallFacts) -> bool:
+    """Whether a call of ours was given up, and no phone had ever said that it rings."""
+    error = facts.end.error if facts.end is not None else None
+    given_up = isinstance(error, CalleeUnreachable) and error.why == "no_answer"
+    return given_up and facts.ringing_at is None and facts.early_media_at is None
 
 
 def _codecs(facts: CallFacts, status: int, reason: str) -> Finding:

@@ -68,7 +68,7 @@ def _seconds(facts: CallFacts) -> float | None:
 
 def _directions(facts: CallFacts, media: MediaFacts, stats: LegStats) -> list[Finding]:
     heard, sent = stats.received > 0, stats.sent > 0
-    if not heard and not sent and media.send and media.receive:
+    if not (heard or sent or _held_the_old_way(media)) and media.send and media.receive:
         return [_nothing_at_all(media)]
     found: list[Finding] = []
     if not heard:
@@ -81,6 +81,11 @@ def _directions(facts: CallFacts, media: MediaFacts, stats: LegStats) -> list[Fi
         # A private address is a cause; that nothing is heard is what follows from it.
         found.insert(0 if outward.code == "private_address" else len(found), outward)
     return found
+
+
+def _held_the_old_way(media: MediaFacts) -> bool:
+    """By an address that leads nowhere (RFC 3264 section 8.4)."""
+    return media.remote is not None and reach(media.remote[0]) is Reach.NOWHERE
 
 
 def _nothing_at_all(media: MediaFacts) -> Finding:
@@ -96,8 +101,13 @@ def _nothing_at_all(media: MediaFacts) -> Finding:
 
 def _not_heard(media: MediaFacts, stats: LegStats) -> Finding | None:
     """Why nothing of the far end was taken."""
+    if _held_the_old_way(media):
+        return None  # `_not_sent` says it
     if not media.receive:
-        return Finding("we_hold", "We had put the other side on hold.", "", severe=False)
+        if not media.send:
+            return None  # `_not_sent` says it: the other side stopped both ways
+        words = "Nothing was to come: we had the other side on hold, or it said that it only hears."
+        return Finding("we_hold", words, "", severe=False)
     if stats.srtp_failed:
         return None  # `_encryption` says it
     if stats.strangers:
@@ -139,7 +149,7 @@ def _not_heard(media: MediaFacts, stats: LegStats) -> Finding | None:
 
 def _not_sent(media: MediaFacts) -> Finding | None:
     """Why we sent nothing."""
-    if not media.send or (media.remote and reach(media.remote[0]) is Reach.NOWHERE):
+    if not media.send or _held_the_old_way(media):
         return Finding(
             "held",
             "The other side had put us on hold; it heard nothing of us.",
@@ -269,7 +279,7 @@ def _elsewhere_in_private(media: MediaFacts) -> Finding | None:
     return Finding(
         "private_address",
         f"The other side probably hears nothing: it describes {kind} {media.remote[0]} for its "
-        f"sound, which {judged}, though it calls from {media.peer_host}.",
+        f"sound, which {judged}, though its SIP comes from {media.peer_host}.",
         FAR_ADDRESS,
     )
 

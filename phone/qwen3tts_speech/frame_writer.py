@@ -73,7 +73,7 @@ class FrameWriter:
 
     async def _write(self, encoded: list[EncodedFrame], key: str) -> None:
         self._pending += self._frames(encoded)
-        if not self._waits:
+        if not self._waits():
             return
         speaker, record, clock = self._speaker, self._record, self._speaker.clock
         self.writing = True
@@ -86,13 +86,12 @@ class FrameWriter:
         self._pump()
         record.mark(Mark.QUEUED, clock.now())
         record.generated_samples = self._position
-        while self._waits:
+        while self._waits():
             await speaker.sink.room()
             if self._pump():
                 await asyncio.sleep(0)
         self.writing = False
 
-    @property
     def _waits(self) -> bool:
         return bool(self._pending) or self._stale is not None
 

@@ -1,4 +1,4 @@
-"""The one persistent connection to the synthesis server, made when it is needed and made again."""
+"""The persistent connection to the synthesis server, made when it is needed and made again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from qwen3tts_wire.errors import ConnectionLost
 Connect = Callable[[str], Awaitable[SpeechClient]]
 RESUME = Resume(within_s=3.0)
 """A caller takes so long a silence for a pause; after it the agent should rather say something."""
+SPARE = 2
+"""Contexts that are left free on a connection, for questions about voices."""
 RESUMING: Connect = functools.partial(SpeechClient.connect, resume=RESUME)
 
 
 class SpeechLink:
-    """Shares one connection between all utterances of all calls.
+    """Shares one connection, or as few as the server allows, between all utterances of all calls.
 
     The connection is opened by the first utterance, or ahead of it by :meth:`warm`. When the server
     has gone, another one at the same address goes on with the utterances under way; where none is
@@ -31,6 +33,11 @@ class SpeechLink:
         self._connect = connect
         self._client: SpeechClient | None = None
         self._leaving: list[SpeechClient] = []
+        self._leases: dict[SpeechClient, int] = {}
+        """Utterances under way on each connection."""
+        self._further: list[SpeechClient] = []
+        """Connections beside the first one, while that is full."""
+        self._widening = asyncio.Lock()
         self._connecting = asyncio.Lock()
         self._closed = False
 
@@ -51,6 +58,43 @@ class SpeechLink:
                 self._client = await self._connect(self.url)
             return self._client
 
+    async def lease(self) -> SpeechClient:
+        """A connection with room for one more utterance; :meth:`release` it at the end.
+
+        A server takes only so many at once on each connection: where the first one is full, another
+        is opened beside it. Raises as :meth:`client`.
+        """
+        client = await self.client()
+        if self._is_full(client):
+            async with self._widening:
+                client = await self._beside(client)
+        self._leases[client] = self._leases.get(client, 0) + 1
+        return client
+
+    def release(self, client: SpeechClient) -> None:
+        """The utterance has ended."""
+        left = self._leases.get(client, 0) - 1
+        if left > 0:
+            self._leases[client] = left
+        else:
+            self._leases.pop(client, None)
+
+    async def _beside(self, first: SpeechClient) -> SpeechClient:
+        """A connection to the same server that is not full."""
+        self._further = [
+            each for each in self._further if not (each.closed or each.draining.is_set())
+        ]
+        alike = (each for each in self._further if each.url == first.url)
+        free = next((each for each in alike if not self._is_full(each)), None)
+        if free is None:
+            free = await self._connect(first.url)
+            self._further.append(free)
+        return free
+
+    def _is_full(self, client: SpeechClient) -> bool:
+        most = max(1, client.session.limits.max_contexts - SPARE)
+        return self._leases.get(client, 0) >= most
+
     async def warm(self) -> None:
         """Connect now, so that the first words do not wait for it."""
         await self.client()
@@ -63,6 +107,9 @@ class SpeechLink:
         if client is self._client:
             self._leaving.append(client)
             self._client = None
+        if client in self._further:
+            self._leaving.append(client)
+            self._further.remove(client)
 
     async def check(self, options: VoiceOptions) -> Started:
         """Ask the server whether it would speak so, and how; nothing is said.
@@ -86,3 +133,10 @@ class SpeechLink:
             self._leaving, self._client = [], None
             for client in clients:
                 await client.close()
+        await self.close_further()
+
+    async def close_further(self) -> None:
+        """Close the connections beside the first one."""
+        further, self._further = self._further, []
+        for client in further:
+            await client.close()

@@ -88,6 +88,8 @@ class Utterance:
         self._interrupted = False
         self._running = False
         self._writer = FrameWriter(speaker, self, RATE_HZ, record)
+        self._link = speaker.link
+        """Where its connection comes from; another one may be the speaker's meanwhile."""
         self._client: SpeechClient | None = None
         self._context: Context | None = None
         self._played: Played | None = None
@@ -170,6 +172,8 @@ class Utterance:
         finally:
             self._finish_frames()
             self.written.set()
+            if self._client is not None:
+                self._link.release(self._client)
             self._close_record(reason)
             self._speaker.ended(self)
 
@@ -201,7 +205,8 @@ class Utterance:
 
     async def _open(self) -> Context:
         speaker, record = self._speaker, self.record
-        self._client = client = await speaker.link.client()
+        self._link = speaker.link
+        self._client = client = await self._link.lease()
         record.clock_offset_s = client.clock_offset_s
         record.clock_error_ms = client.rtt_s * 500
         record.engine = client.session.engine
@@ -273,7 +278,7 @@ class Utterance:
         patience = self._patience
         if patience.spent(now, owed=owed, sounds=self._arrived):
             if self._client is not None:
-                self._speaker.link.stalled(self._client)
+                self._link.stalled(self._client)
             raise ConnectionLost(
                 f"The speech server has not answered for {patience.most_s:g} s.",
                 remedy="Look at its log, or start it anew.",

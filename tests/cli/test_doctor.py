@@ -206,7 +206,7 @@ def test_ports_and_the_loopback_work_here() -> None:
 @pytest.mark.network
 def test_an_address_of_another_machine_is_told() -> None:
     assert checks.rtp_ports("192.0.2.77").level is Level.FAIL
-    assert checks.sip_port("192.0.2.77", 5060).level is Level.WARN
+    assert checks.sip_port("192.0.2.77", 5060).level is Level.FAIL
 
 
 @pytest.mark.network
@@ -244,3 +244,23 @@ def test_every_line_that_is_not_ok_has_a_remedy() -> None:
     for each in doctor.all_checks("127.0.0.1", 0, None, None):
         assert each.found
         assert bool(each.remedy) == (each.level is not Level.OK), each
+
+
+def test_the_range_of_rtp_ports_is_looked_at_and_not_just_any_port() -> None:
+    pair = re.search(r"such as (\d+)", checks.rtp_ports("127.0.0.1").found)
+    assert pair is not None
+    port = int(pair[1])
+    free = checks.rtp_ports("127.0.0.1", (port, port + 1))
+    assert free.level is Level.OK
+    assert "room for 1" in free.found
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", port))
+        found = checks.rtp_ports("127.0.0.1", (port, port + 1))
+    assert found.level is Level.FAIL
+    assert str(port) in found.found
+
+
+def test_an_address_that_this_machine_does_not_have_is_a_failure_and_no_busy_port() -> None:
+    for found in (checks.sip_port("192.0.2.77", 5060), checks.tcp_port("192.0.2.77", 5061, "TLS")):
+        assert found.level is Level.FAIL
+        assert "listen.host" in found.remedy

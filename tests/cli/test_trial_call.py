@@ -136,6 +136,32 @@ async def test_a_private_address_in_the_description_is_said() -> None:
     assert any("10.255.255.1" in each for each in shown), found
 
 
+async def test_a_phone_that_holds_us_from_the_start_is_said_and_the_call_ends() -> None:
+    async def answer_all() -> None:
+        async for call in endpoint.incoming:
+            assert call.offer is not None
+            answer = SdpSession("127.0.0.1", port).answer(call.offer)[0]
+            await call.answer(answer.replace("a=sendrecv", "a=inactive"))
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        port = deaf.getsockname()[1]
+        async with asyncio.timeout(60), SipEndpoint() as endpoint:
+            answering = asyncio.create_task(answer_all())
+            found = await trial(HERE, replace(TRIAL, target=endpoint.uri))
+            answering.cancel()
+    assert "held" in found
+
+
+async def test_a_server_that_takes_the_call_and_never_rings_is_not_said_to_have_rung() -> None:
+    async with phone() as other:
+        ringing = asyncio.create_task(first_call(other))
+        found = await trial(HERE, replace(TRIAL, target=other.uri))
+        ringing.cancel()
+    assert found["timeout"].level is Level.FAIL
+    assert "never rang" in found["timeout"].found
+
+
 async def test_a_phone_that_nobody_takes_is_said() -> None:
     async with phone() as other:
         ringing = asyncio.create_task(first_call(other))
@@ -218,9 +244,9 @@ def test_the_command_prints_json_and_its_exit_code_says_whether_it_went_well(
     assert run(["doctor", "--config", str(config), "--call", target, "--json"]) == 1
     lines = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
     assert lines["settings"]["level"] == "ok"
-    assert lines["call"]["level"] == "fail"
-    assert "bob" in lines["call"]["found"]
-    assert lines["call"]["remedy"]
+    assert lines["not_allowed"]["level"] == "fail"
+    assert "bob" in lines["not_allowed"]["found"]
+    assert lines["not_allowed"]["remedy"]
 
 
 async def test_a_registrar_on_the_command_line_is_registered_with() -> None:

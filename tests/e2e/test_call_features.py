@@ -42,6 +42,7 @@ from qwen3tts_phone.sdp import SdpSession
 from qwen3tts_phone.sip.endpoint import SipEndpoint
 from qwen3tts_phone.sip.settings import SipSettings, Timers
 from qwen3tts_server.run import running_server
+from tests.cli.sip_server import Registrar
 from tests.e2e.parties import Ear, connected, phone
 from tests.peers.baresip_runner import free_port
 from tests.peers.recording_engine import RecordingEngine
@@ -171,6 +172,8 @@ async def test_a_program_may_decide_about_a_transfer_itself() -> None:
         asked.refuse()
         with pytest.raises(CallRefused):
             await handing
+        with pytest.raises(WrongState):  # it is decided: nobody is called
+            await asked.accept()
         handing = asyncio.create_task(ours.transfer(third.uri))
         asked = await event_of(theirs, TransferAsked)
         answering = asyncio.create_task(answer_next(third))
@@ -443,3 +446,25 @@ async def test_a_far_end_that_has_vanished_ends_the_call() -> None:
         assert isinstance(ended, CallEnded)
         assert ended.code == "callee_unreachable"
         await endpoint.close()
+
+
+async def test_a_registration_that_a_draining_phone_gave_back_is_no_fault_of_its_last_call(
+    tmp_path: Path,
+) -> None:
+    records = RecordSettings(log=tmp_path / "calls.jsonl")
+    async with Registrar("pbx.test", {"200": "right"}) as server:
+        account = Account(f"sip:127.0.0.1:{server.port}", "200", "right", name="office")
+        async with (
+            silent(records=records, accounts=(account,)) as agent,
+            silent() as caller,
+        ):
+            theirs = await caller.dial(f"sip:200@127.0.0.1:{agent.sip.port}")
+            ours = await next_call(agent)
+            await ours.answer()
+            await theirs.answered()
+            await agent.drain()
+            await ours.hangup()
+            await ours.ended()
+    (line,) = (tmp_path / "calls.jsonl").read_text().splitlines()
+    assert "registering" not in json.loads(line)["findings"]
+    assert "not registered" not in json.loads(line)["diagnosis"]

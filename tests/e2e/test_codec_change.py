@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import numpy as np
@@ -86,6 +87,26 @@ async def test_a_sentence_goes_on_in_the_other_codec(first: str, second: str) ->
     # The pause may lie within one of the pieces.
     assert sorted(likenesses)[1] > 0.8, likenesses
     assert max(places) - min(places) <= PAUSE_MS, places
+
+
+@pytest.mark.parametrize(("first", "second"), [("PCMU", "opus"), ("opus", "PCMA")])
+async def test_the_caller_is_heard_through_the_change(first: str, second: str) -> None:
+    tone = (8000 * np.sin(2 * np.pi * 700 * np.arange(24_000) / 8000)).astype(np.int16)
+    every = ("PCMU", "PCMA", "G722", "opus")
+    async with (
+        running_server(RecordingEngine(), host="127.0.0.1", port=0) as server,
+        phone(server.url, codecs=every) as agent,
+        phone(server.url, codecs=(first,)) as caller,
+        connected(agent, caller) as (ours, theirs),
+    ):
+        ear = Ear(ours)
+        playing = asyncio.create_task(theirs.play(tone, 8000))
+        await ear.sound(1.0)
+        await change(theirs, second)
+        assert await playing
+        stats = await ours._life.media.leg.measure()
+    # Packets of the codec before were on their way; those of the new one are another stream.
+    assert (stats.unknown_payload, stats.strangers, stats.malformed) == (0, 0, 0)
 
 
 async def test_an_interruption_after_the_change_tells_what_was_heard() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tests.fuzz import (
     accounts_target,
     agent_target,
+    description_target,
     dialog_targets,
     gate_target,
     hearing_target,
@@ -33,6 +34,7 @@ TARGETS: dict[str, Target] = {
     **media_targets.TARGETS,
     **sip_targets.TARGETS,
     **agent_target.TARGETS,
+    **description_target.TARGETS,
     **dialog_targets.TARGETS,
     **gate_target.TARGETS,
     **hearing_target.TARGETS,

@@ -11,6 +11,7 @@ from qwen3tts_phone.media import rtcp
 from qwen3tts_phone.media.rtcp import Bye, ReceiverReport
 from tests.fuzz import (
     accounts_target,
+    description_target,
     dialog_targets,
     gate_target,
     hearing_target,
@@ -219,6 +220,7 @@ HARD: dict[str, tuple[bytes, ...]] = {
     ),
     **accounts_target.HARD,
     **dialog_targets.HARD,
+    **description_target.HARD,
     **gate_target.HARD,
     **hearing_target.HARD,
     **phone_config_target.HARD,

@@ -3,7 +3,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.media.source import PAUSE_S, SAME_ADDRESS_PAUSE_S, SourceLock, Verdict
+from qwen3tts_phone.media.source import (
+    CANDIDATES_MOST,
+    PAUSE_S,
+    SAME_ADDRESS_PAUSE_S,
+    SourceLock,
+    Verdict,
+)
 
 ANNOUNCED = ("192.0.2.1", 4000)
 BEHIND_NAT = ("198.51.100.7", 61000)
@@ -42,6 +48,22 @@ def test_stray_packets_do_not_latch() -> None:
     assert lock.offer(STRANGER, 1, 10, 0.0) is PROBATION
     assert lock.offer(STRANGER, 1, 500, 0.0) is PROBATION
     assert lock.offer(BEHIND_NAT, 1, 501, 0.0) is PROBATION
+
+
+def test_a_flood_of_stray_packets_does_not_hide_the_one_that_comes_twice() -> None:
+    lock = SourceLock(ANNOUNCED)
+    assert lock.offer(BEHIND_NAT, 1, 10, 0.0) is PROBATION
+    for number in range(50):
+        stray = ("203.0.113.9", 5000 + number)
+        assert lock.offer(stray, number, 7 * number, 0.01) is PROBATION
+    assert lock.offer(BEHIND_NAT, 1, 11, 0.02) is LOCKED
+
+
+def test_however_many_stray_packets_come_little_is_remembered() -> None:
+    lock = SourceLock(ANNOUNCED)
+    for number in range(10_000):
+        lock.offer(("203.0.113.9", number), number, 7, 0.0)
+    assert len(lock._candidates) <= CANDIDATES_MOST
 
 
 def test_strangers_are_rejected_and_counted_once_a_source_is_locked() -> None:
@@ -84,6 +106,16 @@ def test_a_new_stream_of_the_same_address_needs_only_a_short_pause() -> None:
     lock = locked(at=0.0)
     assert lock.offer(ANNOUNCED, 2, 1, 0.02) is REJECTED
     assert lock.offer(ANNOUNCED, 2, 2, SAME_ADDRESS_PAUSE_S) is LOCKED
+
+
+def test_after_a_renegotiation_the_locked_address_may_begin_one_new_stream_at_once() -> None:
+    lock = locked(at=5.0)
+    lock.update(ANNOUNCED)
+    assert lock.offer(ANNOUNCED, 1, 12, 5.02) is ACCEPTED  # it was on its way
+    assert lock.offer(ANNOUNCED, 2, 500, 5.04) is LOCKED
+    assert lock.offer(ANNOUNCED, 2, 501, 5.06) is ACCEPTED
+    assert lock.offer(ANNOUNCED, 1, 13, 5.06) is REJECTED
+    assert lock.offer(ANNOUNCED, 3, 1, 5.07) is REJECTED
 
 
 def test_a_renegotiation_does_not_let_in_whoever_sends_faster_than_the_locked_source() -> None:

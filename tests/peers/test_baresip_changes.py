@@ -83,12 +83,12 @@ async def test_baresip_puts_us_on_hold_and_takes_us_back(tmp_path: Path) -> None
         await asyncio.sleep(0)
         await bob.command("hold")
         await held
-        assert call.held
+        seen = [call.held]
         resumed = asyncio.create_task(event_of(call, CallResumed))
         await asyncio.sleep(0)
         await bob.command("resume")
         await resumed
-        assert not call.held
+        assert [*seen, call.held] == [True, False]
         assert (await utterance.spoken()).heard == TEXT
         assert await hz_of(call) == 523
         await call.hangup()

@@ -375,3 +375,30 @@ def test_a_password_that_others_can_read_is_remarked(tmp_path: Path) -> None:
     assert "can be read by everybody" in remarks(text)
     file.chmod(0o600)
     assert remarks(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("listen: {ring_timeout_s: -3}", "ring_timeout_s"),
+        ("listen: {timers: {t1: 0}}", "t1"),
+        ("listen: {timers: {t2: -1}}", "t2"),
+        ("listen: {timers: {t4: .nan}}", "t4"),
+        ("media: {host: foo bar}", "media.host"),
+        ("media: {process: {priority: 200}}", "priority"),
+        ("media: {rtp_ports: [20001, 20002]}", "rtp_ports"),
+        ("speech: {server: 'http://127.0.0.1'}", "speech.server"),
+        ("speech: {seed: -1}", "seed"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_its_name(text: str, name: str) -> None:
+    error = refused(text)
+    assert name.removeprefix("media.").removeprefix("speech.") in error.message
+    assert "phone.yaml:1" in error.message
+    assert error.remedy
+
+
+def test_a_log_in_a_folder_that_is_not_there_is_refused_with_the_folder(tmp_path: Path) -> None:
+    error = refused(f"records: {{log: {tmp_path}/none/calls.jsonl}}")
+    assert f"{tmp_path}/none" in error.message
+    assert "mkdir" in error.remedy

@@ -201,3 +201,29 @@ def test_files_of_passwords_are_found_and_looked_at(tmp_path: Path) -> None:
     assert secrets.readable_by_others(file) == "its group"
     file.chmod(0o644)
     assert secrets.readable_by_others(file) == "everybody on this machine"
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("headers: {Via: somewhere}", "Via"),
+        ('headers: {X-Case: "7\\r\\nX-Other: 8"}', "X-Case"),
+        ('headers: {"X Case": "7"}', "X Case"),
+    ],
+)
+def test_headers_that_no_call_can_carry_are_refused_before_the_first_call(
+    setting: str, said: str
+) -> None:
+    error = refused(f"accounts:\n  - registrar: sip:pbx.test\n    user: '200'\n    {setting}\n")
+    assert said in error.message
+    assert "phone.yaml:4" in error.message
+
+
+@pytest.mark.parametrize("setting", ["expires: 0", "keepalive_s: 2", "transport: sctp"])
+def test_a_value_that_is_no_address_is_not_answered_with_how_addresses_are_written(
+    setting: str,
+) -> None:
+    error = refused(f"accounts:\n  - registrar: sip:pbx.test\n    user: '200'\n    {setting}\n")
+    assert "sip:HOST" not in error.remedy
+    assert error.remedy
+    assert "phone.yaml:4" in error.message

@@ -436,3 +436,36 @@ def test_no_remedy_speaks_in_capitals_or_leaves_a_sentence_open() -> None:
         assert found.words[0].isupper()
         assert found.words.endswith(".")
         assert not found.remedy or found.remedy.endswith(".")
+
+
+def test_a_registrar_whose_certificate_is_not_trusted_is_told_with_the_remedy_of_that() -> None:
+    cause = BadCertificate("The certificate is not trusted.", remedy="Give tls.ca.")
+    error = RegistrationFailed("The registrar cannot be reached: it is not trusted.", why="tls")
+    error.__cause__ = cause
+    found = finding_of(error)
+    assert found.code == "certificate"
+    assert found.remedy == "Give tls.ca."
+
+
+def test_a_description_that_cannot_be_used_has_a_remedy() -> None:
+    found = finding_of(BadSdp("Line 1 is 'this is no sdp'; a description begins with v=0."))
+    assert found.code == "bad_sdp"
+    assert found.remedy
+
+
+def test_a_call_that_was_taken_and_never_rang_is_not_said_to_have_rung() -> None:
+    error = CalleeUnreachable("It rang, and nobody answered.", why="no_answer")
+    facts = unanswered(by="timeout", status=487, error=error)
+    facts.ringing_at = None
+    assert codes(facts) == ["timeout"]
+    assert "never rang" in headline(diagnose(facts))
+    facts.ringing_at = 101.0
+    assert codes(facts) == ["no_answer"]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"send": False, "receive": False}, {"remote": ("0.0.0.0", 30_000)}]
+)
+def test_who_is_held_from_the_start_is_told_that_alone(changes: dict[str, Any]) -> None:
+    facts = media(stats=leg_stats(sent=0, received=0), source=None, **changes)
+    assert codes(facts) == ["held"]

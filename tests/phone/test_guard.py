@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_phone.errors import CallError
-from qwen3tts_phone.guard import CallNotAllowed, Guard, GuardSettings
+from qwen3tts_phone.guard import CallNotAllowed, Guard, GuardSettings, refuse_emergency
 
 TRUNK = "sip:trunk.example.org:5070"
 
@@ -234,3 +234,15 @@ def test_a_setting_that_cannot_be_is_refused_by_its_name(name: str, value: objec
 def test_its_error_is_one_of_a_call() -> None:
     with pytest.raises(CallError, match=r"^112 is an emergency number"):
         Guard().check("112", 0.0)
+
+
+@pytest.mark.parametrize("target", ["911", "sip:112@10.0.0.5", "tel:999", "urn:service:sos.police"])
+def test_a_phone_without_rules_refuses_emergency_numbers(target: str) -> None:
+    with pytest.raises(CallNotAllowed) as raised:
+        refuse_emergency(target)
+    assert raised.value.rule == "emergency"
+
+
+@pytest.mark.parametrize("target", ["sip:100@pbx.example.org", "sip:bob@127.0.0.1", "+4930112"])
+def test_a_phone_without_rules_calls_extensions_and_everybody_else(target: str) -> None:
+    refuse_emergency(target)

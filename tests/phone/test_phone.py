@@ -8,9 +8,15 @@ from typing import Any
 import pytest
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
+from qwen3tts_phone import call_life
+from qwen3tts_phone.media.leg import MediaLeg
+from qwen3tts_phone.media.types import RemoteMedia
 from qwen3tts_phone.phone import Account, Phone, PhoneSettings
+from qwen3tts_phone.sdp import SdpSession
 from qwen3tts_phone.sip.endpoint import SipEndpoint
+from qwen3tts_phone.sip.message import Request, Response
 from qwen3tts_phone.sip.sip_call import SipCall
+from qwen3tts_phone.sip.transaction import Hop
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.errors import ConnectionLost
@@ -78,3 +84,36 @@ async def test_a_call_has_a_speaker_between_the_answer_and_the_end() -> None:
     assert before is after is None
     assert meanwhile is not None
     assert meanwhile.link is link
+
+
+async def test_a_caller_from_whom_nothing_comes_gets_no_more_sound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever forges the source of an INVITE must not have a third party flooded with our RTP."""
+    monkeypatch.setattr(call_life, "CALLER_WITHIN_S", 0.0)
+    sends: asyncio.Queue[bool] = asyncio.Queue()
+    update = MediaLeg.update
+
+    async def updating(self: MediaLeg, remote: RemoteMedia) -> None:
+        await update(self, remote)
+        sends.put_nowait(remote.send)
+
+    monkeypatch.setattr(MediaLeg, "update", updating)
+    kept: list[tuple[Request | Response, Hop]] = []
+    link = SpeechLink(NO_SERVER)
+    async with Phone(link=link) as agent, SipEndpoint() as caller:
+        layer = caller.agent.layer
+        monkeypatch.setattr(layer, "send_alone", lambda *sent: kept.append(sent))
+        await caller.place(agent.uri, SdpSession("127.0.0.1", 9).offer())
+        async with asyncio.timeout(10):
+            ours = await anext(agent.incoming())
+            answering = asyncio.ensure_future(ours.answer())
+            assert await sends.get() is False
+            assert not answering.done()
+            monkeypatch.undo()
+            monkeypatch.setattr(MediaLeg, "update", updating)
+            layer.send_alone(*kept[0])
+            caller.flush()
+            await answering
+            assert await sends.get() is True
+            await ours.hangup()

@@ -84,6 +84,23 @@ def test_the_callers_track_has_no_holes_where_frames_were_late(tmp_path: Path) -
     assert min(levels) > 0.5 * max(levels)
 
 
+def test_a_busy_process_that_takes_frames_from_the_line_late_makes_no_holes(tmp_path: Path) -> None:
+    recorder = StereoRecorder(tmp_path / "f.wav")
+    tracks = CallTracks(recorder, PCMU, ORIGIN)
+    pcm = tone(300, 8000, 4.0)
+    for number in range(200):
+        at = ORIGIN + number * 0.02
+        if number % 20 == 19:  # nothing was taken for 0.4 s, but the time has come
+            tracks.tick(at)
+            for late in range(number - 19, number + 1):
+                samples, came = pcm[late * 160 : (late + 1) * 160], ORIGIN + late * 0.02
+                tracks.heard(HeardFrame(samples, came, False, 8000, late * 160, 8000))
+    tracks.close(ORIGIN + 4.2)
+    caller, _, _ = recorded(tmp_path / "f.wav")
+    levels = [rms(caller[at : at + 160]) for at in range(1600, 31_000, 160)]
+    assert min(levels) > 0.9 * max(levels)
+
+
 def test_a_clock_that_runs_away_does_not_take_the_track_with_it(tmp_path: Path) -> None:
     """A minute at 2000 ppm is 120 ms; the tracks' places are those of our clock."""
     recorder = StereoRecorder(tmp_path / "f.wav")

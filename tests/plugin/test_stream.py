@@ -29,6 +29,12 @@ class Link:
     async def client(self) -> FakeClient:
         return self.there
 
+    async def lease(self) -> FakeClient:
+        return self.there
+
+    def release(self, client: object) -> None:
+        """Nobody counts."""
+
     def stalled(self, client: object) -> None:
         self.dead.append(client)
 

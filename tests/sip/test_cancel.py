@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from qwen3tts_phone.errors import CalleeUnreachable
 from qwen3tts_phone.sip.call_state import (
     CallState,
 )
 from qwen3tts_phone.sip.message import reply
+from qwen3tts_phone.sip.incoming import UNANSWERED_S
 from tests.sip.wire import (
     ANSWER,
     OFFER,
+    Phone,
     Stranger,
     ended,
     lose,
@@ -85,12 +88,39 @@ def test_a_callee_that_ignores_the_cancel_is_given_up() -> None:
     assert len(caller.agent.layer) == 0
 
 
+def test_a_callee_that_rang_and_ignores_our_giving_up_is_not_said_to_be_silent() -> None:
+    wire, _, _ = pair()
+    caller = Phone(wire, "10.0.0.3", ring_timeout_s=20.0)
+    stranger = Stranger(wire)
+    stranger.respond = lambda r: [reply(r, 180 if r.method == "INVITE" else 200, to_tag="x")]
+    caller.call(stranger)
+    wire.run(60.0)
+    error = ended(caller).error
+    assert isinstance(error, CalleeUnreachable)
+    assert (ended(caller).by, error.why) == ("timeout", "no_answer")
+
+
 def test_a_cancel_for_nothing_is_481() -> None:
     wire, _, callee = pair()
     stranger = Stranger(wire)
     stranger.send(request("CANCEL", callee), callee)
     wire.run(1.0)
     assert stranger.statuses() == [481]
+
+
+def test_a_stranger_who_guesses_the_branch_cannot_cancel_the_call_of_another() -> None:
+    wire, _, callee = pair()
+    callee.answers_with = None
+    caller, other = Stranger(wire), Stranger(wire, "10.0.0.66")
+    caller.send(request("INVITE", callee, sdp=OFFER), callee)
+    wire.run(0.2)
+    other.send(request("CANCEL", callee), callee)
+    wire.run(0.2)
+    assert other.statuses() == [481]
+    assert callee.calls[0].state is CallState.RECEIVED
+    caller.send(request("CANCEL", callee), callee)
+    wire.run(0.2)
+    assert sorted(caller.statuses())[-2:] == [200, 487]
 
 
 def test_a_cancel_after_the_answer_changes_nothing() -> None:
@@ -122,3 +152,20 @@ def test_an_invitation_that_is_answered_does_not_expire() -> None:
     stranger_up(wire, stranger, callee, extra=(("Expires", "5"),))
     wire.run(60.0)
     assert callee.calls[0].state is CallState.UP
+
+
+def test_a_caller_that_vanishes_while_it_rings_is_given_up_in_the_end() -> None:
+    wire, _, callee = pair()
+    callee.answers_with = None
+    stranger = Stranger(wire)
+    stranger.send(request("INVITE", callee, sdp=OFFER), callee)
+    wire.run(0.2)
+    wire.run(UNANSWERED_S - 1.0)
+    callee.calls[0].ring(wire.now)
+    wire.run(UNANSWERED_S - 1.0)
+    assert callee.calls[0].state is CallState.RINGING
+    wire.run(40.0)
+    assert stranger.statuses()[-1] == 480
+    assert (ended(callee).by, ended(callee).status) == ("timeout", 480)
+    assert not callee.agent.calls
+    assert len(callee.agent.layer) == 0

@@ -14,8 +14,17 @@ from qwen3tts_phone.sip.info import (
     dtmf_relay,
     read_dtmf,
 )
+from qwen3tts_phone.sip.inside import MAX_INFO_BYTES
 from tests.sip.test_prack import invited, provisional, ringing
 from tests.sip.wire import Phone, Stranger, pair, request, stranger_up
+
+
+def test_a_message_that_is_too_long_is_not_handed_on() -> None:
+    wire, _, callee = pair()
+    stranger = Stranger(wire)
+    tag = stranger_up(wire, stranger, callee)
+    assert info(stranger, callee, tag, "text/plain", b"x" * (MAX_INFO_BYTES + 1)) == 413
+    assert not [event for event in callee.events if isinstance(event, InfoReceived)]
 
 
 def info(

@@ -496,6 +496,17 @@ async def test_challenges_inside_a_call_that_came_in_get_the_accounts_password(
         await call.reject(486)
 
 
+async def test_a_stranger_gets_no_answer_to_a_challenge_from_us(endpoint: SipEndpoint) -> None:
+    """He would hand our answer on to the registrar, and call in our name."""
+    await endpoint.add(Account("sip:192.0.2.1", "alice", "secret", register=False))
+    async with SipEndpoint(SipSettings(timers=QUICK)) as caller:
+        await caller.place(f"sip:alice@127.0.0.1:{endpoint.port}", session().offer())
+        call = await asyncio.wait_for(anext(endpoint.incoming), 5)
+        assert endpoint.account_of(call) is endpoint.lines["alice@192.0.2.1"].account
+        assert call.core.digest is None
+        await call.reject(486)
+
+
 async def test_a_trunks_servers_are_known_by_their_names_also_after_they_have_moved() -> None:
     clock = FakeClock()
     domains = Domains(hosts={"trunk.example": ("192.0.2.1",)}, ttl_s=30.0)

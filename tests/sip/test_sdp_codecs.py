@@ -38,7 +38,7 @@ def test_an_offer_names_the_codecs_in_the_order_of_the_settings() -> None:
     # RFC 3551 section 4.5.2: the clock of G.722 is written as 8000.
     assert "a=rtpmap:9 G722/8000\r\n" in offer
     assert "a=rtpmap:111 opus/48000/2\r\n" in offer
-    assert "a=fmtp:111 useinbandfec=1" in offer
+    assert "a=fmtp:111 maxplaybackrate=24000;" in offer
     assert "a=rtpmap:101 telephone-event/8000\r\n" in offer
     assert "a=rtpmap:102 telephone-event/48000\r\n" in offer
 

@@ -12,7 +12,15 @@ from dataclasses import replace
 import pytest
 
 from qwen3tts_phone.errors import BadCertificate, CalleeUnreachable, CallError, RegistrationFailed
-from qwen3tts_phone.sip import Account, SipCall, SipEndpoint, SipSettings, TlsSettings
+from qwen3tts_phone.sip import (
+    Account,
+    SipCall,
+    SipEndpoint,
+    SipSettings,
+    TlsSettings,
+    stream,
+)
+from qwen3tts_phone.sip.gate import GateSettings, SourceGate
 from qwen3tts_phone.sip.locate import Locator
 from tests.sip.certificates import DAY, Authority
 from tests.sip.name_server import Domains
@@ -236,6 +244,60 @@ async def test_who_speaks_no_tls_to_the_tls_port_is_closed_and_calls_go_on(
     writer.close()
     async with SipEndpoint(settings) as endpoint:
         await good_call(endpoint, address(callee))
+
+
+async def test_handshakes_that_are_never_done_are_bounded_and_calls_go_on(
+    settings: SipSettings,
+    callee: SipEndpoint,
+    answering: list[SipCall],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream, "MAX_HANDSHAKES", 3)
+    pairs = [await asyncio.open_connection("127.0.0.1", callee.tls_port) for _ in range(10)]
+    for reader, _ in pairs[:7]:
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 4) == b""
+    async with SipEndpoint(settings) as endpoint:
+        await good_call(endpoint, address(callee))
+    for _, writer in pairs:
+        writer.close()
+
+
+def test_connections_that_wait_to_be_taken_all_at_once_are_bounded_as_well(
+    settings: SipSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "MAX_HANDSHAKES", 3)
+    waiting: list[socket.socket] = []
+
+    async def taking() -> None:
+        async with SipEndpoint(settings) as endpoint:
+            # The loop has no turn meanwhile: all wait in the queue of the system.
+            waiting.extend(
+                socket.create_connection(("127.0.0.1", endpoint.tls_port)) for _ in range(20)
+            )
+            transport = endpoint._listeners.bound[0].streams["tls"]
+            most = 0
+            for _ in range(200):
+                await asyncio.sleep(0)
+                most = max(most, len(transport._shaking))
+            assert most == 3
+
+    asyncio.run(taking())
+    for sock in waiting:
+        sock.close()
+
+
+async def test_connections_whose_handshake_is_not_done_count_for_their_source(
+    settings: SipSettings,
+) -> None:
+    gate = SourceGate(GateSettings(trusted=(), max_connections_per_source=2))
+    async with SipEndpoint(settings, gate=gate) as endpoint:
+        pairs = [await asyncio.open_connection("127.0.0.1", endpoint.tls_port) for _ in range(3)]
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(pairs[2][0].read(), 4) == b""
+        assert gate.counts["connections"] == 1
+        for _, writer in pairs:
+            writer.close()
 
 
 async def test_a_name_gets_no_connection_that_was_made_to_another_name(

@@ -180,6 +180,46 @@ async def test_one_connection_too_many_ends_the_one_that_was_silent_for_longest(
         writer.close()
 
 
+async def test_connections_of_others_do_not_end_one_that_we_made(
+    tcp: tuple[StreamTransport, Ends, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, _, port = tcp
+    monkeypatch.setattr(stream, "MAX_CONNECTIONS", 2)
+    arrived: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+    server = await asyncio.start_server(lambda _, w: arrived.put_nowait(w), "127.0.0.1", 0)
+    registrar = Hop("tcp", "127.0.0.1", server.sockets[0].getsockname()[1])
+    made.send(OPTIONS, registrar)
+    away = await asyncio.wait_for(arrived.get(), 5)
+    pairs = []
+    for _ in range(3):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        pairs.append(writer)
+        writer.write(b"\r\n\r\n")
+        assert await asyncio.wait_for(reader.readexactly(2), 5) == b"\r\n"
+    assert made.find(registrar) is not None
+    for writer in (*pairs, away):
+        writer.close()
+    server.close()
+
+
+async def test_a_flood_of_pings_is_answered_at_once(
+    tcp: tuple[StreamTransport, Ends, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, _, port = tcp
+    written: list[bytes] = []
+    write = StreamTransport._write
+    monkeypatch.setattr(
+        StreamTransport,
+        "_write",
+        lambda self, connection, data: (written.append(data), write(self, connection, data))[1],
+    )
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"\r\n\r\n" * 10_000)
+    await asyncio.wait_for(reader.readexactly(20_000), 5)
+    assert len(written) < 100
+    writer.close()
+
+
 async def test_a_silent_connection_is_closed_in_the_end(
     tcp: tuple[StreamTransport, Ends, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from qwen3tts_wire.errors import ConnectionLost, SpeechError
 from qwen3tts_wire.events import Audio, Cancelled, Done, Event, Started
 from qwen3tts_wire.formats import AudioFormat
 from qwen3tts_wire.heard import Heard, heard
+from qwen3tts_wire.messages import Limits
 
 SAMPLE = (1000).to_bytes(2, "little")
 
@@ -87,6 +88,7 @@ class FakeContext:
 @dataclass
 class _Session:
     engine: str = "fake"
+    limits: Limits = field(default_factory=Limits)
 
 
 class FakeClient:

@@ -471,6 +471,12 @@ class Link:
     async def client(self) -> FakeClient:
         return self.there
 
+    async def lease(self) -> FakeClient:
+        return self.there
+
+    def release(self, client: object) -> None:
+        """Nobody counts."""
+
     async def stalled(self, client: object) -> None:
         """Nobody asks."""
 

@@ -13,6 +13,10 @@ SAME_ADDRESS_PAUSE_S = 0.1
 """The same for a new stream (SSRC) from the locked address: a PBX that joins another party. Also
 for an address that nobody announced, after a renegotiation."""
 
+CANDIDATES_MOST = 64
+"""Sources that are remembered of which one packet came: whoever floods the port with single packets
+must not hide the one that comes twice."""
+
 
 class Verdict(Enum):
     """What to do with a packet."""
@@ -33,7 +37,8 @@ class SourceLock:
     The announced address (from SDP) is believed at once, any other needs two packets in sequence,
     since a stranger may send a stray one. The announced address outranks another that was latched
     before it. A new source is taken only after `update` or when the old one has paused; should the
-    old one then speak up again, it was the better one, and is taken back.
+    old one then speak up again, it was the better one, and is taken back. Each `update` lets the
+    locked address begin one new stream without a pause.
 
     ``strict``: only the announced host is listened to, on whatever port it sends from.
     """
@@ -51,14 +56,17 @@ class SourceLock:
         self.last_rejected: Address = ("", 0)
         self.open = True
         """Whether another source may be taken at once, or soon: none was yet, or an `update`."""
-        self._candidate: tuple[Address, int, int] | None = None
+        self._renewable = False  # the locked address has had no new stream since `update`
+        self._candidates: dict[
+            Address, tuple[int, int]
+        ] = {}  # SSRC, the sequence that would follow
         self._first: tuple[Address, int] | None = None  # latched since `update`, without a pause
 
     def update(self, announced: Address | None) -> None:
         """The session was renegotiated: the next valid source may be another one."""
         self.announced = announced
-        self.open = True
-        self._candidate = None
+        self.open = self._renewable = True
+        self._candidates.clear()
         self._first = None
         host = announced[0] if self._strict and announced is not None else None
         if self.address is not None and host not in (None, self.address[0]):
@@ -78,17 +86,20 @@ class SourceLock:
             return Verdict.REJECTED
         known = address in (self.announced, self.address) or (address, ssrc) == self._first
         if not known:
-            in_sequence = self._candidate == (address, ssrc, sequence)
-            self._candidate = (address, ssrc, (sequence + 1) % SEQUENCE_MODULO)
+            candidates = self._candidates
+            in_sequence = candidates.pop(address, None) == (ssrc, sequence)
             if not in_sequence:
+                if len(candidates) >= CANDIDATES_MOST:
+                    del candidates[next(iter(candidates))]  # the one that was heard longest ago
+                candidates[address] = ssrc, (sequence + 1) % SEQUENCE_MODULO
                 return Verdict.PROBATION
         if self.open or address in (self.announced, self.address):
             self._first = (address, ssrc)
         self.address = address
         self.ssrc = ssrc
         self.heard_at = now
-        self.open = False
-        self._candidate = None
+        self.open = self._renewable = False
+        self._candidates.clear()
         return Verdict.LOCKED
 
     def reject(self, address: Address) -> None:
@@ -107,7 +118,9 @@ class SourceLock:
             known = address in (self.announced, self.address)
             return known or pause >= SAME_ADDRESS_PAUSE_S
         if address == self.address:
-            return pause >= SAME_ADDRESS_PAUSE_S
+            # A codec of another clock is another stream (RFC 3550 section 5.2), and follows at once
+            # upon packets of the old one that were on their way.
+            return self._renewable or pause >= SAME_ADDRESS_PAUSE_S
         if address == self.announced:
             return True
         return pause >= PAUSE_S

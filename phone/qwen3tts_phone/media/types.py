@@ -389,5 +389,7 @@ class MediaSettings:
     def __post_init__(self) -> None:
         if self.scheduling not in ("auto", "fifo", "nice", "plain"):
             raise ValueError(f"scheduling={self.scheduling!r}: auto, fifo, nice or plain")
+        if not 1 <= self.priority <= 99:
+            raise ValueError(f"priority={self.priority} is not between 1 and 99")
         if not 1 <= self.groups <= 20:
             raise ValueError(f"groups={self.groups} is not between 1 and 20")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from qwen3tts_phone.errors import BadSip
+from qwen3tts_phone.sip.call_headers import check_headers
 from qwen3tts_phone.sip.fields import parse_uri
 
 Nat = Literal["off", "learn"]
@@ -84,6 +85,10 @@ class Account:
         for name in ("user", "auth_user", "name", "display_name"):
             if any(ord(char) < 32 or ord(char) == 127 for char in getattr(self, name)):
                 raise BadSip(f"{name}: it holds a control character.")
+        try:
+            check_headers(self.headers)
+        except BadSip as error:
+            raise BadSip(f"headers: {error.message}", remedy=error.remedy) from error
         self.networks()
         if not self.name:
             host = parse_uri(self.registrar).host

@@ -94,6 +94,10 @@ class Agent(Addresses):
         """A datagram, or one message of a stream. Garbage is counted and dropped, or gets 400."""
         if self.gate is not None and not self.gate.message(data, source, now):
             return
+        if data[:4].upper() == b"SIP/" and not self.layer.may_await(data):
+            # The gate lets answers pass whoever sends them: a flood of them must cost little.
+            self.rejected += 1
+            return
         try:
             message = parse_message(data)
             message.flow = source.flow

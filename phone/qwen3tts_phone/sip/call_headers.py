@@ -17,7 +17,8 @@ MAX_VALUE_CHARS = 2048
 """Longest value of such a line."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9\-.!%*_+`'~]{1,64}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+"""Line breaks and the like, and what UTF-8 cannot write."""
 OURS = frozenset(
     {
         *("via", "from", "to", "call-id", "cseq", "contact", "max-forwards", "route"),
@@ -105,6 +106,13 @@ def check_headers(headers: Mapping[str, str] | None) -> list[tuple[str, str]]:
         if len(value) > MAX_VALUE_CHARS:
             raise BadSip(f"The value of {name} is longer than {MAX_VALUE_CHARS} characters.")
     return lines
+
+
+def check_reason(reason: str) -> str:
+    """Words beside a status; raises BadSip where they would break the line."""
+    if _CONTROL.search(reason) or len(reason) > MAX_VALUE_CHARS:
+        raise BadSip("The reason is too long, or holds a line break or control character.")
+    return reason
 
 
 def _long(name: str) -> str:

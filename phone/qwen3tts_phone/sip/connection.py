@@ -23,6 +23,8 @@ class Connection:
     """When it last brought something, or was made, in seconds."""
     heard: bool = False
     """Whether it ever brought anything."""
+    ours: bool = False
+    """Whether we made it."""
 
     def hop(self, transport: str) -> Hop:
         """Where it leads, for words."""

@@ -11,6 +11,7 @@ _LENGTH = re.compile(rb"(?:^|\r\n)(?:Content-Length|l)[ \t]*:[ \t]*([^\r\n]*)", 
 
 PING = b"\r\n\r\n"
 PONG = b"\r\n"
+_PINGS = re.compile(rb"(?:\r\n\r\n)+")
 
 
 class StreamFramer:
@@ -48,11 +49,14 @@ class StreamFramer:
 
     def _skip_blank_lines(self) -> None:
         # Section 7.5: blank lines before a start line are ignored.
-        while not self._searched and self._buffer[:2] == PONG:
-            if self._buffer[:4] == PING:
-                self.pings += 1
-                del self._buffer[:4]
-            elif PING.startswith(self._buffer):
+        if self._searched:
+            return
+        blank = _PINGS.match(self._buffer)
+        if blank is not None:
+            self.pings += blank.end() // len(PING)
+            del self._buffer[: blank.end()]
+        while self._buffer[:2] == PONG:
+            if PING.startswith(self._buffer):
                 return
             else:
                 del self._buffer[:2]

@@ -43,11 +43,11 @@ class Inbound:
         if len(response.values("Via")) == 1:
             self._agent.layer.receive_response(response, now)
 
-    def knows(self, request: Request) -> bool:
+    def knows(self, request: Request, source: Hop) -> bool:
         """Whether a request belongs to a dialog or a transaction that is here already."""
         if self._agent.layer.find(request) is not None:
             return True
-        if request.method == "CANCEL" and self._agent.layer.cancelled_by(request) is not None:
+        if request.method == "CANCEL" and self._agent.layer.cancelled_by(request, source):
             return True
         tag = request.to.tag
         if tag is None:
@@ -59,7 +59,7 @@ class Inbound:
         stamp_via(request, source)
         hop = reply_hop(request, source)
         if self._agent.gate is not None:
-            known = self.knows(request)
+            known = self.knows(request, source)
             callers = (c.hop.host for c in self._agent.calls if isinstance(c, IncomingCall))
             verdict = self._agent.gate.request(request, source, now, known=known, callers=callers)
             if verdict is DROP:
@@ -72,6 +72,10 @@ class Inbound:
                 return
         if request.method == "ACK" and self._agent.layer.find(request) is None:
             self._receive_ack(request, now)
+            return
+        if request.method == "CANCEL" and not self.knows(request, source):
+            # Nothing is remembered of it: the right one may still come, and looks the same.
+            self._agent.layer.send_alone(refuse(request, 481), hop)
             return
         transaction = self._agent.layer.receive_request(request, hop, now)
         if transaction is None:
@@ -110,7 +114,7 @@ class Inbound:
             transaction.send_response(refuse(request, status), now)
 
     def _receive_cancel(self, request: Request, transaction: Transaction, now: float) -> None:
-        invite = self._agent.layer.cancelled_by(request)
+        invite = self._agent.layer.cancelled_by(request, transaction.hop)
         call = self._invites.get(invite) if invite is not None else None
         if invite is None:
             transaction.send_response(refuse(request, 481), now)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from qwen3tts_phone.errors import CalleeUnreachable, WrongState
 from qwen3tts_phone.sip.call import Call
-from qwen3tts_phone.sip.call_headers import CallHeaders, check_headers
+from qwen3tts_phone.sip.call_headers import CallHeaders, check_headers, check_reason
 from qwen3tts_phone.sip.call_state import Answered, CallState, Step
 from qwen3tts_phone.sip.dialog import Dialog, new_tag
 from qwen3tts_phone.sip.fields import delta_seconds
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 
 MAX_EXPIRES_S = 24 * 3600
+UNANSWERED_S = 600.0
+"""A call that is neither answered nor made to ring once more for so long is refused with 480: a
+caller that has vanished must not keep its place for ever."""
 Lines = list[tuple[str, str]]
 
 
@@ -63,6 +66,7 @@ class IncomingCall(Call):
         # Section 13.3.1: the caller may say how long its invitation is good for.
         seconds = delta_seconds(request.get("Expires"), MAX_EXPIRES_S)
         self._expires_at = now + seconds if seconds else None
+        self._unanswered_at: float | None = now + UNANSWERED_S
         transaction.server_owner = self
         transaction.send_response(reply(request, 100), now)
 
@@ -83,6 +87,7 @@ class IncomingCall(Call):
         lines = check_headers(headers)
         self._check_open()
         self.step(Step.RING)
+        self._unanswered_at = now + UNANSWERED_S
         self.provisionals.send(status, sdp or None, lines, now)
 
     def answer(self, sdp: str, now: float, headers: Mapping[str, str] | None = None) -> None:
@@ -105,6 +110,7 @@ class IncomingCall(Call):
         if not 300 <= status <= 699:
             raise ValueError(f"status={status} is not between 300 and 699")
         lines = check_headers(headers)
+        check_reason(reason)
         self.step(Step.REJECT)
         self._refuse(status, now, reason, lines)
         self.tell_end("local", status, reason)
@@ -205,6 +211,7 @@ class IncomingCall(Call):
             super().next_deadline(),
             answer,
             self._expires_at,
+            self._unanswered_at,
             self.provisionals.next_deadline(),
         )
         return min((at for at in own if at is not None), default=None)
@@ -215,6 +222,12 @@ class IncomingCall(Call):
         if self._expires_at is not None and now >= self._expires_at:
             self._expires_at = None
             self._withdrawn(now)
+        if self._unanswered_at is not None and now >= self._unanswered_at:
+            self._unanswered_at = None
+            if self.can(Step.REJECT):
+                self.step(Step.REJECT)
+                self._refuse(480, now)
+                self.tell_end("timeout", 480)
         if not self.provisionals.tick(now) and self.can(Step.REJECT):
             self.step(Step.REJECT)
             self._refuse(504, now)
@@ -249,6 +262,7 @@ class IncomingCall(Call):
 
     def _answer_now(self, sdp: str, lines: Lines, now: float) -> None:
         self.step(Step.ANSWER)
+        self._unanswered_at = None
         self.provisionals.stop()
         described = self.provisionals.described
         if described is None:

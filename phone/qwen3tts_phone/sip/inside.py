@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from qwen3tts_phone.sip.call import Call
     from qwen3tts_phone.sip.dialog import Dialog
 
+MAX_INFO_BYTES = 8192
+"""Largest body of an INFO that is handed on."""
+
 
 def receive_inside(
     call: Call, request: Request, transaction: Transaction, dialog: Dialog, now: float
@@ -51,6 +54,9 @@ def _receive_info(call: Call, request: Request, transaction: Transaction, now: f
         response = reply(request, 469, "Bad INFO Package")
         response.add("Recv-Info", "")
         transaction.send_response(response, now)
+        return
+    if len(request.body) > MAX_INFO_BYTES:
+        transaction.send_response(reply(request, 413, "Request Entity Too Large"), now)
         return
     kind = (request.get("Content-Type") or "").partition(";")[0].strip().lower()
     if kind in (DTMF_RELAY, DTMF):

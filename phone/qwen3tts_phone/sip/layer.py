@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import re
 from collections import Counter, deque
 
 from qwen3tts_phone.errors import CallError
@@ -22,6 +23,9 @@ MAX_SERVER_TRANSACTIONS = 4096
 """Bound on remembered requests; beyond it the oldest that are dealt with are forgotten."""
 MAX_STALE = 1000
 """Timers that no longer matter, and are kept, beyond the number of transactions."""
+
+_OUR_BRANCH = re.compile(rb"z9hG4bK[0-9a-f]{24}", re.I)
+"""As ``new_branch`` makes them."""
 
 Key = tuple[str, ...]
 Due = tuple[float, int, Transaction]
@@ -58,6 +62,8 @@ class TransactionLayer:
         self.timers = timers
         self.outbox: deque[Send] = deque()
         self._clients: dict[Key, Transaction] = {}
+        self._branches: Counter[str] = Counter()
+        """Of the requests in ``_clients``; a CANCEL has that of its INVITE."""
         self._servers: dict[Key, Transaction] = {}
         self._identities: Counter[tuple[str, str, str, int]] = Counter()
         self._heap: list[Due] = []
@@ -72,11 +78,18 @@ class TransactionLayer:
         transaction = Transaction(kind, request, hop, self.timers, self.outbox, now, self._schedule)
         transaction.client_owner = owner
         self._clients[client_key(request)] = transaction
+        self._branches[request.branch.lower()] += 1
         return transaction
 
     def send_alone(self, message: Request | Response, hop: Hop) -> None:
         """Send what belongs to no transaction: the ACK to a 2xx, or a stateless answer."""
         self.outbox.append(Send(hop, bytes(message)))
+
+    def may_await(self, data: bytes) -> bool:
+        """Whether an answer, still unread, may belong to a request of ours: by its branch."""
+        match = _OUR_BRANCH.search(data)
+        branch = match[0].decode().lower() if match is not None else ""
+        return branch in self._branches
 
     def receive_response(self, response: Response, now: float) -> bool:
         """Hand a response to its transaction; False when it belongs to none."""
@@ -111,10 +124,15 @@ class TransactionLayer:
         """The server transaction that a request belongs to."""
         return self._servers.get(server_key(request))
 
-    def cancelled_by(self, cancel: Request) -> Transaction | None:
-        """The INVITE that a CANCEL means (RFC 3261 section 9.2)."""
+    def cancelled_by(self, cancel: Request, source: Hop) -> Transaction | None:
+        """The INVITE that a CANCEL means (RFC 3261 section 9.2).
+
+        Section 22.1: it comes from where the INVITE came from. Many phones count their branches,
+        so a stranger could guess one.
+        """
         key = server_key(cancel)
-        return self._servers.get((*key[:-1], "INVITE"))
+        invite = self._servers.get((*key[:-1], "INVITE"))
+        return invite if invite is not None and invite.hop.host == source.host else None
 
     def is_merged(self, request: Request) -> bool:
         """RFC 3261 section 8.2.2.2: the same request came before by another path."""
@@ -180,6 +198,10 @@ class TransactionLayer:
             table, key = self._servers, server_key(transaction.request)
         if table.get(key) is transaction:
             del table[key]
+            if table is self._clients:
+                self._branches[key[0]] -= 1
+                if self._branches[key[0]] <= 0:
+                    del self._branches[key[0]]
             if table is self._servers and transaction.request.to.tag is None:
                 identity = _identity(transaction.request)
                 self._identities[identity] -= 1

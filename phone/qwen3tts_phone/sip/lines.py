@@ -229,10 +229,8 @@ class Lines:
 
     def _score(self, line: Line, call: IncomingCall) -> int:
         account = line.account
-        source = address_of(call.hop.host)
-        known = {hop.host for hop in line.hops}
         score = 0
-        if call.hop.host in known or within(source, networks(account.allowed_sources)):
+        if self._comes_from(account, call):
             score += 4
         elif account.allowed_sources:
             return 0
@@ -250,10 +248,21 @@ class Lines:
             score += 1
         return score if score >= 2 else 0
 
+    def _comes_from(self, account: Account, call: IncomingCall) -> bool:
+        """Whether a call's source is a server of the account, or one of its allowed networks."""
+        line = self.all.get(account.name)
+        known = {hop.host for hop in line.hops} if line is not None else set()
+        source = address_of(call.hop.host)
+        return call.hop.host in known or within(source, networks(account.allowed_sources))
+
     def digest_of(self, call: IncomingCall) -> Digest | None:
-        """What challenges inside a call that came in are answered with."""
+        """What challenges inside a call that came in are answered with.
+
+        Only where it came from the account's servers: a stranger would hand our answer on to the
+        registrar, and call in our name.
+        """
         account = self.account_of(call)
-        if account is None or not account.password:
+        if account is None or not account.password or not self._comes_from(account, call):
             return None
         return Digest(account.auth_user or account.user, account.password)
 

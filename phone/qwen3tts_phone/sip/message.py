@@ -29,7 +29,8 @@ BRANCH_COOKIE = "z9hG4bK"
 
 _TOKEN = re.compile(r"[A-Za-z0-9\-.!%*_+`'~]+")
 _DIGITS = re.compile(r"[0-9]{1,10}")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+"""What stands in no line: line breaks and the like, and what UTF-8 cannot write."""
 _ONCE = ("From", "To", "Call-ID", "CSeq")
 
 REASONS = {

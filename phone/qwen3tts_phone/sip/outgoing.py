@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from qwen3tts_phone.sip.agent import Agent
     from qwen3tts_phone.sip.auth import Digest
 
+RANG = "It rang, and nobody answered."
 MAX_FORKS = 16
 """Most answers of a fork, provisional or final, that one call keeps."""
 
@@ -156,9 +157,7 @@ class OutgoingCall(Call):
             remedy = f"It has moved; call {contact} instead."
         error: CallError = refused(response, self.digest, remedy=remedy)
         if self._timed_out:
-            error = CalleeUnreachable(
-                "It rang, and nobody answered.", remedy="Call again later.", why="no_answer"
-            )
+            error = CalleeUnreachable(RANG, remedy="Call again later.", why="no_answer")
             self.tell_end("timeout", response.status, response.reason, error, response)
         elif cancelled:
             self.tell_end("local", response.status, response.reason, message=response)
@@ -174,6 +173,11 @@ class OutgoingCall(Call):
         self._quiet()
         if cancelled and not self._timed_out:
             self.tell_end("local")
+            return
+        if cancelled and self._cancel_sent:
+            # It had said that it rings; only that it was given up is not known there.
+            unheard = CalleeUnreachable(RANG, remedy="Call again later.", why="no_answer")
+            self.tell_end("timeout", error=unheard)
             return
         hop = self.hop
         cause = self._exchange.cause if self._exchange is not None else None

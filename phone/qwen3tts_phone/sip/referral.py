@@ -88,9 +88,9 @@ class Referral:
 
     # What the owner calls
 
-    def _accept(self) -> None:
+    def _accept(self) -> bool:
         if self.stage is not Stage.ASKED:
-            return
+            return False
         now = self._agent.now()
         response = self._answer(202)
         if self._quiet:
@@ -104,6 +104,7 @@ class Referral:
             # RFC 3515 section 2.4.4: the first notice goes out at once.
             self._tell(100, "", now)
         self._agent.flush()
+        return True
 
     def _refuse(self, status: int = 603) -> None:
         if not 300 <= status <= 699:

@@ -155,6 +155,8 @@ class SipSettings:
     """What callers are told to wait for while the endpoint drains."""
 
     def __post_init__(self) -> None:
+        if not self.ring_timeout_s > 0:
+            raise ValueError(f"ring_timeout_s={self.ring_timeout_s} must be above 0 seconds")
         for name in ("port", "advertised_port"):
             if not 0 <= getattr(self, name) < 65536:
                 raise ValueError(f"{name}={getattr(self, name)} is not between 0 and 65535")

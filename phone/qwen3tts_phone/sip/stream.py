@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import logging
 import socket
@@ -22,6 +23,10 @@ log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 256
 """Connections at once; one more makes that one go that has been silent for longest."""
+MAX_HANDSHAKES = 64
+"""Connections at once whose TLS handshake is not done; one more ends the oldest."""
+ACCEPT_AGAIN_S = 1.0
+"""Wait after a connection could not be taken."""
 MAX_UNSENT_BYTES = 1 << 20
 """Bytes that one connection may hold back before it is closed."""
 MAX_NAMES = 1000
@@ -65,7 +70,7 @@ class StreamTransport:
         self._tls = tls
         self._local = (local_host, 0) if local_host else None
         """Where connections of ours come from; None = where the system likes."""
-        self._server: asyncio.Server | None = None
+        self._accepting: asyncio.Task[None] | None = None
         self._connections: dict[int, Connection] = {}
         """By flow; the one that has been silent for longest comes first."""
         self._waiting: dict[tuple[str, int, str], list[tuple[bytes, Hop]]] = {}
@@ -73,20 +78,15 @@ class StreamTransport:
         """Names that certificates at these addresses have borne."""
         self._connecting: set[asyncio.Task[None]] = set()
         self._accepted_tasks: set[asyncio.Task[None]] = set()
+        self._shaking: dict[asyncio.Task[None], str] = {}
+        """Connections taken whose handshake is not done, with the far end's address; oldest
+        first."""
         self._flows = flows or itertools.count(1)
 
     async def start(self) -> None:
         """Listen, where there is a socket."""
-        if self._sock is None:
-            return
-        options = {}
-        if self._tls is not None and self._tls.server is not None:
-            options = {
-                "ssl": self._tls.server,
-                "ssl_handshake_timeout": CONNECT_TIMEOUT_S,
-                "ssl_shutdown_timeout": CLOSE_TIMEOUT_S,
-            }
-        self._server = await asyncio.start_server(self._accepted, sock=self._sock, **options)  # type: ignore[arg-type]
+        if self._sock is not None:
+            self._accepting = asyncio.create_task(self._accept(self._sock), name="SIP connections")
 
     def send(self, data: bytes, hop: Hop) -> None:
         """Send by the connection that is there, or make one."""
@@ -131,13 +131,13 @@ class StreamTransport:
 
     async def close(self) -> None:
         """Close the listener and all connections."""
-        if self._server is not None:
-            self._server.close()
-        for task in list(self._connecting):
+        stopped = [self._accepting] if self._accepting is not None else []
+        stopped += [*self._connecting, *self._shaking]
+        for task in stopped:
             task.cancel()
         for connection in list(self._connections.values()):
             connection.writer.close()
-        serving = [*self._connecting, *self._accepted_tasks]
+        serving = [*stopped, *self._accepted_tasks]
         if serving:
             # What was written last goes out first; a peer that does not read is not waited for.
             await asyncio.wait(serving, timeout=CLOSE_TIMEOUT_S)
@@ -204,7 +204,7 @@ class StreamTransport:
             if len(self._names) >= MAX_NAMES:
                 self._names.clear()
             self._names[host, port] = name
-        connection = self._add(host, port, writer, name)
+        connection = self._add(host, port, writer, name, ours=True)
         for data, _ in self._waiting.pop(key, []):
             self._write(connection, data)
         await self._serve(connection, reader)
@@ -223,28 +223,102 @@ class StreamTransport:
             ssl_shutdown_timeout=CLOSE_TIMEOUT_S,
         )
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = writer.get_extra_info("peername")
-        if peer is None or not self._admit(peer[0], [c.host for c in self._connections.values()]):
-            writer.transport.abort()
-            return
-        if len(self._connections) >= MAX_CONNECTIONS:
-            # Idle ones must not keep a caller out; a call survives the loss of its connection.
-            oldest = next(iter(self._connections))
-            self._connections.pop(oldest).writer.transport.abort()
-        task = asyncio.current_task()
-        if task is not None:
+    async def _accept(self, sock: socket.socket) -> None:
+        """Take connections, as many as there may be.
+
+        Those whose handshake is not done count as well: they cost as much, and whoever only
+        connects must not use up the memory and file handles of the others.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                taken, peer = await loop.sock_accept(sock)
+            except OSError as error:
+                # The far end is gone again, or there is no file handle left.
+                if error.errno != errno.ECONNABORTED:
+                    log.warning("no SIP connection can be taken: %s", error.strerror)
+                    await asyncio.sleep(ACCEPT_AGAIN_S)
+                continue
+            host = peer[0]
+            hosts = [*(c.host for c in self._connections.values()), *self._shaking.values()]
+            if not self._admit(host, hosts):
+                taken.close()
+                continue
+            if len(self._shaking) >= MAX_HANDSHAKES:
+                # A handshake takes a moment; those that wait are the ones that mean no good.
+                oldest = next(iter(self._shaking))
+                del self._shaking[oldest]
+                oldest.cancel()
+            task = loop.create_task(self._taken(taken, host, peer[1]))
+            self._shaking[task] = host
+            task.add_done_callback(self._gone)
             self._accepted_tasks.add(task)
-            task.add_done_callback(self._accepted_tasks.discard)
-        await self._serve(self._add(peer[0], peer[1], writer), reader)
+            # Where many wait to be taken, nothing else here lets the others have their turn.
+            await asyncio.sleep(0)
+
+    def _gone(self, task: asyncio.Task[None]) -> None:
+        self._accepted_tasks.discard(task)
+        self._shaking.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a SIP connection broke", exc_info=error)
+
+    async def _taken(self, sock: socket.socket, host: str, port: int) -> None:
+        """A connection that was taken, to its end."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        context = self._tls.server if self._tls is not None else None
+        try:
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol,
+                sock,
+                ssl=context,
+                ssl_handshake_timeout=CONNECT_TIMEOUT_S if context is not None else None,
+                ssl_shutdown_timeout=CLOSE_TIMEOUT_S if context is not None else None,
+            )
+        except OSError as error:
+            log.debug("a SIP connection from %s was not made: %s", host, error)
+            sock.close()
+            return
+        except BaseException:
+            sock.close()
+            raise
+        finally:
+            task = asyncio.current_task()
+            if task is not None:
+                self._shaking.pop(task, None)
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        if len(self._connections) >= MAX_CONNECTIONS and not self._made_room():
+            transport.abort()
+            return
+        await self._serve(self._add(host, port, writer), reader)
+
+    def _made_room(self) -> bool:
+        """End the connection of others that was silent for longest.
+
+        Idle ones must not keep a caller out; a call survives the loss of its connection. Ours, as
+        those to registrars, stay.
+        """
+        theirs = (each for each in self._connections.values() if not each.ours)
+        oldest = next(theirs, None)
+        if oldest is None:
+            return False
+        self._connections.pop(oldest.flow).writer.transport.abort()
+        return True
 
     def _add(
-        self, host: str, port: int, writer: asyncio.StreamWriter, name: str = ""
+        self,
+        host: str,
+        port: int,
+        writer: asyncio.StreamWriter,
+        name: str = "",
+        *,
+        ours: bool = False,
     ) -> Connection:
         sock = writer.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(next(self._flows), host, port, writer, name, self._now())
+        connection = Connection(next(self._flows), host, port, writer, name, self._now(), ours=ours)
         self._connections[connection.flow] = connection
         return connection
 
@@ -264,9 +338,10 @@ class StreamTransport:
                 connection.heard = True
                 for message in framer.push(data):
                     self._receive(message, hop)
-                while framer.pings:
-                    framer.pings -= 1
-                    self._write(connection, PONG)
+                if framer.pings:
+                    # At once: a peer that sends nothing else must not take the time of the others.
+                    self._write(connection, PONG * framer.pings)
+                    framer.pings = 0
         except ssl.SSLError as error:
             # With TLS 1.3 a server refuses our certificate only after the handshake.
             cause = peer_trouble(error, connection.hop(self.transport))

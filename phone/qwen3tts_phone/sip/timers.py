@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+MAX_S = 60
+"""No sensible line needs longer base times."""
+
+
 @dataclass(frozen=True, slots=True)
 class Timers:
     """The three base times of RFC 3261 section 17.1.1.1, in seconds; all others follow."""
@@ -15,6 +19,11 @@ class Timers:
     """Longest wait between retransmissions."""
     t4: float = 5.0
     """How long a message may stay in the network."""
+
+    def __post_init__(self) -> None:
+        for name in ("t1", "t2", "t4"):
+            if not 0 < getattr(self, name) <= MAX_S:
+                raise ValueError(f"{name}={getattr(self, name)} is not above 0 and up to {MAX_S}")
 
     @property
     def timeout(self) -> float:

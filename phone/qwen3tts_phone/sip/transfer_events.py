@@ -27,7 +27,8 @@ class ReferReceived:
 
     One of ``accept()`` and ``refuse(status)`` within 20 s, else it is refused with 603. After
     ``accept``, ``notify(status, reason)`` tells the far end how the new call goes: 180 and the like
-    any number of times, the final status once. All of them do nothing where it is too late.
+    any number of times, the final status once. All of them do nothing where it is too late;
+    ``accept`` is False then, and nobody is to be called.
     """
 
     target: str
@@ -37,6 +38,6 @@ class ReferReceived:
     replaces: Replaces | None
     """The dialog at the target that our call is to replace: an INVITE with the header
     ``Replaces: {replaces.value}``."""
-    accept: Callable[[], None] = field(repr=False)
+    accept: Callable[[], bool] = field(repr=False)
     refuse: Callable[[int], None] = field(repr=False)
     notify: Callable[[int, str], None] = field(repr=False)

@@ -1,0 +1,244 @@
+"""Whatever both owners do, in any order, on a wire that loses, doubles and reorders: all of it ends.
+
+Each run is a random walk of two phones through everything that can be done to calls. At its end
+both hang up, and nothing may be left: no call, transaction, timer or question without an answer.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qwen3tts_phone.errors import CallError, WrongState
+from qwen3tts_phone.sip.asked import Asked
+from qwen3tts_phone.sip.auth import Digest
+from qwen3tts_phone.sip.call import Call
+from qwen3tts_phone.sip.call_state import CallEvent, CallState, Ended, ReinviteReceived
+from qwen3tts_phone.sip.incoming import UNANSWERED_S
+from qwen3tts_phone.sip.message import Response
+from qwen3tts_phone.sip.replaces import ReferTo, Replaces
+from qwen3tts_phone.sip.transaction import Failure
+from qwen3tts_phone.sip.transfer import TransferCore
+from qwen3tts_phone.sip.transfer_events import ReferReceived, TransferProgress
+from tests.sip.wire import ANSWER, OFFER, Phone, Wire
+
+MAX_CALLS = 6
+
+
+class Told:
+    """A transfer's listener that counts its ends."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._number = owner.ask("refer")
+
+    def taken(self, status: int, *, quiet: bool) -> None:
+        pass
+
+    def progress(self, progress: TransferProgress) -> None:
+        pass
+
+    def over(self, outcome: int | CallError) -> None:
+        self._owner.answered(self._number)
+
+
+class Owner:
+    """One phone, and what a program does with its calls."""
+
+    def __init__(self, wire: Wire, host: str, chance: random.Random) -> None:
+        self.phone = Phone(wire, host)
+        self.phone.answers_with = None
+        self.wire = wire
+        self.chance = chance
+        self.calls: list[Call] = []
+        self.ends: Counter[int] = Counter()
+        self.asked: dict[int, str] = {}
+        self.answers: Counter[int] = Counter()
+        self.open: list[Callable[[], None]] = []
+        self.phone._on_call = self._took  # type: ignore[method-assign]
+        self.phone.agent.on_call = self._took
+
+    def ask(self, what: str) -> int:
+        number = len(self.asked)
+        self.asked[number] = what
+        return number
+
+    def answered(self, number: int) -> None:
+        self.answers[number] += 1
+
+    def place(self, other: Owner, headers: dict[str, str] | None = None) -> None:
+        call = self.phone.agent.place(
+            other.phone.uri, OFFER, self.wire.now, digest=Digest("a", "b"), headers=headers
+        )
+        self._follow(call)
+
+    def _took(self, call: Any) -> None:
+        self._follow(call)
+
+    def _follow(self, call: Call) -> None:
+        self.calls.append(call)
+        number = len(self.calls) - 1
+
+        def told(event: CallEvent) -> None:
+            if isinstance(event, Ended):
+                self.ends[number] += 1
+            elif isinstance(event, ReinviteReceived):
+                sdp = self.chance.choice([ANSWER, None])
+                self.later(lambda: event.respond(sdp))
+            elif isinstance(event, ReferReceived):
+                self._referred(event)
+
+        call.notify = told
+
+    def _referred(self, event: ReferReceived) -> None:
+        def decide() -> None:
+            if self.chance.random() < 0.7:
+                event.accept()
+                self.later(lambda: event.notify(180, "Ringing"))
+                self.later(lambda: event.notify(self.chance.choice([200, 486]), ""))
+            else:
+                event.refuse(603)
+
+        self.later(decide)
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Now, at some time, or never."""
+        luck = self.chance.random()
+        if luck < 0.4:
+            work()
+        elif luck < 0.9:
+            self.open.append(work)
+
+    def act(self, other: Owner) -> None:
+        """Do something; what is not possible now is a typed error."""
+        if self.open and self.chance.random() < 0.3:
+            self.open.pop(self.chance.randrange(len(self.open)))()
+            return
+        call = self.chance.choice(self.calls) if self.calls else None
+        name = self.chance.choice([*ACTIONS, "place", "place"])
+        try:
+            if name == "place":
+                if len(self.calls) < MAX_CALLS:
+                    self.place(other)
+            elif call is not None:
+                ACTIONS[name](self, call, other)
+        except (CallError, ValueError):
+            pass
+
+    # What can be done to a call
+
+    def ring(self, call: Any, other: Owner) -> None:
+        if call.direction == "in":
+            call.ring(self.wire.now, self.chance.choice([None, ANSWER]))
+
+    def answer(self, call: Any, other: Owner) -> None:
+        if call.direction == "in":
+            call.answer(ANSWER, self.wire.now)
+
+    def reject(self, call: Any, other: Owner) -> None:
+        if call.direction == "in":
+            call.reject(self.chance.choice([302, 486, 603]), self.wire.now)
+
+    def hang_up(self, call: Call, other: Owner) -> None:
+        call.hang_up(self.wire.now)
+
+    def change(self, call: Call, other: Owner) -> None:
+        number = self.ask("change")
+        method = self.chance.choice(["INVITE", "UPDATE"])
+        try:
+            call.modification.start(
+                OFFER,
+                lambda result: self.answered(number),
+                self.wire.now,
+                cast(Any, method),
+            )
+        except WrongState:
+            self.answered(number)
+
+    def inform(self, call: Call, other: Owner) -> None:
+        dialog = call.dialog_of_session()
+        if dialog is None or call.state in (CallState.ENDING, CallState.ENDED):
+            return
+        number = self.ask("info")
+        request = dialog.request(self.chance.choice(["INFO", "OPTIONS", "MESSAGE"]))
+
+        def told(outcome: Response | Failure, now: float) -> None:
+            self.answered(number)
+
+        call.send_inside(request, Asked(told), self.wire.now, dialog)
+
+    def refer(self, call: Call, other: Owner) -> None:
+        if call.state is CallState.UP:
+            refer_to = ReferTo("sip:x@10.0.0.7", None)
+            TransferCore(call, refer_to, Told(self), [], self.wire.now)
+
+    def replace(self, call: Call, other: Owner) -> None:
+        if call.dialog is not None and len(self.calls) < MAX_CALLS:
+            dialog = call.dialog
+            early = self.chance.random() < 0.2
+            replaces = Replaces(dialog.call_id, dialog.remote_tag, dialog.local_tag, early)
+            self.place(other, {"Replaces": replaces.value})
+
+
+ACTIONS: dict[str, Callable[[Owner, Any, Owner], None]] = {
+    "ring": Owner.ring,
+    "answer": Owner.answer,
+    "again": Owner.answer,
+    "reject": Owner.reject,
+    "hang_up": Owner.hang_up,
+    "change": Owner.change,
+    "inform": Owner.inform,
+    "refer": Owner.refer,
+    "replace": Owner.replace,
+}
+
+
+def walk(seed: int, loss: float, doubling: float, jitter_s: float, *, vanish: bool) -> None:
+    """One run, and what must hold at its end."""
+    chance = random.Random(seed)
+    wire = Wire(loss=loss, doubling=doubling, jitter_s=jitter_s, seed=seed)
+    owners = [Owner(wire, "10.0.0.1", chance), Owner(wire, "10.0.0.2", chance)]
+    vanish_at = chance.randrange(40) if vanish else -1
+    for step in range(40):
+        if step == vanish_at:
+            gone = chance.choice(owners).phone.host
+            wire.drop = lambda carried, gone=gone: gone in (carried.source.host, carried.to.host)
+        one, other = chance.sample(owners, 2)
+        one.act(other)
+        wire.collect()
+        if chance.random() < 0.7:
+            wire.run(chance.choice([0.005, 0.02, 0.3, 2.0, 35.0]))
+    for owner in owners:
+        for call in owner.calls:
+            call.hang_up(wire.now)
+    # What was under way may still arrive, and be left alone for as long as may be.
+    wire.run(UNANSWERED_S + 400.0)
+    for owner in owners:
+        agent = owner.phone.agent
+        assert not agent.calls, [(c.direction, c.state) for c in agent.calls]
+        assert len(agent.layer) == 0
+        assert not agent.timed
+        assert len(agent.dialogs) == 0
+        assert agent.next_deadline() is None
+        assert owner.ends == Counter(range(len(owner.calls)))
+        left = {n: what for n, what in owner.asked.items() if owner.answers[n] != 1}
+        assert not left, left
+
+
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([0.0, 0.1, 0.4]),
+    st.sampled_from([0.0, 0.5]),
+    st.sampled_from([0.0, 0.05, 1.5]),
+    st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_both_do_everything_ends_once(
+    seed: int, loss: float, doubling: float, jitter_s: float, vanish: bool
+) -> None:
+    walk(seed, loss, doubling, jitter_s, vanish=vanish)
