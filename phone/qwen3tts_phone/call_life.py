@@ -109,6 +109,7 @@ class CallLife:
         self._early_answer: str | None = None
         """Our description as early media out has given it; the answer is the same."""
         self._ended: Ended | None = None
+        self._refused_change = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.task = asyncio.create_task(self._signalling(), name=f"call {sip.call_id}")
         """Ends when all is cleared away."""
@@ -164,10 +165,6 @@ class CallLife:
 
     def _now(self) -> float:
         return self._phone.clock.now()
-
-    async def _say(self, text: str) -> object:
-        speaker = self.media.speaker
-        return await speaker.say(text).spoken() if speaker is not None else None
 
     async def describe(self) -> str:
         """Our answer to a call that came in, or our offer where it has none; media is ready."""
@@ -272,7 +269,7 @@ class CallLife:
             self.up.set_result(None)
             self.news.tell(CallAnswered(self._now(), self.media.payload.name))
             if self._recording.needs_notice and self._phone.records_audio:
-                self.start(self._recording.give_notice(self._say), "recording's notice")
+                self.start(self._recording.notice(), "recording's notice")
 
     async def _accept(self, sdp: str) -> None:
         agreed = self.session.accept(sdp)
@@ -289,7 +286,10 @@ class CallLife:
             answer, agreed = self.session.answer(offer)
             await self.agree(agreed)
         except UNUSABLE as error:
-            logger.warning("call %s: a change by the far end was refused: %s", self.id, error)
+            # Once: the far end must not fill the log.
+            level = logging.DEBUG if self._refused_change else logging.WARNING
+            self._refused_change = True
+            logger.log(level, "call %s: a change by the far end was refused: %s", self.id, error)
             self.session.restore(saved)
             respond(None)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from qwen3tts_pacer.clock import Clock
@@ -13,6 +13,8 @@ from qwen3tts_phone.consent import ConsentPlan, beep
 from qwen3tts_phone.record import StereoRecorder
 from qwen3tts_phone.record_settings import RecordSettings
 from qwen3tts_phone.tracks import CallTracks
+from qwen3tts_speech.sound import Sound
+from qwen3tts_speech.utterance import Utterance
 from qwen3tts_wire.errors import SpeechError
 
 logger = logging.getLogger(__name__)
@@ -47,13 +49,21 @@ class CallRecording:
         """Whether the far end is told before it begins."""
         return bool(self._plan.before_recording)
 
-    async def give_notice(self, say: Callable[[str], Awaitable[object]]) -> None:
-        """Tell the far end, then begin, and beep from time to time; to the end of the call."""
-        notice = self._plan.before_recording
+    def notice(self) -> Coroutine[None, None, None]:
+        """Queue what the far end is told; the coroutine then records, to the end of the call.
+
+        All of it is queued at once: what the program says next must not come between the words
+        and the beep, or it would not be recorded.
+        """
+        notice, speaker = self._plan.before_recording, self._media.speaker
+        said = speaker.say(notice.text) if speaker is not None and notice.text is not None else None
+        return self._record(said, self._queue_beep() if notice.tone else None)
+
+    async def _record(self, said: Utterance | None, tone: Sound | None) -> None:
         try:
-            if notice.text is not None:
-                await say(notice.text)
-            if notice.tone and not await self._beep():
+            if said is not None:
+                await said.spoken()
+            if tone is None or not await tone.played():
                 logger.warning("call %s is not recorded: its notice was cut", self._facts.call_id)
                 return
         except SpeechError as error:
@@ -94,8 +104,13 @@ class CallRecording:
         if self._media.ears.tracks is not None:
             self._media.ears.tracks.close(self._clock.now())
 
-    async def _beep(self) -> bool:
+    async def _beep(self) -> None:
+        tone = self._queue_beep()
+        if tone is not None:
+            await tone.played()
+
+    def _queue_beep(self) -> Sound | None:
         speaker, payload = self._media.speaker, self._media.payload
         if speaker is None or payload is None:
-            return False
-        return await speaker.play(beep(payload.sample_hz), payload.sample_hz).played()
+            return None
+        return speaker.play(beep(payload.sample_hz), payload.sample_hz)

@@ -45,6 +45,8 @@ class CallTransfers:
     def __init__(self, phone: Phone, life: CallLife) -> None:
         self._phone = phone
         self._call = life
+        self._refused = False
+        """Whether the log has a refusal of theirs."""
 
     # --- ours
 
@@ -79,16 +81,22 @@ class CallTransfers:
     def asked(self, refer: ReferReceived) -> None:
         """The far end wants us to call somebody; the phone's setting says what becomes of it."""
         policy = self._phone.settings.transfers
+        # The far end must not fill the log: it is told of once.
+        level = logging.DEBUG if self._refused else logging.WARNING
         if policy == "refuse":
-            logger.warning(
-                "call %s: a transfer by the far end was refused (setting transfers)", self._call.id
+            self._refused = True
+            logger.log(
+                level,
+                "call %s: a transfer by the far end was refused (setting transfers)",
+                self._call.id,
             )
             refer.refuse(DECLINED)
             return
         try:
             self._phone.allow(refer.target)
         except CallNotAllowed as error:
-            logger.warning("call %s: a transfer was refused: %s", self._call.id, error)
+            self._refused = True
+            logger.log(level, "call %s: a transfer was refused: %s", self._call.id, error)
             refer.refuse(FORBIDDEN)
             return
         if policy == "accept":

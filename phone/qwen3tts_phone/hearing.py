@@ -53,7 +53,7 @@ class Hearing:
     def change(self, payloads: Mapping[int, Payload]) -> None:
         """Other formats were agreed in mid-call; what was heard last is remembered.
 
-        The ones before are understood on: packets of them are on their way (RFC 3264 section 8.3.2).
+        Those before stay known: packets of them are on their way (RFC 3264 section 8.3.2).
         """
         self._payloads |= payloads
 

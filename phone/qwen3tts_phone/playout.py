@@ -97,6 +97,7 @@ class Playout:
         self._head = 0  # media time of the first sample that is ready
         self._resampler: Resampler | None = None
         self._anchor: tuple[int, int, int] | None = None  # timestamp, its clock, media time
+        self._stamp: int | None = None  # timestamp of the last frame
         self._end = 0  # media time behind the last piece
         self._last_at = 0.0
         self._made_up = True  # whether the piece being played was
@@ -184,6 +185,14 @@ class Playout:
 
     def _placed(self, frame: HeardFrame, at: float) -> int:
         """The frame's media time in samples; a new count of timestamps goes on where it arrives."""
+        standing, self._stamp = frame.timestamp == self._stamp, frame.timestamp
+        if standing and not frame.noise:
+            # The sender's timestamps stand still; its packets come in order, and so does the sound.
+            start = self._end
+            if self._delay.known and at - start / self.rate_hz - self._delay.least_s > BACK_S:
+                start = round((at - self._delay.least_s) * self.rate_hz)
+            self._anchor = (frame.timestamp, frame.clock_hz, start)
+            return start
         if self._anchor is not None:
             timestamp, clock_hz, media = self._anchor
             step = frame.timestamp - timestamp

@@ -121,6 +121,16 @@ def test_an_agreement_on_the_same_codec_keeps_its_decoder() -> None:
     assert sound(first + hear(hearing, sent[10:])).tolist() == whole.tolist()
 
 
+def test_what_was_on_its_way_before_a_change_is_heard() -> None:
+    """RFC 3264 section 8.3.2."""
+    hearing = Hearing({0: PCMU})
+    before = packets(PCMU, voice(8000, 0.2))
+    hear(hearing, before[:8])
+    hearing.change({9: G722})
+    assert len(hear(hearing, before[8:])) == 2
+    assert len(hear(hearing, packets(G722, voice(16000, 0.1), first=10))) == 5
+
+
 def test_comfort_noise_has_the_level_that_was_told() -> None:
     hearing = Hearing({0: PCMU})
     hear(hearing, packets(PCMU, voice(8000, 0.1)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -248,6 +249,24 @@ def test_a_new_count_of_timestamps_is_no_pause() -> None:
     playout = Playout()
     played = play(playout, one + other, until=START + 2.2)
     assert sum(not frame.concealed for frame in played) >= 97
+
+
+def test_timestamps_that_stand_still_lose_nothing() -> None:
+    noise = hiss(80_000, 1000)
+    sent = [replace(frame, timestamp=4711) for frame in frames(noise)]
+    heard = sound(play(Playout(), sent))
+    start = place(noise, heard)
+    assert 0 < start <= 800
+    assert heard[start : start + len(noise)].tolist()[400:] == noise.tolist()[400:]
+
+
+def test_timestamps_that_stand_still_keep_the_senders_pauses() -> None:
+    spoken = tone(300, 8000, 1.0)
+    first, second = frames(spoken), frames(spoken, first=100)
+    sent = [replace(frame, timestamp=4711) for frame in first + second]
+    heard = sound(play(Playout(), sent))
+    loud = [at for at in range(0, len(heard) - 160, 160) if rms(heard[at : at + 160]) > 1000]
+    assert 1.9 <= (loud[-1] - loud[0]) / 8000 - 1.0 <= 2.2
 
 
 def test_when_nothing_comes_any_more_the_rest_is_played() -> None:

@@ -21,7 +21,7 @@ from qwen3tts_phone.sip import (
     stream,
 )
 from qwen3tts_phone.sip.locate import Locator
-from qwen3tts_phone.sip.stream import behind_nat
+from qwen3tts_phone.sip.networks import behind_nat
 from qwen3tts_phone.sip.transaction import Hop
 from tests.sip.certificates import Authority
 from tests.sip.name_server import Domains

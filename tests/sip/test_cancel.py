@@ -6,8 +6,8 @@ from qwen3tts_phone.errors import CalleeUnreachable
 from qwen3tts_phone.sip.call_state import (
     CallState,
 )
-from qwen3tts_phone.sip.message import reply
 from qwen3tts_phone.sip.incoming import UNANSWERED_S
+from qwen3tts_phone.sip.message import reply
 from tests.sip.wire import (
     ANSWER,
     OFFER,

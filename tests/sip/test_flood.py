@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_phone.sip import layer
+from qwen3tts_phone.sip import agent, layer
 from qwen3tts_phone.sip.call_state import CallState, Ended
+from qwen3tts_phone.sip.message import Request, Response, parse_message, reply
 from qwen3tts_phone.sip.transaction import Hop
 from tests.sip.wire import OFFER, Phone, Wire, ended, pair, request
 
@@ -96,3 +97,24 @@ def test_a_call_that_is_being_hung_up_takes_no_room() -> None:
     again = caller.call(callee)
     wire.run(1.0)
     assert again.state is CallState.UP
+
+
+def test_a_flood_of_answers_to_nothing_is_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire, caller, callee = pair()
+    call = caller.call(callee)
+    read: list[bytes] = []
+
+    def reading(data: bytes) -> Request | Response:
+        read.append(data)
+        return parse_message(data)
+
+    monkeypatch.setattr(agent, "parse_message", reading)
+    asked = request("INVITE", caller, branch="z9hG4bK" + "0" * 24)
+    for status in (100, 200, 401):
+        caller.agent.receive(bytes(reply(asked, status, to_tag="x")), STRANGER, wire.now)
+    assert not read
+    assert caller.agent.rejected == 3
+    wire.run(1.0)
+    assert call.state is CallState.UP
+    wire.run(100.0)
+    assert not caller.agent.layer._branches

@@ -253,11 +253,19 @@ def test_what_cannot_be_read_is_answered_seldom_and_counts_towards_a_ban() -> No
 def test_one_source_may_open_so_many_connections() -> None:
     gate = gate_of(max_connections_per_source=2, deny=("198.51.100.66",))
     others = ["203.0.113.10"] * 5
-    assert gate.connection(STRANGER.host, [STRANGER.host, *others])
-    assert not gate.connection(STRANGER.host, [STRANGER.host, *others, STRANGER.host])
-    assert gate.connection(TRUNK.host, [TRUNK.host] * 50)
-    assert not gate.connection("198.51.100.66", [])
-    assert not gate_of(allow=()).connection(STRANGER.host, [])
+    assert gate.connection(STRANGER.host, [STRANGER.host, *others], 0.0)
+    assert not gate.connection(STRANGER.host, [STRANGER.host, *others, STRANGER.host], 0.0)
+    assert gate.connection(TRUNK.host, [TRUNK.host] * 50, 0.0)
+    assert not gate.connection("198.51.100.66", [], 0.0)
+    assert not gate_of(allow=()).connection(STRANGER.host, [], 0.0)
+
+
+def test_one_source_may_open_connections_so_often_as_it_may_ask() -> None:
+    gate = gate_of(requests_per_s=1.0, burst=3)
+    assert [gate.connection(STRANGER.host, [], 0.0) for _ in range(5)] == [True] * 3 + [False] * 2
+    assert gate.connection(STRANGER.host, [], 1.5)
+    assert gate.counts["rate"] == 2
+    assert all(gate.connection(TRUNK.host, [], 0.0) for _ in range(20))
 
 
 def test_the_servers_of_an_account_are_trusted_until_they_change() -> None:

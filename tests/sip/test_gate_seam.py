@@ -44,7 +44,7 @@ class Doorkeeper:
         self.callers.append(list(callers))
         return None if known else self.verdict
 
-    def connection(self, host: str, hosts: Iterable[str]) -> bool:
+    def connection(self, host: str, hosts: Iterable[str], now: float) -> bool:
         return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sipmessage import Headers
@@ -130,6 +131,42 @@ def test_what_would_break_a_message_is_refused(headers: dict[str, str]) -> None:
 def test_what_we_write_ourselves_cannot_be_set(name: str) -> None:
     with pytest.raises(BadSip, match="itself"):
         check_headers({name: "x"})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"headers": {"X-A": "\udcff"}},
+        {"display_name": "\udcff"},
+        {"identity": "sip:\udcff@x"},
+        {"user": "\udcff"},
+        {"user": "a\r\nX: y"},
+        {"display_name": 'x"\r\nX: y'},
+    ],
+)
+def test_what_cannot_be_written_is_refused_by_name_before_anything_is_sent(
+    wrong: dict[str, Any],
+) -> None:
+    """A command line hands bytes that are no UTF-8 on as lone surrogates."""
+    wire, caller, callee = pair()
+    with pytest.raises(BadSip):
+        caller.agent.place(callee.uri, OFFER, wire.now, **wrong)
+    assert not caller.agent.calls
+    assert not caller.agent.outbox
+
+
+@pytest.mark.parametrize("reason", ["No\r\nX-Evil: 1", "\udcff", "x" * 3000])
+def test_the_words_of_a_refusal_cannot_break_the_message(reason: str) -> None:
+    wire, _, callee = pair()
+    callee.answers_with = None
+    stranger = Stranger(wire)
+    stranger.send(request("INVITE", callee, sdp=OFFER), callee)
+    wire.run(0.2)
+    with pytest.raises(BadSip):
+        callee.calls[0].reject(486, wire.now, reason)
+    callee.calls[0].reject(486, wire.now, "Not now")
+    wire.run(0.2)
+    assert stranger.statuses()[-1] == 486
 
 
 def test_a_refused_header_sends_nothing_and_changes_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Whatever both owners do, in any order, on a wire that loses, doubles and reorders: all of it ends.
+"""Whatever both owners do, on a wire that loses, doubles and reorders: everything ends, and once.
 
 Each run is a random walk of two phones through everything that can be done to calls. At its end
 both hang up, and nothing may be left: no call, transaction, timer or question without an answer.
@@ -25,7 +25,7 @@ from qwen3tts_phone.sip.replaces import ReferTo, Replaces
 from qwen3tts_phone.sip.transaction import Failure
 from qwen3tts_phone.sip.transfer import TransferCore
 from qwen3tts_phone.sip.transfer_events import ReferReceived, TransferProgress
-from tests.sip.wire import ANSWER, OFFER, Phone, Wire
+from tests.sip.wire import ANSWER, OFFER, Carried, Phone, Wire
 
 MAX_CALLS = 6
 
@@ -198,6 +198,11 @@ ACTIONS: dict[str, Callable[[Owner, Any, Owner], None]] = {
 }
 
 
+def without(host: str) -> Callable[[Carried], bool]:
+    """A wire on which one address is there no more."""
+    return lambda carried: host in (carried.source.host, carried.to.host)
+
+
 def walk(seed: int, loss: float, doubling: float, jitter_s: float, *, vanish: bool) -> None:
     """One run, and what must hold at its end."""
     chance = random.Random(seed)
@@ -207,7 +212,7 @@ def walk(seed: int, loss: float, doubling: float, jitter_s: float, *, vanish: bo
     for step in range(40):
         if step == vanish_at:
             gone = chance.choice(owners).phone.host
-            wire.drop = lambda carried, gone=gone: gone in (carried.source.host, carried.to.host)
+            wire.drop = without(gone)
         one, other = chance.sample(owners, 2)
         one.act(other)
         wire.collect()

@@ -10,6 +10,7 @@ import pytest
 from qwen3tts_phone.errors import CallError, PortBusy
 from qwen3tts_phone.sdp import SdpSession
 from qwen3tts_phone.sip import SipEndpoint, SipSettings, stream
+from qwen3tts_phone.sip.connection import Connection
 from qwen3tts_phone.sip.dns import KEPT_S
 from qwen3tts_phone.sip.locate import Locator
 from qwen3tts_phone.sip.sockets import bind_pair
@@ -205,14 +206,15 @@ async def test_connections_of_others_do_not_end_one_that_we_made(
 async def test_a_flood_of_pings_is_answered_at_once(
     tcp: tuple[StreamTransport, Ends, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, _, port = tcp
+    _, _, port = tcp
     written: list[bytes] = []
     write = StreamTransport._write
-    monkeypatch.setattr(
-        StreamTransport,
-        "_write",
-        lambda self, connection, data: (written.append(data), write(self, connection, data))[1],
-    )
+
+    def writing(self: StreamTransport, connection: Connection, data: bytes) -> None:
+        written.append(data)
+        write(self, connection, data)
+
+    monkeypatch.setattr(StreamTransport, "_write", writing)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"\r\n\r\n" * 10_000)
     await asyncio.wait_for(reader.readexactly(20_000), 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.fields import is_ip, parse_uri, uri_parameter
@@ -46,7 +47,20 @@ class Addresses:
         if uri.port is not None or is_ip(host):
             asks = "address"
         port = uri.port or (5061 if wanted == "tls" else 5060)
-        return Hop(wanted, host, port, flow, name=host, asks=asks, secure=secure)
+        return Hop(wanted, host, port, flow, name=host, asks=asks, secure=secure, fixed=bool(named))
+
+    def roomier(self, hop: Hop, size: int) -> Hop | None:
+        """The hop by TCP for a request that a datagram has no room for; None where it stays.
+
+        RFC 3261 section 18.1.1: larger ones would be cut into fragments, which many NATs lose.
+        """
+        most = self.settings.udp_most_bytes
+        if hop.transport != "udp" or hop.fixed or not most or size <= most:
+            return None
+        if "tcp" not in self.settings.enabled:
+            return None
+        asks: Asks = "srv" if hop.asks == "naptr" else hop.asks
+        return replace(hop, transport="tcp", flow=max(0, hop.flow), asks=asks, others=())
 
     def via(self, hop: Hop) -> str:
         """The start of our Via for a hop; the branch is the caller's."""

@@ -31,6 +31,7 @@ from qwen3tts_phone.sip.message import (
     UnusableRequest,
     parse_message,
 )
+from qwen3tts_phone.sip.nat import hop_by
 from qwen3tts_phone.sip.outgoing import OutgoingCall
 from qwen3tts_phone.sip.referral import Referral
 from qwen3tts_phone.sip.refusals import ALLOW
@@ -100,7 +101,7 @@ class Agent(Addresses):
             return
         try:
             message = parse_message(data)
-            message.flow = source.flow
+            message.flow, message.source = source.flow, source
             if isinstance(message, Response):
                 self._inbound.response(message, now)
             else:
@@ -203,15 +204,23 @@ class Agent(Addresses):
             digest=digest,
             max_retries=self.settings.max_redials,
             contact=self.contact,
+            roomier=self.roomier,
             health=self.health,
         )
         exchange.start(now)
         return exchange
 
+    def hop_inside(self, dialog: Dialog) -> Hop:
+        """Where requests of a dialog go; raises BadSip."""
+        hop = self.hop(dialog.next_hop, dialog.flow)
+        if dialog.routes or not self.settings.nat_contacts:
+            return hop
+        return hop_by(hop, dialog.seen)
+
     def ack(self, dialog: Dialog, invite: Request, cseq: int) -> tuple[Request, Hop]:
         """The ACK to a 2xx (RFC 3261 section 13.2.2.4): along the route set, same credentials."""
         request = dialog.request("ACK", cseq)
-        hop = self.hop(dialog.next_hop, dialog.flow)
+        hop = self.hop_inside(dialog)
         ack = Request("ACK", request.uri)
         ack.add("Via", f"{self.via(hop)};branch={new_branch()};rport")
         ack.take(request)

@@ -15,6 +15,7 @@ from qwen3tts_phone.sip.fields import parse_uri
 from qwen3tts_phone.sip.inside import receive_inside
 from qwen3tts_phone.sip.message import Request, Response, reply
 from qwen3tts_phone.sip.modification import Modification
+from qwen3tts_phone.sip.nat import seen_at
 from qwen3tts_phone.sip.reason import reasons
 from qwen3tts_phone.sip.refresh import UpdateRefresh
 from qwen3tts_phone.sip.session_timer import Due, SessionTimer
@@ -152,6 +153,7 @@ class Call:
         if not dialog.routes:
             self.agent.hop(contact.uri)
         dialog.target = contact.uri
+        dialog.seen = seen_at(message)
 
     # Hanging up
 
@@ -213,7 +215,7 @@ class Call:
 
     def hop_of(self, dialog: Dialog) -> Hop:
         """Where requests of a dialog go; raises BadSip."""
-        return self.agent.hop(dialog.next_hop, dialog.flow)
+        return self.agent.hop_inside(dialog)
 
     def receive(
         self, request: Request, transaction: Transaction, dialog: Dialog, now: float

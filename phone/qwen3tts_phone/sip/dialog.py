@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.fields import parse_address, parse_uri, uri_parameter
 from qwen3tts_phone.sip.message import BRANCH_COOKIE, Request, Response
+from qwen3tts_phone.sip.nat import seen_at
+from qwen3tts_phone.sip.transaction import Hop
 
 MAX_ROUTES = 32
 """Most entries of a route set."""
@@ -55,6 +57,8 @@ class Dialog:
     """Our Contact value in requests of this dialog."""
     flow: int = 0
     """The TCP connection that the dialog came by; the last resort when their Contact is deaf."""
+    seen: Hop | None = None
+    """Where their Contact came from, if it is of no use from outside their network."""
 
     @classmethod
     def of_caller(cls, request: Request, response: Response) -> Dialog:
@@ -75,6 +79,7 @@ class Dialog:
             remote_cseq=None,
             contact=request.get("Contact") or "",
             flow=response.flow,
+            seen=seen_at(response),
         )
 
     @classmethod
@@ -98,6 +103,7 @@ class Dialog:
             remote_cseq=request.cseq,
             contact=contact,
             flow=request.flow,
+            seen=seen_at(request),
         )
 
     @property
@@ -112,7 +118,7 @@ class Dialog:
         self.remote = answered.remote
         self.local_cseq = max(self.local_cseq, answered.local_cseq)
         if response.contact is not None:
-            self.target = answered.target
+            self.target, self.seen = answered.target, answered.seen
 
     def next_cseq(self) -> int:
         """The number of our next request."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -68,7 +68,7 @@ class SipEndpoint:
             failed=self._failed,
             closed=self._connection_closed,
             now=self._clock.now,
-            admit=self.gate.connection if self.gate is not None else lambda host, hosts: True,
+            admit=self._admits,
         )
         self.agent = Agent(
             self.settings,
@@ -340,6 +340,9 @@ class SipEndpoint:
     def _trust(self, name: str, sources: Sequence[str]) -> None:
         if isinstance(self.gate, SourceGate):
             self.gate.trust(name, sources)
+
+    def _admits(self, host: str, hosts: Iterable[str]) -> bool:
+        return self.gate is None or self.gate.connection(host, hosts, self.now())
 
     def _is_own(self, host: str, port: int | None) -> bool:
         return self._listeners.is_ours(host) or self._lines.is_domain(host)

@@ -77,6 +77,7 @@ class Exchange:
         digest: Digest | None = None,
         max_retries: int = 3,
         contact: Contact | None = None,
+        roomier: Callable[[Hop, int], Hop | None] = lambda hop, size: None,
         health: Health | None = None,
     ) -> None:
         self.request = request
@@ -88,6 +89,10 @@ class Exchange:
         self.sent_at = 0.0
         """When it was last sent, in seconds."""
         self._contact = contact
+        self._roomier = roomier
+        self._small: tuple[Hop, list[str]] | None = None
+        """The hop by UDP, and our Contacts there, while TCP is tried for a large request."""
+        self._stays_udp = False
         self._health = health or Health()
         self._others = list(hop.others)
         self._uri: str | None = None
@@ -125,6 +130,7 @@ class Exchange:
 
     def on_response(self, response: Response, now: float) -> None:
         """From the transaction."""
+        self._small = None
         if response.status == 503:
             self._health.failed(self.hop, now)
         else:
@@ -147,6 +153,8 @@ class Exchange:
         """From the transaction."""
         self.cause = self.transaction.cause if self.transaction is not None else None
         self._health.failed(self.hop, now)
+        if self._goes_by_udp(failure, now):
+            return
         if not self._fails_over(now):
             self._listener.on_failure(failure, now)
 
@@ -156,14 +164,47 @@ class Exchange:
             return False
         self.hop = self._others.pop(0)
         self._proceeding = False
+        self._small, self._stays_udp = None, False
         self._answered.clear()
-        # The same but for the branch, and for what names the way; it needs no new CSeq.
-        request = Request(self.request.method, self.request.uri, body=self.request.body)
-        request.take(self.request, without=("via", "authorization", "proxy-authorization"))
+        request = self._once_more()
         contacts = request.headers.getlist("Contact")
         if self._contact is not None and contacts:
             contacts[0] = self._fitting(contacts[0], self._contact)
         self._send(request, now)
+        return True
+
+    def _once_more(self) -> Request:
+        """The same but for the branch, and for what names the way; it needs no new CSeq."""
+        request = Request(self.request.method, self.request.uri, body=self.request.body)
+        request.take(self.request, without=("via", "authorization", "proxy-authorization"))
+        return request
+
+    def _goes_by_udp(self, failure: Failure, now: float) -> bool:
+        """RFC 3261 section 18.1.1: where TCP is refused, UDP is what there is."""
+        small, self._small = self._small, None
+        if small is None or failure is not Failure.UNREACHABLE or not self.may_retry:
+            return False
+        self.hop, contacts = small
+        self.cause = None
+        self._stays_udp = True
+        request = self._once_more()
+        request.headers.getlist("Contact")[:] = contacts
+        self._send(request, now)
+        return True
+
+    def _goes_by_tcp(self, request: Request, sent: Request, now: float) -> bool:
+        """Whether a request is too large for UDP; then its Contact says so, too."""
+        hop = None if self._stays_udp else self._roomier(self.hop, len(bytes(sent)))
+        if hop is None or self._health.is_down(hop, now):
+            return False
+        contacts = request.headers.getlist("Contact")
+        self._small = (self.hop, list(contacts))
+        self.hop = hop
+        if self._contact is not None and contacts:
+            fitting = self._fitting(contacts[0], self._contact)
+            # Where a server sees us at another address by UDP, we do not know it by TCP.
+            if fitting != contacts[0] and _host(fitting) == _host(contacts[0]):
+                contacts[0] = fitting
         return True
 
     def _fitting(self, contact: str, make: Contact) -> str:
@@ -237,10 +278,9 @@ class Exchange:
         if self._digest is not None:
             for name, value in self._digest.headers(request.method, request.uri, request.body):
                 request.add(name, value)
-        # The Via goes first, as on any message.
-        sent = Request(request.method, request.uri, body=request.body)
-        sent.add("Via", f"{self._via(self.hop)};branch={new_branch()};rport")
-        sent.take(request)
+        sent = self._with_via(request)
+        if self._goes_by_tcp(request, sent, now):
+            sent = self._with_via(request)
         self.request = sent
         self.sent_at = now
         self.transaction = self._layer.send(sent, self.hop, self, now)
@@ -248,3 +288,15 @@ class Exchange:
             self.transaction.limit(self._limit)
         elif self._others and not self._proceeding:
             self.transaction.limit(now + self._layer.timers.failover)
+
+    def _with_via(self, request: Request) -> Request:
+        """The Via goes first, as on any message."""
+        sent = Request(request.method, request.uri, body=request.body)
+        sent.add("Via", f"{self._via(self.hop)};branch={new_branch()};rport")
+        sent.take(request)
+        return sent
+
+
+def _host(contact: str) -> str:
+    """The host of our own Contact."""
+    return parse_uri(parse_address(contact).uri).host.lower()

@@ -82,7 +82,7 @@ class Gate(Protocol):
         of each incoming call that is not over; read only where a new call is asked for.
         """
 
-    def connection(self, host: str, hosts: Iterable[str]) -> bool:
+    def connection(self, host: str, hosts: Iterable[str], now: float) -> bool:
         """Whether a connection from ``host`` is taken; ``hosts``: one of each that is open."""
 
 
@@ -159,8 +159,11 @@ class SourceGate:
         standing = self._standing(host)
         return not standing.trusted and self._sources.of(standing.site, now).banned_until > now
 
-    def connection(self, host: str, hosts: Iterable[str]) -> bool:
-        """Whether a connection is taken; see :class:`Gate`."""
+    def connection(self, host: str, hosts: Iterable[str], now: float) -> bool:
+        """Whether a connection is taken; see :class:`Gate`.
+
+        It counts as a request: a handshake costs more than most of them.
+        """
         site, trusted, shut_out = self._standing(host)
         if shut_out:
             self.counts["network"] += 1
@@ -168,6 +171,9 @@ class SourceGate:
         most = self.settings.max_connections_per_source
         if not trusted and self._of_site(site, hosts) >= most:
             self.counts["connections"] += 1
+            return False
+        if not trusted and not self._sources.of(site, now).requests.take(now):
+            self.counts["rate"] += 1
             return False
         return True
 

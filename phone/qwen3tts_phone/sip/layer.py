@@ -87,9 +87,8 @@ class TransactionLayer:
 
     def may_await(self, data: bytes) -> bool:
         """Whether an answer, still unread, may belong to a request of ours: by its branch."""
-        match = _OUR_BRANCH.search(data)
-        branch = match[0].decode().lower() if match is not None else ""
-        return branch in self._branches
+        found = _OUR_BRANCH.finditer(data)
+        return any(each[0].decode().lower() in self._branches for each in found)
 
     def receive_response(self, response: Response, now: float) -> bool:
         """Hand a response to its transaction; False when it belongs to none."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from sipmessage import Headers, Via
 from sipmessage.message import COMPACT_FORMS
@@ -18,12 +19,17 @@ from sipmessage.message import COMPACT_FORMS
 from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.fields import NameAddr, parse_address, parse_uri, parse_via, split_list
 
+if TYPE_CHECKING:
+    from qwen3tts_phone.sip.transaction import Hop
+
 MAX_MESSAGE_BYTES = 65535
 """Largest message; what one UDP datagram can hold, and the bound on TCP."""
 MAX_HEAD_BYTES = 16384
 """Largest start line and headers together."""
 MAX_HEADERS = 160
 """Most header lines of one message."""
+MAX_CALL_ID_CHARS = 512
+"""Longest Call-ID; it stands in logs and records."""
 BRANCH_COOKIE = "z9hG4bK"
 """RFC 3261 section 8.1.1.7."""
 
@@ -73,6 +79,8 @@ REASONS = {
 class _Message:
     flow: int = field(default=0, kw_only=True, compare=False)
     """The TCP connection it came by; 0 = none."""
+    source: Hop | None = field(default=None, kw_only=True, compare=False, repr=False)
+    """Where it came from; None for one of ours."""
     headers: Headers = field(default_factory=Headers, kw_only=True)
     body: bytes = field(default=b"", kw_only=True)
 
@@ -290,6 +298,8 @@ def _check(message: Request | Response) -> None:
             raise BadSip(f"The message must have the header {name} once.")
     if not message.call_id or not message.via.host:
         raise BadSip("Call-ID or Via is empty.")
+    if len(message.call_id) > MAX_CALL_ID_CHARS:
+        raise BadSip("The Call-ID is too long.")
     method = message.cseq_method
     for address in (message.from_, message.to):
         if address.tag is not None and len(address.tag) > 256:

@@ -12,6 +12,13 @@ IPV6_SITE_BITS = 64
 """What one customer has at the least (RFC 6177): he can use any address in it."""
 
 
+_PRIVATE: tuple[Network, ...] = (
+    *(ipaddress.ip_network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")),
+    *(ipaddress.ip_network(text) for text in ("100.64.0.0/10", "0.0.0.0/8", "fc00::/7")),
+)
+"""RFC 1918, RFC 6598, RFC 1122 section 3.2.1.3, RFC 4193."""
+
+
 def networks(texts: Iterable[str], what: str = "networks") -> tuple[Network, ...]:
     """Networks such as ``192.0.2.0/24``; a single address is one, too.
 
@@ -41,6 +48,25 @@ def address_of(host: str) -> Address | None:
 def within(address: Address | None, among: Iterable[Network]) -> bool:
     """Whether an address is in one of the networks."""
     return address is not None and any(address in network for network in among)
+
+
+def behind_nat(host: str, peer: str) -> bool:
+    """Whether a peer's Contact names an address that only its own network, or machine, knows.
+
+    That is so where the peer was seen at an address that is known more widely. What is sent to
+    the Contact would take its time to fail, or reach somebody else.
+    """
+    address, seen = address_of(host), address_of(peer)
+    return address is not None and seen is not None and _reach(address) < _reach(seen)
+
+
+def _reach(address: Address) -> int:
+    """From how far an address can be used: its machine, its link, its networks, everywhere."""
+    if address.is_loopback or address.is_unspecified:
+        return 0
+    if address.is_link_local:
+        return 1
+    return 2 if within(address, _PRIVATE) else 3
 
 
 def site_of(host: str) -> str:

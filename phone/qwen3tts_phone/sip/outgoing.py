@@ -212,7 +212,7 @@ class OutgoingCall(Call):
         if not self.can(Step.SUCCESS):
             # Another branch of a fork answered as well; one call is enough.
             bye = dialog.request("BYE")
-            hop = self.agent.hop(dialog.next_hop, dialog.flow)
+            hop = self.hop_of(dialog)
             self.agent.exchange(
                 bye, hop, Unheard(), now, next_cseq=dialog.next_cseq, digest=self.digest
             )

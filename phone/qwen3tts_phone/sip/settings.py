@@ -151,6 +151,12 @@ class SipSettings:
     dns: DnsSettings = field(default_factory=DnsSettings)
     gate: GateSettings | None = field(default_factory=GateSettings)
     """Limits for strangers; None = none at all."""
+    nat_contacts: bool = True
+    """Whether a peer whose Contact is an address of its own network, while its message came from
+    outside it, is asked inside the dialog where its message came from."""
+    udp_most_bytes: int = 1300
+    """Requests longer than this go by TCP where it is enabled and the target does not say
+    ``transport=udp`` (RFC 3261 section 18.1.1), by UDP where TCP is refused; 0 = never."""
     drain_retry_after_s: int = 120
     """What callers are told to wait for while the endpoint drains."""
 
@@ -172,6 +178,8 @@ class SipSettings:
             raise ValueError(f"session_expires_s={self.session_expires_s} is below 90 (RFC 4028)")
         if self.max_calls < 1:
             raise ValueError(f"max_calls={self.max_calls} must be at least 1")
+        if self.udp_most_bytes < 0:
+            raise ValueError(f"udp_most_bytes={self.udp_most_bytes} must be 0 or above")
         if self.nat not in get_args(Nat):
             raise ValueError(f"nat={self.nat!r} must be one of {', '.join(get_args(Nat))}")
         if not self.hosts and not self.listeners:

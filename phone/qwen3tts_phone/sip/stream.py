@@ -14,7 +14,8 @@ from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError
 from qwen3tts_phone.sip.connection import Connection
 from qwen3tts_phone.sip.fields import is_ip
 from qwen3tts_phone.sip.framing import PING, PONG, StreamFramer
-from qwen3tts_phone.sip.networks import address_of
+from qwen3tts_phone.sip.networks import behind_nat
+from qwen3tts_phone.sip.rates import Bucket
 from qwen3tts_phone.sip.tls import TlsContexts, peer_trouble
 from qwen3tts_phone.sip.transaction import Hop
 from qwen3tts_phone.sip.udp import Failed, Receive
@@ -25,6 +26,9 @@ MAX_CONNECTIONS = 256
 """Connections at once; one more makes that one go that has been silent for longest."""
 MAX_HANDSHAKES = 64
 """Connections at once whose TLS handshake is not done; one more ends the oldest."""
+LINE_EVERY_S = 10.0
+LINES_AT_ONCE = 5
+"""Lines that the log gets of connections that are closed for what they bring."""
 ACCEPT_AGAIN_S = 1.0
 """Wait after a connection could not be taken."""
 MAX_UNSENT_BYTES = 1 << 20
@@ -82,6 +86,7 @@ class StreamTransport:
         """Connections taken whose handshake is not done, with the far end's address; oldest
         first."""
         self._flows = flows or itertools.count(1)
+        self._lines = Bucket(1 / LINE_EVERY_S, LINES_AT_ONCE, now())
 
     async def start(self) -> None:
         """Listen, where there is a socket."""
@@ -349,7 +354,8 @@ class StreamTransport:
             cause = self._shut(connection)
             return
         except BadSip as error:
-            log.warning("closing a SIP connection: %s", error.message)
+            if self._lines.take(self._now()):
+                log.warning("closing a SIP connection: %s", error.message)
         finally:
             self._connections.pop(connection.flow, None)
             connection.writer.close()
@@ -373,17 +379,6 @@ class StreamTransport:
         task = asyncio.get_running_loop().create_task(work)
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
-
-
-def behind_nat(host: str, peer: str) -> bool:
-    """Whether a peer's Contact names an address that only its own network knows.
-
-    An attempt to connect there would take its time to fail, or reach somebody else.
-    """
-    address, seen = address_of(host), address_of(peer)
-    if address is None or seen is None:
-        return False
-    return address.is_private and not seen.is_private
 
 
 def _cause(error: OSError, hop: Hop) -> CallError | None:

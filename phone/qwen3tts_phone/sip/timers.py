@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 MAX_S = 60
 """No sensible line needs longer base times."""
 

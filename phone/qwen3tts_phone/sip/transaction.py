@@ -68,6 +68,8 @@ class Hop:
     """How far from the best of an account's servers: 0 is as good as any."""
     server: str = field(default="", compare=False)
     """URI of the further server that this is, where an account names some; else empty."""
+    fixed: bool = field(default=False, compare=False)
+    """Whether it must be this transport: it was asked for by name, or nothing else leads there."""
     others: tuple[Hop, ...] = field(default=(), compare=False)
     """Where to go next when this one does not answer (RFC 3263 section 4.3)."""
 
