@@ -18,6 +18,7 @@ from qwen3tts_phone.sip import (
     SipEndpoint,
     SipSettings,
     TlsSettings,
+    nat,
     stream,
 )
 from qwen3tts_phone.sip.locate import Locator
@@ -274,6 +275,20 @@ async def test_a_peer_behind_a_nat_is_hung_up_on_by_the_connection_it_made(
     settings = SipSettings(timers=QUICK, advertised_host="10.255.255.1")
     async with SipEndpoint(settings) as hidden, SipEndpoint(SipSettings(timers=QUICK)) as endpoint:
         call = await hidden.place(f"{endpoint.uri};transport=tcp", session().offer())
+        theirs = await asyncio.wait_for(anext(endpoint.incoming), 5)
+        await theirs.answer(session(50000).answer(theirs.offer or "")[0])
+        await asyncio.wait_for(theirs.answered(), 5)
+        await asyncio.wait_for(theirs.bye(), 2)
+        assert (await asyncio.wait_for(call.wait_ended(), 2)).by == "remote"
+
+
+async def test_a_peer_behind_a_nat_is_hung_up_on_by_udp_where_its_call_came_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nat, "behind_nat", lambda host, peer: host == "10.255.255.1")
+    settings = SipSettings(timers=QUICK, advertised_host="10.255.255.1")
+    async with SipEndpoint(settings) as hidden, SipEndpoint(SipSettings(timers=QUICK)) as endpoint:
+        call = await hidden.place(endpoint.uri, session().offer())
         theirs = await asyncio.wait_for(anext(endpoint.incoming), 5)
         await theirs.answer(session(50000).answer(theirs.offer or "")[0])
         await asyncio.wait_for(theirs.answered(), 5)

@@ -10,8 +10,10 @@ import pytest
 from qwen3tts_phone.sdp import SdpSession
 from qwen3tts_phone.sip import CallState, SipEndpoint, SipSettings
 from qwen3tts_phone.sip.auth import Digest
+from qwen3tts_phone.sip.locate import Locator
 from qwen3tts_phone.sip.message import Request, Response, reply
 from qwen3tts_phone.sip.outgoing import OutgoingCall
+from tests.sip.name_server import Domains
 from tests.sip.phones import QUICK, answer_all, session
 from tests.sip.wire import (
     CHALLENGE,
@@ -224,5 +226,20 @@ async def test_real_endpoints_with_and_without_tcp(theirs: tuple[str, ...]) -> N
         assert isinstance(call.core, OutgoingCall)
         assert call.core.hop.transport == theirs[-1]
         await asyncio.wait_for(call.bye(), 5)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.network
+async def test_a_name_whose_server_has_no_tcp_is_called_by_udp() -> None:
+    large = session().offer() + "a=x-room:" + "x" * 1300 + "\r\n"
+    async with SipEndpoint(SipSettings(timers=QUICK, transports=("udp",))) as callee:
+        task = asyncio.create_task(answer_all(callee, []))
+        domains = Domains(hosts={"pbx.example": ("127.0.0.1",)})
+        locator = Locator(lambda: 0.0, records=domains)
+        async with SipEndpoint(SipSettings(timers=QUICK), locator=locator) as caller:
+            call = await caller.place(f"sip:x@pbx.example:{callee.port}", large)
+            await asyncio.wait_for(call.answered(), 5)
+            await asyncio.wait_for(call.bye(), 5)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

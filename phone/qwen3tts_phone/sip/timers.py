@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MAX_S = 60
+MAX_S = 600
 """No sensible line needs longer base times."""
 
 
