@@ -5,10 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
-from qwen3tts_phone.errors import BadSip, CalleeUnreachable, RegistrationFailed, WrongState
+from qwen3tts_phone.errors import (
+    BadSip,
+    CalleeUnreachable,
+    CallRefused,
+    RegistrationFailed,
+    WrongState,
+)
 from qwen3tts_phone.sip import (
     Account,
     AccountEvent,
@@ -505,6 +512,23 @@ async def test_a_stranger_gets_no_answer_to_a_challenge_from_us(endpoint: SipEnd
         assert endpoint.account_of(call) is endpoint.lines["alice@192.0.2.1"].account
         assert call.core.digest is None
         await call.reject(486)
+
+
+async def test_only_the_accounts_servers_may_ask_for_its_password(
+    endpoint: SipEndpoint, two: RegistrarServer
+) -> None:
+    """Whoever else is called would have something to guess it by."""
+    two.challenge = True
+    here = Account(two.uri, "bob", "secret", register=False)
+    elsewhere = Account("sip:192.0.2.1", "bob", "secret", register=False)
+    beside = replace(elsewhere, allowed_sources=("127.0.0.0/8",))
+    for account, told in ((here, True), (elsewhere, False), (beside, True)):
+        two.requests.clear()
+        target = f"sip:carol@127.0.0.1:{two.port}"
+        call = await endpoint.place(target, session().offer(), account=account)
+        with pytest.raises(CallRefused):
+            await call.answered()
+        assert any(request.get("Authorization") for request in two.requests) is told
 
 
 async def test_a_trunks_servers_are_known_by_their_names_also_after_they_have_moved() -> None:

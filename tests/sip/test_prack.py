@@ -160,6 +160,23 @@ def test_a_caller_without_the_extension_gets_plain_ringing() -> None:
 
 
 @pytest.mark.parametrize("reliable", [True, False])
+def test_ringing_is_said_anew_every_minute_until_the_answer(reliable: bool) -> None:
+    """RFC 3261 section 13.3.1.1: proxies give up a call of which nothing is heard."""
+    wire, caller, callee = pair()
+    callee.answers_with = None
+    call = caller.call(callee)
+    wire.run(0.1)
+    callee.calls[0].provisionals.reliable = reliable
+    ringing(callee)
+    wire.run(170.0)
+    assert len(wire.sent("180 INVITE")) == 3
+    callee.calls[0].answer(ANSWER, wire.now)
+    wire.run(130.0)
+    assert len(wire.sent("180 INVITE")) == 3
+    assert call.state is CallState.UP
+
+
+@pytest.mark.parametrize("reliable", [True, False])
 def test_a_status_that_is_asked_for_is_sent(reliable: bool) -> None:
     wire, _, callee = pair()
     stranger = Stranger(wire)

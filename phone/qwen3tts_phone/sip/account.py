@@ -99,6 +99,11 @@ class Account:
         """SIP URIs to send to, best first: the proxy or the registrar, then the others."""
         return (self.proxy or self.registrar, *self.failover)
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """SIP URIs of all servers that the account names."""
+        return (self.registrar, *((self.proxy,) if self.proxy else ()), *self.failover)
+
     def networks(self) -> tuple[Network, ...]:
         """``allowed_sources`` as networks; raises BadSip."""
         try:

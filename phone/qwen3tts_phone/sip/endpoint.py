@@ -13,7 +13,6 @@ from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.errors import CallError, WrongState
 from qwen3tts_phone.sip.account import Account, address_of_record
 from qwen3tts_phone.sip.agent import Agent
-from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.call import Call
 from qwen3tts_phone.sip.gate import Gate, SourceGate
 from qwen3tts_phone.sip.incoming import IncomingCall
@@ -186,7 +185,8 @@ class SipEndpoint:
 
         With an account the target may be a bare number or name, known to its registrar. Where
         DNS or the account names several servers, the next one is asked when one does not answer,
-        refuses the connection, or has no room (503).
+        refuses the connection, or has no room (503). Only the account's own servers and allowed
+        networks may ask for its password.
 
         Raises BadSip for an address that cannot be used, CalleeUnreachable for a host that has
         no address, WrongState while the endpoint drains.
@@ -196,11 +196,8 @@ class SipEndpoint:
             raise WrongState("The endpoint is draining: no new calls.")
         target = bare(target, account)
         hop = await self._ways.find(target, account)
-        digest = None
-        identity = ""
-        if account is not None:
-            digest = Digest(account.auth_user or account.user, account.password)
-            identity = address_of_record(account) if account.user else ""
+        digest = self._lines.digest_towards(account, hop)
+        identity = address_of_record(account) if account is not None and account.user else ""
         core = self.agent.place(
             target,
             sdp_offer,
@@ -225,7 +222,15 @@ class SipEndpoint:
         self._check_open()
         target = bare(target, account)
         hop = await self._ways.find(target, account)
-        return await ask(self.agent, hop, target, account, now=self._clock.now, flush=self.flush)
+        return await ask(
+            self.agent,
+            hop,
+            target,
+            account,
+            secret=self._lines.digest_towards(account, hop) is not None,
+            now=self._clock.now,
+            flush=self.flush,
+        )
 
     def address_for(self, uri: str, account: Account | None = None) -> str:
         """Which of our addresses the far end of ``uri`` should send media to; raises BadSip."""

@@ -266,6 +266,25 @@ class Lines:
             return None
         return Digest(account.auth_user or account.user, account.password)
 
+    def digest_towards(self, account: Account | None, hop: Hop) -> Digest | None:
+        """What a request to that place answers challenges with; None = it answers none.
+
+        Only the account's servers, the hosts of their names and its allowed networks may ask:
+        whoever else is called would have something to guess the password by.
+        """
+        if account is None or not account.password:
+            return None
+        line = self.all.get(account.name)
+        known = {each.host for each in line.hops} if line is not None else set()
+        known |= {parse_uri(uri).host.strip("[]").lower() for uri in account.hosts}
+        allowed = networks(account.allowed_sources)
+        if account.proxy or any(
+            each.host in known or each.name in known or within(address_of(each.host), allowed)
+            for each in (hop, *hop.others)
+        ):
+            return Digest(account.auth_user or account.user, account.password)
+        return None
+
     def is_domain(self, host: str) -> bool:
         """Whether a host is the domain of an account."""
         host = host.strip("[]").lower()

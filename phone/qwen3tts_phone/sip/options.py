@@ -45,7 +45,9 @@ class Probe:
         done: Callable[[int | None, float], None],
         *,
         target: str = "",
+        secret: bool = True,
     ) -> None:
+        """``secret``: whether a challenge is answered with the account's password."""
         self.response: Response | None = None
         self.failure: Failure | None = None
         self.cause: CallError | None = None
@@ -54,6 +56,7 @@ class Probe:
         self._hop = hop
         self._done = done
         self._target = target
+        self._secret = secret
         self._cseq = 0
         self._exchange: Exchange | None = None
 
@@ -80,7 +83,7 @@ class Probe:
         request.add("Accept", "application/sdp")
         self._agent.describe(request)
         digest = None
-        if account is not None and account.password:
+        if account is not None and account.password and self._secret:
             digest = Digest(account.auth_user or account.user, account.password)
         self._exchange = self._agent.exchange(
             request, self._hop, self, now, next_cseq=self._next_cseq, digest=digest
@@ -120,6 +123,7 @@ async def ask(
     target: str,
     account: Account | None,
     *,
+    secret: bool,
     now: Callable[[], float],
     flush: Callable[[], None],
 ) -> OptionsReply:
@@ -137,7 +141,7 @@ async def ask(
         took = probe.round_trip_s(now)
         done.set_result(OptionsReply(answer.status, answer.reason, took, who, probe.hop.at))
 
-    probe = Probe(agent, account, hop, answered, target=target)
+    probe = Probe(agent, account, hop, answered, target=target, secret=secret)
     probe.start(now())
     flush()
     try:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 MAX_WAITING = 4
 """Provisional answers that wait for the PRACK of the one before."""
 
+REPEAT_S = 60.0
+"""While nobody answers, the last one is said anew so often: proxies give up a call of which they
+have heard nothing for three minutes (RFC 3261 section 13.3.1.1)."""
+
 Lines = list[tuple[str, str]]
 _RACK = re.compile(r"\s*([0-9]{1,10})\s+([0-9]{1,10})\s+([A-Za-z]{1,32})\s*")
 
@@ -43,6 +47,8 @@ class Provisionals:
         self._describes = False
         self._offers = False
         self._waiting: deque[tuple[int, str | None, Lines]] = deque(maxlen=MAX_WAITING)
+        self._last: tuple[int, str | None, Lines] | None = None
+        self._again_at: float | None = None
 
     @property
     def holds_answer(self) -> bool:
@@ -52,6 +58,7 @@ class Provisionals:
     def send(self, status: int, sdp: str | None, lines: Lines, now: float) -> None:
         """Send one, or keep it until the one before has been acknowledged."""
         call = self._call
+        self._last, self._again_at = (status, sdp, lines), now + REPEAT_S
         if not self.reliable:
             # RFC 3262 section 5: an offer goes into reliable answers only.
             body = sdp if call.offer is not None else None
@@ -109,15 +116,19 @@ class Provisionals:
     def stop(self) -> None:
         """A final answer goes out: nothing is repeated any more; a PRACK may still come."""
         self._waiting.clear()
-        self._unacked = None
+        self._unacked = self._again_at = None
 
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is next needed."""
-        return self._unacked.next_at if self._unacked is not None else None
+        return self._unacked.next_at if self._unacked is not None else self._again_at
 
     def tick(self, now: float) -> bool:
         """Repeat what has no PRACK; False once it is given up (section 3: the call is refused)."""
-        if self._unacked is None or self._unacked.tick(now):
+        if self._unacked is None:
+            if self._last is not None and self._again_at is not None and now >= self._again_at:
+                self.send(*self._last, now)
+            return True
+        if self._unacked.tick(now):
             return True
         self.stop()
         return False
