@@ -267,7 +267,8 @@ async def test_a_trunks_calls_are_known_by_where_they_come_from(endpoint: SipEnd
     )
     other = Account("sip:192.0.2.2", "", register=False, name="other")
     for account in (other, trunk):
-        await endpoint.add(account)
+        line = await endpoint.add(account)
+        assert "not watched" in line.words
     async with SipEndpoint(SipSettings(timers=QUICK)) as caller:
         await caller.place(f"sip:+4930123@127.0.0.1:{endpoint.port}", session().offer())
         call = await asyncio.wait_for(anext(endpoint.incoming), 5)
@@ -322,7 +323,7 @@ async def test_a_trunk_that_does_not_answer_is_told_skipped_and_taken_back(
     async with SipEndpoint(SipSettings(), clock, on_account=events.tell) as endpoint:
         first = await endpoint.add(trunk(one, "first"))
         second = await endpoint.add(trunk(two, "second"))
-        assert "unknown" in first.words
+        assert "not asked yet" in first.words
         await clock.advance(0.1)
         await settle(50)
         assert "reachable" in first.words

@@ -195,7 +195,9 @@ class Line:
         """For people, on one line."""
         where = f" at {self.server}" if self.server else ""
         wrong = f": {self.error}" if self.error is not None else ""
-        return f"{self.name}: {self.state}{where}{wrong}"
+        unknown = "not asked yet" if self.account.keepalive_s else "not watched (no keepalive)"
+        state = unknown if self.state == "unknown" else self.state
+        return f"{self.name}: {state}{where}{wrong}"
 
     def registration_moved(self) -> None:
         """Tell what has changed. For the endpoint."""
