@@ -45,7 +45,7 @@ wheel: $(VENV)/.ready-dev  ## build the wheel and import it in a fresh environme
 
 bench: $(VENV)/.ready-dev $(VENV)/.ready-bench  ## every benchmark, quick
 	@for script in $(wildcard benchmarks/*.py); do \
-	  case $$script in */common.py|*/greetings.py|*/traces.py|*/rtp_receiver.py|*/server_engines.py|*/server_peers.py|*/server_process.py) ;; \
+	  case $$script in */common.py|*/bad_network.py|*/greetings.py|*/other_buffers.py|*/traces.py|*/rtp_receiver.py|*/server_engines.py|*/server_peers.py|*/server_process.py) ;; \
 	  *) echo "== $$script"; $(BIN)/python $$script --quick || exit 1 ;; esac; done
 
 peers:  ## the real SIP peers (baresip, SIPp, Kamailio) from Debian, where they may be installed

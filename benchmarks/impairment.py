@@ -17,13 +17,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import heapq
 import itertools
 import json
-import os
-import random
-import select
 import socket
 import struct
 import subprocess
@@ -35,8 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bad_network import HOST, NAMESPACES, Trouble, impair, namespaces, relay, remove_namespaces
 from common import Bench
 from numpy.typing import NDArray
+from other_buffers import aiortc_buffer, fixed_buffer
 
 from qwen3tts_codecs import FrameEncoder, Payload, Resampler, payload_by_name
 from qwen3tts_engine.base import SynthesisRequest
@@ -58,28 +55,11 @@ TEXT = (
     "Four hours of steady work faced us, so we began at once.",
 )
 PAUSE_S = 0.25
-FIXED_S = 0.06
 LEAD_S = 0.4
 """Packets of silence before the speech, so that no buffer is judged by its first packet."""
 SO_TIMESTAMPNS = 35
 """Not in the socket module; Linux, asm-generic/socket.h."""
 SILENT_PEAK = 16
-HOST = "127.0.0.1"
-NAMESPACES = (("impair-a", "10.213.0.1"), ("impair-b", "10.213.0.2"))
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """What happens on the way."""
-
-    name: str
-    loss: float = 0.0
-    """Share of the packets that never come."""
-    jitter_s: float = 0.0
-    """Each packet is late by up to so much, evenly spread; they may overtake each other."""
-    drift_ppm: float = 0.0
-    """The sender's clock is so much slow."""
-    codec: str = "PCMU"
 
 
 TROUBLES = (
@@ -97,46 +77,6 @@ WIDE = tuple(
     for codec in ("G722", "opus")
     for name, loss in (("clean", 0.0), ("1 % loss", 0.01), ("5 % loss", 0.05))
 )
-
-
-def relay(plan: dict[str, Any]) -> None:
-    """Drop and delay; the ports are printed, it ends with its input."""
-    with contextlib.suppress(OSError):  # where that is allowed, its own lateness is not measured
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
-    sockets: list[socket.socket] = []
-    lines: list[tuple[Trouble, tuple[str, int], random.Random]] = []
-    for number, each in enumerate(plan["flows"]):
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        sock.bind((HOST, 0))
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-        # Both flows of a trouble meet the same fate.
-        lines.append((Trouble(**each["trouble"]), (HOST, each["port"]), random.Random(number // 2)))
-        sockets.append(sock)
-    print(json.dumps([sock.getsockname()[1] for sock in sockets]), flush=True)
-    begun: dict[int, float] = {}
-    due: list[tuple[float, int, int, bytes]] = []
-    order = itertools.count()
-    by_handle = {sock.fileno(): number for number, sock in enumerate(sockets)}
-    poll = select.poll()
-    for handle in (*by_handle, sys.stdin.fileno()):
-        poll.register(handle, select.POLLIN)
-    while True:
-        wait = max(0.0, due[0][0] - time.monotonic()) if due else 1.0
-        for handle, _ in poll.poll(int(wait * 1000)):
-            if handle == sys.stdin.fileno():
-                return
-            number = by_handle[handle]
-            data = sockets[number].recv(2048)
-            now = time.monotonic()
-            trouble, _, chance = lines[number]
-            lost, late = chance.random() < trouble.loss, chance.random() * trouble.jitter_s
-            if not lost or len(data) < 12 or rtp.is_rtcp(data):
-                age = now - begun.setdefault(number, now)
-                at = now + late + age * trouble.drift_ppm * 1e-6
-                heapq.heappush(due, (at, next(order), number, data))
-        while due and due[0][0] <= time.monotonic() + 0.0005:
-            _, _, number, data = heapq.heappop(due)
-            sockets[number].sendto(data, lines[number][1])
 
 
 def remote_of(payload: Payload, host: str, port: int, **fields: Any) -> RemoteMedia:
@@ -268,53 +208,6 @@ def drain(plain: socket.socket, heap: list[tuple[float, bytes]]) -> None:
             heap.append((seconds + nanoseconds / 1e9, data))
 
 
-# --- the others
-
-
-def fixed_buffer(packets: list[tuple[float, bytes]], payload: Payload) -> Samples:
-    """A telephone that plays each packet 60 ms after it comes on a line at rest, or silence."""
-    decoder, count = payload.decoder(), payload.frame_samples(20)
-    parsed = [(at, rtp.parse(data)) for at, data in packets]
-    first = parsed[0][1].timestamp
-    numbers = [(packet.timestamp - first) // payload.frame_ticks(20) for _, packet in parsed]
-    # What is reckoned from a first packet that is late itself is luck.
-    rest = min(at - number * 0.02 for (at, _), number in zip(parsed, numbers, strict=True))
-    in_time = {}
-    for (at, packet), number in zip(parsed, numbers, strict=True):
-        if at <= rest + number * 0.02 + FIXED_S:
-            in_time[number] = bytes(packet.payload)
-    silence = np.zeros(count, np.int16)
-    return np.concatenate(
-        [
-            decoder.decode(in_time[number]) if number in in_time else silence
-            for number in range(min(in_time), max(in_time) + 1)
-        ]
-    )
-
-
-def aiortc_buffer(packets: list[tuple[float, bytes]], payload: Payload) -> Samples:
-    """aiortc's jitter buffer as its receiver makes it (16 packets, 4 before the first), and a
-    player that takes a frame each 20 ms and plays silence when there is none."""
-    from aiortc.jitterbuffer import JitterBuffer
-    from aiortc.rtp import RtpPacket
-
-    buffer, decoder = JitterBuffer(capacity=16, prefetch=4), payload.decoder()
-    ready: list[tuple[float, Samples]] = []
-    for at, data in packets:
-        packet = RtpPacket.parse(data)
-        vars(packet)["_data"] = packet.payload  # its receiver does so
-        _, frame = buffer.add(packet)
-        if frame is not None:
-            ready.append((at, decoder.decode(frame.data)))
-    silence = np.zeros(payload.frame_samples(20), np.int16)
-    played: list[Samples] = []
-    clock = ready[0][0]
-    while ready:
-        played.append(ready.pop(0)[1] if ready[0][0] <= clock else silence)
-        clock += 0.02
-    return np.concatenate(played)
-
-
 # --- judging
 
 
@@ -431,8 +324,9 @@ def through(troubles: tuple[Trouble, ...], speech: Path, folder: Path, netem: bo
     receiver = Side("receive", plan, receive_in)
     ports = receiver.told()
     flows = [
-        {"host": receive_host, "port": port, "trouble": asdict(trouble)}
-        for trouble, pair in zip(troubles, ports, strict=True)
+        # Both flows of a trouble meet the same fate.
+        {"host": receive_host, "port": port, "trouble": asdict(trouble), "seed": seed}
+        for seed, (trouble, pair) in enumerate(zip(troubles, ports, strict=True))
         for port in pair
     ]
     between = None
@@ -447,55 +341,6 @@ def through(troubles: tuple[Trouble, ...], speech: Path, folder: Path, netem: bo
     if between is not None:
         between.end()
     return list(json.loads(result.read_text(encoding="utf-8")))
-
-
-def _run(*command: str) -> str:
-    """Run a command; its complaint, empty when it went well."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return "" if done.returncode == 0 else (done.stderr.strip() or "failed").splitlines()[-1]
-
-
-def namespaces() -> str:
-    """Make two namespaces with a link between them; the complaint where that is impossible."""
-    (one, one_host), (other, other_host) = NAMESPACES
-    remove_namespaces()
-    commands = [
-        f"ip netns add {one}",
-        f"ip netns add {other}",
-        f"ip link add {one} netns {one} type veth peer name {other} netns {other}",
-        f"ip -n {one} addr add {one_host}/24 dev {one}",
-        f"ip -n {other} addr add {other_host}/24 dev {other}",
-        f"ip -n {one} link set {one} up",
-        f"ip -n {other} link set {other} up",
-        f"ip netns exec {one} tc qdisc replace dev {one} root netem delay 1ms",
-    ]
-    try:
-        for command in commands:
-            if complaint := _run(*command.split()):
-                remove_namespaces()
-                return f"{command}: {complaint}"
-    except OSError as error:
-        return str(error)
-    return ""
-
-
-def remove_namespaces() -> None:
-    """Leave nothing behind."""
-    for name, _ in NAMESPACES:
-        try:
-            _run("ip", "netns", "delete", name)
-        except OSError:
-            return
-
-
-def impair(trouble: Trouble) -> None:
-    """Let the link have this trouble."""
-    name = NAMESPACES[0][0]
-    half = 500 * trouble.jitter_s
-    command = f"ip netns exec {name} tc qdisc replace dev {name} root netem loss {trouble.loss:%}"
-    complaint = _run(*f"{command} delay {half}ms {half}ms".split())
-    if complaint:
-        raise RuntimeError(f"netem: {complaint}")
 
 
 def measure(troubles: tuple[Trouble, ...], speech: Path, netem: bool) -> list[Any]:

@@ -23,6 +23,6 @@ class RecordingEngine(EmbeddedEngine):
             self.spoken.append(chunk.pcm)
             yield chunk
 
-    def pcm(self) -> NDArray[np.int16]:
-        """Everything said so far, 24 kHz, shape [n]."""
-        return np.frombuffer(b"".join(self.spoken), dtype="<i2").copy()
+    def pcm(self, first: int = 0, last: int | None = None) -> NDArray[np.int16]:
+        """What was said so far, 24 kHz, shape [n]; of it pieces ``first`` to ``last``."""
+        return np.frombuffer(b"".join(self.spoken[first:last]), dtype="<i2").copy()
