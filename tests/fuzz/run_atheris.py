@@ -1,6 +1,6 @@
 """Search for inputs that break a fuzz target, guided by the code they reach (libFuzzer, atheris).
 
-    python tests/fuzz/run_atheris.py [--seconds 5] [TARGET ...]
+    python tests/fuzz/run_atheris.py [--seconds 5] [--jobs 2] [TARGET ...]
     python tests/fuzz/run_atheris.py --replay TARGET HEX
 
 Each target runs in a process of its own, from its seeds, in a temporary folder that is removed.
@@ -12,12 +12,15 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import os
 import random
 import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,8 @@ SLOWEST_S = 10
 MOST_MEMORY_MB = 1024
 GRACE_S = 60.0
 """Beyond its time, for a child to start and to end."""
+TELLING = threading.Lock()
+"""Held by whoever prints: targets run beside each other."""
 GET_IT = "atheris is not installed; it has wheels for Linux: pip install 'atheris>=3.0'"
 
 
@@ -61,10 +66,12 @@ def main() -> int:
     if importlib.util.find_spec("atheris") is None:
         print(GET_IT)
         return 0 if options.if_present else 2
-    broken = 0
-    for name in options.targets or TARGETS:
-        broken += not _fuzz(name, options.seconds, options.runs, options.seed)
-    return 1 if broken else 0
+
+    def good(name: str) -> bool:
+        return _fuzz(name, options.seconds, options.runs, options.seed)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        return 0 if all([*pool.map(good, options.targets or TARGETS)]) else 1
 
 
 def _arguments() -> argparse.Namespace:
@@ -75,6 +82,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=int, default=5, help="time for each (5)")
     parser.add_argument("--runs", type=int, default=-1, help="most executions of each (no bound)")
     parser.add_argument("--seed", type=int, help="of the mutations; default: another every time")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    parser.add_argument(
+        "--jobs", type=int, default=cores, help=f"targets at the same time ({cores}, the cores)"
+    )
     parser.add_argument("--list", action="store_true", help="show the targets and what holds")
     parser.add_argument("--replay", nargs=2, metavar=("TARGET", "HEX"), help="HEX - reads stdin")
     parser.add_argument("--if-present", action="store_true", help="do nothing without atheris")
@@ -82,8 +93,8 @@ def _arguments() -> argparse.Namespace:
     options, rest = parser.parse_known_args()
     if rest and not options.child:
         parser.error(f"unknown arguments: {' '.join(rest)}")
-    if options.seconds < 1:
-        parser.error("--seconds must be at least 1")
+    if options.seconds < 1 or options.jobs < 1:
+        parser.error("--seconds and --jobs must be at least 1")
     return options
 
 
@@ -130,7 +141,8 @@ def _fuzz(name: str, seconds: int, runs: int, seed: int | None) -> bool:
             for path in sorted(found.iterdir())
             if not path.name.startswith("slow-")
         }
-        return _tell(name, status, said, took, inputs)
+        with TELLING:
+            return _tell(name, status, said, took, inputs)
 
 
 def _tell(name: str, status: int, said: str, took: float, inputs: dict[bytes, str]) -> bool:
