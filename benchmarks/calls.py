@@ -36,8 +36,8 @@ from server_process import ServerProcess
 
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone.call import Call
 from qwen3tts_phone.phone import Phone, PhoneSettings
+from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_speech.link import SpeechLink
 
 SCENARIO = Path(__file__).with_name("calls_sipp.xml")
@@ -84,7 +84,7 @@ class Seen:
 class Under:
     """The calls of a run, as they are answered and spoken to."""
 
-    calls: list[Call] = field(default_factory=list)
+    calls: list[PhoneCall] = field(default_factory=list)
     answered_at: list[float] = field(default_factory=list)
     heard: list[int] = field(default_factory=list)
     """Frames of each caller that were taken in."""
@@ -117,11 +117,11 @@ async def recorded(count: int) -> list[list[NDArray[np.int16]]]:
         await engine.close()
 
 
-Talk = Callable[[Call, int, int], Coroutine[None, None, None]]
+Talk = Callable[[PhoneCall, int, int], Coroutine[None, None, None]]
 """Says sentence ``turn`` of call ``number``; returns when it was heard."""
 
 
-async def attend(call: Call, number: int, under: Under, talk: Talk) -> None:
+async def attend(call: PhoneCall, number: int, under: Under, talk: Talk) -> None:
     """Answer, speak until it is over, hang up."""
     under.answered_at[number] = time.monotonic()
     await call.answer()
@@ -135,7 +135,7 @@ async def attend(call: Call, number: int, under: Under, talk: Talk) -> None:
         await speaking
 
 
-async def speak(call: Call, number: int, under: Under, talk: Talk) -> None:
+async def speak(call: PhoneCall, number: int, under: Under, talk: Talk) -> None:
     """One sentence after the other."""
     for turn in itertools.count():
         await talk(call, number, turn)
@@ -143,7 +143,7 @@ async def speak(call: Call, number: int, under: Under, talk: Talk) -> None:
         await asyncio.sleep(PAUSE_S)
 
 
-async def listen(call: Call, number: int, under: Under) -> None:
+async def listen(call: PhoneCall, number: int, under: Under) -> None:
     """Take in what the caller says."""
     async for _ in call.audio():
         under.heard[number] += 1
@@ -263,11 +263,11 @@ async def measure(bench: Bench) -> None:
     seconds = bench.args.seconds or (4.0 if bench.quick else 60.0)
     audio = await recorded(max(counts))
 
-    async def from_cache(call: Call, number: int, turn: int) -> None:
+    async def from_cache(call: PhoneCall, number: int, turn: int) -> None:
         sentences = audio[number]
         await call.play(sentences[turn % len(sentences)], 24_000)
 
-    async def by_engine(call: Call, number: int, turn: int) -> None:
+    async def by_engine(call: PhoneCall, number: int, turn: int) -> None:
         sentences = sentences_of(number)
         await call.say(sentences[turn % len(sentences)])
 

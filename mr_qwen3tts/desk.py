@@ -32,7 +32,7 @@ from .desk_wishes import DeskHost, SipWishes
 from .turn import log_id_of
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.phone_call import PhoneCall
 
 log = logging.getLogger(__name__)
 
@@ -271,7 +271,7 @@ class Desk:
         self._open(call, log_id, context)
         return None
 
-    async def _take(self, call: Call) -> None:
+    async def _take(self, call: PhoneCall) -> None:
         """A call that comes in: a session for it while it rings, then the answer."""
         self._arriving += 1
         try:
@@ -286,7 +286,7 @@ class Desk:
         finally:
             self._arriving -= 1
 
-    async def _receive(self, call: Call) -> None:
+    async def _receive(self, call: PhoneCall) -> None:
         wishes = self._settings_of(None)
         if not wishes.sip_agent:
             await call.reject(UNAVAILABLE)
@@ -308,7 +308,7 @@ class Desk:
         line = self._open(call, log_id, context)
         line.tell(CALLED.format(caller=caller_shown(call.remote_uri)))
 
-    def _open(self, call: Call, log_id: str, context: Any) -> Line:
+    def _open(self, call: PhoneCall, log_id: str, context: Any) -> Line:
         wishes = self._settings_of(context)
         line = Line(call, log_id, context, self._host, self._clock, self._ended)
         self._lines[log_id] = line
@@ -338,5 +338,5 @@ class Desk:
         task.add_done_callback(self._tasks.discard)
 
 
-async def _hang_up(call: Call) -> None:
+async def _hang_up(call: PhoneCall) -> None:
     await call.hangup()

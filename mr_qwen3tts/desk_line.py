@@ -17,7 +17,7 @@ from .desk_rules import caller_shown
 from .desk_wishes import DeskHost
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.phone_call import PhoneCall
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Line:
 
     def __init__(
         self,
-        call: Call,
+        call: PhoneCall,
         log_id: str,
         context: Any,
         host: DeskHost,

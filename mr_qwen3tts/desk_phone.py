@@ -17,8 +17,8 @@ from .desk_rules import server_uri
 from .desk_wishes import SipWishes
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call import Call
     from qwen3tts_phone.phone import Phone, PhoneSettings
+    from qwen3tts_phone.phone_call import PhoneCall
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class PhoneKeeper:
         wishes: Callable[[], SipWishes],
         link: Callable[[], SpeechLink],
         clock: Clock,
-        on_call: Callable[[Call], None],
+        on_call: Callable[[PhoneCall], None],
         problem: Callable[[str, BaseException | str], None],
     ) -> None:
         self._wishes = wishes

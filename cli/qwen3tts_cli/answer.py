@@ -7,9 +7,13 @@ from typing import Annotated
 import typer
 
 from qwen3tts_cli import options
+from qwen3tts_cli.agent import check_agent
 from qwen3tts_cli.exits import run
-from qwen3tts_cli.manner import Manner, with_manner
+from qwen3tts_cli.lines import SIP, SIP_PORT, LineOptions
+from qwen3tts_cli.listen_options import ListenOptions
+from qwen3tts_cli.manner import Manner
 from qwen3tts_cli.reception import DRAIN_S, attend
+from qwen3tts_cli.spread import spread
 from qwen3tts_cli.talk import Course, checked_digits
 from qwen3tts_cli.telephone import (
     HERE,
@@ -21,9 +25,6 @@ from qwen3tts_cli.telephone import (
 )
 from qwen3tts_cli.words import DEFAULT_PROMPT, choose_words
 
-PORT = 5060
-"""Where phones are called."""
-
 
 def add_to(app: typer.Typer) -> None:
     """Put the subcommand into ``app``."""
@@ -34,7 +35,7 @@ def add_to(app: typer.Typer) -> None:
         "  mr-qwen3tts answer --host 192.0.2.7 --port 5060"
         " --llm http://127.0.0.1:11434/v1 --model llama3.2\n\n"
         "  mr-qwen3tts answer --config configs/phone.yaml --say 'Hello, you have reached us.'"
-    )(with_manner(answer))
+    )(spread(manner=Manner, listening=ListenOptions, lines=LineOptions)(answer))
 
 
 def answer(
@@ -57,7 +58,6 @@ def answer(
     call_log: options.CallLog = None,
     latency_log: options.LatencyLogFile = None,
     max_seconds: options.MaxSeconds = None,
-    barge_in: options.BargeIn = False,
     transfer: options.Transfer = None,
     drain_seconds: Annotated[
         float,
@@ -78,6 +78,8 @@ def answer(
     header: options.Headers = None,
     *,
     manner: Manner,
+    listening: ListenOptions,
+    lines: LineOptions,
     server: options.Server = None,
 ) -> None:
     """[bold]Answer[/bold] calls, say the words to each caller, and hang up. Ctrl-C ends it;
@@ -94,13 +96,18 @@ def answer(
         prompt=prompt,
         key_env=key_env,
     )
-    course = Course(checked_digits(dtmf), max_seconds, barge_in, transfer)
+    check_agent(words, listening)
+    course = Course(checked_digits(dtmf), max_seconds, listening, transfer)
     said = read_config(config)
+    ports = lines.ports(port)
+    sip_port = ports.sip
     if said is None:
-        host, port = host or HERE, PORT if port is None else port
+        host, sip_port = host or HERE, SIP_PORT if sip_port is None else sip_port
+    if SIP not in lines.kinds:
+        check_sip_options(user=user, registrar=registrar, codecs=codecs, srtp=srtp, header=header)
     telephone = Telephone(
         host=host,
-        port=port,
+        port=sip_port,
         user=user,
         password_env=password_env,
         registrar=registrar,
@@ -116,4 +123,14 @@ def answer(
     )
     telephone.check()
     tell_remarks(said)
-    run(attend(telephone, words, course, once or words.once, server, drain_seconds))
+    once = once or words.once
+    run(attend(telephone, words, course, once, server, drain_seconds, lines, ports))
+
+
+def check_sip_options(**given: object) -> None:
+    """Refuse options of SIP where there is no such line; raises ``typer.BadParameter``."""
+    names = [f"--{name}" for name, value in given.items() if value is not None]
+    if names:
+        raise typer.BadParameter(
+            f"{' and '.join(names)}: only calls over SIP have that. Add --line sip."
+        )

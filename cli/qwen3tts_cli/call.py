@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qwen3tts_cli import options
+from qwen3tts_cli.agent import check_agent, with_agent
 from qwen3tts_cli.exits import needs, run
+from qwen3tts_cli.listen_options import ListenOptions
 from qwen3tts_cli.machine import MachineAnswered, OnMachine
-from qwen3tts_cli.manner import Manner, tell_ignored, with_manner
+from qwen3tts_cli.manner import Manner, tell_ignored
 from qwen3tts_cli.output import note, notes
 from qwen3tts_cli.speech import speech_server
+from qwen3tts_cli.spread import spread
 from qwen3tts_cli.talk import Course, checked_digits, talk
 from qwen3tts_cli.telephone import (
     Telephone,
@@ -27,7 +30,8 @@ from qwen3tts_cli.words import DEFAULT_PROMPT, Words, choose_words
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.phone import Call, Phone
+    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.phone import Phone
     from qwen3tts_phone.progress import Outcome
 
 
@@ -40,7 +44,7 @@ def add_to(app: typer.Typer) -> None:
         "  mr-qwen3tts call sip:bob@127.0.0.1 --llm http://127.0.0.1:11434/v1 --model llama3.2\n\n"
         "  mr-qwen3tts call 100 --config phone.yaml --account office --say 'One moment.'"
         " --transfer sip:200@pbx.example.org"
-    )(with_manner(call))
+    )(spread(manner=Manner, listening=ListenOptions)(call))
 
 
 def call(
@@ -67,7 +71,6 @@ def call(
     call_log: options.CallLog = None,
     latency_log: options.LatencyLogFile = None,
     max_seconds: options.MaxSeconds = None,
-    barge_in: options.BargeIn = False,
     transfer: options.Transfer = None,
     on_machine: Annotated[
         OnMachine | None,
@@ -103,6 +106,7 @@ def call(
     header: options.Headers = None,
     *,
     manner: Manner,
+    listening: ListenOptions,
     server: options.Server = None,
 ) -> None:
     """[bold]Call[/bold] a SIP address, say the words as they come, and hang up."""
@@ -118,11 +122,12 @@ def call(
         prompt=prompt,
         key_env=key_env,
     )
+    check_agent(words, listening)
     said = read_config(config)
     course = Course(
         checked_digits(dtmf),
         max_seconds,
-        barge_in,
+        listening,
         transfer,
         on_machine or OnMachine(said.outbound.on_machine if said is not None else OnMachine.SPEAK),
         said.outbound.answering if said is not None else None,
@@ -180,9 +185,12 @@ async def place(
     retry = telephone.config.outbound.retry if telephone.config is not None else None
     async with speech_server(telephone.server_url(server)) as url:
         manner = await telephone.manner.voiced_at(url)
-        async with Phone(telephone.settings(url, manner)) as phone:
+        async with (
+            with_agent(words, course, telephone.language) as prepared,
+            Phone(telephone.settings(url, manner)) as phone,
+        ):
             tell_ignored(phone.ignored)
-            attempts = Attempts(phone, uri, telephone, words, course)
+            attempts = Attempts(phone, uri, telephone, words, prepared)
             await place_with_retries(
                 attempts.attempt,
                 retry or RetryPolicy(attempts=1),

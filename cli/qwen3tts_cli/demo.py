@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import wave
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +19,6 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from qwen3tts_cli.barge_in import BargeIn
 from qwen3tts_cli.exits import exit_code, needs, run
 from qwen3tts_cli.latency import show_report
 from qwen3tts_cli.output import complain_of, note, results
@@ -75,15 +75,12 @@ class Agent:
         call = await anext(self._phone.incoming())
         self._tell(f"agent   answers {call.remote_uri}")
         await call.answer()
-        barge_in = BargeIn(call)
-        listening = asyncio.create_task(barge_in.listen())
-        try:
-            await self._say(call, GREETING)
-            await barge_in.quiet.wait()
+        async with aclosing(call.hear()) as turns, asyncio.TaskGroup() as group:
+            greeting = group.create_task(self._say(call, GREETING))
+            await anext(turns)  # the caller's question, at its end
+            await greeting
             await self._say(call, ANSWER)
             await call.hangup()
-        finally:
-            listening.cancel()
 
     async def _say(self, call: Call, text: str) -> None:
         self._tell("agent   begins to speak while its text is still being written")
@@ -209,7 +206,8 @@ def _tell_next() -> None:
         "Or let it call your softphone, and type what it is to say:\n\n"
         "  .venv/bin/mr-qwen3tts call sip:you@ADDRESS-OF-THE-PHONE --stdin\n\n"
         "With --barge-in the caller interrupts it. With --llm http://127.0.0.1:11434/v1\n"
-        "--model NAME a language model speaks. The rest: .venv/bin/mr-qwen3tts --help",
+        "--model NAME a language model speaks, and with --stt whisper it listens, too.\n"
+        "The rest: .venv/bin/mr-qwen3tts --help",
         markup=False,
     )
 

@@ -51,6 +51,10 @@ _BY_CODE = {
     "address_busy": ExitCode.UNAVAILABLE,
     "port_busy": ExitCode.UNAVAILABLE,
     "model_unavailable": ExitCode.UNAVAILABLE,
+    "model_stalled": ExitCode.UNAVAILABLE,
+    "recogniser_unavailable": ExitCode.UNAVAILABLE,
+    "recognition_failed": ExitCode.UNAVAILABLE,
+    "missing_detector": ExitCode.UNAVAILABLE,
     "call_refused": ExitCode.REFUSED,
     "bad_certificate": ExitCode.REFUSED,
     "call_not_allowed": ExitCode.REFUSED,
@@ -58,6 +62,7 @@ _BY_CODE = {
     "registration_failed": ExitCode.REFUSED,
     "no_common_codec": ExitCode.REFUSED,
     "model_refused": ExitCode.REFUSED,
+    "not_possible": ExitCode.REFUSED,
 }
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -178,33 +176,6 @@ class Manner:
             return self
         async with await SpeechClient.connect(url) as client:
             return await self.voiced(client)
-
-
-def with_manner(command: Callable[..., None]) -> Callable[..., None]:
-    """``command`` takes a ``manner``; on the command line its fields stand for it, checked."""
-    hints = get_type_hints(Manner, include_extras=True)
-    names = [each.name for each in fields(Manner)]
-    parameters = []
-    for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        if parameter.name != "manner":
-            parameters.append(parameter)
-            continue
-        parameters.extend(
-            inspect.Parameter(
-                each.name, parameter.kind, default=each.default, annotation=hints[each.name]
-            )
-            for each in fields(Manner)
-        )
-
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        manner = Manner(**{name: given.pop(name) for name in names})
-        manner.check()
-        command(**given, manner=manner)
-
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    return run
 
 
 def tell_ignored(ignored: Iterable[str]) -> None:

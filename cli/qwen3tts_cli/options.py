@@ -111,14 +111,6 @@ LatencyLogFile = Annotated[
         rich_help_panel="Call",
     ),
 ]
-BargeIn = Annotated[
-    bool,
-    typer.Option(
-        "--barge-in",
-        help="The caller's voice silences what is being said. Any loud sound does, an echo too.",
-        rich_help_panel="Call",
-    ),
-]
 MaxSeconds = Annotated[
     float | None,
     typer.Option(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing
 from logging import getLogger
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from qwen3tts_cli.agent import with_agent
 from qwen3tts_cli.exits import at_first_sigterm, first_error, needs
+from qwen3tts_cli.lines import SIP, LineOptions, Ports
 from qwen3tts_cli.manner import tell_ignored
 from qwen3tts_cli.output import about, complain_of, note
 from qwen3tts_cli.serve import is_loopback
@@ -18,8 +21,10 @@ from qwen3tts_cli.words import Words
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.phone import Call, Phone
+    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.phone import Phone
     from qwen3tts_phone.sip import AccountEvent
+    from qwen3tts_phone.streams.server import Streams
 
 log = getLogger(__name__)
 
@@ -36,6 +41,8 @@ async def attend(
     once: bool,
     server: str | None,
     drain_s: float = DRAIN_S,
+    lines: LineOptions | None = None,
+    ports: Ports | None = None,
 ) -> None:
     """Answer calls, each on its own; with ``once`` the error of the one call is raised.
 
@@ -43,16 +50,28 @@ async def attend(
     """
     with needs("phone"):
         from qwen3tts_phone.phone import Phone
+    lines = lines or LineOptions()
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(speech_server(telephone.server_url(server)))
         manner = await telephone.manner.voiced_at(url)
+        course = await stack.enter_async_context(with_agent(words, course, telephone.language))
         settings = telephone.settings(url, manner, max_calls=1 if once else None)
         changes = AccountChanges()
-        phone = await stack.enter_async_context(Phone(settings, on_account=changes))
-        tell_ignored(phone.ignored)
-        tell_addresses(phone)
+        sources: list[Line] = []
+        if SIP in lines.kinds:
+            phone = await stack.enter_async_context(Phone(settings, on_account=changes))
+            sources.append(phone)
+            tell_ignored(phone.ignored)
+            tell_addresses(phone)
+        streaming = lines.stream_settings(settings, ports or lines.ports(None))
+        if streaming is not None:
+            from qwen3tts_phone.streams.server import Streams
+
+            streams = await stack.enter_async_context(Streams(streaming))
+            sources.append(streams)
+            tell_streams(streams)
         changes.told = True
-        reception = Reception(phone, words, course, dict(telephone.headers))
+        reception = Reception(sources, words, course, dict(telephone.headers))
         stop = asyncio.Event()
         with at_first_sigterm(stop.set):
             await (reception.one(stop) if once else reception.all(stop, drain_s))
@@ -71,13 +90,34 @@ class AccountChanges:
             note(event.words)
 
 
+class Line(Protocol):
+    """Where calls come in: a phone, or a server of media streams."""
+
+    def incoming(self) -> AsyncIterator[Call]:
+        """Calls as they come in."""
+
+    async def drain(self) -> None:
+        """Take no more calls."""
+
+
 class Reception:
-    """Calls that come in, answered as they come."""
+    """Calls that come in, answered as they come.
+
+    Args:
+        lines: where they come from.
+        words: what is said.
+        course: how calls are gone about.
+        headers: of our answers, where the line has such.
+    """
 
     def __init__(
-        self, phone: Phone, words: Words, course: Course, headers: dict[str, str] | None = None
+        self,
+        lines: Sequence[Line],
+        words: Words,
+        course: Course,
+        headers: dict[str, str] | None = None,
     ) -> None:
-        self._phone = phone
+        self._lines = lines
         self._words = words
         self._course = course
         self._headers = headers or {}
@@ -99,7 +139,7 @@ class Reception:
             if taking.done():
                 taking.result()
             # What has come before the drain is still taken while it begins.
-            await self._phone.drain()
+            await asyncio.gather(*(line.drain() for line in self._lines))
             taking.cancel()
             await self._let_them_end(drain_s)
         finally:
@@ -108,17 +148,41 @@ class Reception:
             await asyncio.gather(taking, stopping, *self._under_way, return_exceptions=True)
 
     async def _first(self) -> Call | None:
-        async for call in self._phone.incoming():
-            note(f"{call.remote_uri} calls{_account_of(call)}.")
-            return call
+        async with aclosing(self._incoming()) as calls:
+            async for call in calls:
+                note(f"{caller_of(call)} calls{_account_of(call)}.")
+                return call
         return None
 
     async def _take_all(self) -> None:
-        async for call in self._phone.incoming():
-            note(f"{call.remote_uri} calls{_account_of(call)}.")
-            task = asyncio.create_task(guarded(call, self._words, self._course, self._headers))
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+        async with aclosing(self._incoming()) as calls:
+            async for call in calls:
+                note(f"{caller_of(call)} calls{_account_of(call)}.")
+                task = asyncio.create_task(guarded(call, self._words, self._course, self._headers))
+                self._under_way.add(task)
+                task.add_done_callback(self._under_way.discard)
+
+    async def _incoming(self) -> AsyncGenerator[Call, None]:
+        """The calls of all lines."""
+        come: asyncio.Queue[Call | None] = asyncio.Queue()
+
+        async def take(line: Line) -> None:
+            try:
+                async for call in line.incoming():
+                    come.put_nowait(call)
+            finally:
+                come.put_nowait(None)
+
+        taking = [asyncio.create_task(take(line)) for line in self._lines]
+        try:
+            for _ in self._lines:
+                while (call := await come.get()) is not None:
+                    yield call
+            await asyncio.gather(*taking)
+        finally:
+            for task in taking:
+                task.cancel()
+            await asyncio.gather(*taking, return_exceptions=True)
 
     async def _let_them_end(self, drain_s: float) -> None:
         if not self._under_way:
@@ -153,6 +217,26 @@ def tell_addresses(phone: Phone) -> None:
         note(f"Only this machine can call. For others: --host {local_address()}")
 
 
+def tell_streams(streams: Streams) -> None:
+    """Where media streams are waited for."""
+    host = streams.settings.host
+    shown = local_address() if host in ("0.0.0.0", "::") else host
+    shown = f"[{shown}]" if ":" in shown else shown
+    scheme = "wss" if streams.settings.certificate is not None else "ws"
+    for name in streams.kinds:
+        note(f"Waiting for calls at {scheme}://{shown}:{streams.port}/{name}.")
+    if streams.audiosocket_port:
+        note(f"Waiting for calls at {shown}:{streams.audiosocket_port} (audiosocket).")
+    if is_loopback(host):
+        note(f"Only this machine can stream. For others: --host {local_address()}")
+
+
+def caller_of(call: Call) -> str:
+    """Who calls, and over what, for people."""
+    who = call.remote_uri or "Somebody"
+    return who if call.line == SIP else f"{who} ({call.line})"
+
+
 def _account_of(call: Call) -> str:
     return f" for {call.account}" if call.account else ""
 
@@ -176,7 +260,7 @@ async def guarded(
     call: Call, words: Words, course: Course, headers: dict[str, str] | None = None
 ) -> None:
     """The same, one of several: remarks name the caller, and an error ends this call only."""
-    about.set(call.remote_uri)
+    about.set(call.remote_uri or call.id)
     try:
         await converse(call, words, course, headers)
     except Exception as failure:

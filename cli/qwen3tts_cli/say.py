@@ -14,9 +14,10 @@ import typer
 
 from qwen3tts_cli import options
 from qwen3tts_cli.exits import CutShort, run
-from qwen3tts_cli.manner import Manner, tell_ignored, tell_mode, with_manner
+from qwen3tts_cli.manner import Manner, tell_ignored, tell_mode
 from qwen3tts_cli.output import note, notes
 from qwen3tts_cli.speech import speech_server
+from qwen3tts_cli.spread import spread
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -59,7 +60,7 @@ def add_to(app: typer.Typer) -> None:
         "  llm 'Tell me a story' | mr-qwen3tts say - --play\n\n"
         "  mr-qwen3tts say 'With my own voice.' --clone me.wav --ref-text 'What I say in it.'"
         " --play --server ws://127.0.0.1:8765/v1/speech"
-    )(with_manner(say))
+    )(spread(manner=Manner)(say))
 
 
 def say(

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 import typer
 
-from qwen3tts_cli.barge_in import BargeIn
 from qwen3tts_cli.exits import CutShort
+from qwen3tts_cli.listen_options import ListenOptions
 from qwen3tts_cli.machine import OnMachine, await_greeting
 from qwen3tts_cli.output import note
 from qwen3tts_cli.watch import tell_findings, watch
 from qwen3tts_cli.words import Words
 
 if TYPE_CHECKING:
+    from qwen3tts_phone.agent.agent import Agent
     from qwen3tts_phone.answering import AnsweringSettings
-    from qwen3tts_phone.phone import Call
+    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.listening.listening import Listening
     from qwen3tts_speech.line import Spoken, Utterance
 
 DTMF_KEYS = frozenset("0123456789*#ABCD")
 MAX_REST_CHARS = 200
 """So much is shown of what was not heard."""
+AGENT_END_S = 10.0
+"""So long an agent may take to put its things in order when the call has ended."""
 
 
 def checked_digits(digits: str | None) -> str:
@@ -41,14 +45,17 @@ class Course:
     digits: str = ""
     """Keys to press before anything is said."""
     max_seconds: float | None = None
-    barge_in: bool = False
-    """Whether the caller's voice silences what is being said."""
+    listening: ListenOptions = field(default_factory=ListenOptions)
+    """How the caller is listened to."""
     transfer: str | None = None
-    """Whom the call is handed on to when everything was said; None: it is hung up."""
+    """Whom the call is handed on to when everything was said, or when an agent thinks it right;
+    None: it is hung up."""
     on_machine: OnMachine = OnMachine.SPEAK
     """What is done when an answering machine takes it."""
     answering: AnsweringSettings | None = None
     """How a machine is told from a person."""
+    agent: Agent | None = None
+    """Who talks; None: the words are said, and nobody answers."""
 
 
 async def talk(
@@ -67,13 +74,18 @@ async def talk(
     """
     watching = watching or asyncio.create_task(watch(call))
     ended = asyncio.create_task(_ended(call))
-    speech = CallSpeech(call, words)
+    speech: Speech = CallSpeech(call, words)
+    longest_s = course.max_seconds
+    if course.agent is not None:
+        speech, longest_s = AgentSpeech(call, course.agent), None  # it ends in time by itself
     speaking = asyncio.create_task(_go_about(call, speech, course))
     try:
         done, _ = await asyncio.wait(
-            {ended, speaking}, timeout=course.max_seconds, return_when=asyncio.FIRST_COMPLETED
+            {ended, speaking}, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED
         )
-        if speaking in done:
+        if ended in done:
+            await asyncio.wait([speaking], timeout=speech.last_wait_s)
+        if speaking.done():
             speaking.result()
         why = "the call ended" if done else "--max-seconds was over"
     finally:
@@ -85,25 +97,62 @@ async def talk(
         await asyncio.wait([speaking])
         speech.tell()
         tell_findings(call)
-    if speech.cut_short:
-        raise CutShort(f"{why} before everything was said.")
-    if not speech.heard_samples:
-        raise CutShort("there was nothing to say.", remedy="Give some words to say.")
+    speech.judge(why)
 
 
-async def _go_about(call: Call, speech: CallSpeech, course: Course) -> None:
+async def _go_about(call: Call, speech: Speech, course: Course) -> None:
     if course.on_machine is not OnMachine.SPEAK:
         await await_greeting(call, course.on_machine, course.answering)
+    if course.digits:
+        await call.send_dtmf(course.digits)
     await speech.run(course)
-    if course.transfer is not None:
+    if course.transfer is not None and course.agent is None:
         speech.tell()
         note(f"Handing the call on to {course.transfer} …")
         await call.transfer(course.transfer)
         note("The call was handed on.")
 
 
+class Speech(Protocol):
+    """What is said on one call."""
+
+    last_wait_s: float
+    """So long it may go on when the call has ended."""
+
+    async def run(self, course: Course) -> None:
+        """Say it to its end."""
+
+    def tell(self) -> None:
+        """What became of it; once."""
+
+    def judge(self, why: str) -> None:
+        """Raise what a script should know. ``why``: what ended it."""
+
+
+class AgentSpeech:
+    """A conversation: it ends when one of the two hangs up."""
+
+    last_wait_s = AGENT_END_S
+
+    def __init__(self, call: Call, agent: Agent) -> None:
+        self._call = call
+        self._agent = agent
+
+    async def run(self, course: Course) -> None:
+        """Talk to the end of the call."""
+        await self._agent.talk(self._call)
+
+    def tell(self) -> None:
+        """Each turn was told when it was over."""
+
+    def judge(self, why: str) -> None:
+        """A conversation may end at any time."""
+
+
 class CallSpeech:
     """What is said on one call; each interruption by the caller ends one utterance of it."""
+
+    last_wait_s = 0.0
 
     def __init__(self, call: Call, words: Words) -> None:
         self._call = call
@@ -116,29 +165,29 @@ class CallSpeech:
         """Of all utterances, at 24 kHz."""
 
     async def run(self, course: Course) -> None:
-        """Press the keys, then say the words to their end, or until the caller interrupts.
+        """Say the words to their end, or until the caller interrupts.
 
         What is typed after an interruption is said. Other words have no continuation: the caller
         may finish what he has to say.
         """
-        if course.digits:
-            await self._call.send_dtmf(course.digits)
-        barge_in = BargeIn(self._call)
-        listening = asyncio.create_task(barge_in.listen()) if course.barge_in else None
+        if not course.listening.listens:
+            await self._say()
+            return
+        listening = self._call.hear(course.listening.settings())
+        following = asyncio.create_task(_follow(listening))
         try:
             while True:
                 await self._say()
-                self._stopped_by_caller = self._utterance in barge_in.stopped
+                self._stopped_by_caller = self._utterance in listening.interrupted
                 if not self._stopped_by_caller:
                     return
                 note("The caller interrupts.")
                 if not self._words.stdin:
-                    await barge_in.quiet.wait()
+                    await listening.quiet.wait()
                     return
                 self.tell()
         finally:
-            if listening is not None:
-                listening.cancel()
+            following.cancel()
 
     async def _say(self) -> None:
         self._stopped_by_caller = False
@@ -155,6 +204,19 @@ class CallSpeech:
         _tell(spoken)
         self._utterance = None
 
+    def judge(self, why: str) -> None:
+        """Raises CutShort where not everything was said, or there was nothing to say."""
+        if self.cut_short:
+            raise CutShort(f"{why} before everything was said.")
+        if not self.heard_samples:
+            raise CutShort("there was nothing to say.", remedy="Give some words to say.")
+
+
+async def _follow(listening: Listening) -> None:
+    """Listen to the end of the call; what the caller says is nobody's here."""
+    async for _ in listening:
+        pass
+
 
 async def _ended(call: Call) -> None:
     cause = await call.ended()
@@ -166,14 +228,15 @@ def _tell(spoken: Spoken) -> None:
     heard, rest = spoken.heard.strip(), spoken.remaining.strip()
     note(f"Heard: {heard}" if heard else "Nothing was heard.")
     if rest:
-        note(f"Not heard: {_shortened(rest)}")
+        note(f"Not heard: {shortened(rest)}")
     record = spoken.record
     if (first := record.first_sound_ms) is not None:
         gaps = "1 gap" if record.starvations == 1 else f"{record.starvations or 'no'} gaps"
         note(f"First sound {first:.0f} ms after the first word, {gaps}.")
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """Of a long text so much that it can be told from others."""
     if len(text) <= MAX_REST_CHARS:
         return text
     return f"{text[:MAX_REST_CHARS]}… ({len(text)} characters in all)"

@@ -94,10 +94,7 @@ class Telephone:
             ("--latency-log", self.latency_log),
             ("--call-log", self.call_log),
         ):
-            if path is not None and not os.access(path if path.exists() else path.parent, os.W_OK):
-                raise typer.BadParameter(
-                    f"{option}: {path} cannot be written; check folder and rights."
-                )
+            check_writable(option, path)
         self.settings(UNASKED)
 
     def server_url(self, server: str | None) -> str | None:
@@ -105,6 +102,13 @@ class Telephone:
         if server is not None or self.config is None:
             return server
         return self.config.speech.server
+
+    @property
+    def language(self) -> str | None:
+        """What is spoken: that of the command line, or the file's; None = nobody says."""
+        if self.manner.language is not None or self.config is None:
+            return self.manner.language
+        return self.config.speech.language
 
     def settings(
         self, server_url: str, manner: Manner | None = None, *, max_calls: int | None = None
@@ -192,6 +196,12 @@ class Telephone:
         assert self.user is not None
         password = os.environ.get(self.password_env, "")
         return (Account(registrar=self.registrar, user=self.user, password=password),)
+
+
+def check_writable(option: str, path: Path | None) -> None:
+    """Refuse a file that cannot be written; raises ``typer.BadParameter``."""
+    if path is not None and not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise typer.BadParameter(f"{option}: {path} cannot be written; check folder and rights.")
 
 
 def read_config(path: Path | None) -> PhoneConfig | None:

@@ -32,6 +32,7 @@ from qwen3tts_codecs.payload import (
     opus,
     payload_by_name,
     payload_by_type,
+    slin,
 )
 from qwen3tts_codecs.pcm import Int16Reader, Pcm, PcmBytes, from_bytes, to_bytes
 from qwen3tts_codecs.resample import Resampler
@@ -72,5 +73,6 @@ __all__ = [
     "opus",
     "payload_by_name",
     "payload_by_type",
+    "slin",
     "to_bytes",
 ]

@@ -21,7 +21,7 @@ from qwen3tts_codecs.opus import (
     OpusSettings,
     opus_encoder,
 )
-from qwen3tts_codecs.pcm import Pcm, PcmBytes, check_rate, check_samples
+from qwen3tts_codecs.pcm import Pcm, PcmBytes, check_rate, check_samples, from_bytes, to_bytes
 
 MIN_PTIME_MS: Final = 10
 MAX_PTIME_MS: Final = 60
@@ -156,6 +156,16 @@ def l16(sample_hz: int, payload_type: int) -> Payload:
     if not 96 <= payload_type <= 127:
         raise UnknownPayload(f"L16/{sample_hz} needs a dynamic type of 96 to 127: {payload_type}")
     return Payload("L16", payload_type, sample_hz, sample_hz, 2, bytes(2), _encode_l16, _decode_l16)
+
+
+def slin(sample_hz: int) -> Payload:
+    """Return linear samples at a rate, low byte first, as streams carry them that are no RTP.
+
+    Asterisk calls it slin; its encoding name here is ``L16LE``. Raises UnsupportedRate.
+    """
+    check_rate("sample_hz", sample_hz)
+    # No payload type belongs to it: it is never sent in RTP.
+    return Payload("L16LE", 127, sample_hz, sample_hz, 2, bytes(2), to_bytes, from_bytes)
 
 
 G722: Final = Payload(

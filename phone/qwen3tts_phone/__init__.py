@@ -1,1 +1,250 @@
-"""Real phone calls: SIP signalling, the RTP media process, the call that joins both to speech."""
+"""Telephone calls that speak, listen and think: over SIP, a PBX or a carrier's media stream.
+
+    from qwen3tts_phone import Phone
+
+    async with Phone(server_url="ws://127.0.0.1:8765/v1/speech") as phone:
+        call = await phone.dial("sip:bob@192.0.2.7")
+        print((await call.say("Good morning.")).heard)
+
+What is named here is loaded when it is asked for; the modules it comes from have more.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.agent.agent import Agent
+    from qwen3tts_phone.agent.chat_errors import ModelRefused, ModelUnavailable
+    from qwen3tts_phone.agent.chat_message import ChatMessage
+    from qwen3tts_phone.agent.chat_settings import ChatSettings
+    from qwen3tts_phone.agent.conversation import Conversation
+    from qwen3tts_phone.agent.settings import AgentSettings
+    from qwen3tts_phone.agent.tools import Tool, tool
+    from qwen3tts_phone.agent.turn_record import TurnRecord
+    from qwen3tts_phone.bridge import ChatClient
+    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.call_events import (
+        CallAnswered,
+        CallEnded,
+        CallEvent,
+        CallHeld,
+        CallResumed,
+        CallRinging,
+        HeardFrame,
+        KeyPressed,
+        MediaSilent,
+    )
+    from qwen3tts_phone.call_record import CallRecord
+    from qwen3tts_phone.errors import (
+        BadSip,
+        CalleeUnreachable,
+        CallError,
+        CallNotAllowed,
+        CallRefused,
+        NotPossible,
+        PortBusy,
+        RegistrationFailed,
+        StreamLost,
+        TransferFailed,
+        WrongState,
+    )
+    from qwen3tts_phone.guard import GuardSettings
+    from qwen3tts_phone.keypad import Keypad
+    from qwen3tts_phone.listening.listening import Listening
+    from qwen3tts_phone.listening.settings import ListenSettings
+    from qwen3tts_phone.listening.turn import Turn
+    from qwen3tts_phone.listening.turn_end import TurnDetector, TurnSoFar
+    from qwen3tts_phone.phone import Phone
+    from qwen3tts_phone.phone_call import PhoneCall
+    from qwen3tts_phone.phone_settings import PhoneSettings
+    from qwen3tts_phone.recognise.base import Recogniser, Recognition, Transcript, recogniser_named
+    from qwen3tts_phone.recognise.callback import CallbackRecogniser
+    from qwen3tts_phone.recognise.errors import RecogniserUnavailable, RecognitionFailed
+    from qwen3tts_phone.recognise.socket_settings import SocketSettings
+    from qwen3tts_phone.recognise.websocket import SocketRecogniser
+    from qwen3tts_phone.recognise.whisper import WhisperRecogniser
+    from qwen3tts_phone.recognise.whisper_settings import WhisperSettings
+    from qwen3tts_phone.record_settings import RecordSettings
+    from qwen3tts_phone.recording import Recording
+    from qwen3tts_phone.sent_audio import SentAudio, SentFrame
+    from qwen3tts_phone.sip.account import Account
+    from qwen3tts_phone.sip.settings import TlsSettings
+    from qwen3tts_phone.streams.server import Streams
+    from qwen3tts_phone.streams.settings import StreamSettings
+    from qwen3tts_phone.streams.stream_call import StreamCall
+    from qwen3tts_speech.utterance import Spoken, Utterance, VoiceOptions
+    from qwen3tts_wire.errors import SpeechError
+
+_FROM = {
+    "qwen3tts_phone.agent.agent": ("Agent",),
+    "qwen3tts_phone.agent.chat_errors": (
+        "ModelRefused",
+        "ModelUnavailable",
+    ),
+    "qwen3tts_phone.agent.chat_message": ("ChatMessage",),
+    "qwen3tts_phone.agent.chat_settings": ("ChatSettings",),
+    "qwen3tts_phone.agent.conversation": ("Conversation",),
+    "qwen3tts_phone.agent.settings": ("AgentSettings",),
+    "qwen3tts_phone.agent.tools": (
+        "Tool",
+        "tool",
+    ),
+    "qwen3tts_phone.agent.turn_record": ("TurnRecord",),
+    "qwen3tts_phone.bridge": ("ChatClient",),
+    "qwen3tts_phone.call": ("Call",),
+    "qwen3tts_phone.call_events": (
+        "CallAnswered",
+        "CallEnded",
+        "CallEvent",
+        "CallHeld",
+        "CallResumed",
+        "CallRinging",
+        "HeardFrame",
+        "KeyPressed",
+        "MediaSilent",
+    ),
+    "qwen3tts_phone.call_record": ("CallRecord",),
+    "qwen3tts_phone.errors": (
+        "BadSip",
+        "CallError",
+        "CallNotAllowed",
+        "CallRefused",
+        "CalleeUnreachable",
+        "NotPossible",
+        "PortBusy",
+        "RegistrationFailed",
+        "StreamLost",
+        "TransferFailed",
+        "WrongState",
+    ),
+    "qwen3tts_phone.guard": ("GuardSettings",),
+    "qwen3tts_phone.keypad": ("Keypad",),
+    "qwen3tts_phone.listening.listening": ("Listening",),
+    "qwen3tts_phone.listening.settings": ("ListenSettings",),
+    "qwen3tts_phone.listening.turn": ("Turn",),
+    "qwen3tts_phone.listening.turn_end": (
+        "TurnDetector",
+        "TurnSoFar",
+    ),
+    "qwen3tts_phone.phone": ("Phone",),
+    "qwen3tts_phone.phone_call": ("PhoneCall",),
+    "qwen3tts_phone.phone_settings": ("PhoneSettings",),
+    "qwen3tts_phone.recognise.base": (
+        "Recogniser",
+        "Recognition",
+        "Transcript",
+        "recogniser_named",
+    ),
+    "qwen3tts_phone.recognise.callback": ("CallbackRecogniser",),
+    "qwen3tts_phone.recognise.errors": (
+        "RecogniserUnavailable",
+        "RecognitionFailed",
+    ),
+    "qwen3tts_phone.recognise.socket_settings": ("SocketSettings",),
+    "qwen3tts_phone.recognise.websocket": ("SocketRecogniser",),
+    "qwen3tts_phone.recognise.whisper": ("WhisperRecogniser",),
+    "qwen3tts_phone.recognise.whisper_settings": ("WhisperSettings",),
+    "qwen3tts_phone.record_settings": ("RecordSettings",),
+    "qwen3tts_phone.recording": ("Recording",),
+    "qwen3tts_phone.sent_audio": (
+        "SentAudio",
+        "SentFrame",
+    ),
+    "qwen3tts_phone.sip.account": ("Account",),
+    "qwen3tts_phone.sip.settings": ("TlsSettings",),
+    "qwen3tts_phone.streams.server": ("Streams",),
+    "qwen3tts_phone.streams.settings": ("StreamSettings",),
+    "qwen3tts_phone.streams.stream_call": ("StreamCall",),
+    "qwen3tts_speech.utterance": (
+        "Spoken",
+        "Utterance",
+        "VoiceOptions",
+    ),
+    "qwen3tts_wire.errors": ("SpeechError",),
+}
+"""Where each name comes from; a test keeps it and the imports above the same."""
+_MODULE = {name: module for module, names in _FROM.items() for name in names}
+
+__all__ = [
+    "Account",
+    "Agent",
+    "AgentSettings",
+    "BadSip",
+    "Call",
+    "CallAnswered",
+    "CallEnded",
+    "CallError",
+    "CallEvent",
+    "CallHeld",
+    "CallNotAllowed",
+    "CallRecord",
+    "CallRefused",
+    "CallResumed",
+    "CallRinging",
+    "CallbackRecogniser",
+    "CalleeUnreachable",
+    "ChatClient",
+    "ChatMessage",
+    "ChatSettings",
+    "Conversation",
+    "GuardSettings",
+    "HeardFrame",
+    "KeyPressed",
+    "Keypad",
+    "ListenSettings",
+    "Listening",
+    "MediaSilent",
+    "ModelRefused",
+    "ModelUnavailable",
+    "NotPossible",
+    "Phone",
+    "PhoneCall",
+    "PhoneSettings",
+    "PortBusy",
+    "Recogniser",
+    "RecogniserUnavailable",
+    "Recognition",
+    "RecognitionFailed",
+    "RecordSettings",
+    "Recording",
+    "RegistrationFailed",
+    "SentAudio",
+    "SentFrame",
+    "SocketRecogniser",
+    "SocketSettings",
+    "SpeechError",
+    "Spoken",
+    "StreamCall",
+    "StreamLost",
+    "StreamSettings",
+    "Streams",
+    "TlsSettings",
+    "Tool",
+    "Transcript",
+    "TransferFailed",
+    "Turn",
+    "TurnDetector",
+    "TurnRecord",
+    "TurnSoFar",
+    "Utterance",
+    "VoiceOptions",
+    "WhisperRecogniser",
+    "WhisperSettings",
+    "WrongState",
+    "recogniser_named",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(module), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,96 +1,106 @@
-"""One phone call: signalling, media and speech joined into a thing that speaks and listens."""
+"""One call, whatever line it is on: a thing that speaks and listens.
+
+    await call.answer()                                  # one that came in
+    spoken = await call.say("Good morning.")             # Spoken: what was heard of it
+    pin = await call.dtmf.collect(most=4)
+    async for turn in call.hear(recogniser="whisper"):   # what the far end says
+        await call.say(reply_to(turn.text))
+    await call.hangup()
+
+A call over SIP is a `PhoneCall` (of `Phone`); one that comes as a media stream of a PBX or a
+carrier is a `StreamCall` (of `Streams`).
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
-from typing import TYPE_CHECKING
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_phone.call_events import (
-    CallEvent,
-    HeardFrame,
-)
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.call_audio import CallAudio
+from qwen3tts_phone.call_body import CallBody
+from qwen3tts_phone.call_events import CallEvent
 from qwen3tts_phone.call_facts import CallFacts
-from qwen3tts_phone.call_life import CallLife
-from qwen3tts_phone.errors import (
-    CallError,
-    WrongState,
-)
-from qwen3tts_phone.media.leg import MediaLeg
-from qwen3tts_phone.media.types import (
-    LegStats,
-)
-from qwen3tts_phone.sdp import SdpSession
-from qwen3tts_phone.sip.call_headers import CallHeaders
-from qwen3tts_phone.sip.sip_call import SipCall
+from qwen3tts_phone.errors import NotPossible, WrongState
+from qwen3tts_phone.keypad import Keypad
+from qwen3tts_phone.recording import Recording
+from qwen3tts_phone.sent_audio import SentAudio
 from qwen3tts_speech.line import Speaker, Spoken, Utterance, VoiceOptions
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call_record import CallRecord
-    from qwen3tts_phone.phone import Phone
+    from qwen3tts_phone.listening.listening import Listening
+    from qwen3tts_phone.listening.settings import ListenSettings
+    from qwen3tts_phone.listening.turn_end import TurnDetector
+    from qwen3tts_phone.recognise.base import Recogniser
+    from qwen3tts_phone.recognise.callback import Recognise
 
 LINGER_S = 0.2
 """Hanging up waits so long after the last frame of speech: the far end's jitter buffer still
 holds the end of the sentence."""
-HANGUP_S = 40.0
-"""Longest wait for the far end to take note that we hang up (RFC 3261: 64*T1 is 32 s)."""
 
 
-class Call:
-    """A call in either direction; made by `Phone`."""
+class Call(ABC):
+    """A call in either direction; times are seconds of the monotonic clock (`clock`)."""
 
-    def __init__(
-        self,
-        phone: Phone,
-        sip: SipCall,
-        leg: MediaLeg,
-        session: SdpSession,
-        facts: CallFacts,
-    ) -> None:
-        self.facts = facts
-        """All that is known of the call, kept up to date."""
-        self._phone = phone
-        self._sip = sip
-        self._leg = leg
-        self._session = session
-        self._life = CallLife(phone, sip, leg, session, facts)
-        self._media = self._life.media
+    def __init__(self, body: CallBody) -> None:
+        self._body = body
+        self._audio = CallAudio(body.ears)
+        self._listening: Listening | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.line}, {self.direction}, {self.id!r})"
+
+    async def __aenter__(self) -> Self:
+        """``async with await phone.dial(...) as call``: it is hung up at the end."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.hangup()
 
     # --- what it is
 
     @property
+    def line(self) -> str:
+        """What it came or goes by: ``sip``, or the kind of stream, such as ``audiosocket``."""
+        return self.facts.line
+
+    @property
     def id(self) -> str:
-        """The SIP Call-ID."""
-        return self._sip.call_id
+        """Its name at the line: SIP's Call-ID, a carrier's call id."""
+        return self.facts.call_id
 
     @property
     def direction(self) -> str:
         """``in`` or ``out``."""
-        return self._sip.direction
+        return self.facts.direction
 
     @property
     def remote_uri(self) -> str:
-        """Whom we talk to."""
-        return self._sip.remote_uri
+        """Whom we talk to: a SIP address or a number; empty = the line does not say."""
+        return self.facts.remote_uri
 
     @property
     def dialled_uri(self) -> str:
-        """The address that was called, by them or by us."""
-        return self._sip.dialled_uri
+        """The address or number that was called, by them or by us; empty = not said."""
+        return self.facts.dialled_uri
 
     @property
     def identity(self) -> str:
-        """Whom a server says the far end is (P-Asserted-Identity), else what it says itself."""
-        return self._sip.asserted_identity or self._sip.remote_uri
+        """Whom a server says the far end is, else what it says itself."""
+        return self.facts.identity or self.remote_uri
 
     @property
     def display_name(self) -> str:
         """The name that the far end gives itself; empty = none."""
-        return self._sip.display_name
+        return self.facts.display_name
 
     @property
     def account(self) -> str:
@@ -98,117 +108,87 @@ class Call:
         return self.facts.account
 
     @property
-    def headers(self) -> CallHeaders:
-        """The header lines of a caller's INVITE; names in any case."""
-        return self._sip.headers
-
-    @property
-    def answer_headers(self) -> CallHeaders:
-        """Those of the far end's answer to a call of ours."""
-        return self._sip.answer_headers
-
-    @property
-    def replaces(self) -> Call | None:
-        """The call whose place this one takes (an attended transfer, RFC 3891); it ends with the
-        answer of this one."""
-        return self._phone.call_of(self._sip.replaces)
+    def facts(self) -> CallFacts:
+        """All that is known of the call, kept up to date."""
+        return self._body.facts
 
     @property
     def codec(self) -> str:
-        """What we send with: PCMU, PCMA, G722 or opus; empty = nothing is agreed yet."""
-        return self._media.payload.name if self._media.payload is not None else ""
+        """What we send with: PCMU, PCMA, G722, opus or L16; empty = nothing is agreed yet."""
+        return self._body.payload.name if self._body.payload is not None else ""
 
     @property
     def encrypted(self) -> bool:
-        """Whether its media is SRTP."""
-        agreed = self._media.agreed
-        return agreed is not None and agreed.srtp_send is not None
+        """Whether its sound is encrypted on the way."""
+        return False
 
     @property
     def speaking(self) -> bool:
         """Whether something is being said, or waits to be."""
-        return self._media.speaker is not None and self._media.speaker.speaking
+        return self._body.speaker is not None and self._body.speaker.speaking
 
     @property
     def speaker(self) -> Speaker | None:
         """What speaks on it, for whoever keeps account of utterances himself; None before the
         answer and after the end."""
-        return self._media.speaker if self._may_speak and not self._life.over.is_set() else None
+        body = self._body
+        return body.speaker if body.may_speak and not body.over.is_set() else None
 
     @property
     def held(self) -> bool:
-        """Whether the far end has put us on hold."""
-        return self._media.held
+        """Whether the far end has put us on hold: speech waits, nothing of it is lost."""
+        return self._body.held
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self._body.over.is_set()
+
+    @property
+    def clock(self) -> Clock:
+        """The time that its events, frames and records are of."""
+        return self._body.clock
 
     @property
     def unheard_frames(self) -> int:
-        """Frames of the caller that a listener was too slow to take."""
-        return self._media.ears.unheard_frames
+        """Frames of the far end that a listener was too slow to take."""
+        return self._body.ears.unheard_frames
 
     @property
     def events(self) -> AsyncIterator[CallEvent]:
-        """What happens, in order, to its end; for one reader."""
-        return self._life.news.all()
+        """What happens (`call_events`), in order, to its end; for one reader."""
+        return self._body.news.all()
 
     def progress(self) -> AsyncIterator[CallEvent]:
-        """The same events once more, from now on; whoever has ``events`` gets all of them."""
-        return self._life.news.following()
+        """The same events once more, from now on; for any number of readers."""
+        return self._body.news.following()
 
     @property
-    def record(self) -> CallRecord | None:
-        """Its record, once it is over and its recording is done."""
-        return self._life.record
-
-    @property
-    def sip(self) -> SipCall:
-        """Its signalling."""
-        return self._sip
-
-    @property
-    def life(self) -> CallLife:
-        """What follows its signalling and media. For `Phone`."""
-        return self._life
-
-    def stats(self) -> LegStats:
-        """Counters of the media: packets, loss, jitter, starvations."""
-        return self._leg.stats()
+    def detail_record(self) -> CallRecord | None:
+        """Its record, once it is over and its recordings are done; None before."""
+        return self._body.record
 
     # --- taking it
 
-    def ringing(self, *, early_media: bool = False) -> asyncio.Future[None]:
-        """Let it ring at the caller; for a call that came in.
-
-        ``early_media``: it hears what is said before the answer instead of a ringing tone. Then
-        await what this returns; it raises as :meth:`answer`. A caller that leaves the offer to us
-        and cannot acknowledge ours hears the ringing tone all the same.
-        """
-        if early_media:
-            return asyncio.ensure_future(self._life.speak_early())
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._sip.ringing()
-        done.set_result(None)
-        return done
-
+    @abstractmethod
     async def answer(self, headers: Mapping[str, str] | None = None) -> None:
         """Take a call that came in; sound flows when it returns.
 
+        ``headers``: further lines of the answer, where the line has such.
+
         Raises:
-            NoCommonCodec: none of the caller's codecs is ours, or one side wants encryption that
-                the other has not; it was refused with 488.
-            BadSdp: the caller's offer cannot be used; it was refused with 488.
             WrongState: it is over, the caller has hung up already; or it is a call of ours.
+            CallError: the two sides cannot talk to each other.
         """
-        self._life.check_up()
-        if self._sip.direction != "in":
-            raise WrongState("This is a call of ours; the far end answers it.")
-        await self._sip.answer(await self._life.describe(), headers)
-        await self.answered()
 
     async def reject(
         self, status: int = 486, reason: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        """Refuse a call that came in."""
-        await self._sip.reject(status, reason, headers)
+        """Refuse a call that came in, with a status of SIP (486 = busy, 603 = declined).
+
+        Raises NotPossible where the line brings only calls that are answered already.
+        """
+        raise NotPossible("A refusal", self.line, remedy="Hang up instead.")
 
     async def answered(self) -> None:
         """Wait until both ends agree and sound may flow.
@@ -218,7 +198,7 @@ class Call:
             CalleeUnreachable: nobody answered at that address.
             CallError: it ended otherwise.
         """
-        await asyncio.shield(self._life.up)
+        await asyncio.shield(self._body.up)
 
     # --- speaking
 
@@ -227,8 +207,12 @@ class Call:
     ) -> Utterance:
         """Begin to say something and return at once; it queues behind what is being said.
 
+        ``words``: a text, or deltas as a language model writes them. ``options``: the voice and
+        language for this utterance; None = those of the line's settings.
+
         Raises:
             WrongState: the call is not answered, or over.
+            BadText: an empty text.
         """
         return self._voice().say(words, options)
 
@@ -237,110 +221,178 @@ class Call:
     ) -> Spoken:
         """Say a text, or deltas as a model writes them; returns when they were heard or stopped.
 
-        Cancelled, it stops waiting, not the speech: that is for :meth:`interrupt`.
+        On a call of ours that still rings it waits for the answer. What is given back tells the
+        text that was ``heard``, right to the word, and what is ``remaining`` after an
+        interruption. Cancelled, it stops waiting, not the speech: that is for :meth:`interrupt`.
 
         Raises:
+            WrongState: the call is over, or came in and is not answered.
+            CallError: the call that it waited for was not answered; as :meth:`answered`.
             SpeechError: the words, the server or the engine failed; what had come was said.
         """
+        await self._audible()
         return await self.speak(words, options).spoken()
 
     async def play(self, samples: NDArray[np.int16], rate_hz: int) -> bool:
         """Play samples of shape [n] as they are, behind what is being said.
 
-        Returns True when they were heard to their end, False where something stopped them.
+        Waits for the answer as :meth:`say`. Returns True when they were heard to their end, False
+        where something stopped them.
+
+        Raises:
+            WrongState: the call is over, or came in and is not answered.
+            CallError: it ended before the samples did.
         """
+        await self._audible()
         return await self._voice().play(samples, rate_hz).played()
 
     def interrupt(self) -> list[Utterance]:
-        """Fall silent with the next frame; each utterance's ``outcome()`` tells what was heard."""
-        return self._media.speaker.interrupt() if self._media.speaker is not None else []
+        """Fall silent with the next frame: synchronous, and harmless where nothing is said.
+
+        Returns the utterances that it stopped: ``await utterance.spoken()`` tells what was heard.
+        """
+        return self._body.speaker.interrupt() if self._body.speaker is not None else []
 
     async def send_dtmf(
         self, keys: str, *, method: str = "auto", duration_ms: int = 160, gap_ms: int = 80
     ) -> None:
-        """Press keys; speech waits meanwhile. Returns when the last is out.
+        """Press keys of ``0123456789*#ABCD``; speech waits meanwhile. Returns when the last is out.
 
-        ``method``: ``rfc4733`` (with the media), ``info`` (SIP INFO), or ``auto``: the phone's
-        setting, and where that is ``auto`` too, INFO for a far end that takes no events.
+        Raises NotPossible where the line takes none, CallError where the call is not up.
         """
-        chosen = self._phone.settings.dtmf if method == "auto" else method
-        await self._life.keys.press(keys, chosen, duration_ms, gap_ms)
-
-    async def send_info(self, content_type: str, body: bytes) -> None:
-        """Send a SIP INFO (RFC 6086); raises CallError when the far end refuses it."""
-        await self._sip.info(content_type, body)
+        raise NotPossible("Pressing keys", self.line)
 
     # --- listening
 
-    def audio(self, *, steady: bool = False) -> AsyncIterator[HeardFrame]:
-        """What the far end says, frame by frame, until the call ends; for any number of readers.
+    @property
+    def audio(self) -> CallAudio:
+        """What the far end says, frame by frame (`HeardFrame`), until the call ends.
 
-        As it comes, at once; ``steady``: on our clock, one frame for each packet time, without
-        holes, behind an adaptive jitter buffer.
+        For any number of readers: ``async for frame in call.audio`` gives frames as they come, at
+        once; ``call.audio(steady=True)`` on our clock, one for each packet time, without holes,
+        behind an adaptive jitter buffer.
         """
-        return self._media.ears.audio(steady=steady)
+        return self._audio
+
+    @property
+    def dtmf(self) -> Keypad:
+        """The keys that the far end presses: ``async for key in call.dtmf`` (`KeyPressed`), or
+        ``await call.dtmf.collect(most=4)``. Keys pressed before somebody reads wait for him."""
+        return self._body.keypad
+
+    def hear(
+        self,
+        settings: ListenSettings | None = None,
+        recogniser: Recogniser | Recognise | str | None = None,
+        *,
+        turn_detector: TurnDetector | None = None,
+    ) -> Listening:
+        """What the far end says, turn by turn: ``async for turn in call.hear(...)`` (`Turn`).
+
+        From the first ``async for`` on, until the call or the loop ends, the far end that cuts in
+        interrupts what is being said, unless ``settings`` say otherwise. A call is listened to
+        once at a time: a further `hear` ends the one before.
+
+        Args:
+            settings: when sound counts as speech, as cutting in, and as the end of a turn.
+            recogniser: makes text of the turns: a `Recogniser`; a function that is given the
+                samples of a turn and their rate, async or not (`CallbackRecogniser`); or a name,
+                such as ``"whisper"`` (`recogniser_named`). What is made of a function or a name
+                is shared by all calls of the line. None: a turn has its times and its samples,
+                and no text.
+            turn_detector: may end a turn before its pause does, or let it wait.
+
+        Raises:
+            MissingDetector: the voice activity detector of the settings is not installed.
+            BadRequest: it is no recogniser, or none has that name.
+        """
+        from qwen3tts_phone.listening.listening import Listening
+
+        chosen = self._body.recognisers.chosen(recogniser)
+        listening = Listening(self, settings, chosen, turn_detector=turn_detector)
+        if self._listening is not None:
+            self._listening.stop()
+        self._listening = listening
+        return listening
+
+    def sent_audio(self) -> SentAudio:
+        """What goes out from now on, as samples: ``take()`` gives what came since the last time.
+
+        For any number of takers; ``close`` it when it is needed no more.
+        """
+        return SentAudio(self._body.sent)
+
+    def record(self, path: str | PathLike[str], *, notice: bool = True) -> Recording:
+        """Record both sides from now on, the caller left and the agent right, to the call's end.
+
+        ``path`` ends in ``.wav``, ``.opus`` or ``.ogg``, and is written over. On a call that is not
+        answered yet it begins with the answer. ``notice``: whether the far end first hears what
+        the settings' ``consent`` asks for, if it has not yet. What comes back can be awaited
+        (until it has begun), stopped, and used with ``async with``.
+
+        Raises:
+            WrongState: the call is over.
+            ValueError: another kind of file, or one that this call is recorded into already.
+            OSError: the file cannot be written.
+            CallError: the library for Opus is not installed.
+        """
+        self._body.check_up()
+        return self._body.recordings.record(Path(path), notice=notice)
 
     # --- changing and ending it
 
     async def hold(self) -> None:
-        """Put the far end on hold; raises CallError when it refuses."""
-        await self._life.agree(await self._sip.hold(self._session))
+        """Put the far end on hold; raises CallError where it refuses or the line has no hold."""
+        raise NotPossible("Hold", self.line)
 
     async def resume(self) -> None:
-        """Take the far end back; raises CallError when it refuses."""
-        await self._life.agree(await self._sip.resume(self._session))
+        """Take the far end back; raises CallError as :meth:`hold`."""
+        raise NotPossible("Hold", self.line)
 
     async def transfer(self, target: str, *, headers: dict[str, str] | None = None) -> None:
-        """Hand the call on to ``target`` (blind): the far end calls it, and we hang up.
-
-        ``TransferProgress`` events tell how it goes.
+        """Hand the call on to ``target``; returns when it is there, and ours has ended.
 
         Raises:
             CallNotAllowed: a rule of ours forbids that target.
             CallRefused: the far end does not take transfers.
             TransferFailed: the target was not reached; the call goes on.
+            NotPossible: the line has no transfer.
         """
-        target = self._phone.address_of(target, self.account)
-        await self._life.transfers.hand_on(target, headers=headers)
-        await self.hangup()
+        raise NotPossible("A transfer", self.line)
 
-    async def transfer_to(self, other: Call) -> None:
-        """Hand the far end on to that of another call of this phone (attended); both of ours end.
-
-        Raises as :meth:`transfer`; both calls go on then.
-        """
-        other._life.check_up()
-        await self._life.transfers.hand_on(other.remote_uri, replaces=other._sip)
-        await asyncio.gather(self.hangup(), other.hangup())
-
+    @abstractmethod
     async def hangup(self, headers: Mapping[str, str] | None = None) -> None:
-        """End it, whatever its state: BYE, CANCEL or a refusal. Harmless when it is over.
+        """End it, whatever its state. Harmless when it is over.
 
         What is being said is interrupted; what has been said is let out of the far end's buffer.
         """
-        if not self._life.over.is_set():
-            self.interrupt()
-            sink = self._media.sink
-            if sink is not None and sink.last_at is not None:
-                await self._phone.clock.sleep_until(sink.last_at + LINGER_S)
-            with contextlib.suppress(CallError, TimeoutError):
-                async with asyncio.timeout(HANGUP_S):
-                    await self._sip.bye(headers)
-        await self.ended()
 
     async def ended(self) -> str:
         """Wait until it is over and cleared away; why, in plain words."""
-        await asyncio.shield(self._life.task)
-        return self._life.cause
+        await self._body.cleared.wait()
+        return self._body.cause
 
     # --- inside
 
-    @property
-    def _may_speak(self) -> bool:
-        return self._life.up.done() or self._life.speaks_early
+    async def _audible(self) -> None:
+        """A call of ours that still rings is waited for."""
+        body = self._body
+        if self.direction == "out" and not (body.may_speak or body.over.is_set()):
+            await self.answered()
 
     def _voice(self) -> Speaker:
-        self._life.check_up()
-        if self._media.speaker is None or not self._may_speak:
-            raise WrongState("Nothing can be said: the call is not answered yet.")
-        return self._media.speaker
+        body = self._body
+        body.check_up()
+        if body.speaker is None or not body.may_speak:
+            raise WrongState(
+                "Nothing can be said: the call is not answered yet.",
+                remedy="Await call.answer() for one that came in, call.answered() for one of ours.",
+            )
+        return body.speaker
+
+    async def _linger(self) -> None:
+        """Stop speaking; what has been said is let out of the far end's buffer."""
+        self.interrupt()
+        sink = self._body.sink
+        if sink is not None and sink.last_at is not None:
+            await self.clock.sleep_until(sink.last_at + LINGER_S)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.phone_call import PhoneCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class TransferAsked:
     target: str
     referred_by: str
     """Who asks, as it says; empty = it does not say."""
-    accept: Callable[[], Awaitable[Call]] = field(repr=False)
+    accept: Callable[[], Awaitable[PhoneCall]] = field(repr=False)
     """Call the target and tell the far end how it goes; the new call. Raises CallError."""
     refuse: Callable[[], None] = field(repr=False)
 
@@ -143,7 +143,7 @@ class CallTransferred:
     """
 
     at: float
-    call: Call = field(repr=False)
+    call: PhoneCall = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

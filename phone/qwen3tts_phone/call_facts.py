@@ -19,6 +19,10 @@ from qwen3tts_wire.errors import SpeechError
 By = Literal["local", "remote", "timeout", "error"]
 Address = tuple[str, int]
 """Numeric host and port."""
+ODD_KINDS = 16
+"""So many kinds of oddities are told apart."""
+ODD_CHARS = 80
+"""Longest name of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +114,20 @@ class CallFacts:
     """One call. Times are seconds of the monotonic clock; None = it did not happen."""
 
     call_id: str = ""
+    line: str = "sip"
+    """What it came or went by: ``sip``, or the kind of stream, such as ``audiosocket``."""
     direction: Literal["in", "out"] = "out"
     local_uri: str = ""
     remote_uri: str = ""
     dialled_uri: str = ""
     identity: str = ""
     """Whom a trusted server says the far end is (RFC 3325); empty = nothing."""
+    display_name: str = ""
+    """The name that the far end gives itself; empty = none."""
     account: str = ""
     """Its name; empty = none."""
     transport: str = ""
-    """``udp``, ``tcp`` or ``tls``."""
+    """``udp``, ``tcp`` or ``tls``; of a stream ``ws``, ``wss`` or ``tcp``."""
     user_agent: str = ""
     """What the far end's program calls itself."""
     started_wall: float = 0.0
@@ -145,6 +153,12 @@ class CallFacts:
     utterances: int = 0
     interrupted: int = 0
     """Utterances that were stopped before their end."""
+    turns: int = 0
+    """How often the far end was listened to until it had finished speaking."""
+    barge_ins: int = 0
+    """How often the far end cut in while something was being said."""
+    odd: dict[str, int] = field(default_factory=dict)
+    """What the far end sent that its protocol does not have, and how often."""
     recording: tuple[Path, ...] = ()
     transferred_to: str = ""
     """Where the call was handed on; empty = it was not."""
@@ -166,6 +180,25 @@ class CallFacts:
         if self.keep_transcript and (spoken.heard or spoken.interrupted):
             began = spoken.record.marks.get(Mark.FIRST_FRAME_WIRE, now)
             self.transcript.append(Line("agent", began, spoken.heard, spoken.interrupted))
+
+    def note_odd(self, what: str) -> None:
+        """The far end sent something that its protocol does not have: ``what``, in few words.
+
+        The call goes on. Of very many kinds the later ones count as ``others``.
+        """
+        what = what[:ODD_CHARS]
+        if what not in self.odd and len(self.odd) >= ODD_KINDS:
+            what = "others"
+        self.odd[what] = self.odd.get(what, 0) + 1
+
+    def note_turn(self, text: str, at: float, *, barge_in: bool = False) -> None:
+        """The far end has finished speaking: it said ``text`` (empty = not known) from ``at`` on.
+
+        ``barge_in``: it cut in while something was being said.
+        """
+        self.turns += 1
+        self.barge_ins += barge_in
+        self.note_heard(text, at)
 
     def note_heard(self, text: str, at: float) -> None:
         """The far end was heard to say something; kept only where a transcript is asked for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from qwen3tts_pacer.clock import Clock
@@ -13,6 +14,7 @@ from qwen3tts_phone.call_log import CallRecordLog
 from qwen3tts_phone.call_record import CallRecord
 from qwen3tts_phone.record import recording_path
 from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.recording import Recording
 from qwen3tts_phone.recordings import Recordings
 
 logger = logging.getLogger(__name__)
@@ -60,9 +62,14 @@ class CallFiles:
         self._count += 1
         return recording_path(self._single, self._count)
 
-    def file(self, facts: CallFacts, path: Path | None) -> asyncio.Task[CallRecord]:
-        """A call is over: finish its recording, write its record; the task gives the record."""
-        task = asyncio.create_task(self._file(facts, path), name="record of a call")
+    def file(
+        self, facts: CallFacts, path: Path | None, asked: Sequence[Recording] = ()
+    ) -> asyncio.Task[CallRecord]:
+        """A call is over: finish its recordings, write its record; the task gives the record.
+
+        ``path``: what `path_for` gave; ``asked``: recordings that the program began.
+        """
+        task = asyncio.create_task(self._file(facts, path, asked), name="record of a call")
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
         return task
@@ -77,7 +84,9 @@ class CallFiles:
         if self._log is not None:
             self._log.close()
 
-    async def _file(self, facts: CallFacts, path: Path | None) -> CallRecord:
+    async def _file(
+        self, facts: CallFacts, path: Path | None, asked: Sequence[Recording]
+    ) -> CallRecord:
         if path is not None:
             facts.recording = (path,)
             if self._recordings is not None:
@@ -85,6 +94,11 @@ class CallFiles:
                     facts.recording = await self._recordings.finished(path)
                 except OSError as error:
                     logger.error("a recording could not be finished: %s", error)
+        for each in asked:
+            try:
+                facts.recording += await each.finished()
+            except OSError as error:
+                logger.error("a recording could not be finished: %s", error)
         record = CallRecord.of(facts, self.settings)
         if self._log is not None:
             self._log.append(record)

@@ -33,7 +33,6 @@ class CallKeys:
                 self._last = None
                 return None
         self._last = (digit, by, at)
-        self._facts.keys_in += digit
         return KeyPressed(at, digit, duration_ms, by)
 
     async def press(self, keys: str, method: str, duration_ms: int, gap_ms: int) -> None:

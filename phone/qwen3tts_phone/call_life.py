@@ -1,17 +1,15 @@
-"""The life of one call: what its signalling and its media tell, to the end and its record."""
+"""The life of one call over SIP: what its signalling and its media tell, to the end."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
+from qwen3tts_phone.call_body import CallBody
 from qwen3tts_phone.call_events import (
-    CallAnswered,
     CallEarlyMedia,
-    CallEnded,
     CallForwarded,
     CallQueued,
     CallRinging,
@@ -19,14 +17,12 @@ from qwen3tts_phone.call_events import (
     MediaBegan,
     MediaSilent,
 )
-from qwen3tts_phone.call_facts import CallFacts, EndFacts
+from qwen3tts_phone.call_facts import EndFacts
 from qwen3tts_phone.call_keys import CallKeys
-from qwen3tts_phone.call_media import CallMedia, Voice
-from qwen3tts_phone.call_news import CallNews
-from qwen3tts_phone.call_recording import CallRecording
+from qwen3tts_phone.call_media import CallMedia
 from qwen3tts_phone.call_transfers import CallTransfers
 from qwen3tts_phone.call_words import ended_in_words
-from qwen3tts_phone.errors import BadSdp, CalleeUnreachable, CallError, NoCommonCodec, WrongState
+from qwen3tts_phone.errors import BadSdp, CalleeUnreachable, CallError, NoCommonCodec
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.types import (
     ContextPlayed,
@@ -51,7 +47,6 @@ from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_phone.sip.transfer_events import ReferReceived
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call_record import CallRecord
     from qwen3tts_phone.phone import Phone
 
 logger = logging.getLogger(__name__)
@@ -71,46 +66,25 @@ class CallLife:
     """Joins a call's signalling to its media, from the first event to the record."""
 
     def __init__(
-        self, phone: Phone, sip: SipCall, leg: MediaLeg, session: SdpSession, facts: CallFacts
+        self, phone: Phone, sip: SipCall, leg: MediaLeg, session: SdpSession, body: CallBody
     ) -> None:
         self.sip = sip
         self.session = session
-        self.facts = facts
-        self.record: CallRecord | None = None
-        """Once it is over and its recording is done."""
-        self.news = CallNews()
-        self.up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when both ends agree."""
-        self.over = asyncio.Event()
-        self.cause = ""
-        """Why it is over, in plain words."""
-        self.error: CallError | None = None
-        """The same, where it ended otherwise than by hanging up."""
-        self.speaks_early = False
-        """Whether something can be said before the answer."""
+        self.body = body
+        self.facts = body.facts
+        self.news = body.news
         self._phone = phone
         self._leg = leg
-        settings = phone.settings
-        voice = Voice(phone.link, settings.speech, phone.latency_log)
-        self.media = CallMedia(leg, voice, phone.clock, self.news.tell, facts)
-        self.keys = CallKeys(leg, sip, phone.clock, facts)
+        self.media = CallMedia(leg, body)
+        self.keys = CallKeys(leg, sip, phone.clock, body.facts)
         self.transfers = CallTransfers(phone, self)
-        self._recording = CallRecording(
-            self.media,
-            phone.clock,
-            facts,
-            phone.recording_path,
-            phone.record_settings,
-            self.start,
-        )
         self._presence = Presence(
-            phone.clock, sip.probe, lambda: leg.stats().received, settings.vanished_s
+            phone.clock, sip.probe, lambda: leg.stats().received, phone.settings.vanished_s
         )
         self._early_answer: str | None = None
         """Our description as early media out has given it; the answer is the same."""
         self._ended: Ended | None = None
         self._refused_change = False
-        self._tasks: set[asyncio.Task[None]] = set()
         self.task = asyncio.create_task(self._signalling(), name=f"call {sip.call_id}")
         """Ends when all is cleared away."""
 
@@ -119,21 +93,10 @@ class CallLife:
         """The SIP Call-ID."""
         return self.sip.call_id
 
-    def check_up(self) -> None:
-        """Raise WrongState when it is over."""
-        if self.over.is_set():
-            raise WrongState(f"The call is over: {self.cause or 'it was ended'}.")
-
-    def start(self, work: Coroutine[None, None, None], name: str) -> None:
-        """Something of the call's that ends with it."""
-        task = asyncio.create_task(work, name=f"{name} of {self.id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def end_by(self, until: float) -> None:
         """Hang up when a moment of the phone's clock has come."""
         await self._phone.clock.sleep_until(until)
-        self.error = CallError(
+        self.body.error = CallError(
             "The call has reached the longest time that it may last.",
             remedy="Raise max_minutes of the guard for longer calls.",
         )
@@ -142,13 +105,11 @@ class CallLife:
     async def agree(self, agreed: Negotiated) -> None:
         """Media flows as both ends have agreed; see `CallMedia.agree`."""
         if await self.media.agree(agreed):
-            self.check_up()  # it may have ended meanwhile
-            self.start(self._follow_media(), "media events")
-            self.start(self.media.ears.listen(), "inbound audio")
+            self.body.check_up()  # it may have ended meanwhile
+            self.body.start(self._follow_media(), "media events")
+            self.body.start(self.media.ears.listen(), "inbound audio")
             if self.sip.direction == "in":
-                self.start(self._await_caller(), "wait for the caller")
-            if not self._recording.needs_notice:
-                self._recording.begin()
+                self.body.start(self._await_caller(), "wait for the caller")
 
     async def _await_caller(self) -> None:
         """Send no more to an address that may never have asked for it.
@@ -157,10 +118,10 @@ class CallLife:
         answer is given up for want of an ACK (32 s).
         """
         await self._phone.clock.sleep_until(self._now() + CALLER_WITHIN_S)
-        if self.up.done() or self.speaks_early or self._leg.stats().received:
+        if self.body.up.done() or self.body.speaks_early or self._leg.stats().received:
             return
         await self.media.pause(True)
-        await asyncio.shield(self.up)
+        await asyncio.shield(self.body.up)
         await self.media.pause(False)
 
     def _now(self) -> float:
@@ -180,19 +141,19 @@ class CallLife:
         except UNUSABLE:
             await self.sip.reject(488)
             raise
-        self.check_up()
+        self.body.check_up()
         return answer
 
     async def speak_early(self) -> None:
         """Let it ring with early media; see `Call.ringing`."""
-        self.check_up()
+        self.body.check_up()
         if not self.sip.can_send_early_media:
             self.sip.ringing()
             return
         self._early_answer = answer = await self.describe()
         self.sip.ringing(answer)
         # Where the offer was ours, sound may flow when the answer to it has come.
-        self.speaks_early = self.media.speaker is not None
+        self.body.speaks_early = self.body.speaker is not None
 
     async def _signalling(self) -> None:
         """Follow the SIP call to its end, and clear away."""
@@ -202,13 +163,13 @@ class CallLife:
                     await self._signalled(event)
                 except CallError as error:
                     # What the far end described cannot be used: the call cannot go on.
-                    self.error = error
+                    self.body.error = error
                     logger.warning("call %s: %s", self.id, error)
-                    self.start(self.give_up(), "end")
+                    self.body.start(self.give_up(), "end")
         except Exception:
             # The end of the task: the far end must not be left with a dead call.
             logger.exception("call %s broke", self.id)
-            self.cause = "it broke here; the log has the traceback"
+            self.body.cause = "it broke here; the log has the traceback"
             await self.give_up()
         finally:
             await self._clear()
@@ -229,7 +190,7 @@ class CallLife:
                     self.news.tell(CallEarlyMedia(self._now()))
             case EarlyAnswer(sdp=sdp):
                 await self._accept(sdp)
-                self.speaks_early = True
+                self.body.speaks_early = True
             case Answered(sdp=sdp):
                 if sdp is not None:
                     await self._accept(sdp)
@@ -248,8 +209,8 @@ class CallLife:
                 self.transfers.asked(event)
             case Ended():
                 self._ended = event
-                self.error = self.error or event.error
-                self.cause = self.cause or ended_in_words(event, self.error)
+                self.body.error = self.body.error or event.error
+                self.body.cause = self.body.cause or ended_in_words(event, self.body.error)
             case _:
                 logger.debug("call %s: %s", self.id, type(event).__name__)
 
@@ -262,14 +223,9 @@ class CallLife:
             self.news.tell(kind(self._now()))
 
     def _answered(self) -> None:
-        if self.media.payload is None:
+        if self.body.payload is None:
             raise BadSdp("The far end answered without describing its media.")
-        if not self.up.done():
-            self.facts.answered_at = self._now()
-            self.up.set_result(None)
-            self.news.tell(CallAnswered(self._now(), self.media.payload.name))
-            if self._recording.needs_notice and self._phone.records_audio:
-                self.start(self._recording.notice(), "recording's notice")
+        self.body.answered()
 
     async def _accept(self, sdp: str) -> None:
         agreed = self.session.accept(sdp)
@@ -320,26 +276,26 @@ class CallLife:
                     self.facts.media.silent_s = silent
                     ever = self.facts.first_rtp_in_at is not None
                     self.news.tell(MediaSilent(at, silent, ever))
-                    self.start(self._await_return(silent), "silence")
+                    self.body.start(self._await_return(silent), "silence")
                 case LegFailed(cause=cause):
                     self.facts.media.failed = cause
                     logger.error("call %s: media failed: %s", self.id, cause)
                 case _:
                     logger.debug("call %s: %s", self.id, type(event).__name__)
-        sink.closed()
-        if not self.over.is_set():
+        sink.gone()
+        if not self.body.over.is_set():
             # The media process, or this call's part of it, is gone: nobody could be heard.
             self.facts.media.failed = self.facts.media.failed or "the media process ended"
-            self.start(self.give_up(), "end")
+            self.body.start(self.give_up(), "end")
 
     def _pressed(self, digit: str, duration_ms: int, by: str, at: float) -> None:
         key = self.keys.heard(digit, duration_ms, by, at)
         if key is not None:
-            self.news.tell(key)
+            self.body.pressed(key)
 
     async def _await_return(self, silent_s: float) -> None:
         if await self._presence.lost(silent_s):
-            self.error = CalleeUnreachable(
+            self.body.error = CalleeUnreachable(
                 "The far end has vanished: it sends no media and answers no request.",
                 remedy="Check the network between, then call again.",
                 why="session",
@@ -347,44 +303,21 @@ class CallLife:
             await self.give_up()
 
     async def _clear(self) -> None:
-        """The call is over: settle what was being said, finish the recording, free the ports."""
-        self.over.set()
+        """The call is over: settle what was being said, free the ports, finish what is kept."""
+        body, facts, ended = self.body, self.facts, self._ended
+        await body.settle()
         await self.media.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._recording.close()
-        self.media.ears.close()
-        self._note_end()
-        if not self.up.done():
-            self.up.set_exception(self.error or WrongState(f"The call ended: {self.cause}."))
-            self.up.exception()  # nobody needs to ask
-        ended, error = self.facts.end, self.error
-        self.news.tell(
-            CallEnded(
-                self._now(),
-                self.cause,
-                by=ended.by if ended is not None else "",
-                status=ended.status if ended is not None else None,
-                code=error.code if error is not None else "",
-                remedy=error.remedy if error is not None else "",
-            )
-        )
-        self.news.close()
-        await self._phone.file(self, self._recording.path)
-
-    def _note_end(self) -> None:
-        facts, speaker, ended = self.facts, self.media.speaker, self._ended
-        facts.ended_at = self._now()
         facts.user_agent = self.sip.user_agent
         facts.identity = self.sip.asserted_identity or ""
         facts.media.peer_host = self.sip.remote_address[0]
-        if speaker is not None:
-            facts.utterances, facts.interrupted = speaker.utterances, speaker.interrupted
-        facts.end = EndFacts(
+        end = EndFacts(
             by=ended.by if ended is not None else "error",
             status=ended.status if ended is not None else None,
-            reason=ended.reason if ended is not None else self.cause,
-            error=self.error,
+            reason=ended.reason if ended is not None else body.cause,
+            error=body.error,
         )
+
+        async def forgotten() -> None:
+            self._phone.forget(self)
+
+        await body.finish(end, body.cause, before_filing=forgotten)

@@ -5,43 +5,18 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from qwen3tts_codecs.payload import Payload
-from qwen3tts_pacer.clock import Clock
-from qwen3tts_phone.call_events import (
-    CallEvent,
-    CallHeld,
-    CallResumed,
-    CodecChanged,
-)
-from qwen3tts_phone.call_facts import CallFacts
-from qwen3tts_phone.ears import Ears, payload_of
+from qwen3tts_phone.call_body import CallBody
+from qwen3tts_phone.call_events import CallHeld, CallResumed
 from qwen3tts_phone.errors import BadSdp
+from qwen3tts_phone.leg_ears import LegEars, payload_of
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.types import SILENCE, RemoteMedia
 from qwen3tts_phone.rtp_sink import RtpSink
 from qwen3tts_phone.sdp import Negotiated
-from qwen3tts_speech.latency import LatencyLog
-from qwen3tts_speech.line import Speaker
-from qwen3tts_speech.link import SpeechLink
-from qwen3tts_speech.utterance import VoiceOptions
 
 logger = logging.getLogger(__name__)
-
-Tell = Callable[[CallEvent], None]
-FOLLOW_S = 0.1
-"""How often the recording looks at what has been sent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Voice:
-    """What a call speaks with."""
-
-    link: SpeechLink
-    options: VoiceOptions
-    log: LatencyLog | None = None
 
 
 class CallMedia:
@@ -49,28 +24,18 @@ class CallMedia:
 
     Args:
         leg: the call's ports.
-        voice: what speaks on it.
-        tell: takes the call's events.
-        facts: are kept up to date.
+        body: what speaks and hears.
     """
 
-    def __init__(
-        self, leg: MediaLeg, voice: Voice, clock: Clock, tell: Tell, facts: CallFacts
-    ) -> None:
+    def __init__(self, leg: MediaLeg, body: CallBody) -> None:
         self.leg = leg
-        self.ears = Ears(leg, clock, facts.media)
-        self.speaker: Speaker | None = None
-        """None before the first agreement."""
+        self.ears = LegEars(leg, body.ears)
         self.sink: RtpSink | None = None
-        self.payload: Payload | None = None
-        """What we send with."""
+        """None before the first agreement."""
         self.agreed: Negotiated | None = None
-        self.held = False
-        """Whether the far end has put us on hold."""
-        self._voice = voice
-        self._clock = clock
-        self._tell = tell
-        self._facts = facts
+        self._body = body
+        self._clock = body.clock
+        self._facts = body.facts
         self._held_since: float | None = None
         self._holding_since: float | None = None
         self._agreeing = asyncio.Lock()
@@ -83,7 +48,7 @@ class CallMedia:
         """
         async with self._agreeing:
             remote = self._remote(agreed)
-            first = self.speaker is None
+            first = self.sink is None
             if first:
                 await self.leg.start(remote)
                 self.ears.agree(agreed)
@@ -91,7 +56,7 @@ class CallMedia:
             else:
                 # What comes in another format may be here before the media process says it is done.
                 self.ears.agree(agreed)
-                if self.payload is not None and agreed.payload_name != self.payload.name:
+                if agreed.payload_name != self._payload_name:
                     await self._change(agreed, remote)
                 else:
                     await self.leg.update(remote)
@@ -107,40 +72,12 @@ class CallMedia:
 
     def begin(self, agreed: Negotiated) -> None:
         """The codec is known: the line can be built."""
-        self.payload = payload = payload_of(
-            agreed.payload_name, agreed.payload_type, agreed.parameters
-        )
-        self.sink = RtpSink(self.leg, agreed.ptime_ms, payload=payload)
-        self.speaker = Speaker(
-            self._voice.link,
-            self.sink,
-            payload,
-            ptime_ms=agreed.ptime_ms,
-            voice=self._voice.options,
-            call_id=self._facts.call_id,
-            log=self._voice.log,
-            clock=self._clock,
-            on_spoken=self._facts.note_spoken,
-        )
-
-    async def follow(self) -> None:
-        """Look at what has been sent, and write what is due of the recording, to the end."""
-        assert self.sink is not None
-        origin, count = self._clock.now(), 0
-        while True:
-            count += 1
-            await self._clock.sleep_until(origin + count * FOLLOW_S)
-            self.sink.follow()
-            if self.ears.tracks is not None:
-                self.ears.take()
-                self.ears.tracks.tick(self._clock.now())
+        payload = payload_of(agreed.payload_name, agreed.payload_type, agreed.parameters)
+        self.sink = RtpSink(self.leg, agreed.ptime_ms, payload)
+        self._body.begin(payload, self.sink, agreed.ptime_ms)
 
     async def close(self) -> None:
-        """The call is over: what was being said is settled, the ports are free."""
-        if self.speaker is not None and self.sink is not None:
-            await self.speaker.close()
-            self.ears.take()
-            self.sink.closed()
+        """The call is over, and has said its last: the ports are free."""
         self._facts.media.stats = stats = self.leg.stats()
         self._facts.first_rtp_out_at = self._facts.first_rtp_out_at or stats.first_sent_at
         self._count_holds(self._clock.now())
@@ -148,22 +85,22 @@ class CallMedia:
 
     # --- inside
 
+    @property
+    def _payload_name(self) -> str:
+        return self._body.payload.name if self._body.payload is not None else ""
+
     async def _change(self, agreed: Negotiated, remote: RemoteMedia) -> None:
         """Another codec in mid-call: what waits to be said goes on in it."""
+        body = self._body
         assert self.sink is not None
-        assert self.speaker is not None
-        speaker = self.speaker
+        assert body.speaker is not None
         payload = payload_of(agreed.payload_name, agreed.payload_type, agreed.parameters)
-        ptime_ms = agreed.ptime_ms
 
         def switched() -> None:
-            speaker.change(payload, ptime_ms)
-            self.payload = payload
-            if self.ears.tracks is not None:
-                self.ears.tracks.change(payload)
+            body.change(payload, agreed.ptime_ms)
 
-        await self.sink.change(remote, payload, switched, speaker.pump)
-        self._tell(CodecChanged(self._clock.now(), payload.name))
+        await self.sink.change(remote, payload, switched, body.speaker.pump)
+        body.changed()
 
     def _remote(self, agreed: Negotiated) -> RemoteMedia:
         payload = payload_of(agreed.payload_name, agreed.payload_type, agreed.parameters)
@@ -212,9 +149,9 @@ class CallMedia:
         held = not agreed.send
         self._held_since = now if held else None
         self._holding_since = None if agreed.receive else now
-        if held != self.held:
-            self.held = held
-            self._tell(CallHeld(now) if held else CallResumed(now))
+        if held != self._body.held:
+            self._body.held = held
+            self._body.tell(CallHeld(now) if held else CallResumed(now))
 
     def _count_holds(self, now: float) -> None:
         media = self._facts.media

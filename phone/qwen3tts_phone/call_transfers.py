@@ -25,9 +25,9 @@ from qwen3tts_phone.errors import (
 from qwen3tts_phone.sip.transfer_events import ReferReceived
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call import Call
     from qwen3tts_phone.call_life import CallLife
     from qwen3tts_phone.phone import Phone
+    from qwen3tts_phone.phone_call import PhoneCall
     from qwen3tts_phone.sip.sip_call import SipCall
 
 logger = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class CallTransfers:
             refer.refuse(FORBIDDEN)
             return
         if policy == "accept":
-            self._call.start(self._follow(refer), "transfer")
+            self._call.body.start(self._follow(refer), "transfer")
             return
         self._call.news.tell(
             TransferAsked(
@@ -118,7 +118,7 @@ class CallTransfers:
         except CallError as error:
             logger.warning("call %s: a transfer by the far end failed: %s", self._call.id, error)
 
-    async def _go(self, refer: ReferReceived) -> Call:
+    async def _go(self, refer: ReferReceived) -> PhoneCall:
         """Make the call that is asked for; it, once it is answered."""
         if not refer.accept():
             raise WrongState("The far end no longer waits for the transfer, or it was decided.")
@@ -153,7 +153,7 @@ class CallTransfers:
         return new
 
     @staticmethod
-    async def _tell(new: Call, refer: ReferReceived) -> None:
+    async def _tell(new: PhoneCall, refer: ReferReceived) -> None:
         async for event in new.progress():
             if isinstance(event, CallQueued):
                 refer.notify(*PROGRESS_QUEUED)

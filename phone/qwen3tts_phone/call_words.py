@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.sip.call_state import Ended
+from qwen3tts_wire.errors import SpeechError
 
 
-def ended_in_words(ended: Ended, error: CallError | None = None) -> str:
+def ended_in_words(ended: Ended, error: SpeechError | None = None) -> str:
     """One clause, without a full stop where it is no error's own message."""
     if error is not None:
         return str(error)

@@ -14,6 +14,7 @@ from qwen3tts_phone.call_facts import CallFacts
 from qwen3tts_phone.finding import Finding
 from qwen3tts_phone.why_no_call import call_findings, of_error, registration_findings
 from qwen3tts_phone.why_no_sound import media_findings
+from qwen3tts_phone.why_no_stream import stream_findings
 from qwen3tts_wire.errors import SpeechError
 
 __all__ = ["CODES", "Finding", "diagnose", "finding_of", "headline"]
@@ -54,10 +55,13 @@ CODES: Final[dict[str, str]] = {
     "no_password": "A password is asked for, and the call has none (401, 407).",
     "no_reply": "Nothing came back at all: firewall, wrong port or transport.",
     "no_rtp": "No sound went either way.",
+    "no_stream_media": "A media stream was open, and no sound came by it.",
     "not_allowed": "A rule of this phone forbids the destination.",
     "not_listened": "Frames were dropped here because nobody took them.",
+    "not_possible": "Something was asked of a line that it cannot do.",
     "not_rtp": "What comes is no RTP: another encryption or protocol.",
     "not_supported": "The other side lacks or requires an extension, or a message was too large.",
+    "odd_messages": "The far end sent what its protocol does not have.",
     "one_way_in": "We hear nothing.",
     "one_way_out": "The far end hears nothing.",
     "overloaded": "The server has no room (503).",
@@ -74,6 +78,7 @@ CODES: Final[dict[str, str]] = {
     "speech": "What speaks has failed: the speech server, its engine, or the language model.",
     "srtp_key": "Sound cannot be decrypted.",
     "starved": "The speech server was too slow.",
+    "stream_lost": "A media stream broke off without its end being told.",
     "timeout": "The server got no answer from the phone: it never rang, or 408.",
     "tls": "No TLS connection came about.",
     "transfer_failed": "The call could not be handed on.",
@@ -95,7 +100,7 @@ def diagnose(facts: CallFacts) -> list[Finding]:
     registration = registration_findings(facts.registration)
     # A registration that failed matters where no call came about, or none could come in.
     found += [each for each in registration if each.code not in {one.code for one in found}]
-    found += media_findings(facts)
+    found += media_findings(facts) if facts.line == "sip" else stream_findings(facts)
     return sorted(found, key=lambda each: not each.severe)
 
 

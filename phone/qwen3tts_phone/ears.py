@@ -1,93 +1,69 @@
-"""What a call hears: packets to samples, for the recording and for whoever listens."""
+"""What a call hears: frames of the far end, given to the recording and to whoever listens.
+
+Where they come from is not its matter: a leg of the media process (`leg_ears`), or a stream.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable
 
 import numpy as np
 
-from qwen3tts_codecs.opus import OpusSettings
-from qwen3tts_codecs.payload import Payload, opus, payload_by_name
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.call_events import HeardFrame
 from qwen3tts_phone.call_facts import MediaFacts
-from qwen3tts_phone.errors import CallError
-from qwen3tts_phone.hearing import Hearing
-from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.playout import Playout
-from qwen3tts_phone.sdp import Negotiated
-from qwen3tts_phone.sdp_codecs import DEFAULT_PTIME_MS
-from qwen3tts_phone.tracks import CallTracks
 
 LISTEN_FRAMES = 500
 """Frames kept for a listener that does not keep up (10 s); the oldest go first, and are counted."""
 LOUD_PEAK = 64
 """A frame with a sample above this is sound; idle codes and the noise of a quiet line are not."""
 
-
-def payload_of(name: str, payload_type: int, parameters: str = "") -> Payload:
-    """The codec of this name in a description, with the number that was agreed.
-
-    ``parameters``: the far end's fmtp, which says how it wants to be sent to.
-    """
-    if name.lower() == "opus":
-        # RFC 7587 section 6.1: bitrate, FEC and band are the receiver's to choose.
-        return opus(payload_type, OpusSettings().for_far_end(parameters))
-    payload = payload_by_name(name)
-    return payload if payload.payload_type == payload_type else payload.with_type(payload_type)
-
-
-def warm(names: Iterable[str]) -> None:
-    """Load what the codecs need now: no call shall wait for it. Raises CodecMissing."""
-    for name in names:
-        payload = payload_by_name(name)
-        payload.encoder(DEFAULT_PTIME_MS)
-        payload.decoder()
+Tap = Callable[[HeardFrame], None]
+"""Is given each frame when it is taken; it must take no time."""
 
 
 class Ears:
-    """One call's; frames are taken from its leg and given to all who listen."""
+    """One call's; frames are taken from its line and given to all who listen."""
 
-    def __init__(self, leg: MediaLeg, clock: Clock, facts: MediaFacts) -> None:
+    def __init__(self, clock: Clock, facts: MediaFacts) -> None:
         self.unheard_frames = 0
         """Frames of the caller that a listener was too slow to take."""
-        self.tracks: CallTracks | None = None
-        """The recording; None = there is none."""
-        self._leg = leg
+        self.ptime_ms = 20
+        """Length of a frame of the steady sound."""
+        self.fetch: Callable[[], None] = _nothing
+        """Takes what has come to the line and has not been looked at yet."""
         self._clock = clock
         self._facts = facts
-        self._hearing: Hearing | None = None
-        self._ptime_ms = 20
+        self._taps: list[Tap] = []
         self._listeners: list[asyncio.Queue[HeardFrame | None]] = []
         self._over = False
 
-    def agree(self, agreed: Negotiated) -> None:
-        """What may come from now on."""
-        payloads = {agreed.payload_type: payload_of(agreed.payload_name, agreed.payload_type)}
-        for each in agreed.also_receive:
-            payloads.setdefault(each.payload_type, payload_of(each.name, each.payload_type))
-        noise = {13} if agreed.comfort_noise_pt is None else {13, agreed.comfort_noise_pt}
-        if self._hearing is None:
-            self._hearing = Hearing(payloads, comfort_noise=frozenset(noise))
-        else:
-            self._hearing.change(payloads)
-        self._ptime_ms = agreed.ptime_ms
+    def take(self, heard: HeardFrame) -> None:
+        """A frame of the far end has come."""
+        facts = self._facts
+        loud = not (heard.concealed or heard.noise) and len(heard.samples) > 0
+        if loud and int(np.abs(heard.samples.astype(np.int32)).max()) > LOUD_PEAK:
+            facts.loud_in_s = (facts.loud_in_s or 0.0) + heard.duration_s
+        elif facts.loud_in_s is None:
+            facts.loud_in_s = 0.0
+        for tap in list(self._taps):
+            tap(heard)
+        for queue in self._listeners:
+            if queue.qsize() >= LISTEN_FRAMES:
+                queue.get_nowait()
+                self.unheard_frames += 1
+            queue.put_nowait(heard)
 
-    async def listen(self) -> None:
-        """Take what comes, until the leg is closed."""
-        with contextlib.suppress(CallError):
-            while True:
-                await self._leg.wait_inbound()
-                self.take()
+    def tap(self, tap: Tap) -> None:
+        """``tap`` is given every frame from now on, at the moment it is taken."""
+        self._taps.append(tap)
 
-    def take(self) -> None:
-        """Take what has come."""
-        hearing = self._hearing
-        for frame in self._leg.read_inbound():
-            for heard in hearing.take(frame) if hearing is not None else ():
-                self._hear(heard)
+    def untap(self, tap: Tap) -> None:
+        """No more of them; harmless where it was never tapped."""
+        if tap in self._taps:
+            self._taps.remove(tap)
 
     async def audio(self, *, steady: bool = False) -> AsyncIterator[HeardFrame]:
         """Frame by frame until the call ends; for any number of readers.
@@ -114,30 +90,15 @@ class Ears:
 
     # --- inside
 
-    def _hear(self, heard: HeardFrame) -> None:
-        facts = self._facts
-        loud = not (heard.concealed or heard.noise) and len(heard.samples) > 0
-        if loud and int(np.abs(heard.samples.astype(np.int32)).max()) > LOUD_PEAK:
-            facts.loud_in_s = (facts.loud_in_s or 0.0) + heard.duration_s
-        elif facts.loud_in_s is None:
-            facts.loud_in_s = 0.0
-        if self.tracks is not None:
-            self.tracks.heard(heard)
-        for queue in self._listeners:
-            if queue.qsize() >= LISTEN_FRAMES:
-                queue.get_nowait()
-                self.unheard_frames += 1
-            queue.put_nowait(heard)
-
     async def _steady(self, queue: asyncio.Queue[HeardFrame | None]) -> AsyncIterator[HeardFrame]:
         first = await queue.get()
         if first is None:
             return
-        playout = Playout(first.rate_hz, self._ptime_ms)
+        playout = Playout(first.rate_hz, self.ptime_ms)
         playout.push(first)
         while (deadline := playout.next_deadline) is not None:
             await self._clock.sleep_until(deadline)
-            self.take()  # what has come while this process was busy counts by when it came
+            self.fetch()  # what has come while this process was busy counts by when it came
             while not queue.empty():
                 frame = queue.get_nowait()
                 if frame is None:
@@ -152,3 +113,7 @@ class Ears:
 async def _as_they_come(queue: asyncio.Queue[HeardFrame | None]) -> AsyncIterator[HeardFrame]:
     while (frame := await queue.get()) is not None:
         yield frame
+
+
+def _nothing() -> None:
+    """A line that gives each frame when it comes has nothing more."""

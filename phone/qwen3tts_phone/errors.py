@@ -10,7 +10,12 @@ CallError                       the base; a SpeechError
 ├── BadCertificate              a TLS certificate of ours or of the far end that is no good
 ├── CallNotAllowed              a rule of ours forbids that call (destination, rate, number)
 ├── RegistrationFailed          the registrar would not have us
-└── WrongState                  the call cannot do that now (it is over, or not yet answered)
+├── NotPossible                 this line has no way to do that
+├── WrongState                  the call cannot do that now (it is over, or not yet answered)
+├── NotPossible                 the line that the call is on cannot do that at all
+├── TransferFailed              the far end did not hand the call on
+├── MissingEncryption           encrypted calls are required, and cannot be made here
+└── StreamLost                  the media stream that was the call broke off
 """
 
 from __future__ import annotations
@@ -177,6 +182,23 @@ class WrongState(CallError):
     code = "wrong_state"
 
 
+class NotPossible(CallError):
+    """The line that the call is on cannot do that at all, such as hold on a media stream.
+
+    ``what`` is what was asked for, ``line`` the kind of line (`Call.line`).
+    """
+
+    code = "not_possible"
+
+    def __init__(self, what: str, line: str, *, remedy: str = "") -> None:
+        super().__init__(
+            f"{what} is not possible on a call over {line}.",
+            remedy=remedy or "Let the telephone system at the other end do it, or use a SIP trunk.",
+        )
+        self.what = what
+        self.line = line
+
+
 class TransferFailed(CallError):
     """The far end did not hand the call on; the call goes on as it was.
 
@@ -198,3 +220,9 @@ class MissingEncryption(CallError):
     """Encrypted calls are required, and cannot be made here."""
 
     code = "missing_encryption"
+
+
+class StreamLost(CallError):
+    """The media stream that was the call broke off, and its end was not told before."""
+
+    code = "stream_lost"

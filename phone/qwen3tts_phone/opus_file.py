@@ -18,6 +18,14 @@ class NoOpusFile(Exception):
     """The file could not be made; the message says why. The WAV file is as it was."""
 
 
+def need_opus() -> None:
+    """Raise NoOpusFile where the library for it is not installed."""
+    try:
+        import av  # noqa: F401
+    except ImportError:
+        raise NoOpusFile("PyAV is not installed; pip install 'mr_qwen3tts[phone]'.") from None
+
+
 def write_opus(source: Path, target: Path, *, bitrate: int = 32_000) -> None:
     """Encode ``source``, a WAV of 16-bit samples with one or two tracks, into ``target`` (0600).
 
@@ -28,10 +36,9 @@ def write_opus(source: Path, target: Path, *, bitrate: int = 32_000) -> None:
         NoOpusFile: the source is no such WAV, PyAV lacks Opus, or the disk is full.
     """
     part = target.with_name(f"{target.name}.part")
-    try:
-        import av
-    except ImportError:
-        raise NoOpusFile("PyAV is not installed; pip install 'mr_qwen3tts[phone]'.") from None
+    need_opus()
+    import av
+
     try:
         part.unlink(missing_ok=True)  # of a process that was killed; it may have any mode
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

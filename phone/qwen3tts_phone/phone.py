@@ -1,10 +1,13 @@
-"""A phone: it dials and answers, and every call of it can speak.
+"""A phone: it dials and answers, and every call of it can speak and listen.
 
->>> async with Phone(PhoneSettings(server_url="ws://127.0.0.1:8765/v1/speech")) as phone:
+>>> async with Phone(server_url="ws://127.0.0.1:8765/v1/speech") as phone:
 ...     call = await phone.dial("sip:bob@127.0.0.1:5070")
-...     await call.answered()
-...     spoken = await call.say("Good morning.")
+...     spoken = await call.say("Good morning.")        # waits for the answer
 ...     await call.hangup()
+
+>>> async with Phone(port=5060) as phone:
+...     async for call in phone:                        # one after the other, as they come
+...         await call.answer()
 """
 
 from __future__ import annotations
@@ -15,23 +18,25 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
-from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.account_facts import registration_facts
 from qwen3tts_phone.call import Call
+from qwen3tts_phone.call_body import CallBody, Voice
 from qwen3tts_phone.call_facts import CallFacts, MediaFacts
 from qwen3tts_phone.call_files import CallFiles
 from qwen3tts_phone.call_life import CallLife
-from qwen3tts_phone.call_record import CallRecord
-from qwen3tts_phone.ears import warm
 from qwen3tts_phone.errors import BadSip, CallError, MissingEncryption
 from qwen3tts_phone.guard import Admission, Guard, refuse_emergency
+from qwen3tts_phone.leg_ears import warm
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.process import MediaProcess
 from qwen3tts_phone.media.srtp import available
-from qwen3tts_phone.phone_settings import PhoneSettings
+from qwen3tts_phone.phone_call import PhoneCall
+from qwen3tts_phone.phone_settings import PhoneSettings, changed
+from qwen3tts_phone.recognise.shared import SharedRecognisers
 from qwen3tts_phone.record_settings import RecordSettings
 from qwen3tts_phone.sdp import SdpSession
 from qwen3tts_phone.sip.account import Account
@@ -47,11 +52,15 @@ from qwen3tts_speech.link import SpeechLink
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["Account", "Call", "Phone", "PhoneSettings"]
+__all__ = ["Account", "Call", "Phone", "PhoneCall", "PhoneSettings"]
 
 
 class Phone:
     """SIP endpoint, media process and speech connection; an async context manager.
+
+    It is told what it needs by ``settings``, by fields of `PhoneSettings` under their names, or by
+    both: ``Phone(port=5060, voice="alba")``; a name that is none raises TypeError, a value that
+    cannot be ValueError. Iterating over it gives the calls that come in.
 
     With a ``link`` of the caller's own, which others may share, it speaks over that one: it is not
     asked for at the start, so the phone takes calls while no speech server is there, and it stays
@@ -70,14 +79,17 @@ class Phone:
         clock: Clock | None = None,
         link: SpeechLink | None = None,
         on_account: Callable[[AccountEvent], None] | None = None,
+        **changes: Any,
     ) -> None:
-        self.settings = settings or PhoneSettings()
+        self.settings = changed(settings or PhoneSettings(), changes)
         self.clock: Clock = clock or LoopClock()
         self._own_link = link is None
         self.link = SpeechLink(self.settings.server_url) if link is None else link
         self.latency_log: LatencyLog | None = None
-        self.calls: set[Call] = set()
+        self.calls: set[PhoneCall] = set()
         """Calls that are not over."""
+        self.recognisers = SharedRecognisers()
+        """Those that its calls have asked for by name (`Call.hear`)."""
         self.ignored: tuple[str, ...] = ()
         """Those of the settings' ``options`` that the server's engine does not know."""
         home = [_host(server) for each in self.settings.all_accounts for server in each.servers]
@@ -87,7 +99,7 @@ class Phone:
         self._any_guard = self.guard or Guard(home=home)
         self._on_account = on_account
         self._suites: tuple[str, ...] = ()
-        self._admissions: dict[Call, Admission] = {}
+        self._admissions: dict[PhoneCall, Admission] = {}
         self._replacing = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._files: CallFiles
@@ -101,6 +113,7 @@ class Phone:
             if self._own_link:
                 stack.push_async_callback(self.link.close)
                 self.ignored = (await self.link.check(settings.speech)).ignored
+            stack.push_async_callback(self.recognisers.close)
             if settings.latency_log is not None:
                 self.latency_log = stack.enter_context(LatencyLog(settings.latency_log))
             self._files = CallFiles(self.record_settings, settings.record_path, self.clock)
@@ -174,7 +187,7 @@ class Phone:
         *,
         with_account: bool = True,
         account: str | None = None,
-    ) -> Call:
+    ) -> PhoneCall:
         """Call someone; returns at once, then ``await call.answered()``.
 
         ``account``: the name of the account in whose name; None = the first that is able to. Only
@@ -212,11 +225,17 @@ class Phone:
         if admission is not None:
             self._admissions[call] = admission
             if admission.until is not None:
-                call.life.start(call.life.end_by(admission.until), "longest time")
+                call.life.body.start(call.life.end_by(admission.until), "longest time")
         return call
 
-    async def incoming(self) -> AsyncIterator[Call]:
+    def __aiter__(self) -> AsyncIterator[PhoneCall]:
+        """Calls as they come in; see :meth:`incoming`."""
+        return self.incoming()
+
+    async def incoming(self) -> AsyncIterator[PhoneCall]:
         """Calls as they come in; ``await call.answer()`` or ``await call.reject()`` each.
+
+        Give each to a task of its own: the next one is here when it is asked for.
 
         A call that cannot be given a port is refused with 503, and the next one is waited for.
         """
@@ -274,21 +293,12 @@ class Phone:
         """What is kept of calls. For `Call`."""
         return self.settings.records or RecordSettings()
 
-    @property
-    def records_audio(self) -> bool:
-        """Whether calls are recorded. For `Call`."""
-        return self._files.records_audio
-
-    def recording_path(self, facts: CallFacts) -> Path | None:
-        """The file for a call's recording. For `Call`."""
-        return self._files.path_for(facts)
-
-    def call_of(self, sip: SipCall | None) -> Call | None:
+    def call_of(self, sip: SipCall | None) -> PhoneCall | None:
         """The call whose signalling this is. For `Call`."""
         return next((call for call in self.calls if call.sip is sip), None) if sip else None
 
-    async def file(self, life: CallLife, recording: Path | None) -> None:
-        """A call is over: its record is written, at once where nothing else is to do first."""
+    def forget(self, life: CallLife) -> None:
+        """A call is over; how its account stands goes into its record. For `CallLife`."""
         for call in [call for call in self.calls if call.life is life]:
             self.calls.discard(call)
             admission = self._admissions.pop(call, None)
@@ -296,17 +306,6 @@ class Phone:
                 admission.over()
         line = self._sip.lines.get(life.facts.account)
         life.facts.registration = registration_facts(line, draining=self._sip.draining)
-        filing = self._files.file(life.facts, recording)
-
-        def filed(task: asyncio.Task[CallRecord]) -> None:
-            if not task.cancelled() and task.exception() is None:
-                life.record = task.result()
-            elif not task.cancelled():
-                logger.error("call %s has no record", life.id, exc_info=task.exception())
-
-        filing.add_done_callback(filed)
-        if self.record_settings.audio_format == "wav":
-            await asyncio.wait([filing])
 
     # --- inside
 
@@ -346,7 +345,7 @@ class Phone:
     async def _close_media(self) -> None:
         await self._media.close()
 
-    async def _receive(self, sip: SipCall) -> Call:
+    async def _receive(self, sip: SipCall) -> PhoneCall:
         began = time.time(), self.clock.now()
         leg = await self._open_leg(sip.local_host)
         account = self._sip.account_of(sip)
@@ -373,7 +372,7 @@ class Phone:
         session: SdpSession,
         account: Account | None,
         began: tuple[float, float],
-    ) -> Call:
+    ) -> PhoneCall:
         srtp = (account.srtp if account is not None else None) or self.settings.srtp
         facts = CallFacts(
             call_id=sip.call_id,
@@ -381,6 +380,7 @@ class Phone:
             local_uri=sip.local_uri,
             remote_uri=sip.remote_uri,
             dialled_uri=sip.dialled_uri,
+            display_name=sip.display_name,
             account=account.name if account is not None else "",
             transport=sip.transport,
             keep_transcript=self.record_settings.transcript,
@@ -392,7 +392,9 @@ class Phone:
                 local=(session.host, session.port),
             ),
         )
-        call = Call(self, sip, leg, session, facts)
+        voice = Voice(self.link, self.settings.speech, self.latency_log)
+        body = CallBody(facts, self.clock, voice, self._files, self.recognisers)
+        call = PhoneCall(self, sip, leg, session, body)
         self.calls.add(call)
         return call
 

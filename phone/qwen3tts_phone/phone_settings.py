@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +166,15 @@ class PhoneSettings:
             hosts = self.sip.hosts
         six = ":" in towards
         return next((host for host in hosts if (":" in host) == six), hosts[0])
+
+
+def changed(settings: PhoneSettings, changes: Mapping[str, Any]) -> PhoneSettings:
+    """The settings with some fields changed. Raises TypeError for a field that is none, ValueError
+    for what its value cannot be."""
+    known = [each.name for each in fields(PhoneSettings)]
+    for name in changes:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            raise TypeError(f"a phone has no setting {name!r}{meant}; see PhoneSettings")
+    return replace(settings, **changes) if changes else settings

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from qwen3tts_codecs.payload import PCMU, Payload
 from qwen3tts_pacer.frame import Frame
+from qwen3tts_phone.call_sink import Tap
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.types import RemoteMedia
@@ -22,22 +23,18 @@ from qwen3tts_speech.sink import Interruption, Played
 
 logger = logging.getLogger(__name__)
 
-Tap = Callable[[bytes, float], None]
-"""Takes the payload of a frame that went out, and when (seconds of the monotonic clock)."""
 KEPT = 64
 """Contexts that are remembered after they are over."""
 
 
 class RtpSink:
-    """A `FrameSink` on a `MediaLeg`; one per call."""
+    """A `CallSink` on a `MediaLeg`; one per call."""
 
-    def __init__(
-        self, leg: MediaLeg, ptime_ms: int, tap: Tap | None = None, payload: Payload = PCMU
-    ) -> None:
+    def __init__(self, leg: MediaLeg, ptime_ms: int, payload: Payload = PCMU) -> None:
         self._leg = leg
         self._ptime_ms = ptime_ms
         self._payload = payload
-        self._tap = tap
+        self._taps: list[Tap] = []
         self._live: dict[int, SinkContext] = {}
         """Contexts of which something may still go out."""
         self._past: OrderedDict[int, SinkContext] = OrderedDict()
@@ -79,8 +76,7 @@ class RtpSink:
             return len(frames)  # an interruption took it; what comes late goes the same way
         if self._changing is not None:
             return 0
-        if self._tap is None:
-            context.follow()  # keeps no more than waits
+        self._follow(context)  # keeps no more than waits
         return context.write(frames)
 
     async def room(self) -> None:
@@ -241,7 +237,7 @@ class RtpSink:
         if each is not None and each.part == part:
             self._end(each)
 
-    def closed(self) -> None:
+    def gone(self) -> None:
         """The leg is over: whoever waits for its end learns that."""
         self.follow()
         for each in list(self._live.values()):
@@ -249,20 +245,27 @@ class RtpSink:
         if self._pumping is not None:
             self._pumping.cancel()
 
-    def give(self, tap: Tap) -> None:
-        """What goes out from now on is given to ``tap``."""
+    def tap(self, tap: Tap) -> None:
+        """What goes out from now on is given to ``tap``, as far as `follow` has looked."""
         self.follow()
-        self._tap = tap
+        self._taps.append(tap)
+
+    def untap(self, tap: Tap) -> None:
+        """No more of it; harmless where it was never tapped."""
+        if tap in self._taps:
+            self._taps.remove(tap)
 
     def follow(self) -> None:
-        """Look at what has gone out since the last time, and give it to the tap."""
+        """Look at what has gone out since the last time, and give it to the taps."""
         for each in list(self._live.values()):
-            gone = each.follow()
-            if self._tap is not None:
-                for payload, at in gone:
-                    self._tap(payload, at)
+            self._follow(each)
 
     # --- inside
+
+    def _follow(self, context: SinkContext) -> None:
+        for payload, at in context.follow():
+            for tap in list(self._taps):
+                tap(payload, at)
 
     def _begin_part(self, context: SinkContext) -> None:
         """The next context of the leg; their numbers rise."""

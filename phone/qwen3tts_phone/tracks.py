@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_codecs.coder import Decoder
-from qwen3tts_codecs.errors import CodecError
-from qwen3tts_codecs.payload import Payload
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_phone.call_events import HeardFrame
 from qwen3tts_phone.playout import Playout
 from qwen3tts_phone.record import StereoRecorder
+from qwen3tts_phone.sent_audio import SentFrame
 
 Samples = NDArray[np.int16]
 
@@ -31,36 +29,24 @@ class CallTracks:
     ours. A codec may change in mid-call; the recording keeps its rate.
     """
 
-    def __init__(self, recorder: StereoRecorder, payload: Payload, origin: float) -> None:
+    def __init__(self, recorder: StereoRecorder, origin: float) -> None:
         self._recorder = recorder
         self._origin = origin
         self._rate_hz = recorder.rate_hz
         self._agent_end = 0
         self._playout = Playout(recorder.rate_hz)
         self._caller_from: int | None = None
-        self._payload: Payload | None = None
-        self._decoder: Decoder
-        self._resampler: Resampler | None
-        self.change(payload)
+        self._resampler: Resampler | None = None
 
-    def change(self, payload: Payload) -> None:
-        """What is sent from now on has this format. Raises CodecMissing."""
-        if payload == self._payload:
-            return
-        self._decoder = payload.decoder()
-        same = payload.sample_hz == self._rate_hz
-        self._resampler = None if same else Resampler(payload.sample_hz, self._rate_hz)
-        self._payload = payload
+    @property
+    def error(self) -> OSError | None:
+        """Why the file is not complete; None while all is well."""
+        return self._recorder.error
 
-    def sent(self, payload: bytes, at: float) -> None:
-        """A frame of ours went out ``at`` (monotonic, s)."""
-        try:
-            samples = self._decoder.decode(payload)
-        except CodecError:  # of the codec before: a frame that went out during the change
-            return
-        if self._resampler is not None:
-            samples = self._resampler.push(samples)
-        position = round((at - self._origin) * self._rate_hz)
+    def sent(self, frame: SentFrame) -> None:
+        """A frame of ours went out."""
+        samples = self._resampled(frame)
+        position = round((frame.at - self._origin) * self._rate_hz)
         if abs(position - self._agent_end) <= SNAP_S * self._rate_hz:
             position = self._agent_end
         if position >= 0:
@@ -89,3 +75,11 @@ class CallTracks:
         position = self._caller_from + frame.timestamp
         if position >= 0:
             self._recorder.caller(frame.samples, position)
+
+    def _resampled(self, frame: SentFrame) -> Samples:
+        if frame.rate_hz == self._rate_hz:
+            self._resampler = None
+            return frame.samples
+        if self._resampler is None or self._resampler.from_hz != frame.rate_hz:
+            self._resampler = Resampler(frame.rate_hz, self._rate_hz)
+        return self._resampler.push(frame.samples)

@@ -10,16 +10,14 @@ from __future__ import annotations
 import json
 import math
 import os
-import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from logging import getLogger
 from pathlib import Path
 from typing import Any, BinaryIO
 
-log = getLogger(__name__)
+from qwen3tts_speech.line_file import LineFile
 
 MAX_LINE_BYTES = 1 << 20
 """A longer line of a log is damaged; it is skipped without being held in memory."""
@@ -305,62 +303,17 @@ def _name(raw: Mapping[str, Any], key: str) -> str:
     return value
 
 
-class LatencyLog:
-    """Appends utterances to a file that only its owner may read (mode 0600).
-
-    Each line is one ``write`` in append mode, so several processes may share a log. A full disk
-    does not end a call: what could not be written is counted in ``lost`` and warned of once.
-    """
+class LatencyLog(LineFile):
+    """Appends utterances to a file that only its owner may read; see `LineFile`."""
 
     def __init__(self, path: str | os.PathLike[str], *, include_text: bool = False) -> None:
         """Open or create ``path``; raises ``OSError`` where that is impossible."""
-        self.path = Path(path)
+        super().__init__(path, what="latency log")
         self.include_text = include_text
-        self.written = 0
-        self.lost = 0
-        flags = os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        self._fd = os.open(self.path, os.O_WRONLY | flags, 0o600)
-        try:
-            self._mend_last_line()
-        except OSError:
-            os.close(self._fd)
-            raise
-
-    def _mend_last_line(self) -> None:
-        """End a line that a killed writer left open, so that ours is not glued to it."""
-        status = os.fstat(self._fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
-            return
-        with self.path.open("rb") as existing:
-            existing.seek(-1, os.SEEK_END)
-            if existing.read(1) != b"\n":
-                os.write(self._fd, b"\n")
 
     def append(self, record: UtteranceRecord) -> None:
         """Write one line; never raises for a file system that fails."""
-        line = record.to_json(include_text=self.include_text).encode("ascii") + b"\n"
-        try:
-            written = os.write(self._fd, line)
-            while written < len(line):
-                written += os.write(self._fd, line[written:])
-        except OSError as error:
-            if not self.lost:
-                log.warning("latency log %s cannot be written: %s", self.path, error.strerror)
-            self.lost += 1
-        else:
-            self.written += 1
-
-    def close(self) -> None:
-        """Close the file; harmless when closed before."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def __enter__(self) -> LatencyLog:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self.write(record.to_json(include_text=self.include_text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_pacer.core import PacerCore
-from qwen3tts_pacer.frame import Frame, Slot
+from qwen3tts_pacer.frame import Frame, Kind, Slot
 from qwen3tts_pacer.pacer import AudioPacer, PacerClosed
 from qwen3tts_pacer.policy import Filling, FillingPolicy, FillingSettings
 from qwen3tts_pacer.states import State
@@ -94,6 +94,8 @@ class PacerSink:
         clock: where the time comes from.
         on_refused: called when a frame was refused.
         policy: decides about waits before and within an utterance.
+        continuous: silence is handed over as well, from :meth:`start` on, frame by frame: for a
+            receiver that has no clock of its own.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class PacerSink:
         clock: Clock | None = None,
         on_refused: Callable[[], None] | None = None,
         policy: Filling | None = None,
+        continuous: bool = False,
     ) -> None:
         ptime_s = ptime_ms / 1000
         self.clock: Clock = clock or LoopClock()
@@ -121,14 +124,15 @@ class PacerSink:
         self._on_refused = on_refused
         self._ptime_s = ptime_s
         self._queued_s = queued_s
+        self._continuous = continuous
         core = PacerCore(
             ptime_s,
             policy or FillingPolicy(AT_ONCE, ptime_s=ptime_s),
             silence=silence,
-            continuous=False,
+            continuous=continuous,
             capacity=CAPACITY,
             lead_s=lead_ms / 1000,
-            rephase=True,
+            rephase=not continuous,
         )
         self._pacer = AudioPacer(_Hand(self), core, self.clock)
         self._started = False
@@ -145,9 +149,7 @@ class PacerSink:
         if self.closed:
             self._keep(context, Played(0))
             return
-        if not self._started:  # here, because it needs a running loop
-            self._started = True
-            self._pacer.start()
+        self.start()
         self._going[context] = _Going()
         self._pacer.begin(context, key)
 
@@ -205,6 +207,12 @@ class PacerSink:
 
     # --- besides
 
+    def start(self) -> None:
+        """Begin to hand over, as the first `begin` does; needs a running loop. Once is enough."""
+        if not self._started and not self.closed:
+            self._started = True
+            self._pacer.start()
+
     @property
     def busy(self) -> bool:
         """Whether a context is under way: begun, and its last frame not handed over."""
@@ -231,14 +239,14 @@ class PacerSink:
         """One slot of the pacer's."""
         now = self.clock.now()
         frame = slot.frame
-        if frame is None:
-            # A fade is heard only right after its frame; late, it would be a click of its own.
-            if self._cut_off or now - slot.deadline > self._queued_s:
-                return
-        else:
+        if frame is not None:
             self._cut_off = False
             self._going[frame.context].sent(frame, slot.deadline, now, self._ptime_s)
-        self.quiet_at = max(now, slot.deadline) + self._ptime_s + self._queued_s
+        elif not self._continuous and (self._cut_off or now - slot.deadline > self._queued_s):
+            # A fade is heard only right after its frame; late, it would be a click of its own.
+            return
+        if slot.kind is not Kind.SILENCE:
+            self.quiet_at = max(now, slot.deadline) + self._ptime_s + self._queued_s
         before = self.interruptions
         try:
             answer = await self._write_frame(payload, slot)

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from qwen3tts_cli import answer, call, say, voices
 from qwen3tts_cli.main import app, run
-from qwen3tts_cli.manner import Manner, Mode, tell_ignored, tell_mode, with_manner
+from qwen3tts_cli.manner import Manner, Mode, tell_ignored, tell_mode
+from qwen3tts_cli.spread import spread
 from qwen3tts_wire.messages import Sampling, VoiceReady
 
 
@@ -35,7 +36,7 @@ def taken(*arguments: str) -> Manner:
         got.append(manner)
 
     probe = typer.Typer()
-    probe.command()(with_manner(command))
+    probe.command()(spread(manner=Manner)(command))
     result = CliRunner().invoke(probe, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return got[0]

@@ -61,7 +61,7 @@ async def attending(
             Phone(PhoneSettings(), link=link) as caller,
         ):
             stop = asyncio.Event()
-            people = reception.Reception(desk, words, Course())
+            people = reception.Reception([desk], words, Course())
             task = asyncio.create_task(people.all(stop, drain_s))
             yield task, stop, caller, desk.uri
             task.cancel()
@@ -106,7 +106,7 @@ async def test_with_one_call_only_a_stop_before_it_ends_the_wait() -> None:
     stop.set()
     link = SpeechLink("ws://127.0.0.1:9/v1/speech")
     async with asyncio.timeout(30), Phone(PhoneSettings(), link=link) as phone:
-        await reception.Reception(phone, LONG, Course()).one(stop)
+        await reception.Reception([phone], LONG, Course()).one(stop)
     await link.close()
 
 

@@ -5,21 +5,22 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
 
-import numpy as np
 import pytest
 import typer
 
 from qwen3tts_cli import call as call_command
 from qwen3tts_cli import reception, talk
 from qwen3tts_cli.exits import CutShort
+from qwen3tts_cli.listen_options import ListenOptions
 from qwen3tts_cli.manner import Manner
 from qwen3tts_cli.talk import Course, checked_digits
 from qwen3tts_cli.telephone import Telephone, local_address
 from qwen3tts_cli.words import Words, choose_words
 from qwen3tts_phone.call import Call
-from qwen3tts_phone.call_events import CallEnded, CallEvent, HeardFrame, KeyPressed
+from qwen3tts_phone.call_events import CallEnded, CallEvent, KeyPressed
 from qwen3tts_phone.call_facts import CallFacts, EndFacts
 from qwen3tts_phone.errors import CallRefused, TransferFailed
+from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_speech.latency import UtteranceRecord
 from qwen3tts_speech.line import Spoken
 from qwen3tts_wire.errors import EngineFailed, SpeechError
@@ -50,8 +51,21 @@ class FakeUtterance:
         return Spoken(heard, rest, self.interrupted, len(heard), UtteranceRecord())
 
 
-LOUD = HeardFrame(np.full(480, 8000, np.int16), 0.0, concealed=False)
-QUIET = HeardFrame(np.zeros(4000, np.int16), 0.0, concealed=False)
+class FakeListening:
+    """A call's listening; the test says when the caller speaks."""
+
+    def __init__(self, over: asyncio.Event) -> None:
+        self.interrupted: set[FakeUtterance] = set()
+        self.quiet = asyncio.Event()
+        self.quiet.set()
+        self._over = over
+
+    def __aiter__(self) -> FakeListening:
+        return self
+
+    async def __anext__(self) -> None:
+        await self._over.wait()
+        raise StopAsyncIteration
 
 
 class FakeCall:
@@ -67,7 +81,8 @@ class FakeCall:
         self.failure: SpeechError | None = None
         self._over = asyncio.Event()
         self._events: asyncio.Queue[CallEvent] = asyncio.Queue()
-        self._frames: asyncio.Queue[HeardFrame | None] = asyncio.Queue()
+        self.listening: FakeListening | None = None
+        self.listen_settings: ListenSettings | None = None
 
     @property
     def said(self) -> list[str]:
@@ -80,15 +95,21 @@ class FakeCall:
     def press(self, digit: str) -> None:
         self._events.put_nowait(KeyPressed(0.0, digit, 160))
 
-    def sound(self, frame: HeardFrame) -> None:
-        """The caller is heard."""
-        self._frames.put_nowait(frame)
+    def voice(self, speaking: bool) -> None:
+        """The caller begins to speak, or has finished."""
+        if self.listening is None:
+            return
+        if speaking:
+            self.listening.quiet.clear()
+            self.listening.interrupted.update(self.interrupt())
+        else:
+            self.listening.quiet.set()
 
     def remote_hangs_up(self) -> None:
         self.interrupt()
         self._over.set()
         self._events.put_nowait(CallEnded(0.0, "they did"))
-        self._frames.put_nowait(None)
+        self.voice(False)
 
     async def answer(self) -> None: ...
 
@@ -97,9 +118,10 @@ class FakeCall:
         while not isinstance(event := await self._events.get(), CallEnded):
             yield event
 
-    async def audio(self, *, steady: bool = False) -> AsyncIterator[HeardFrame]:
-        while (frame := await self._frames.get()) is not None:
-            yield frame
+    def hear(self, settings: ListenSettings) -> FakeListening:
+        self.listen_settings = settings
+        self.listening = FakeListening(self._over)
+        return self.listening
 
     def speak(self, words: AsyncIterator[str]) -> FakeUtterance:
         self.utterances.append(FakeUtterance(words, self.failure))
@@ -269,7 +291,7 @@ async def test_of_what_was_not_heard_a_long_rest_is_shortened(
     assert len(told) < 500
 
 
-BARGE_IN = Course(barge_in=True)
+BARGE_IN = Course(listening=ListenOptions(barge_in=True))
 
 
 async def test_the_callers_voice_silences_what_is_said_and_he_may_finish(
@@ -277,11 +299,11 @@ async def test_the_callers_voice_silences_what_is_said_and_he_may_finish(
 ) -> None:
     call = FakeCall()
     task = await talking(call, BARGE_IN)
-    call.sound(LOUD)
+    call.voice(True)
     await settle()
     assert call.utterances[0].interrupted
     assert not task.done()
-    call.sound(QUIET)
+    call.voice(False)
     await task
     told = capsys.readouterr().err
     assert "The caller interrupts." in told
@@ -292,7 +314,7 @@ async def test_the_callers_voice_silences_what_is_said_and_he_may_finish(
 async def test_a_caller_who_interrupts_and_hangs_up_is_no_error() -> None:
     call = FakeCall()
     task = await talking(call, BARGE_IN)
-    call.sound(LOUD)
+    call.voice(True)
     await settle()
     call.remote_hangs_up()
     await task
@@ -301,8 +323,10 @@ async def test_a_caller_who_interrupts_and_hangs_up_is_no_error() -> None:
 async def test_words_after_an_interruption_that_are_cut_short_are_an_error() -> None:
     call = FakeCall()
     typed = WordsOf(["Good morning.", "Good bye."], stdin=True)
-    task = await talking(call, Course(barge_in=True, max_seconds=0.05), typed)
-    call.sound(LOUD)
+    task = await talking(
+        call, Course(listening=ListenOptions(barge_in=True), max_seconds=0.05), typed
+    )
+    call.voice(True)
     with pytest.raises(CutShort):
         await task
     assert call.said == ["Good morning.", "Good bye."]
@@ -311,7 +335,7 @@ async def test_words_after_an_interruption_that_are_cut_short_are_an_error() -> 
 async def test_the_callers_voice_is_no_interruption_unless_that_is_asked_for() -> None:
     call = FakeCall()
     task = await talking(call)
-    call.sound(LOUD)
+    call.voice(True)
     await settle()
     assert not call.utterances[0].interrupted
     call.finish()
@@ -323,7 +347,7 @@ async def test_what_is_typed_after_an_interruption_is_said(
 ) -> None:
     call = FakeCall()
     task = await talking(call, BARGE_IN, WordsOf(["Good morning.", "Good bye."], stdin=True))
-    call.sound(LOUD)
+    call.voice(True)
     await settle()
     call.finish()
     await task

@@ -16,8 +16,8 @@ import pytest
 from qwen3tts_cli.checks import Check, Level
 from qwen3tts_cli.main import run
 from qwen3tts_cli.trial_call import Hearing, Trial, tone, trial_settings, try_call
-from qwen3tts_phone.call import Call
 from qwen3tts_phone.phone import Phone, PhoneSettings
+from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_phone.sdp import SdpSession
 from qwen3tts_phone.sip import SipEndpoint
 from qwen3tts_phone.sip.settings import Account, SipSettings
@@ -43,13 +43,13 @@ async def trial(settings: PhoneSettings, tried: Trial) -> dict[str, Check]:
     return {each.name: each async for each in try_call(settings, tried)}
 
 
-async def first_call(other: Phone) -> Call:
+async def first_call(other: Phone) -> PhoneCall:
     async for call in other.incoming():
         return call
     raise AssertionError("the phone was closed")
 
 
-async def echo(call: Call) -> None:
+async def echo(call: PhoneCall) -> None:
     """Answer, and send back what comes."""
     await call.answer()
     async for frame in call.audio():

@@ -18,6 +18,9 @@ from tests.clients.install import CLIENTS, PYTHON, STAMP
 from tests.conftest import leave_out
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+INTEGRATIONS = [ROOT / "server", ROOT / "integrations/pipecat", ROOT / "integrations/livekit"]
+"""What a client needs of this tree to use our plugins."""
 ENOUGH = 90
 """Seconds after which a client has hung."""
 
@@ -75,7 +78,11 @@ async def client(clients: Path, tmp_path: Path) -> AsyncIterator[Client]:
             str(HERE / script),
             *arguments,
             cwd=tmp_path,
-            env={"PATH": f"{CLIENTS / 'bin'}:{os.environ['PATH']}", "HOME": str(tmp_path)},
+            env={
+                "PATH": f"{CLIENTS / 'bin'}:{os.environ['PATH']}",
+                "HOME": str(tmp_path),
+                "PYTHONPATH": ":".join(map(str, INTEGRATIONS)),
+            },
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )

@@ -19,6 +19,7 @@ from qwen3tts_codecs import (
     l16,
     payload_by_name,
     payload_by_type,
+    slin,
 )
 
 
@@ -90,3 +91,16 @@ def test_an_unknown_format_is_refused_with_those_that_are_known() -> None:
         l16(16000, 11)
     with pytest.raises(UnsupportedRate, match="sample_hz"):
         l16(100, 96)
+
+
+def test_linear_samples_of_streams_are_low_byte_first() -> None:
+    payload = slin(24_000)
+    pcm = np.array([1, -2, 32767, -32768], np.int16)
+    assert payload.encode(pcm) == b"\x01\x00\xfe\xff\xff\x7f\x00\x80"
+    assert payload.decode(payload.encode(pcm)).tolist() == pcm.tolist()
+    assert payload.frame_bytes(20) == 960
+    assert payload != l16(24_000, 127)
+    with pytest.raises(BadSamples):
+        payload.decode(b"abc")
+    with pytest.raises(UnsupportedRate):
+        slin(100)

@@ -15,6 +15,7 @@ from scipy.signal import resample_poly
 from qwen3tts_phone.call import Call
 from qwen3tts_phone.call_events import HeardFrame
 from qwen3tts_phone.phone import Phone, PhoneSettings
+from qwen3tts_phone.phone_call import PhoneCall
 
 
 class ServerProcess:
@@ -109,7 +110,7 @@ def at_8k(pieces: list[NDArray[np.int16]], rate_hz: int) -> NDArray[np.int16]:
 
 
 @asynccontextmanager
-async def connected(agent: Phone, caller: Phone) -> AsyncIterator[tuple[Call, Call]]:
+async def connected(agent: Phone, caller: Phone) -> AsyncIterator[tuple[PhoneCall, PhoneCall]]:
     """The caller phones the agent: the agent's call and the caller's."""
     theirs = await caller.dial(agent.uri)
     async with asyncio.timeout(10):

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qwen3tts_phone.call import Call
 from qwen3tts_phone.call_events import (
     CallEarlyMedia,
     CallEnded,
@@ -37,6 +36,7 @@ from qwen3tts_phone.errors import (
 )
 from qwen3tts_phone.guard import GuardSettings
 from qwen3tts_phone.phone import Account, Phone
+from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_phone.record_settings import RecordSettings
 from qwen3tts_phone.sdp import SdpSession
 from qwen3tts_phone.sip.endpoint import SipEndpoint
@@ -61,21 +61,21 @@ def silent(**settings: Any) -> Phone:
     return Phone(made.settings, link=SpeechLink(NO_SERVER))
 
 
-async def next_call(called: Phone) -> Call:
+async def next_call(called: Phone) -> PhoneCall:
     async with asyncio.timeout(10):
         return await anext(called.incoming())
 
 
-async def all_events(call: Call) -> list[CallEvent]:
+async def all_events(call: PhoneCall) -> list[CallEvent]:
     return [event async for event in call.events]
 
 
-async def event_of(call: Call, kind: type[CallEvent]) -> Any:
+async def event_of(call: PhoneCall, kind: type[CallEvent]) -> Any:
     async with asyncio.timeout(20):
         return await anext(event async for event in call.events if isinstance(event, kind))
 
 
-async def answer_next(called: Phone) -> Call:
+async def answer_next(called: Phone) -> PhoneCall:
     call = await next_call(called)
     await call.answer()
     return call
@@ -348,7 +348,7 @@ async def test_each_call_leaves_its_record_and_its_recording(tmp_path: Path) -> 
         assert (await ours.say(TEXT)).heard == TEXT
         await theirs.hangup()
         await ours.ended()
-        assert ours.record is not None
+        assert ours.detail_record is not None
         (path,) = ours.facts.recording
     (line,) = (tmp_path / "calls.jsonl").read_text().splitlines()
     told = json.loads(line)
@@ -365,7 +365,7 @@ async def test_a_call_that_is_refused_leaves_a_record_with_the_cause(tmp_path: P
     async with silent(records=records) as agent:
         call = await agent.dial(f"sip:nobody@127.0.0.1:{free_port()}")
         cause = await call.ended()
-        assert call.record is not None
+        assert call.detail_record is not None
         (ended,) = [e for e in await all_events(call) if isinstance(e, CallEnded)]
     assert "Nothing listens" in cause
     assert ended.code == "callee_unreachable"
@@ -413,7 +413,7 @@ QUICK = SipSettings(timers=Timers(t1=0.02))
 """No answer within 1.3 s is none."""
 
 
-async def mute_caller(agent: Phone) -> tuple[SipEndpoint, Call]:
+async def mute_caller(agent: Phone) -> tuple[SipEndpoint, PhoneCall]:
     """A call from somebody who sends no media, answered."""
     endpoint = SipEndpoint(QUICK)
     await endpoint.start()

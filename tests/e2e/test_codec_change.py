@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from qwen3tts_phone.call import Call
 from qwen3tts_phone.call_events import CodecChanged
+from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_phone.sdp import AgreedPayload, SdpSession
 from qwen3tts_phone.sdp_codecs import CODECS
 from qwen3tts_server.run import running_server
@@ -37,7 +37,7 @@ def likeness(wanted: NDArray[np.int16], heard: NDArray[np.int16]) -> float:
     return float(one @ two / np.sqrt((one @ one) * (two @ two) + 1e-9))
 
 
-async def change(call: Call, name: str) -> None:
+async def change(call: PhoneCall, name: str) -> None:
     """Offer this codec alone, as a phone that was handed on to another network does."""
     now = call._session
     codec = CODECS[name.upper()]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qwen3tts_phone.call import Call as PhoneCall
+from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_phone.call_events import KeyPressed
 from tests.audio import Samples, aligned, compare
 from tests.conftest import require_package

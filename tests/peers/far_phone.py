@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone.call import Call
 from qwen3tts_phone.call_record import CallRecord
 from qwen3tts_phone.phone import Phone, PhoneSettings
+from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_server.run import running_server
 
 SENTENCE = "Good morning, this is the clinic. Your appointment is on Friday at half past eight."
@@ -25,7 +25,7 @@ TONES_HZ = {"out": 440, "in": 660}
 """What each side plays before it speaks."""
 
 
-async def heard_hz(call: Call) -> int:
+async def heard_hz(call: PhoneCall) -> int:
     """The loudest frequency of the first second of sound, on our clock."""
     pieces: list[Any] = []
     async for frame in call.audio(steady=True):
@@ -36,7 +36,7 @@ async def heard_hz(call: Call) -> int:
     return int(np.abs(np.fft.rfft(np.concatenate(pieces)[:8000].astype(float))).argmax())
 
 
-async def converse(call: Call) -> dict[str, Any]:
+async def converse(call: PhoneCall) -> dict[str, Any]:
     """Play a tone, speak, press a key; the end of the call is its own."""
     listening = asyncio.create_task(heard_hz(call))
     wave = 8000 * np.sin(2 * np.pi * TONES_HZ[call.direction] * np.arange(12000) / 8000)

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from scipy.signal import correlate
 
-from qwen3tts_phone.call import Call
 from qwen3tts_phone.call_events import CallEnded, CallEvent, HeardFrame, KeyPressed, MediaSilent
 from qwen3tts_phone.call_record import CallRecord
 from qwen3tts_phone.phone import Phone, PhoneSettings
+from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_server.run import running_server
 from tests.audio import Samples, lag_of, reference_8k
 from tests.e2e.parties import at_8k
@@ -63,7 +63,7 @@ MESS = Network(
 class Listener:
     """All that happens on a call, and its sound on our clock, to its end."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: PhoneCall) -> None:
         self.call = call
         self.frames: list[HeardFrame] = []
         self.events: list[CallEvent] = []
@@ -113,7 +113,7 @@ async def talk(network: Network, **settings: Any) -> AsyncIterator[Talk]:
         yield Talk(engine, phone, line)
 
 
-async def until(call: Call, reports: int) -> None:
+async def until(call: PhoneCall, reports: int) -> None:
     """Go on listening until so many reports by RTCP have come."""
     async for _ in call.audio():
         if call.stats().rtcp_in >= reports:
@@ -157,7 +157,7 @@ def share_heard(reference: Samples, heard: Samples) -> float:
     return float(np.mean(found))
 
 
-def check_record(call: Call, network: Network, line: BadLine) -> None:
+def check_record(call: PhoneCall, network: Network, line: BadLine) -> None:
     """The call's record tells of the trouble, both ways, and of no other."""
     quality = CallRecord.of(call.facts).values["quality"]
     lowest, highest = network.loss
@@ -249,7 +249,7 @@ async def test_two_of_our_phones_talk_over_a_bad_network(codec: str) -> None:
     check_record(call, MESS, ours.line)
 
 
-async def told_silent(call: Call) -> None:
+async def told_silent(call: PhoneCall) -> None:
     """Return when the call says that nothing comes."""
     await anext(event async for event in call.progress() if isinstance(event, MediaSilent))
 

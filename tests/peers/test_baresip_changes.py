@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qwen3tts_phone.call import Call
 from qwen3tts_phone.call_events import (
     CallEvent,
     CallHeld,
@@ -21,6 +20,7 @@ from qwen3tts_phone.call_events import (
 )
 from qwen3tts_phone.errors import TransferFailed
 from qwen3tts_phone.phone import Phone, PhoneSettings
+from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_server.run import running_server
 from tests.peers.baresip_runner import Baresip, baresip, free_port, tone
 from tests.peers.recording_engine import RecordingEngine
@@ -51,19 +51,19 @@ async def phones(
                 await peer.__aexit__(None, None, None)
 
 
-async def called(phone: Phone, peer: Baresip) -> Call:
+async def called(phone: Phone, peer: Baresip) -> PhoneCall:
     call = await phone.dial(peer.uri)
     await call.answered()
     return call
 
 
-async def event_of(call: Call, kind: type[CallEvent]) -> Any:
+async def event_of(call: PhoneCall, kind: type[CallEvent]) -> Any:
     """The next event of a kind."""
     async with asyncio.timeout(15):
         return await anext(event async for event in call.progress() if isinstance(event, kind))
 
 
-async def hz_of(call: Call) -> int:
+async def hz_of(call: PhoneCall) -> int:
     """The loudest frequency of the next second that comes."""
     heard: list[Any] = []
     async with asyncio.timeout(15):
@@ -121,7 +121,7 @@ async def test_a_call_is_handed_on_from_one_baresip_to_another(tmp_path: Path) -
         assert told[-1] == 200
 
 
-async def all_events(call: Call) -> list[CallEvent]:
+async def all_events(call: PhoneCall) -> list[CallEvent]:
     return [event async for event in call.events]
 
 

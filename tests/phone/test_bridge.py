@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qwen3tts_phone.agent.chat_stream import ChatStream
 from qwen3tts_phone.bridge import (
     ChatClient,
     ChatMessage,
     ChatSettings,
-    Deltas,
     ModelRefused,
     ModelUnavailable,
     api_key_from,
@@ -187,7 +187,7 @@ async def test_an_empty_answer_is_told() -> None:
 
 async def test_a_reply_is_bounded() -> None:
     deltas, raised = await spoken(streaming(chunk("a" * 60), chunk("b" * 60)), max_chars=100)
-    assert deltas == ["a" * 60]
+    assert deltas == ["a" * 60, "b" * 40], "what fits is said"
     assert isinstance(raised, LimitExceeded)
 
 
@@ -272,13 +272,12 @@ json_values = st.recursive(
 
 @given(st.lists(json_values.map(json.dumps).map(str.encode) | st.binary(max_size=30), max_size=6))
 def test_no_stream_breaks_the_bridge_but_with_a_typed_error(datas: list[bytes]) -> None:
-    stream = Deltas()
+    stream = ChatStream()
     for data in datas:
         for delta in stream.push(b"data: " + data + b"\n\n"):
-            assert isinstance(delta, str)
-            assert delta
+            assert not isinstance(delta, str) or delta
     with suppress(ModelUnavailable):
-        stream.cut_off()
+        stream.finish()
 
 
 @pytest.mark.network

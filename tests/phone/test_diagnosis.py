@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone import why_bad_sound, why_no_call, why_no_sound
+from qwen3tts_phone import why_bad_sound, why_no_call, why_no_sound, why_no_stream
 from qwen3tts_phone.call_facts import CallFacts, EndFacts, MediaFacts, RegistrationFacts
 from qwen3tts_phone.diagnosis import CODES, diagnose, finding_of, headline
 from qwen3tts_phone.errors import (
@@ -410,7 +410,7 @@ def test_facts_of_nothing_at_all_are_no_error() -> None:
 def test_every_code_that_is_used_is_in_the_list_and_the_other_way_round() -> None:
     used = set(why_no_call._CODES.values()) | {code for code, _, _ in REFUSALS.values()}
     used |= {code for code, _ in why_no_call._SILENCES.values()}
-    for module in (why_no_call, why_no_sound, why_bad_sound):
+    for module in (why_no_call, why_no_sound, why_bad_sound, why_no_stream):
         assert module.__file__
         for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

@@ -11,6 +11,7 @@ from qwen3tts_codecs.g711 import encode_ulaw
 from qwen3tts_pacer.ring import InboundFrame
 from qwen3tts_phone.call_facts import MediaFacts
 from qwen3tts_phone.ears import Ears
+from qwen3tts_phone.leg_ears import LegEars
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.sdp import Negotiated
 from tests.fakes import FakeClock, settle
@@ -32,8 +33,9 @@ class FakeLeg:
 
 async def test_steady_sound_has_all_that_came_in_time_whoever_was_busy() -> None:
     leg, clock = FakeLeg(), FakeClock()
-    ears = Ears(cast(MediaLeg, leg), clock, MediaFacts())
-    ears.agree(AGREED)
+    ears = Ears(clock, MediaFacts())
+    feed = LegEars(cast(MediaLeg, leg), ears)
+    feed.agree(AGREED)
     heard: list[int] = []
 
     async def listen() -> None:
@@ -46,7 +48,7 @@ async def test_steady_sound_has_all_that_came_in_time_whoever_was_busy() -> None
         at = clock.now()
         leg.waiting.append(InboundFrame(LOUD, 0, 160 * number, at, number, False, False))
         if number == 0:
-            ears.take()  # nobody takes anything after that
+            feed.take()  # nobody takes anything after that
         await clock.advance(0.02)
     ears.close()
     await clock.advance(0.1)

@@ -167,7 +167,7 @@ async def test_the_two_laws_are_left_to_the_ring() -> None:
     sink.begin(1, "")
     sink.write(frames(1, 10))
     tapped: list[bytes] = []
-    sink.give(lambda payload, at: tapped.append(payload))
+    sink.tap(lambda payload, at: tapped.append(payload))
     ring.gate.set()
     resumed = asyncio.Event()
     await sink.change(OLD, PCMA, lambda: None, resumed.set)

@@ -10,8 +10,8 @@ from typing import Any
 
 from mr_qwen3tts.desk import Desk
 from qwen3tts_pacer.clock import Clock
-from qwen3tts_phone.call import Call
 from qwen3tts_phone.phone import Phone, PhoneSettings
+from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_speech.link import SpeechLink
 
 NO_SERVER = "ws://127.0.0.1:1/v1/speech"
@@ -151,13 +151,13 @@ async def person(**settings: Any) -> AsyncIterator[Phone]:
     await link.close()
 
 
-async def rung(phone: Phone) -> Call:
+async def rung(phone: Phone) -> PhoneCall:
     """The next call that comes in there, not answered yet."""
     async with asyncio.timeout(10):
         return await anext(phone.incoming())
 
 
-async def reached(phone: Phone, uri: str) -> Call:
+async def reached(phone: Phone, uri: str) -> PhoneCall:
     """Call an address; the call once it was answered."""
     call = await phone.dial(uri)
     async with asyncio.timeout(10):
@@ -165,7 +165,7 @@ async def reached(phone: Phone, uri: str) -> Call:
     return call
 
 
-async def until_ended(call: Call) -> str:
+async def until_ended(call: PhoneCall) -> str:
     """Wait for the end of a call; why it ended."""
     async with asyncio.timeout(10):
         return await call.ended()

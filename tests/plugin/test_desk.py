@@ -17,10 +17,10 @@ from qwen3tts_codecs.g711 import decode_ulaw
 from qwen3tts_codecs.payload import payload_by_name
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_pacer.frame import Frame
-from qwen3tts_phone.call import Call
 from qwen3tts_phone.call_events import KeyPressed
 from qwen3tts_phone.errors import CallRefused, WrongState
 from qwen3tts_phone.phone import Phone
+from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
 from tests.e2e.parties import Ear
@@ -40,7 +40,7 @@ from tests.plugin.desk_parties import (
 pytestmark = pytest.mark.network
 
 
-async def call_up(there: Desk, whom: Phone, session: Session) -> Call:
+async def call_up(there: Desk, whom: Phone, session: Session) -> PhoneCall:
     """The session's agent calls somebody, who answers; his side of the call."""
     calling = asyncio.create_task(there.call(whom.uri, session))
     theirs = await rung(whom)
@@ -49,7 +49,7 @@ async def call_up(there: Desk, whom: Phone, session: Session) -> Call:
     return theirs
 
 
-async def pressed(call: Call, count: int) -> str:
+async def pressed(call: PhoneCall, count: int) -> str:
     keys = ""
     async with asyncio.timeout(10):
         async for event in call.events:
@@ -188,7 +188,7 @@ async def test_only_our_own_server_is_called_in_the_accounts_name(
 ) -> None:
     dialled: list[tuple[str, bool]] = []
 
-    async def dial(self: Phone, uri: str, *, with_account: bool) -> Call:
+    async def dial(self: Phone, uri: str, *, with_account: bool) -> PhoneCall:
         dialled.append((uri, with_account))
         raise WrongState("not now")
 
@@ -344,7 +344,7 @@ async def test_sessions_whose_call_is_over_are_not_remembered_without_bound(
 async def test_a_call_that_ends_with_its_answer_is_a_call_that_was_disconnected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Call, "speaker", None)
+    monkeypatch.setattr(PhoneCall, "speaker", None)
     host = WritingHost()
     async with desk(host) as there, person() as bob:
         theirs = await call_up(there, bob, Session("s1"))
@@ -425,7 +425,7 @@ async def test_the_callers_sound_goes_to_the_hosts_pipe_in_frames_of_pcmu(codec:
     assert host.problems == ["sip_audio_in is broken"], "told once, and the sound goes on"
 
 
-def play(call: Call, samples: NDArray[np.int16], codec: str) -> None:
+def play(call: PhoneCall, samples: NDArray[np.int16], codec: str) -> None:
     """Send samples into a call, as a phone with a microphone does."""
     payload, size = payload_by_name(codec), 240
     leg = call._leg

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qwen3tts_phone.call import Call
 from qwen3tts_phone.call_events import CallEarlyMedia, CallRinging, CallTransferred
 from qwen3tts_phone.errors import CallError, CallRefused, WrongState
 from qwen3tts_phone.phone import Phone
+from qwen3tts_phone.phone_call import PhoneCall
 from tests.peers.sipp_runner import free_port
 
 LONGEST_S = 40.0
@@ -47,7 +47,7 @@ class Day:
     def __post_init__(self) -> None:
         self._numbers = itertools.count()
         self._asked: dict[int, asyncio.Future[str]] = {}
-        self._expected: dict[str, asyncio.Future[Call]] = {}
+        self._expected: dict[str, asyncio.Future[PhoneCall]] = {}
 
     def uri(self, who: str) -> str:
         """Somebody at the far end."""
@@ -67,7 +67,7 @@ class Day:
             if name in self._expected:
                 self._expected.pop(name).set_result(call)
 
-    async def called(self, how: str) -> tuple[Call, asyncio.Future[str]]:
+    async def called(self, how: str) -> tuple[PhoneCall, asyncio.Future[str]]:
         """Be called by the far end: the call, and what becomes of it there."""
         assert self.far_end.stdin is not None
         loop = asyncio.get_running_loop()
@@ -83,7 +83,7 @@ class Day:
             raise TooLate(result.result())
         return call.result(), result
 
-    async def up(self, who: str) -> Call:
+    async def up(self, who: str) -> PhoneCall:
         """A call of ours that is answered."""
         call = await self.phone.dial(self.uri(who))
         await call.answered()
@@ -291,7 +291,7 @@ async def we_hang_up_on_a_caller_who_still_rings(day: Day) -> None:
     check((await result).startswith("refused"), await result)
 
 
-async def _fails(call: Call) -> None:
+async def _fails(call: PhoneCall) -> None:
     try:
         await call.answered()
     except CallError:
@@ -300,7 +300,7 @@ async def _fails(call: Call) -> None:
         raise OtherEnd("answered")
 
 
-async def _listen(call: Call, most: int = 1_000_000) -> int:
+async def _listen(call: PhoneCall, most: int = 1_000_000) -> int:
     """Frames that are heard, until the call ends or there were enough."""
     frames = 0
     async for _ in call.audio():

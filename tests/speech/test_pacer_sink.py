@@ -516,3 +516,51 @@ def _named(receiver: Receiver) -> Callable[[bytes, Slot], Awaitable[bool | None]
         return await receiver.write(b"frame", slot)
 
     return write
+
+
+async def test_a_continuous_sink_hands_over_silence_frame_by_frame(receiver: Receiver) -> None:
+    sink = PacerSink(
+        receiver.write,
+        silence=SILENCE,
+        lead_ms=0,
+        clock=receiver.clock,
+        policy=At(START),
+        continuous=True,
+    )
+    sink.start()
+    await receiver.clock.advance(0.05)
+    say(sink, 1, 2)
+    await receiver.clock.advance(0.1)
+    await sink.close()
+    silent = SILENCE.decode()
+    assert receiver.names == [
+        silent,
+        silent,
+        silent,
+        "1/0 speech",
+        "1/1 speech",
+        "1/1 tail",
+        silent,
+        silent,
+    ]
+    assert receiver.times == [round(n * 0.02, 6) for n in range(8)]
+
+
+async def test_a_continuous_sink_fades_and_is_silent_after_an_interruption(
+    receiver: Receiver,
+) -> None:
+    sink = PacerSink(
+        receiver.write,
+        silence=SILENCE,
+        lead_ms=0,
+        clock=receiver.clock,
+        policy=At(START),
+        continuous=True,
+    )
+    say(sink, 1, 50)
+    await receiver.clock.advance(0.05)
+    sink.interrupt()
+    await receiver.clock.advance(0.05)
+    await sink.close()
+    assert receiver.names[:4] == ["1/0 speech", "1/1 speech", "1/2 speech", "1/2 tail"]
+    assert set(receiver.names[4:]) == {SILENCE.decode()}

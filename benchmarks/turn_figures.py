@@ -1,0 +1,154 @@
+"""What the calls of `turns.py` showed: each phrase's silence, stages and words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from turn_calls import Caller, Phrase, Place, Run
+from turn_model import NAME, reply_to
+
+from qwen3tts_phone.agent.turn_record import TurnRecord
+from qwen3tts_speech.latency import Mark, UtteranceRecord
+from tests.phone.agent.endpoint import Request
+
+Middles = dict[tuple[str, str], list[int]]
+"""Of each reply: the middle of each word, samples at 24 kHz."""
+
+
+@dataclass
+class Said:
+    """One phrase of the caller, and what became of it."""
+
+    place: Place
+    phrase: Phrase
+    over_agent: bool
+    """Whether the agent was speaking."""
+    onset_to_silence: float | None = None
+    detector: float | None = None
+    """From his first voiced sample to the decision."""
+    stages: dict[str, float] | None = None
+    """Seconds, of the turn that it made."""
+    words_off: int | None = None
+    """Of the reply that it stopped."""
+
+
+@dataclass
+class Talked:
+    """One call; complete when it is over."""
+
+    caller: Caller
+    over: list[bool] = field(default_factory=list)
+    """Of each phrase: whether it is meant to cut in."""
+    turns: list[TurnRecord] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+
+
+@dataclass
+class Seen:
+    """All that was measured."""
+
+    said: list[Said] = field(default_factory=list)
+    false_interrupts: int = 0
+    false_turns: int = 0
+    spoken_s: float = 0.0
+    """How long agents were heard."""
+
+
+STAGES = (
+    "the turn is decided",
+    "its words are there",
+    "the model is asked",
+    "the model writes",
+    "the clause is at the server",
+    "the engine's first sound",
+    "the first audible frame leaves",
+    "and is at the caller's",
+)
+OURS = (2, 4, 6, 7)
+"""Those that are ours."""
+
+
+def judge(
+    talked: Talked,
+    seen: Seen,
+    records: Sequence[UtteranceRecord],
+    requests: dict[str, Request],
+    middles: Middles,
+) -> None:
+    """Put what one call showed into ``seen``."""
+    caller = talked.caller
+    records = [each for each in records if each.call_id == caller.call.id]
+    turns = [each for each in talked.turns if each.kind == "caller"]
+    every = tuple(turns)
+    seen.spoken_s += sum(run.end - run.begin for run in talked.runs)
+    cuts = {each.marks[Mark.INTERRUPTED] for each in records if Mark.INTERRUPTED in each.marks}
+    last = talked.runs[-1].end if talked.runs else 0.0
+    for phrase, over in zip(caller.phrases, talked.over, strict=True):
+        said = Said(caller.place, phrase, over)
+        seen.said.append(said)
+        mine = {at for at in cuts if phrase.onset - 0.02 <= at <= phrase.end + 0.3}
+        cuts -= mine
+        run = next((each for each in talked.runs if each.begin < phrase.onset < each.end), None)
+        if over and run is not None and mine:
+            said.onset_to_silence = run.end - phrase.onset
+            said.detector = min(mine) - phrase.onset
+            said.words_off = words_off(run, every, records, middles)
+        turn = next((each for each in turns if _belongs(each, phrase)), None)
+        if turn is not None:
+            said.stages = stages_of(turn, phrase, talked.runs, requests)
+            turns.remove(turn)
+    # A call that is hung up while the agent speaks interrupts it, too.
+    seen.false_interrupts += sum(at < last for at in cuts)
+    seen.false_turns += len(turns)
+
+
+def _belongs(turn: TurnRecord, phrase: Phrase) -> bool:
+    end = turn.times.get("caller_end")
+    return end is not None and phrase.onset < end < phrase.end + 0.5
+
+
+def stages_of(
+    turn: TurnRecord, phrase: Phrase, runs: Sequence[Run], requests: dict[str, Request]
+) -> dict[str, float] | None:
+    """How long each stage of a turn took; None where its reply was not heard."""
+    times = turn.times
+    names = re.findall(NAME, turn.text)
+    request = requests.get(names[-1]) if names else None
+    wanted = {"turn_end", "transcript", "asked", "first_clause", "first_pcm", "first_audible"}
+    if request is None or request.first_at is None or not wanted <= set(times):
+        return None
+    run = next((each for each in runs if abs(each.begin - times["first_audible"]) < 0.2), None)
+    if run is None:
+        return None
+    points = (
+        *(phrase.end, times["turn_end"], times["transcript"], request.at, request.first_at),
+        *(times["first_clause"], times["first_pcm"], times["first_audible"], run.begin),
+    )
+    steps = [after - before for before, after in pairwise(points)]
+    return dict(zip(STAGES, steps, strict=True))
+
+
+def words_off(
+    run: Run,
+    turns: Sequence[TurnRecord],
+    records: Sequence[UtteranceRecord],
+    middles: Middles,
+) -> int | None:
+    """By how many words the text heard differs from what the packets held."""
+    for turn in turns:
+        audible = turn.times.get("first_audible")
+        if audible is None or abs(audible - run.begin) > 0.2:
+            continue
+        record = next(
+            (each for each in records if each.marks.get(Mark.FIRST_AUDIBLE_WIRE) == audible), None
+        )
+        names = re.findall(NAME, turn.text)
+        if not names or (record is not None and record.starvations):
+            return None  # the packets' count holds the silence of a dry spell
+        samples = run.frames * 480 - 72  # the resampler's delay is 3 ms
+        heard = sum(middle <= samples for middle in middles[reply_to(names[-1])])
+        return abs(heard - len(turn.heard.split()))
+    return None

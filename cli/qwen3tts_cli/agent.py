@@ -1,0 +1,135 @@
+"""The agent of ``call`` and ``answer``: a model that listens, speaks, and knows what was heard."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from qwen3tts_cli.exits import needs
+from qwen3tts_cli.listen_options import ListenOptions
+from qwen3tts_cli.output import complain_of, note, notes
+from qwen3tts_cli.progress import Stages
+from qwen3tts_cli.talk import Course, shortened
+from qwen3tts_cli.words import Words
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.agent.agent import Agent
+    from qwen3tts_phone.agent.turn_record import TurnRecord
+    from qwen3tts_phone.recognise.base import Recogniser
+
+TRANSFER_NAME = "person"
+"""What the model calls the address of --transfer."""
+
+
+def check_agent(words: Words, listening: ListenOptions) -> None:
+    """Refuse what cannot work, before a phone rings.
+
+    Raises:
+        typer.BadParameter: nobody would answer, or a setting that cannot be.
+        BadRequest: the recogniser's name is none.
+        MissingExtra: its packages are not installed.
+    """
+    if listening.stt is not None and words.chat is None:
+        raise typer.BadParameter(
+            "--stt understands the caller, and somebody must answer: give --llm URL in place of"
+            " other words."
+        )
+    if listening.stt is not None or listening.listens:
+        listening.settings()
+    if listening.stt is not None:
+        recogniser_of(listening)
+
+
+def recogniser_of(listening: ListenOptions, language: str | None = None) -> Recogniser:
+    """What --stt names, for callers of this language; raises BadRequest, MissingExtra."""
+    assert listening.stt is not None
+    with needs("phone"):
+        from qwen3tts_phone.recognise.base import recogniser_named
+    return recogniser_named(
+        listening.stt, **({"languages": (language.partition("-")[0],)} if language else {})
+    )
+
+
+@asynccontextmanager
+async def with_agent(
+    words: Words, course: Course, language: str | None = None
+) -> AsyncIterator[Course]:
+    """The same course with the agent that talks, where there is to be one, ready to listen.
+
+    ``language``: what callers speak, a tag such as ``de``; None = the recogniser finds it out.
+
+    Raises:
+        SpeechError: the recogniser cannot be had.
+    """
+    if course.listening.stt is None:
+        yield course
+        return
+    agent = make_agent(words, course, language)
+    async with agent:
+        with notes().status("Making ready to listen …") as status:
+            stages = Stages(status)
+            stages("making ready to listen", 0, 1)
+            await agent.warm()
+        yield replace(course, agent=agent)
+
+
+def make_agent(words: Words, course: Course, language: str | None = None) -> Agent:
+    """The agent that the options describe."""
+    with needs("phone"):
+        from qwen3tts_phone.agent.agent import Agent
+        from qwen3tts_phone.agent.settings import AgentSettings
+    listening = course.listening
+    assert words.chat is not None
+    changes: dict[str, Any] = {"hang_up_tool": True, "log_words": listening.transcript}
+    if listening.greeting is None:
+        changes["greeting_prompt"] = words.prompt
+    if listening.filler is not None:
+        changes["filler"] = (listening.filler,)
+    if course.max_seconds is not None:
+        changes["max_minutes"] = course.max_seconds / 60
+    if course.transfer is not None:
+        changes["transfers"] = {TRANSFER_NAME: course.transfer}
+    return Agent(
+        words.chat,
+        system=words.system,
+        greeting=listening.greeting or "",
+        stt=recogniser_of(listening, language),
+        listen=listening.settings(),
+        settings=AgentSettings(**changes),
+        log=listening.conversation_log,
+        on_turn=partial(tell_turn, words=listening.transcript),
+    )
+
+
+def tell_turn(_: object, turn: TurnRecord, *, words: bool) -> None:
+    """What became of a turn, once it is over; what was said only with ``words``."""
+    if words and turn.text:
+        note(f"Caller: {turn.text}")
+    if words and turn.heard.strip():
+        note(f"Agent: {turn.heard.strip()}")
+    if words and turn.interrupted and turn.unsaid.strip():
+        note(f"Not heard: {shortened(turn.unsaid.strip())}")
+    told = []
+    if turn.kind == "caller" and (wait := turn.ms("first_audible")) is not None:
+        told.append(f"heard {wait:.0f} ms after the caller's last word")
+    if turn.interrupted:
+        told.append("the caller cut in")
+    note(f"Turn {turn.number} ({KINDS[turn.kind]}){': ' if told else ''}{', '.join(told)}.")
+    if turn.error is not None:
+        complain_of(turn.error)
+
+
+KINDS = {
+    "greeting": "the greeting",
+    "caller": "an answer",
+    "quiet": "the caller is silent",
+    "not_understood": "not understood",
+    "goodbye": "good bye",
+    "continued": "continued",
+}
+"""What a turn is, in words."""

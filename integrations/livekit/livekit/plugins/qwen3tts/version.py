@@ -1,0 +1,3 @@
+"""The plugin's version."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,5 @@
+"""Pipecat's text-to-speech service over ``qwen3tts.speech.v1``."""
+
+from .service import Qwen3TTSService, Qwen3TTSSettings
+
+__all__ = ["Qwen3TTSService", "Qwen3TTSSettings"]

@@ -1,0 +1,197 @@
+"""An agent: a language model that talks on telephone calls.
+
+    agent = Agent("http://127.0.0.1:11434/v1", model="llama3.2", greeting="Hello, how can I help?")
+    async with Phone(port=5060) as phone:
+        await agent.serve(phone)
+
+It says the first clause while the model still writes, falls silent when the caller cuts in, and
+the model is told just what was heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from qwen3tts_phone.agent.chat_settings import ChatSettings
+from qwen3tts_phone.agent.conversation import Conversation, ConversationLog
+from qwen3tts_phone.agent.history import History
+from qwen3tts_phone.agent.own_tools import check_names, own_tools
+from qwen3tts_phone.agent.reply import Kit
+from qwen3tts_phone.agent.settings import AgentSettings
+from qwen3tts_phone.agent.source import Source, Writes, source_of
+from qwen3tts_phone.agent.talk import OnTurn, Talk
+from qwen3tts_phone.agent.toolbox import Toolbox
+from qwen3tts_phone.agent.tools import Tool, tools_of
+from qwen3tts_phone.bridge import ChatClient
+from qwen3tts_phone.listening.settings import ListenSettings
+from qwen3tts_phone.recognise.base import Recogniser, recogniser_named
+from qwen3tts_wire.errors import SpeechError
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.call import Call
+
+logger = logging.getLogger(__name__)
+
+
+class Agent:
+    """One for any number of calls, each with a conversation of its own.
+
+    Args:
+        llm: the address of an OpenAI-compatible endpoint, up to its ``/v1``; `ChatSettings`; or an
+            asynchronous generator function that replies to a list of `ChatMessage`; or a `Source`.
+        model: its name there.
+        api_key: its key; see `api_key_from`.
+        system: what the model is told about its task.
+        greeting: what is said when the call is answered; empty = the agent waits for the caller,
+            or greets as ``settings.greeting_prompt`` says.
+        stt: what makes text of the caller's words: ``whisper``, ``whisper:MODEL``, ``ws://…``
+            (`recogniser_named`), or a `Recogniser`; None: the agent understands keys alone.
+        listen: when a caller has finished, and what interrupts the agent.
+        tools: what the model may do: functions, or `Tool` (`qwen3tts_phone.agent.tools`).
+        settings: everything else.
+        log: a file for one JSON line a turn; without words, if ``settings.log_words`` does not ask
+            for them.
+        on_turn: told each turn when all is known of it.
+
+    Raises:
+        BadRequest: an address, a tool or a recogniser's name that cannot be meant.
+        OSError: the log cannot be opened.
+    """
+
+    def __init__(
+        self,
+        llm: str | ChatSettings | Source | Writes,
+        *,
+        model: str = "default",
+        api_key: str = "",
+        system: str = "",
+        greeting: str = "",
+        stt: str | Recogniser | None = "whisper",
+        listen: ListenSettings | None = None,
+        tools: Sequence[Tool | Callable[..., Any]] = (),
+        settings: AgentSettings | None = None,
+        log: str | os.PathLike[str] | None = None,
+        on_turn: OnTurn | None = None,
+    ) -> None:
+        if isinstance(llm, str):
+            llm = ChatSettings(llm, model=model, api_key=api_key)
+        self._chat = llm if isinstance(llm, ChatSettings) else None
+        self._source = None if isinstance(llm, ChatSettings) else source_of(llm)
+        self.settings = settings or AgentSettings()
+        self.listen = listen or ListenSettings()
+        self.system = system
+        self.greeting = greeting
+        self._tools = tools_of(tools)
+        check_names(self._tools, self.settings)
+        self._recogniser_is_ours = isinstance(stt, str)
+        self._recogniser = recogniser_named(stt) if isinstance(stt, str) else stt
+        self._log = None if log is None else ConversationLog(log, words=self.settings.log_words)
+        self._on_turn = on_turn
+        self._talks: set[asyncio.Task[Conversation]] = set()
+        self.conversations: dict[str, Conversation] = {}
+        """Of the calls that it talks on now, by `Call.id`."""
+
+    @property
+    def calls(self) -> int:
+        """How many calls `serve` is talking on."""
+        return len(self._talks)
+
+    async def warm(self) -> None:
+        """Load or reach the recogniser, so that no caller waits for it; may take minutes.
+
+        Raises:
+            SpeechError: it cannot work here; says what to do.
+        """
+        if self._recogniser is not None:
+            await self._recogniser.warm()
+
+    async def answer(self, call: Call) -> Conversation:
+        """Answer a call that came in and talk to its end; what was said.
+
+        Raises as :meth:`talk`.
+        """
+        await call.answer()
+        return await self.talk(call)
+
+    async def talk(self, call: Call) -> Conversation:
+        """Talk on a call to its end; one of ours is waited for until it is answered.
+
+        Cancelled, it stops talking and leaves the call as it is.
+
+        Raises:
+            CallError: the call was not answered.
+            SpeechError: nothing can be heard on this machine, as where a package is missing; the
+                call is ended.
+        """
+        await call.answered()
+        history = History(self.system)
+        conversation = Conversation(call.id, history, self.settings.history_chars)
+        source = ChatClient(self._chat) if self._chat is not None else self._source
+        assert source is not None
+        listening = call.hear(self.listen, self._recogniser)
+        toolbox = Toolbox(
+            self._tools,
+            {"call": call, "conversation": conversation},
+            timeout_s=self.settings.tool_timeout_s,
+            most_chars=self.settings.max_result_chars,
+        )
+        kit = Kit(call, source, toolbox, history, self.settings)
+        talk = Talk(
+            kit,
+            conversation,
+            listening,
+            greeting=self.greeting,
+            log=self._log,
+            on_turn=self._on_turn,
+        )
+        toolbox.tools.update(own_tools(self.settings, talk, call))
+        self.conversations[call.id] = conversation
+        try:
+            await talk.run()
+        except SpeechError:
+            await call.hangup()
+            raise
+        finally:
+            self.conversations.pop(call.id, None)
+            if self._chat is not None:
+                await source.close()
+        return conversation
+
+    async def serve(self, lines: AsyncIterable[Call]) -> None:
+        """Answer every call that comes in by ``lines``, all at once, until they are closed.
+
+        What breaks on one call is logged, and ends that call alone.
+        """
+        async for call in lines:
+            task = asyncio.create_task(self.answer(call), name=f"agent on {call.id}")
+            self._talks.add(task)
+            task.add_done_callback(self._ended)
+        if self._talks:
+            await asyncio.wait(set(self._talks))
+
+    def _ended(self, task: asyncio.Task[Conversation]) -> None:
+        self._talks.discard(task)
+        if task.cancelled() or task.exception() is None:
+            return
+        error = task.exception()
+        if isinstance(error, SpeechError):
+            logger.warning("%s: %s", task.get_name(), error)
+        else:
+            logger.error("%s broke off", task.get_name(), exc_info=error)
+
+    async def close(self) -> None:
+        """End the recogniser, where its name was given, and the log. Calls should be over."""
+        if self._recogniser is not None and self._recogniser_is_ours:
+            await self._recogniser.close()
+        if self._log is not None:
+            self._log.close()
+
+    async def __aenter__(self) -> Agent:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

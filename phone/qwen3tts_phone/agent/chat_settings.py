@@ -1,0 +1,74 @@
+"""Where a language model is, and how long it may take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from qwen3tts_wire.errors import BadRequest
+
+OURS = frozenset({"model", "messages", "stream", "tools", "tool_choice"})
+"""Fields of a request that are not for ``extra`` to set."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSettings:
+    """Where the model is and how long it may take."""
+
+    base_url: str
+    """Up to and including the version, such as ``http://127.0.0.1:11434/v1``."""
+    model: str = "default"
+    api_key: str = field(default="", repr=False)
+    """Sent as a bearer token; never logged. See `api_key_from`."""
+    connect_s: float = 5.0
+    """How long the connection may take."""
+    stall_s: float = 20.0
+    """How long the model may go without a word, before the first one as well."""
+    max_chars: int = 20_000
+    """Bound on one reply; it is about twenty minutes of speech."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of each request, such as ``temperature`` or ``max_tokens``."""
+
+    def __post_init__(self) -> None:
+        """Refuse an address that cannot work; raises `BadRequest`."""
+        try:
+            url = httpx.URL(self.base_url)
+        except (httpx.InvalidURL, ValueError) as error:
+            raise BadRequest(f"the language model's address is no URL: {error}.") from None
+        if url.scheme not in ("http", "https") or not url.host:
+            raise BadRequest(
+                "the language model's address is no http URL.",
+                remedy="Write it as http://HOST:PORT/v1.",
+            )
+        if self.api_key and not (self.api_key.isascii() and self.api_key.isprintable()):
+            raise BadRequest(
+                "the language model's key holds characters that no key has.",
+                remedy="Check the environment variable for line ends and quotation marks.",
+            )
+        if taken := sorted(OURS.intersection(self.extra)):
+            raise BadRequest(
+                f"extra: {', '.join(taken)} cannot be set there.",
+                remedy="The model has a setting of its own; the others follow from the call.",
+            )
+
+    @property
+    def url(self) -> str:
+        """The address that is asked."""
+        return self.base_url.rstrip("/") + "/chat/completions"
+
+    @property
+    def shown(self) -> str:
+        """The address for messages: without user, password and query."""
+        url = httpx.URL(self.base_url)
+        host = f"[{url.host}]" if ":" in url.host else url.host
+        port = f":{url.port}" if url.port else ""
+        return f"{url.scheme}://{host}{port}{url.path}"
+
+
+def api_key_from(variable: str, environ: Mapping[str, str] | None = None) -> str:
+    """The key in an environment variable, or nothing: local servers ask for none."""
+    return (os.environ if environ is None else environ).get(variable, "").strip()

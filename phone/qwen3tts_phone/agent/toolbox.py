@@ -1,0 +1,134 @@
+"""Uses tools for a model: whatever goes wrong with one is told to the model, never raised."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from qwen3tts_phone.agent.chat_message import ToolCall
+from qwen3tts_phone.agent.tools import Tool
+
+logger = logging.getLogger(__name__)
+
+MOST_THREADS = 64
+"""Functions that are not asynchronous and run at the same time; those that hang count, too."""
+
+
+class Toolbox:
+    """The tools of one call."""
+
+    def __init__(
+        self,
+        tools: Mapping[str, Tool],
+        ours: Mapping[str, object],
+        *,
+        timeout_s: float,
+        most_chars: int,
+    ) -> None:
+        """``ours``: what parameters of those names get. ``timeout_s``: for tools that say none."""
+        self.tools = dict(tools)
+        self._ours = ours
+        self._timeout_s = timeout_s
+        self._most_chars = most_chars
+
+    async def use(self, call: ToolCall) -> tuple[str, bool]:
+        """What a tool gave, as text for the model, and whether it did what it should.
+
+        Cancelled, it cancels an asynchronous tool; a thread cannot be stopped, and is left to it.
+        """
+        found = self.tools.get(call.name)
+        if found is None:
+            known = ", ".join(self.tools) or "none"
+            return f"Error: there is no tool {call.name[:64]!r}. Tools: {known}.", False
+        try:
+            arguments = json.loads(call.arguments or "{}")
+        except (ValueError, RecursionError) as error:
+            return f"Error: the arguments are no JSON ({str(error)[:100]}).", False
+        if arguments is None:
+            arguments = {}
+        if not isinstance(arguments, dict):
+            return "Error: the arguments are no JSON object.", False
+        if wrong := found.check(arguments):
+            return f"Error: the arguments are wrong: {wrong}.", False
+        timeout_s = found.timeout_s or self._timeout_s
+        ours = {name: self._ours[name] for name in found.fills}
+        try:
+            async with asyncio.timeout(timeout_s):
+                value = await _result(found.run, {**arguments, **ours})
+        except TimeoutError:
+            logger.warning("the tool %s has not ended within %g s", found.name, timeout_s)
+            return f"Error: the tool did not answer within {timeout_s:g} seconds.", False
+        except Exception as error:
+            # Whatever breaks in a tool of the program's. No words: arguments may hold the caller's.
+            logger.warning("the tool %s failed: %s", found.name, type(error).__name__)
+            logger.debug("the tool %s failed", found.name, exc_info=error)
+            return f"Error: {type(error).__name__}: {str(error)[:500]}", False
+        return self._text(value), True
+
+    def _text(self, value: object) -> str:
+        text = value if isinstance(value, str) else _json(value)
+        if len(text) <= self._most_chars:
+            return text
+        return f"{text[: self._most_chars]}… (cut off here; {len(text)} characters in all)"
+
+
+def _json(value: object) -> str:
+    if value is None:
+        return "Done."
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return str(value)
+
+
+async def _result(run: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    if inspect.iscoroutinefunction(run) or inspect.iscoroutinefunction(
+        getattr(run, "__call__", None)  # noqa: B004 (an object with an asynchronous __call__)
+    ):
+        return await run(**arguments)
+    value = await _in_thread(run, arguments)
+    return await value if inspect.isawaitable(value) else value
+
+
+_threads = 0
+
+
+async def _in_thread(run: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Call a function in a thread that does not keep the program from ending."""
+    global _threads
+    if _threads >= MOST_THREADS:
+        raise RuntimeError("too many tools are running")
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def settle(value: Any, error: BaseException | None) -> None:
+        global _threads
+        _threads -= 1
+        if done.done():
+            return
+        if isinstance(error, StopIteration):
+            error = RuntimeError("the tool raised StopIteration")
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(value)
+
+    def work() -> None:
+        value, failed = None, None
+        try:
+            value = run(**arguments)
+        except BaseException as error:
+            failed = error if isinstance(error, Exception) else RuntimeError(repr(error))
+        # Where the program's loop is closed, nobody waits for it.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, value, failed)
+
+    _threads += 1
+    threading.Thread(target=work, name="tool", daemon=True).start()
+    return await done

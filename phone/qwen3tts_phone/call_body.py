@@ -1,0 +1,258 @@
+"""What every call has, whatever line it is on: what speaks, what hears, what is told and kept.
+
+A line that makes calls (`CallLife` for SIP, a stream for a carrier) gives one of these to its
+`Call` and drives it:
+
+    body = CallBody(facts, clock, Voice(link, options), files)
+    body.begin(payload, sink, ptime_ms)     # the format is known: it can speak and be recorded
+    body.answered()                         # both ends agree
+    body.ears.take(frame)                   # a HeardFrame of the far end
+    body.pressed(KeyPressed(...))           # a key of the far end
+    await body.finish(EndFacts(by="remote"), "they hung up")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+
+from qwen3tts_codecs.payload import Payload
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.call_events import CallAnswered, CallEnded, CallEvent, CodecChanged, KeyPressed
+from qwen3tts_phone.call_facts import CallFacts, EndFacts
+from qwen3tts_phone.call_files import CallFiles
+from qwen3tts_phone.call_news import CallNews
+from qwen3tts_phone.call_record import CallRecord
+from qwen3tts_phone.call_recording import CallRecordings
+from qwen3tts_phone.call_sink import CallSink
+from qwen3tts_phone.ears import Ears
+from qwen3tts_phone.errors import WrongState
+from qwen3tts_phone.keypad import Keypad
+from qwen3tts_phone.recognise.shared import SharedRecognisers
+from qwen3tts_phone.sent_audio import SentSide
+from qwen3tts_speech.latency import LatencyLog
+from qwen3tts_speech.line import Speaker
+from qwen3tts_speech.link import SpeechLink
+from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_wire.errors import SpeechError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """What a call speaks with."""
+
+    link: SpeechLink
+    options: VoiceOptions
+    log: LatencyLog | None = None
+
+
+class CallBody:
+    """One call's; made in a running event loop.
+
+    Args:
+        facts: what is known of the call, and kept up to date here.
+        clock: the call's time, seconds.
+        voice: what speaks on it.
+        files: where its recording and its record go.
+        recognisers: those that calls ask for by name; None = this call has its own.
+    """
+
+    def __init__(
+        self,
+        facts: CallFacts,
+        clock: Clock,
+        voice: Voice,
+        files: CallFiles,
+        recognisers: SharedRecognisers | None = None,
+    ) -> None:
+        self.facts = facts
+        self.clock = clock
+        self.voice = voice
+        self.files = files
+        self.news = CallNews()
+        self.keypad = Keypad(clock)
+        self.ears = Ears(clock, facts.media)
+        self.sent = SentSide()
+        self.recordings = CallRecordings(self)
+        self.recognisers = recognisers or SharedRecognisers()
+        self._own_recognisers = recognisers is None
+        self.payload: Payload | None = None
+        """What we send with; None before `begin`, as the next two."""
+        self.sink: CallSink | None = None
+        self.speaker: Speaker | None = None
+        self.held = False
+        """Whether the far end has put us on hold."""
+        self.speaks_early = False
+        """Whether something can be said before the answer."""
+        self.up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when both ends agree."""
+        self.over = asyncio.Event()
+        """Set when the call is over."""
+        self.cleared = asyncio.Event()
+        """Set when its recording and record are done as well."""
+        self.cause = ""
+        """Why it is over, in plain words."""
+        self.error: SpeechError | None = None
+        """The same, where it ended otherwise than by hanging up."""
+        self.record: CallRecord | None = None
+        """Once it is over and its recording is done."""
+        self._settled = self._finishing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def may_speak(self) -> bool:
+        """Whether something can be said."""
+        return self.speaker is not None and (self.up.done() or self.speaks_early)
+
+    def check_up(self) -> None:
+        """Raise WrongState when it is over."""
+        if self.over.is_set():
+            raise WrongState(f"The call is over: {self.cause or 'it was ended'}.")
+
+    def start(self, work: Coroutine[None, None, None], name: str) -> None:
+        """Something of the call's that is cancelled with its end."""
+        task = asyncio.create_task(work, name=f"{name} of {self.facts.call_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- what happens
+
+    def tell(self, event: CallEvent) -> None:
+        """Something happened: whoever follows the call's events is told."""
+        self.news.tell(event)
+
+    def begin(self, payload: Payload, sink: CallSink, ptime_ms: int = 20) -> None:
+        """The format is known, and ``sink`` takes it: the call can speak once it is answered.
+
+        What is recorded without a notice begins now. Raises CodecMissing.
+        """
+        self.sent.begin(sink, payload)
+        self.payload, self.sink = payload, sink
+        self.facts.media.codec, self.facts.media.ptime_ms = payload.name, ptime_ms
+        self.ears.ptime_ms = ptime_ms
+        self.speaker = Speaker(
+            self.voice.link,
+            sink,
+            payload,
+            ptime_ms=ptime_ms,
+            voice=self.voice.options,
+            call_id=self.facts.call_id,
+            log=self.voice.log,
+            clock=self.clock,
+            on_spoken=self.facts.note_spoken,
+        )
+        self.recordings.agreed()
+
+    def change(self, payload: Payload, ptime_ms: int) -> None:
+        """Another codec in mid-call: what waits to be said goes on in it. Raises CodecMissing.
+
+        The sink takes the new format from now on; when it takes frames again: ``speaker.pump()``.
+        """
+        assert self.speaker is not None
+        self.sent.change(payload)
+        self.speaker.change(payload, ptime_ms)
+        self.payload = payload
+
+    def changed(self) -> None:
+        """The codec has been changed, and all goes on."""
+        assert self.payload is not None
+        self.tell(CodecChanged(self.clock.now(), self.payload.name))
+
+    def answered(self) -> None:
+        """Both ends agree; a second time does nothing."""
+        if self.up.done():
+            return
+        assert self.payload is not None
+        self.facts.answered_at = self.clock.now()
+        self.up.set_result(None)
+        self.tell(CallAnswered(self.clock.now(), self.payload.name))
+        self.recordings.answered()
+
+    def pressed(self, key: KeyPressed) -> None:
+        """A key of the far end."""
+        self.facts.keys_in += key.digit
+        self.keypad.pressed(key)
+        self.tell(key)
+
+    # --- the end
+
+    async def settle(self) -> None:
+        """The call is over: nothing more is said, and what has been said is known."""
+        self.over.set()
+        if self.speaker is not None and self.sink is not None and not self._settled:
+            self._settled = True
+            await self.speaker.close()
+            self.ears.fetch()
+            self.sink.gone()
+
+    async def finish(
+        self,
+        end: EndFacts,
+        cause: str,
+        *,
+        before_filing: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Clear away: recordings, listeners, the last event and the record.
+
+        ``before_filing`` is awaited when all have been told, and before the record is made. A
+        second time it waits for the first.
+        """
+        if self._finishing:
+            await self.cleared.wait()
+            return
+        self._finishing = True
+        facts, error = self.facts, end.error
+        self.cause, self.error = cause, error
+        await self.settle()
+        for task in (tasks := list(self._tasks)):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.recordings.close(self.clock.now())
+        self.ears.close()
+        self.keypad.close()
+        facts.ended_at = self.clock.now()
+        if self.speaker is not None:
+            facts.utterances, facts.interrupted = self.speaker.utterances, self.speaker.interrupted
+        facts.end = end
+        if not self.up.done():
+            self.up.set_exception(error or WrongState(f"The call ended: {cause}."))
+            self.up.exception()  # nobody needs to ask
+        self.tell(
+            CallEnded(
+                self.clock.now(),
+                cause,
+                by=end.by,
+                status=end.status,
+                code=error.code if error is not None else "",
+                remedy=error.remedy if error is not None else "",
+            )
+        )
+        self.news.close()
+        try:
+            if self._own_recognisers:
+                await self.recognisers.close()
+            if before_filing is not None:
+                await before_filing()
+            await self._file()
+        finally:
+            self.cleared.set()
+
+    async def _file(self) -> None:
+        """The record is written, at once where no Opus file is to be made first."""
+        asked = self.recordings.asked
+        filing = self.files.file(self.facts, self.recordings.automatic, asked)
+
+        def filed(task: asyncio.Task[CallRecord]) -> None:
+            if not task.cancelled() and task.exception() is None:
+                self.record = task.result()
+            elif not task.cancelled():
+                logger.error("call %s has no record", self.facts.call_id, exc_info=task.exception())
+
+        filing.add_done_callback(filed)
+        slow = self.recordings.automatic is not None and self.files.settings.audio_format != "wav"
+        if not (slow or any(each.encodes for each in asked)):
+            await asyncio.wait([filing])

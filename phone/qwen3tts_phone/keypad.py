@@ -1,0 +1,154 @@
+"""The keys that a far end presses, for whoever reads them: one by one, or a number at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import AsyncIterator
+
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.call_events import KeyPressed
+
+KEYS = "0123456789*#ABCD"
+UNREAD_KEYS = 64
+"""Keys that wait while nobody reads; the oldest go first."""
+
+
+class Keypad:
+    """One call's keys.
+
+    Keys that are pressed while nobody reads wait for the next reader: a caller may type ahead of
+    the question. Several readers at once each get every key.
+
+    >>> async for key in call.dtmf: ...              # KeyPressed
+    >>> pin = await call.dtmf.collect(most=4)        # "1234"
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._unread: deque[KeyPressed] = deque(maxlen=UNREAD_KEYS)
+        self._readers: list[_Reader] = []
+        self._over = False
+
+    def __aiter__(self) -> AsyncIterator[KeyPressed]:
+        """Each key as it comes, to the end of the call."""
+        return self._all()
+
+    def __call__(self) -> AsyncIterator[KeyPressed]:
+        """The same as iterating over it."""
+        return self._all()
+
+    async def collect(
+        self,
+        most: int | None = None,
+        *,
+        until: str = "#",
+        pause_s: float = 3.0,
+        first_s: float | None = 10.0,
+    ) -> str:
+        """The keys of one answer, such as a number that is asked for.
+
+        It is complete with ``most`` keys, with a key of ``until`` (which is not part of it; empty
+        = none), when ``pause_s`` seconds pass without a further key, when none comes within
+        ``first_s`` seconds (None = wait for ever), or when the call ends. Keys that were pressed
+        before it is called count; :meth:`clear` forgets them.
+
+        Returns the keys that came, empty where none did.
+        Raises ValueError for bounds that make no sense.
+        """
+        if most is not None and most < 1:
+            raise ValueError(f"most={most}: at least 1 key, or None for any number")
+        wrong = next((key for key in until if key not in KEYS), None)
+        if wrong is not None:
+            raise ValueError(f"until={until!r}: {wrong!r} is no key; give some of {KEYS}")
+        for name, seconds in (("pause_s", pause_s), ("first_s", first_s)):
+            if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
+                raise ValueError(f"{name}={seconds} must be seconds above 0")
+        keys = ""
+        reader = self._open()
+        try:
+            while most is None or len(keys) < most:
+                key = await self._next(reader, pause_s if keys else first_s)
+                if key is None or key.digit in until:
+                    break
+                keys += key.digit
+        finally:
+            self._close(reader)
+        return keys
+
+    def clear(self) -> None:
+        """Forget the keys that wait."""
+        self._unread.clear()
+
+    @property
+    def unread(self) -> str:
+        """The keys that wait for a reader."""
+        return "".join(key.digit for key in self._unread)
+
+    # --- for the call
+
+    def pressed(self, key: KeyPressed) -> None:
+        """A key of the far end."""
+        if not self._readers:
+            self._unread.append(key)
+        for reader in self._readers:
+            reader.put(key)
+
+    def close(self) -> None:
+        """No further key will come."""
+        self._over = True
+        for reader in self._readers:
+            reader.news.set()
+
+    # --- inside
+
+    async def _all(self) -> AsyncIterator[KeyPressed]:
+        reader = self._open()
+        try:
+            while (key := await self._next(reader, None)) is not None:
+                yield key
+        finally:
+            self._close(reader)
+
+    def _open(self) -> _Reader:
+        reader = _Reader(self._unread)
+        self._unread.clear()
+        self._readers.append(reader)
+        return reader
+
+    def _close(self, reader: _Reader) -> None:
+        self._readers.remove(reader)
+        if not self._readers:  # what it left is the next reader's
+            self._unread.extend(reader.keys)
+
+    async def _next(self, reader: _Reader, within_s: float | None) -> KeyPressed | None:
+        """The next key; None: there is none in that time, or the call is over."""
+        if within_s is None:
+            await self._news(reader)
+        elif not (reader.keys or self._over):
+            waiting = asyncio.ensure_future(self._news(reader))
+            until = asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + within_s))
+            try:
+                await asyncio.wait((waiting, until), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waiting.cancel()
+                until.cancel()
+        return reader.keys.popleft() if reader.keys else None
+
+    async def _news(self, reader: _Reader) -> None:
+        while not (reader.keys or self._over):
+            reader.news.clear()
+            await reader.news.wait()
+
+
+class _Reader:
+    """What one reader has not read."""
+
+    def __init__(self, waiting: deque[KeyPressed]) -> None:
+        self.keys = deque(waiting, maxlen=UNREAD_KEYS)
+        self.news = asyncio.Event()
+
+    def put(self, key: KeyPressed) -> None:
+        self.keys.append(key)
+        self.news.set()

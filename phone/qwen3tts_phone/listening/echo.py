@@ -1,0 +1,224 @@
+"""Our own voice that comes back from the line is not the caller's.
+
+What we have sent is looked for in what is heard (`echo_path`). Once the path is known the echo is
+computed and taken away, and what is left is judged: the caller who speaks over it is in that, and
+an echo is not. While it is not known, speech that is well below what we have sent waits for a
+moment, until it is found to be an echo, or not to be one; speech as loud as ours is nobody's echo
+unless it is found to be one in time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_codecs.resample import Resampler
+from qwen3tts_phone.listening.echo_path import MOST_DELAY, Path, find_delay, fit
+from qwen3tts_phone.listening.sample_line import SampleLine
+from qwen3tts_phone.sent_audio import SentFrame
+
+Samples = NDArray[np.int16]
+Floats = NDArray[np.float32]
+
+RATE_HZ: Final = 8000
+SNAP: Final = 80
+"""Samples: a frame that begins so near to the end of the one before follows it."""
+REANCHOR: Final = 1600
+"""What is heard has another place when it comes so much off the count of its samples."""
+FAINT: Final = 10 ** (-58 / 10)
+"""Power below which nothing is looked for."""
+LIKELY: Final = 10 ** (-12 / 10)
+"""Speech so much below what we have sent may well be its echo..."""
+POSSIBLE: Final = 10 ** (-4 / 10)
+"""...and what is so much below it, a loud one; nothing louder is."""
+ALIKE: Final = 0.3
+"""Correlation from which a filter is tried."""
+GOOD_DB: Final = -2.5
+"""A path is one that leaves less than this of what is heard: about half of it is echo then..."""
+CHANGES: Final = 10 ** (10 / 10)
+"""A path that changes does not return so much more than before."""
+SHORT_DB: Final = -5.0
+"""...or less than this of less than a fifth of a second, which more paths fit by chance."""
+SHORT: Final = 1600
+LEAST: Final = 400
+"""Samples that are looked at, 50 ms..."""
+MOST: Final = 2048
+"""...to a quarter of a second."""
+WAITS_LIKELY_S: Final = 0.2
+"""What is likely to be an echo waits so long for a verdict while no path is known..."""
+WAITS_S: Final = 0.08
+"""...and so long when one is (it may have changed), or when it is merely possible."""
+REFIT_S: Final = 0.32
+"""How often a known path is looked at again: clocks drift."""
+QUIET_S: Final = 0.2
+"""After so much silence a verdict is forgotten."""
+MARGIN: Final = 10 ** (8 / 10)
+"""What is left of an echo may be so much more than when its path was found."""
+DOUBTS: Final = 8
+"""Speech that was found to be the caller's is looked at again each so many times."""
+
+
+class EchoGuard:
+    """One call's (pure); at 8 kHz. While nothing of ours is on the line it costs nothing."""
+
+    def __init__(self) -> None:
+        self.path: Path | None = None
+        """The echo's, as far as it is known."""
+        self._sent = SampleLine(2 * RATE_HZ)
+        self._heard = SampleLine(RATE_HZ)
+        self._resampler: Resampler | None = None
+        self._powers: deque[tuple[int, float]] = deque()
+        """Of what was sent and may come back: each frame's last index, and its power."""
+        self._next: int | None = None
+        self._power = 0.0
+        """Of the last frame without the echo."""
+        self._sound = 0
+        """Samples of sound since the last silence."""
+        self._silence = 0
+        """Samples of silence since the last sound."""
+        self._waited = 0.0
+        """Seconds of speech that wait for a verdict."""
+        self._callers = False
+        """Whether this speech was found to be the caller's."""
+        self._asked = 0
+        self._since_fit = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether anything of ours may come back now."""
+        return bool(self._powers)
+
+    def sent(self, frame: SentFrame) -> None:
+        """A frame of ours has gone out."""
+        samples = frame.samples
+        if frame.rate_hz != RATE_HZ:
+            if self._resampler is None or self._resampler.from_hz != frame.rate_hz:
+                self._resampler = Resampler(frame.rate_hz, RATE_HZ)
+            samples = self._resampler.push(samples)
+        if not len(samples):
+            return
+        at = round(frame.at * RATE_HZ)
+        if not self._sent.empty and abs(at - self._sent.end) <= SNAP:
+            at = self._sent.end
+        sound = _floats(samples)
+        self._sent.put(sound, at)
+        power = float(sound @ sound) / len(sound)
+        if power > FAINT:
+            self._powers.append((at + len(sound), power))
+
+    def push(self, samples: Samples, at: float) -> Samples:
+        """Samples at 8 kHz, shape [n], the last of which arrived ``at``; the same without our echo,
+        as far as its path is known; silence where nothing else is in them."""
+        start = self._place(len(samples), at)
+        while self._powers and self._powers[0][0] + MOST_DELAY < start:
+            self._powers.popleft()
+        if not self._powers:
+            return samples
+        sound = _floats(samples)
+        self._heard.put(sound, start)
+        stop = start + len(sound)
+        rest, echo_power = sound, 0.0
+        if self.path is not None:
+            echo = self.path.echo(self._sent, start, stop)
+            echo_power = float(echo @ echo) / len(echo)
+            rest = sound - echo
+        self._power = float(rest @ rest) / len(rest)
+        self._since_fit += len(sound)
+        if self._power <= max(FAINT, self._left(echo_power)):
+            self._silent(len(sound), echo_power)
+            self._refit(stop, echo_power)
+            return np.zeros_like(samples)
+        self._silence = 0
+        self._sound += len(sound)
+        if self.path is None:
+            return samples
+        return np.clip(np.rint(rest * 32768), -32768, 32767).astype(np.int16)
+
+    def may_be_ours(self, length_s: float) -> bool:
+        """Whether what was pushed last may be our own voice.
+
+        Asked about what sounds like speech, ``length_s`` of it: only then it is searched for.
+        """
+        if not self._powers:
+            return False
+        self._asked += 1
+        if self._callers and self._asked % DOUBTS:
+            return False
+        if self._found():
+            return True
+        self._waited += length_s
+        if not self._callers and self._waited < self._waits_s():
+            return True
+        self._callers = True
+        return False
+
+    # --- inside
+
+    def _place(self, count: int, at: float) -> int:
+        """The index of the first sample: by count, and anew where arrival says otherwise."""
+        arrived = round(at * RATE_HZ) - count
+        known = self._next
+        start = arrived if known is None or abs(arrived - known) > REANCHOR else known
+        self._next = start + count
+        return start
+
+    def _waits_s(self) -> float:
+        """How long speech as loud as the last waits for a verdict."""
+        loudest = max(power for _, power in self._powers)
+        if self.path is not None:
+            return 0.0 if self._power > CHANGES * self.path.gain * loudest else WAITS_S
+        if self._power > POSSIBLE * loudest:
+            return 0.0
+        return WAITS_LIKELY_S if self._power <= LIKELY * loudest else WAITS_S
+
+    def _left(self, echo_power: float) -> float:
+        """The power that the known path leaves of its echo, at most."""
+        if self.path is None:
+            return 0.0
+        return echo_power * 10 ** (self.path.explained_db / 10) * MARGIN
+
+    def _silent(self, count: int, echo_power: float) -> None:
+        self._silence += count
+        if self._silence >= QUIET_S * RATE_HZ:
+            self._callers, self._waited, self._asked = False, 0.0, 0
+            if echo_power <= FAINT:
+                self._sound = 0
+
+    def _found(self) -> bool:
+        """Whether the last sound is our echo, by another path than the known one."""
+        length = min(MOST, self._sound)
+        if length < LEAST:
+            return False
+        stop = self._heard.end
+        start = stop - length
+        heard = rest = self._heard.get(start, stop)
+        if self.path is not None:
+            rest = heard - self.path.echo(self._sent, start, stop)
+        delay, alike = find_delay(rest, self._sent, start)
+        if alike < ALIKE:
+            return False
+        path = fit(heard, self._sent, start, delay)
+        if path is None or path.explained_db > (GOOD_DB if length >= SHORT else SHORT_DB):
+            return False
+        self.path = path
+        self._since_fit, self._waited, self._callers = 0, 0.0, False
+        return True
+
+    def _refit(self, stop: int, echo_power: float) -> None:
+        """The echo is alone: see whether its path is still the same."""
+        path = self.path
+        if path is None or self._since_fit < REFIT_S * RATE_HZ or echo_power < 10 * FAINT:
+            return
+        self._since_fit = 0
+        heard = self._heard.get(stop - MOST, stop)
+        middle = path.delay + int(np.argmax(np.abs(path.taps)))
+        found = fit(heard, self._sent, stop - MOST, middle)
+        if found is not None and found.explained_db <= min(GOOD_DB, path.explained_db + 6):
+            self.path = found
+
+
+def _floats(samples: Samples) -> Floats:
+    return np.multiply(samples, np.float32(1 / 32768), dtype=np.float32)

@@ -1,0 +1,201 @@
+"""What a recogniser is given of a call, and what comes of it, turn by turn in their order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.call_events import HeardFrame
+from qwen3tts_phone.listening.events import TurnEnded
+from qwen3tts_phone.listening.turn import Turn
+from qwen3tts_phone.listening.turn_sound import AtRate, Continuous, TurnSound
+from qwen3tts_phone.recognise.base import Recogniser, Recognition, Transcript
+from qwen3tts_phone.recognise.errors import RecognitionFailed
+from qwen3tts_speech.utterance import Utterance
+from qwen3tts_wire.errors import SpeechError
+
+logger = logging.getLogger(__name__)
+
+Deliver = Callable[[Turn], None]
+
+
+class Hearer:
+    """One call's.
+
+    Args:
+        recogniser: None = turns have no text.
+        clock: the call's.
+        most_s: the longest turn.
+    """
+
+    def __init__(self, recogniser: Recogniser | None, clock: Clock, most_s: float) -> None:
+        self.partial = ""
+        """What the recogniser has said of the turn so far."""
+        self._recogniser = recogniser
+        self._recognition: Recognition | None = None
+        self._clock = clock
+        self._sound = TurnSound(most_s)
+        self._continuous = Continuous()
+        self._at_rate = AtRate(recogniser.rate_hz) if recogniser is not None else None
+        self._last: asyncio.Task[None] | None = None
+        """Delivers the newest turn, after all before it."""
+        self._failure: SpeechError | None = None
+        """Why there is no recognition."""
+
+    @property
+    def rate_hz(self) -> int:
+        """Of the sound that is kept."""
+        return self._sound.rate_hz
+
+    async def open(self) -> None:
+        """Be ready; what goes wrong is told with the turns."""
+        if self._recogniser is not None:
+            try:
+                self._recognition = await self._recogniser.open(self._understood)
+            except SpeechError as error:
+                self._failure = error
+
+    def push(self, frame: HeardFrame) -> None:
+        """A frame of the caller."""
+        hole_s = self._continuous.hole_s(frame)
+        if hole_s:
+            silence = np.zeros(round(hole_s * frame.rate_hz), np.int16)
+            self._push(silence, frame.rate_hz, frame.at - frame.duration_s)
+        if len(frame.samples):
+            self._push(frame.samples, frame.rate_hz, frame.at)
+
+    def begin(self, at: float) -> None:
+        """A turn has begun."""
+        self.partial = ""
+        self._sound.begin(at)
+        if self._recognition is not None:
+            self._recognition.begin_turn(at)
+
+    def pause(self, at: float) -> None:
+        """The caller is silent since ``at``."""
+        if self._recognition is not None:
+            self._recognition.pause(at)
+
+    def resume(self) -> None:
+        """The caller goes on."""
+        if self._recognition is not None:
+            self._recognition.resume()
+
+    def so_far(self, longest_s: float) -> NDArray[np.int16]:
+        """The turn's sound up to now, its newest ``longest_s`` seconds."""
+        return self._sound.so_far(longest_s)
+
+    def give_up(self) -> None:
+        """What began was no turn. (The recogniser drops it when the next begins.)"""
+        self._sound.end()
+        self.partial = ""
+
+    def end(
+        self, ended: TurnEnded, stopped: tuple[Utterance, ...], keys: str, deliver: Deliver
+    ) -> None:
+        """The turn is over; it is delivered with its text, when all before it have been."""
+        turn = Turn(
+            keys=keys,
+            began_at=ended.began_at,
+            ended_at=ended.ended_at,
+            decided_at=ended.at,
+            transcribed_at=ended.at,
+            why=ended.why,
+            barge_in=ended.cut_in or bool(stopped),
+            interrupted=stopped,
+            samples=self._sound.end(),
+            rate_hz=self._sound.rate_hz,
+            error=self._failure,
+        )
+        if self._recognition is None or ended.why == "noise":
+            self.deliver(turn, deliver)
+            return
+        text = asyncio.create_task(_text(self._recognition, ended.ended_at))
+        self._then(self._with_text(turn, text, self._last, deliver))
+
+    def deliver(self, turn: Turn, deliver: Deliver) -> None:
+        """A turn that has no words, when all before it have been delivered."""
+        if self._last is None or self._last.done():
+            deliver(turn)
+        else:
+            self._then(_after(self._last, turn, deliver))
+
+    async def settled(self) -> None:
+        """Wait until all turns are delivered."""
+        if self._last is not None:
+            await asyncio.wait([self._last])
+
+    async def close(self) -> None:
+        """Nothing more is needed."""
+        if self._last is not None:
+            self._last.cancel()
+        if self._recognition is not None:
+            await self._recognition.close()
+
+    # --- inside
+
+    def _push(self, samples: NDArray[np.int16], rate_hz: int, at: float) -> None:
+        self._sound.push(samples, rate_hz, at)
+        if self._recognition is not None and self._at_rate is not None:
+            taken = self._at_rate.take(samples, rate_hz)
+            if len(taken):
+                self._recognition.push(taken, at)
+
+    def _understood(self, so_far: Transcript) -> None:
+        self.partial = so_far.text
+
+    def _then(self, delivering: Coroutine[Any, Any, None]) -> None:
+        self._last = asyncio.create_task(delivering, name="a turn's text")
+
+    async def _with_text(
+        self,
+        turn: Turn,
+        text: asyncio.Task[Transcript | SpeechError],
+        before: asyncio.Task[None] | None,
+        deliver: Deliver,
+    ) -> None:
+        try:
+            result = await text
+            at = self._clock.now()
+            if before is not None:
+                await asyncio.wait([before])
+        except asyncio.CancelledError:
+            text.cancel()
+            raise
+        if isinstance(result, SpeechError):
+            deliver(replace(turn, transcribed_at=at, error=result))
+            return
+        deliver(
+            replace(
+                turn,
+                text=result.text,
+                language=result.language,
+                confidence=result.confidence,
+                transcribed_at=at,
+            )
+        )
+
+
+async def _text(recognition: Recognition, ended_at: float) -> Transcript | SpeechError:
+    """The words, or what went wrong: the call goes on either way."""
+    try:
+        return await recognition.end_turn(ended_at)
+    except SpeechError as error:
+        return error
+    except Exception:
+        logger.exception("the recogniser failed")
+        return RecognitionFailed(
+            "The recogniser failed.", remedy="Its traceback is in this program's log."
+        )
+
+
+async def _after(before: asyncio.Task[None], turn: Turn, deliver: Deliver) -> None:
+    await asyncio.wait([before])
+    deliver(turn)

@@ -1,0 +1,1 @@
+"""What a caller says, as text: any recogniser behind one interface (`base`)."""

@@ -1,0 +1,92 @@
+"""What Whisper writes down although nobody said it, found and thrown away (pure).
+
+Whisper was trained on subtitles: given silence or noise it may write what stands under a video's
+end (*Thanks for watching!*), and it may go round in circles. On the telephone such a text would be
+answered as if the caller had said it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from qwen3tts_phone.recognise.base import Samples, Transcript
+
+SILENT_DBFS = -65.0
+"""A turn no 20 ms of which are louder is silence: a quiet line's noise, idle code words."""
+DOUBTS = ((0.6, -1.0), (0.8, -0.6))
+"""A piece is taken for one without speech when the model's probability of that is above the first,
+and the mean log probability of its words below the second. The first pair is that of
+openai/whisper's ``transcribe``. The second is for telephone noise, of which whisper-tiny.en made
+*you* with 0.85 to 0.91 and -0.74 to -1.30; of its answers to speech on such a line (20 to 3 dB above
+noise) only wrong ones lie in either."""
+FASTEST_CHARS_S = 45.0
+"""No caller says more letters in a second: fast readers reach 25."""
+SPARE_CHARS = 40
+"""Added to that, for the words of a turn that was cut short."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the model made of one piece."""
+
+    text: str = field(repr=False)
+    language: str = ""
+    logprob: float = 0.0
+    """Mean log probability of its tokens."""
+    no_speech: float = 0.0
+    """Probability that nobody speaks, as the model says before its first word; 0 to 1."""
+
+
+def silent(samples: Samples, rate_hz: int, threshold_dbfs: float = SILENT_DBFS) -> bool:
+    """Whether there is nothing in these samples [n] that anybody could have said."""
+    frame = max(1, rate_hz // 50)
+    whole = samples[: len(samples) // frame * frame].reshape(-1, frame).astype(np.float64)
+    if not len(whole):
+        return True
+    loudest = float(np.sqrt((whole**2).mean(axis=1).max()))
+    return bool(loudest < 32768.0 * 10.0 ** (threshold_dbfs / 20.0))
+
+
+def believed(answer: Answer, seconds: float) -> Transcript:
+    """The answer as a transcript, without text where it is not to be believed.
+
+    ``seconds``: how long the sound was.
+    """
+    text = answer.text.strip()
+    no_speech = any(
+        answer.no_speech > likely and answer.logprob < doubtful for likely, doubtful in DOUBTS
+    )
+    too_much = len(text) > SPARE_CHARS + FASTEST_CHARS_S * seconds
+    if no_speech or too_much or not any(char.isalnum() for char in text):
+        return Transcript("")
+    return Transcript(text, answer.language, math.exp(min(0.0, answer.logprob)))
+
+
+def most_tokens(seconds: float) -> int:
+    """How many tokens this much sound can need: what is more is made up.
+
+    Fast speech has 5 words a second; scripts that Whisper's tokenizer does not know well need up to
+    3 tokens a letter.
+    """
+    return 32 + math.ceil(20 * seconds)
+
+
+def circling(tokens: Sequence[int]) -> int:
+    """How many tokens at the end only repeat what stands before them; 0 = it goes on.
+
+    A phrase of one or two tokens eight times in a row, a longer one (up to 32) four times: callers
+    say a figure or *no* several times.
+    """
+    for period in range(1, 33):
+        times = 8 if period <= 2 else 4
+        span = period * times
+        if len(tokens) < span:
+            continue
+        tail = tokens[-span:]
+        if all(tail[i] == tail[i - period] for i in range(period, span)):
+            return span - period
+    return 0

@@ -1,0 +1,128 @@
+"""What a call has sent, as samples: for its recording, and for a guard against its own echo."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_codecs.coder import Decoder
+from qwen3tts_codecs.errors import CodecError
+from qwen3tts_codecs.payload import Payload
+from qwen3tts_phone.call_sink import CallSink
+
+KEPT_S = 5.0
+"""What a taker has not taken is forgotten after so much sound."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentFrame:
+    """One frame of speech that went out. Silence between utterances is no frame."""
+
+    samples: NDArray[np.int16]
+    """Linear samples, shape [n], as the far end decodes them."""
+    rate_hz: int
+    at: float
+    """When it went out, or is to be heard where the far end keeps the clock (monotonic, s)."""
+
+    @property
+    def duration_s(self) -> float:
+        """How long it lasts, seconds."""
+        return len(self.samples) / self.rate_hz
+
+
+Take = Callable[[SentFrame], None]
+
+
+class SentSide:
+    """One call's: decodes what its sink tells, once for all who want it."""
+
+    def __init__(self) -> None:
+        self._sink: CallSink | None = None
+        self._payload: Payload | None = None
+        self._decoder: Decoder | None = None
+        self._takers: list[Take] = []
+
+    def begin(self, sink: CallSink, payload: Payload) -> None:
+        """The line is there. Raises CodecMissing."""
+        self._sink = sink
+        self.change(payload)
+        if self._takers:
+            sink.tap(self.sent)
+
+    def change(self, payload: Payload) -> None:
+        """What is sent from now on has this format. Raises CodecMissing."""
+        if payload != self._payload or self._decoder is None:
+            self._decoder = payload.decoder()
+        self._payload = payload
+
+    def add(self, take: Take) -> None:
+        """``take`` is given each frame from now on."""
+        if not self._takers and self._sink is not None:
+            self._sink.tap(self.sent)
+        self._takers.append(take)
+
+    def remove(self, take: Take) -> None:
+        """No more of them; harmless where it never was."""
+        if take in self._takers:
+            self._takers.remove(take)
+            if not self._takers and self._sink is not None:
+                self._sink.untap(self.sent)
+
+    def follow(self) -> None:
+        """See what has gone out by now."""
+        if self._sink is not None:
+            self._sink.follow()
+
+    def sent(self, payload: bytes, at: float) -> None:
+        """A frame of ours went out ``at`` (monotonic, s)."""
+        if self._decoder is None or self._payload is None:
+            return
+        try:
+            samples = self._decoder.decode(payload)
+        except CodecError:  # of the codec before: a frame that went out during the change
+            return
+        frame = SentFrame(samples, self._payload.sample_hz, at)
+        for take in list(self._takers):
+            take(frame)
+
+
+class SentAudio:
+    """What has gone out on a call since it was asked last; made by `Call.sent_audio`.
+
+    One that is not asked for long keeps the newest `KEPT_S` seconds. `close` it when it is needed
+    no more: a call of which nobody wants to know what was sent decodes nothing.
+    """
+
+    def __init__(self, side: SentSide) -> None:
+        self._side = side
+        self._kept: deque[SentFrame] = deque()
+        self._kept_s = 0.0
+        side.add(self._take)
+
+    def take(self) -> list[SentFrame]:
+        """The frames since the last time, in order; never waits."""
+        self._side.follow()
+        frames = list(self._kept)
+        self._kept.clear()
+        self._kept_s = 0.0
+        return frames
+
+    def close(self) -> None:
+        """Keep no more; what is kept can still be taken."""
+        self._side.remove(self._take)
+
+    def __enter__(self) -> SentAudio:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _take(self, frame: SentFrame) -> None:
+        self._kept.append(frame)
+        self._kept_s += frame.duration_s
+        while self._kept_s > KEPT_S and len(self._kept) > 1:
+            self._kept_s -= self._kept.popleft().duration_s

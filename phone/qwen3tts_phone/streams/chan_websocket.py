@@ -1,0 +1,203 @@
+"""Asterisk chan_websocket, without I/O: sound as binary messages, control as text, JSON or plain.
+
+https://docs.asterisk.org/Configuration/Channel-Drivers/WebSocket/. Asterisk frames and times what
+it is sent, tells by marks what it has played, and drops its queue on FLUSH_MEDIA. Only formats that
+describe their own frames (Opus) it passes on as they come: then this side keeps the clock, and the
+commands about media are not to be had.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from qwen3tts_codecs.payload import G722, PCMA, PCMU, Payload, opus, slin
+from qwen3tts_phone.keypad import KEYS
+from qwen3tts_phone.streams.adapter import Handshake, Message, StreamKind
+from qwen3tts_phone.streams.events import (
+    StreamAudio,
+    StreamEvent,
+    StreamFlow,
+    StreamKey,
+    StreamMark,
+    StreamStarted,
+    StreamStopped,
+)
+from qwen3tts_phone.streams.json_adapter import JsonAdapter, clean, object_of, text, texts, whole
+
+SUBPROTOCOL: Final = "media"
+MOST_BYTES: Final = 65_500
+"""A message above this closes the call (Asterisk's WebSocket layer)."""
+FORMATS: Final[dict[str, Payload]] = {
+    "ulaw": PCMU,
+    "alaw": PCMA,
+    "g722": G722,
+    **{f"slin{hz // 1000}": slin(hz) for hz in (12_000, 16_000, 24_000, 32_000, 48_000)},
+    **{f"slin{hz // 1000}": slin(hz) for hz in (44_100, 96_000, 192_000)},
+    "slin": slin(8000),
+    "opus": opus(),
+}
+"""Asterisk's names of formats. Its linear samples are in its machine's order: low byte first on all
+that it runs on."""
+PASSED_ON: Final = ("opus",)
+"""Formats that Asterisk neither frames nor times."""
+PTIMES_MS: Final = (10, 20, 30, 40, 60)
+IGNORED: Final = ("STATUS", "QUEUE_DRAINED", "MEDIA_BUFFERING_COMPLETED")
+"""Events that tell nothing that matters here."""
+
+
+class ChanWebSocketAdapter(JsonAdapter):
+    """One connection with Asterisk, whoever has opened it.
+
+    Which form the control messages have is seen from the first one that comes.
+    """
+
+    line = "chan_websocket"
+    has_marks = True
+    ends_by_closing = True
+
+    def __init__(self) -> None:
+        self._payload: Payload = PCMU
+        self._json: bool | None = None
+        self._started = False
+        self._buffers = False
+        """Whether a frame of ours is no frame of Asterisk's: it is told to cut them itself."""
+
+    @property
+    def payload(self) -> Payload:
+        """The format of the channel, both ways."""
+        return self._payload
+
+    # --- what comes
+
+    def receive(self, message: Message, now: float) -> list[StreamEvent]:
+        """Take one message."""
+        if isinstance(message, bytes):
+            if not self._started:
+                return self._odd("sound before the start")
+            if not message:
+                return self._odd("sound that is empty")
+            return [StreamAudio(message)]
+        found = object_of(message)
+        if found is not None:
+            name, values = text(found, "event"), found
+        else:
+            name, values = _plain(message)
+        if self._json is None and name:
+            self._json = found is not None
+        return self._event(name, values)
+
+    def _event(self, name: str, values: dict[str, Any]) -> list[StreamEvent]:
+        if name == "MEDIA_START":
+            return self._start(values)
+        if name == "DTMF_END":
+            digit = text(values, "digit", "").upper()
+            if len(digit) != 1 or digit not in KEYS:
+                return self._odd("a key that no telephone has")
+            return [StreamKey(digit, min(whole(values, "duration", "duration_ms") or 0, 60_000))]
+        if name == "MEDIA_MARK_PROCESSED":
+            return [StreamMark(text(values, "correlation_id", ""))]
+        if name in ("MEDIA_XOFF", "MEDIA_XON"):
+            return [StreamFlow(stop=name == "MEDIA_XOFF")]
+        if name == "HANGUP":
+            return [StreamStopped()]
+        if name == "ERROR":
+            return self._odd("an error")
+        return [] if name in IGNORED else self._odd("an unknown event")
+
+    def _start(self, values: dict[str, Any]) -> list[StreamEvent]:
+        if self._started:
+            return self._odd("a second start")
+        name = text(values, "format").lower()
+        payload = FORMATS.get(name)
+        if payload is None:
+            known = ", ".join(FORMATS)
+            return [
+                StreamStopped(f"its format {clean(name)[:20]!r} is none of {known}", error=True)
+            ]
+        ptime_ms = whole(values, "ptime") or 20
+        self.ptime_ms = ptime_ms if ptime_ms in PTIMES_MS else 20
+        self._payload = payload
+        if name in PASSED_ON:
+            self.owns_clock, self.has_marks, self.has_clear = True, False, False
+        else:
+            frame_bytes = payload.frame_bytes(self.ptime_ms)
+            self._buffers = (whole(values, "optimal_frame_size") or frame_bytes) != frame_bytes
+        self._started = True
+        stream_id = text(values, "connection_id")
+        variables = texts(values.get("channel_variables"))
+        return [
+            StreamStarted(
+                text(values, "channel_id") or stream_id or "asterisk",
+                stream_id=stream_id,
+                from_uri=variables.get("CALLERID(num)", ""),
+                to_uri=variables.get("CALLERID(dnid)", ""),
+                display_name=variables.get("CALLERID(name)", ""),
+                payload=payload,
+                parameters={"channel": text(values, "channel"), **variables},
+            )
+        ]
+
+    # --- what goes out
+
+    def audio(self, payload: bytes) -> Sequence[Message]:
+        """One frame."""
+        return tuple(
+            payload[at : at + MOST_BYTES] for at in range(0, max(1, len(payload)), MOST_BYTES)
+        )
+
+    def clear(self) -> Sequence[Message]:
+        """Asterisk ends its buffering with its queue: it is begun again."""
+        if self.owns_clock:
+            return ()
+        begin = (self._command("START_MEDIA_BUFFERING"),) if self._buffers else ()
+        return (self._command("FLUSH_MEDIA"), *begin)
+
+    def mark(self, name: str) -> Sequence[Message]:
+        """Comes back when it has reached the front of the queue."""
+        return (self._command("MARK_MEDIA", name),)
+
+    def answer(self) -> Sequence[Message]:
+        """For a channel that was dialled with ``n``; Asterisk has answered any other already."""
+        begin = (self._command("START_MEDIA_BUFFERING"),) if self._buffers else ()
+        return (self._command("ANSWER"), *begin)
+
+    def hang_up(self) -> Sequence[Message]:
+        """Ends the channel."""
+        return (self._command("HANGUP"),)
+
+    def _command(self, name: str, correlation_id: str = "") -> str:
+        if not self._json:
+            return f"{name} {correlation_id}".rstrip()
+        command = {"command": name}
+        if correlation_id:
+            command["correlation_id"] = correlation_id
+        return json.dumps(command)
+
+
+def _plain(message: str) -> tuple[str, dict[str, Any]]:
+    """Name and values of ``NAME key:value key:value``; a word without a colon has the key empty."""
+    name, *words = message[:MOST_BYTES].split() or [""]
+    values: dict[str, Any] = {}
+    for word in words[:64]:
+        key, colon, value = word.partition(":")
+        values[key if colon else ""] = value if colon else key
+    return name[:40], values
+
+
+def _asterisk(name: str) -> StreamKind:
+    def make(handshake: Handshake) -> ChanWebSocketAdapter:
+        return ChanWebSocketAdapter()
+
+    return StreamKind(name, make, subprotocols=(SUBPROTOCOL,))
+
+
+def asterisk() -> StreamKind:
+    """Asterisk's WebSocket channels, under the path ``/asterisk``."""
+    return _asterisk("asterisk")
+
+
+def chan_websocket() -> StreamKind:
+    """The same under the path ``/chan_websocket``."""
+    return _asterisk("chan_websocket")

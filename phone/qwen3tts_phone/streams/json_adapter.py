@@ -1,0 +1,128 @@
+"""What the adapters of carriers share: reading JSON that may be anything, telling what was odd."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from qwen3tts_phone.streams.adapter import MOST_ODD, Message, StreamAdapter
+from qwen3tts_phone.streams.events import StreamEvent, StreamKey, StreamOddity
+
+MOST_CHARS = 1024
+"""Longest text of a far end that is kept; more of it is cut."""
+MOST_PARAMETERS = 64
+DIGITS = frozenset("0123456789*#ABCD")
+
+Object = dict[str, Any]
+
+
+class JsonAdapter(StreamAdapter):
+    """An adapter whose messages are JSON objects, at least those that are no sound."""
+
+    def _odd(self, what: str) -> list[StreamEvent]:
+        """The far end sent what it should not have; told for the first `MOST_ODD` times."""
+        self.odd += 1
+        return [StreamOddity(what)] if self.odd <= MOST_ODD else []
+
+    def _key(self, message: Object, *, ticks_per_ms: float = 1.0) -> list[StreamEvent]:
+        """A key that was pressed: ``{dtmf: {digit}}``, ``{digit}`` or ``{dtmf: "5"}``."""
+        held = message.get("dtmf")
+        inner = held if isinstance(held, dict) else message
+        digit = inner.get("digit", held)
+        if isinstance(digit, int) and not isinstance(digit, bool):
+            digit = str(digit)
+        if not isinstance(digit, str) or digit.strip().upper() not in DIGITS:
+            return self._odd("a key that no telephone has")
+        duration_ms = number(inner, "duration")
+        duration_ms = 0.0 if duration_ms is None else min(duration_ms / ticks_per_ms, 60_000.0)
+        return [StreamKey(digit.strip().upper(), max(0, int(duration_ms)))]
+
+
+def object_of(message: Message) -> Object | None:
+    """The JSON object in a message; None for anything else."""
+    try:
+        found = json.loads(message)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def child(of: Object, *names: str) -> Object:
+    """The first object that stands there under one of these names; empty if there is none."""
+    for name in names:
+        found = of.get(name)
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def text(of: Object, *names: str) -> str:
+    """The first text or number that stands there under one of these names, as text; or empty."""
+    for name in names:
+        found = of.get(name)
+        if isinstance(found, str) and found.strip():
+            return clean(found)
+        if isinstance(found, int) and not isinstance(found, bool) and abs(found) < 1 << 63:
+            return str(found)
+    return ""
+
+
+def number(of: Object, *names: str) -> float | None:
+    """The first number that stands there, also as text, under one of these names; or None."""
+    for name in names:
+        found = of.get(name)
+        if isinstance(found, bool) or not isinstance(found, int | float | str):
+            continue
+        if isinstance(found, str) and len(found) > 24:
+            continue
+        try:
+            value = float(found)
+        except (ValueError, OverflowError):
+            continue
+        if abs(value) < 1e15:  # neither NaN nor infinity
+            return value
+    return None
+
+
+def whole(of: Object, *names: str) -> int | None:
+    """The same where only a whole number that is not negative will do."""
+    value = number(of, *names)
+    return int(value) if value is not None and value >= 0 and value == int(value) else None
+
+
+def texts(found: object) -> dict[str, str]:
+    """What a far end hands over beside: an object, or text such as ``a=1;b=2`` or ``a=1,b=2``."""
+    if isinstance(found, str):
+        inner = object_of(found) if found.lstrip().startswith("{") else None
+        if inner is None:
+            divided = (part.partition("=") for part in found.replace(";", ",").split(","))
+            inner = {name.strip(): value.strip() for name, is_there, value in divided if is_there}
+        found = inner
+    if not isinstance(found, Mapping):
+        return {}
+    out: dict[str, str] = {}
+    for name, value in found.items():
+        if len(out) == MOST_PARAMETERS:
+            break
+        if isinstance(name, str) and isinstance(value, str | int | float):
+            out[clean(name)] = clean(str(value)) if not isinstance(value, bool) else str(value)
+    return out
+
+
+def clean(found: str) -> str:
+    """A far end's text: bounded, and without what cannot be printed."""
+    kept = found[:MOST_CHARS].strip()
+    return kept if kept.isprintable() else "".join(c for c in kept if c.isprintable())
+
+
+def sound_of(payload: object) -> bytes | None:
+    """The bytes of base64 text; None for what is none."""
+    if not isinstance(payload, str):
+        return None
+    try:
+        return base64.b64decode(payload, validate=True)
+    except (binascii.Error, ValueError):
+        return None

@@ -1,0 +1,34 @@
+"""The kinds of far ends that stream calls to us, by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Final
+
+from qwen3tts_phone.streams.adapter import StreamKind
+
+WHERE: Final[dict[str, tuple[str, str]]] = {
+    "asterisk": ("chan_websocket", "asterisk"),
+    "chan_websocket": ("chan_websocket", "chan_websocket"),
+    "exotel": ("carriers", "exotel"),
+    "jambonz": ("jambonz", "jambonz"),
+    "plivo": ("carriers", "plivo"),
+    "telnyx": ("carriers", "telnyx"),
+    "twilio": ("carriers", "twilio"),
+    "vonage": ("vonage", "vonage"),
+}
+"""Module and function that makes each kind of the WebSocket port; keys come from the environment
+unless a program gives a kind of its own."""
+NAMES: Final = ("audiosocket", *sorted(WHERE))
+
+
+def kind_named(name: str) -> StreamKind:
+    """The kind of this name, as it is without anything given. Raises ValueError for none."""
+    if name not in WHERE:
+        raise ValueError(f"kinds: {name!r} is none of {', '.join(NAMES)}")
+    module, function = WHERE[name]
+    make: Callable[[], StreamKind] = getattr(
+        importlib.import_module(f"qwen3tts_phone.streams.{module}"), function
+    )
+    return make()

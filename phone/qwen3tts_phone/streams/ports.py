@@ -1,0 +1,96 @@
+"""The ports that streams come to: one for all WebSockets, one for AudioSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Iterable
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+
+from qwen3tts_phone.errors import BadCertificate, PortBusy
+from qwen3tts_phone.streams.adapter import StreamKind
+from qwen3tts_phone.streams.settings import CLOSE_S, LOOPBACK, OPEN_S, StreamSettings
+from qwen3tts_phone.streams.web_front import WebFront
+from qwen3tts_phone.streams.wire import UNSENT_BYTES
+
+logger = logging.getLogger(__name__)
+
+OnTcp = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+OnWeb = Callable[[ServerConnection], Awaitable[None]]
+
+
+async def listen_web(settings: StreamSettings, front: WebFront, connection: OnWeb) -> Server:
+    """Raises PortBusy, BadCertificate."""
+    try:
+        return await serve(
+            connection,
+            settings.host,
+            settings.port,
+            ssl=_tls(settings),
+            process_request=front.process_request,
+            select_subprotocol=front.select_subprotocol,
+            compression=None,
+            server_header=None,
+            open_timeout=OPEN_S,
+            close_timeout=CLOSE_S,
+            ping_interval=settings.ping_s or None,
+            ping_timeout=settings.ping_s or None,
+            max_size=settings.max_message_bytes,
+            write_limit=UNSENT_BYTES,
+            logger=logging.getLogger("qwen3tts_phone.streams.websocket"),
+        )
+    except OSError as error:
+        raise _busy(settings.host, settings.port, error) from error
+
+
+async def listen_tcp(settings: StreamSettings, port: int, connection: OnTcp) -> asyncio.Server:
+    """Raises PortBusy."""
+    try:
+        return await asyncio.start_server(connection, settings.host, port)
+    except OSError as error:
+        raise _busy(settings.host, port, error) from error
+
+
+def warn_of_open_doors(
+    settings: StreamSettings, kinds: Iterable[StreamKind], port: int, audiosocket_port: int
+) -> None:
+    """Say in the log what anybody may connect to."""
+    if settings.host in (LOOPBACK, "::1", "localhost") or settings.allow:
+        return
+    if audiosocket_port:
+        logger.warning(
+            "AudioSocket has no password: anybody who reaches port %d may connect; set allow",
+            audiosocket_port,
+        )
+    for kind in kinds:
+        if kind.check is None and not settings.token:
+            logger.warning(
+                "anybody who reaches port %d may connect as %s: no key of it is known; set a "
+                "token or allow",
+                port,
+                kind.name,
+            )
+
+
+def _tls(settings: StreamSettings) -> ssl.SSLContext | None:
+    """What the WebSocket port shows; raises BadCertificate."""
+    if settings.certificate is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(settings.certificate, settings.key)
+    except OSError as error:  # ssl.SSLError is one
+        raise BadCertificate(
+            f"The certificate of the streams' port cannot be used: {type(error).__name__}.",
+            remedy="Give the PEM files of a certificate with its chain and of its key.",
+        ) from error
+    return context
+
+
+def _busy(host: str, port: int, error: OSError) -> PortBusy:
+    return PortBusy(
+        f"Port {port} at {host} cannot be had: {error.strerror or type(error).__name__}.",
+        remedy="Choose another port, or end the program that has it.",
+    )

@@ -1,0 +1,318 @@
+"""Calls as they come by media streams, of any number of kinds.
+
+>>> async with Streams(StreamSettings(kinds=("audiosocket",), port=9019)) as streams:
+...     async for call in streams:
+...         await call.answer()
+...         await call.say("Good morning.")
+...         await call.hangup()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from websockets.asyncio.server import Server, ServerConnection
+
+from qwen3tts_pacer.clock import Clock, LoopClock
+from qwen3tts_pacer.policy import FillingPolicy
+from qwen3tts_phone.call_body import CallBody, Voice
+from qwen3tts_phone.call_facts import CallFacts, MediaFacts
+from qwen3tts_phone.call_files import CallFiles
+from qwen3tts_phone.errors import CalleeUnreachable, CallError
+from qwen3tts_phone.recognise.shared import SharedRecognisers
+from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamAdapter, StreamKind
+from qwen3tts_phone.streams.audiosocket import AudioSocketAdapter
+from qwen3tts_phone.streams.gate import StreamGate
+from qwen3tts_phone.streams.kinds import kind_named
+from qwen3tts_phone.streams.outward import open_web
+from qwen3tts_phone.streams.ports import listen_tcp, listen_web, warn_of_open_doors
+from qwen3tts_phone.streams.settings import StreamSettings
+from qwen3tts_phone.streams.stream_call import StreamCall
+from qwen3tts_phone.streams.web_front import WebFront
+from qwen3tts_phone.streams.wire import TcpWire, WebSocketWire, Wire, address_of
+from qwen3tts_speech.latency import LatencyLog
+from qwen3tts_speech.link import SpeechLink
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["StreamCall", "StreamSettings", "Streams"]
+
+MOST_AGENT_CHARS = 200
+AUDIOSOCKET = StreamKind("audiosocket", lambda handshake: AudioSocketAdapter())
+
+
+class Streams:
+    """The ports that streams come to, and the speech connection; an async context manager.
+
+    With a ``link`` of the caller's own, which others may share, it speaks over that one: it is not
+    asked for at the start, and it stays open at the end. ``changes`` are fields of the settings.
+
+    Entering it raises PortBusy, BadCertificate, ConnectionLost (no speech server), UnknownVoice or
+    BadRequest (an option that is none) or OSError (a log or folder that cannot be written).
+    """
+
+    def __init__(
+        self,
+        settings: StreamSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        link: SpeechLink | None = None,
+        **changes: Any,
+    ) -> None:
+        self.settings = replace(settings or StreamSettings(), **changes)
+        self.clock: Clock = clock or LoopClock()
+        self._own_link = link is None
+        self.link = SpeechLink(self.settings.server_url) if link is None else link
+        self.calls: set[StreamCall] = set()
+        """Calls that have begun and are not over."""
+        self.recognisers = SharedRecognisers()
+        """Those that its calls have asked for by name (`Call.hear`)."""
+        self.kinds: dict[str, StreamKind] = {}
+        """Those of the WebSocket port, by their names."""
+        self.port = 0
+        """The WebSocket port; 0 where there is none."""
+        self.audiosocket_port = 0
+        """The TCP port of AudioSocket; 0 where there is none."""
+        self._gate = StreamGate(self.settings)
+        self._incoming: asyncio.Queue[StreamCall | None] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._idle = asyncio.Event()
+        self._learnt: Mapping[str, Any] = {}
+        self._latency_log: LatencyLog | None = None
+        self._web: Server | None = None
+        self._tcp: asyncio.Server | None = None
+        self._front: WebFront
+        self._stack = AsyncExitStack()
+        self._files: CallFiles
+
+    async def __aenter__(self) -> Self:
+        settings = self.settings
+        self._idle.set()
+        async with AsyncExitStack() as stack:
+            self.kinds = {
+                kind.name: kind
+                for kind in (
+                    each if isinstance(each, StreamKind) else kind_named(each)
+                    for each in settings.kinds
+                    if each != "audiosocket"
+                )
+            }
+            if self._own_link:
+                stack.push_async_callback(self.link.close)
+                await self.link.check(settings.speech)
+            if settings.latency_log is not None:
+                self._latency_log = stack.enter_context(LatencyLog(settings.latency_log))
+            self._files = CallFiles(
+                settings.records or RecordSettings(), settings.record_path, self.clock
+            )
+            stack.push_async_callback(self._files.close)
+            self._files.start()
+            stack.push_async_callback(self.recognisers.close)
+            stack.push_async_callback(self._close)
+            await self._listen()
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._stack.__aexit__(kind, error, traceback)
+
+    # --- calls
+
+    def __aiter__(self) -> AsyncIterator[StreamCall]:
+        return self.incoming()
+
+    async def incoming(self) -> AsyncIterator[StreamCall]:
+        """Calls as they come in; ``await call.answer()`` each. Ends when this is drained."""
+        while (call := await self._incoming.get()) is not None:
+            if not call.over:
+                yield call
+        self._incoming.put_nowait(None)
+
+    async def connect(
+        self,
+        url: str,
+        kind: str | StreamKind = "asterisk",
+        *,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> StreamCall:
+        """Open a stream ourselves, as to Asterisk's HTTP server: ``ws://HOST:8088/media/ID``.
+
+        Returns when the far end has said which call it is. ``ID`` is the channel variable
+        MEDIA_WEBSOCKET_CONNECTION_ID of a channel dialled as ``WebSocket/INCOMING``.
+
+        Raises:
+            CalleeUnreachable: nothing answers there, or it does not begin a stream.
+            CallError: ``url`` is none, or the connection was refused.
+        """
+        chosen = kind if isinstance(kind, StreamKind) else self.kinds.get(kind) or kind_named(kind)
+        secure = url.startswith("wss:")
+        try:
+            adapter = chosen.make(Handshake(secure=secure))
+        except Refused as error:
+            raise CallError(f"A {chosen.name} stream cannot be opened from here.") from error
+        connection = await open_web(url, chosen, self.settings, headers, tls)
+        wire = WebSocketWire(connection)
+        host = address_of(connection.remote_address).rpartition(":")[0]
+        self._enter(host)
+        call = self._made(wire, adapter, chosen, "wss" if secure else "ws")
+        running = self._start(self._run(call, host), "stream")
+        try:
+            await call.started.wait()
+        except asyncio.CancelledError:
+            self._start(call.hangup(), "end of a stream that nobody waits for")
+            raise
+        if call.sink is None:
+            await asyncio.wait([running])
+            raise CalleeUnreachable(
+                f"The stream did not begin: {await call.ended()}.",
+                remedy="Check that a channel waits under that connection id.",
+                why="session",
+            )
+        return call
+
+    async def drain(self) -> None:
+        """Let nobody in any more; calls under way go on. `drained` returns when they are over."""
+        self._gate.draining = True
+        self._incoming.put_nowait(None)
+
+    async def drained(self) -> None:
+        """Return when no connection is left."""
+        await self._idle.wait()
+
+    # --- listening
+
+    async def _listen(self) -> None:
+        settings = self.settings
+        if self.kinds:
+            secure = settings.certificate is not None
+            self._front = WebFront(self.kinds, self._gate, secure=secure)
+            self._web = await listen_web(settings, self._front, self._web_connection)
+            self.port = next(iter(self._web.sockets)).getsockname()[1]
+        if settings.over_tcp:
+            alone = not self.kinds and not settings.audiosocket_port
+            port = settings.port if alone else settings.audiosocket_port
+            self._tcp = await listen_tcp(settings, port, self._tcp_connection)
+            self.audiosocket_port = self._tcp.sockets[0].getsockname()[1]
+        warn_of_open_doors(settings, self.kinds.values(), self.port, self.audiosocket_port)
+
+    # --- connections
+
+    async def _web_connection(self, connection: ServerConnection) -> None:
+        handshake, kind = self._front.of(connection)
+        wire = WebSocketWire(connection)
+        try:
+            adapter = kind.make(handshake)
+        except Refused as error:
+            logger.warning("a stream of kind %s was refused: %s", kind.name, error.reason)
+            await wire.close(1008)
+            return
+        transport = "wss" if handshake.secure else "ws"
+        program = handshake.headers.get("user-agent", "")[:MOST_AGENT_CHARS]
+        await self._serve(wire, adapter, kind, transport, handshake.peer, program)
+
+    async def _tcp_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        wire = TcpWire(reader, writer)
+        host = wire.peer.rpartition(":")[0].strip("[]")
+        try:
+            self._gate.check(Handshake(peer=host), token=False)
+        except Refused as error:
+            logger.warning("a stream of kind audiosocket was refused: %s", error.reason)
+            await wire.close()
+            return
+        adapter = AudioSocketAdapter(self.settings.audiosocket_hz)
+        await self._serve(wire, adapter, AUDIOSOCKET, "tcp", host)
+
+    async def _serve(
+        self,
+        wire: Wire,
+        adapter: StreamAdapter,
+        kind: StreamKind,
+        transport: str,
+        host: str,
+        program: str = "",
+    ) -> None:
+        """One connection, from its beginning to its end."""
+        self._enter(host)
+        call = self._made(wire, adapter, kind, transport)
+        call.facts.user_agent = program
+        handing = self._start(self._hand_out(call), "new stream")
+        running = self._start(self._run(call, host), "stream")
+        await asyncio.wait([handing, running])
+
+    def _enter(self, host: str) -> None:
+        self._gate.enter(host)
+        self._idle.clear()
+
+    async def _hand_out(self, call: StreamCall) -> None:
+        await call.started.wait()
+        if call.sink is not None and not call.over:
+            self._incoming.put_nowait(call)
+
+    async def _run(self, call: StreamCall, host: str) -> None:
+        self.calls.add(call)
+        try:
+            await call.run()
+        finally:
+            self.calls.discard(call)
+            self._gate.leave(host)
+            self._learnt = call.learnt() or self._learnt
+            if not self._gate.open:
+                self._idle.set()
+
+    def _made(
+        self, wire: Wire, adapter: StreamAdapter, kind: StreamKind, transport: str
+    ) -> StreamCall:
+        settings = self.settings
+        facts = CallFacts(
+            call_id=f"{adapter.line}-{uuid.uuid4()}",
+            line=adapter.line,
+            direction="in",
+            transport=transport,
+            keep_transcript=self._files.settings.transcript,
+            started_wall=time.time(),
+            started_at=self.clock.now(),
+            media=MediaFacts(peer_host=wire.peer.rpartition(":")[0].strip("[]")),
+        )
+        voice = Voice(self.link, settings.speech, self._latency_log)
+        body = CallBody(facts, self.clock, voice, self._files, self.recognisers)
+        call = StreamCall(body, wire, adapter, settings, kind)
+        if adapter.owns_clock:
+            call.set_policy(FillingPolicy(ptime_s=adapter.ptime_ms / 1000, learnt=self._learnt))
+        return call
+
+    def _start(self, work: Any, name: str) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _close(self) -> None:
+        """Hang up on all, and close the ports."""
+        self._gate.draining = True
+        self._incoming.put_nowait(None)
+        calls = list(self.calls)
+        await asyncio.gather(*(call.hangup() for call in calls), return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+        for server in (self._web, self._tcp):
+            if server is not None:  # only now: calls are hung up on, not cut off
+                server.close()
+                await server.wait_closed()

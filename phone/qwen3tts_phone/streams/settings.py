@@ -1,0 +1,135 @@
+"""What the streams' server is told: read once, checked once, frozen."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qwen3tts_phone.guard import GuardSettings
+from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.streams.adapter import StreamKind
+from qwen3tts_phone.streams.audiosocket import TYPE_OF
+from qwen3tts_phone.streams.kinds import NAMES
+from qwen3tts_speech.utterance import VoiceOptions
+
+LOOPBACK = "127.0.0.1"
+MOST_LEAD_MS = 400
+OPEN_S = 10.0
+"""Longest handshake of a WebSocket, either way."""
+CLOSE_S = 3.0
+"""Longest wait for a far end to take note of our closing."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """Which far ends may stream calls to us, where, and what their calls speak with.
+
+    Raises ValueError whose text begins with the name of the field.
+    """
+
+    kinds: tuple[str | StreamKind, ...] = ("audiosocket", "asterisk")
+    """Names of the kinds that are served (`kinds.NAMES`), or kinds of one's own. ``audiosocket``
+    comes over TCP; all others share the WebSocket port, each under the path of its name."""
+    host: str = LOOPBACK
+    """Address to bind; 0.0.0.0 for all."""
+    port: int = 0
+    """The WebSocket port; 0 = any free one. Where ``audiosocket`` is the only kind, its port."""
+    audiosocket_port: int = 0
+    """The TCP port of ``audiosocket`` beside others; 0 = any free one."""
+    server_url: str = "ws://127.0.0.1:8765/v1/speech"
+    """The synthesis server."""
+    voice: str | None = None
+    language: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of ``context.open``, such as ``mode``, ``instructions`` or ``seed``."""
+    lead_ms: int = 240
+    """How far ahead of its hearing sound is sent to a far end that has a queue: 40 to 400."""
+    mark_ms: int = 100
+    """How much is sent between two marks."""
+    audiosocket_hz: int = 8000
+    """At which rate to speak to AudioSocket until the far end has sent sound; then at its own."""
+    token: str = field(default="", repr=False)
+    """What a WebSocket must show, as ``?token=`` or in an Authorization header (Bearer, or the
+    password of Basic); empty = nothing."""
+    allow: tuple[str, ...] = ()
+    """Networks that connections may come from, such as ``10.0.0.0/8``; empty = all."""
+    certificate: Path | None = None
+    """PEM with our certificate and its chain: then the WebSocket port speaks TLS."""
+    key: Path | None = None
+    """Its private key; None = it stands in the same file."""
+    max_calls: int = 200
+    max_per_address: int = 0
+    """Connections of one address at a time; 0 = as many as ``max_calls``."""
+    max_message_bytes: int = 262_144
+    """A longer message ends its call."""
+    start_s: float = 10.0
+    """A far end that has not said which call it is by then is hung up on."""
+    media_silent_s: float = 20.0
+    """A far end that has sent no sound for so long is told of; 0 = never."""
+    vanished_s: float = 60.0
+    """A call ends when nothing at all has come for so long; 0 = never."""
+    ping_s: float = 20.0
+    """A WebSocket is pinged so often, and lost when it does not answer for as long; 0 = never."""
+    guard: GuardSettings | None = None
+    """Where calls may be transferred to; None = everywhere but to emergency and premium numbers."""
+    record_path: Path | None = None
+    """Stereo WAV of both directions; further calls get ``-2``, ``-3``, ... (0600)."""
+    latency_log: Path | None = None
+    """One JSON line an utterance is appended here."""
+    records: RecordSettings | None = None
+    """Call records and recordings in a folder."""
+
+    def __post_init__(self) -> None:
+        self._check_kinds()
+        for name in ("port", "audiosocket_port"):
+            if not 0 <= getattr(self, name) < 65536:
+                raise ValueError(f"{name}={getattr(self, name)} is not between 0 and 65535")
+        for name, least, most in (
+            ("lead_ms", 40, MOST_LEAD_MS),
+            ("mark_ms", 20, 2000),
+            ("max_calls", 1, 100_000),
+            ("max_per_address", 0, 100_000),
+            ("max_message_bytes", 4096, 16_777_216),
+        ):
+            if not least <= getattr(self, name) <= most:
+                raise ValueError(f"{name}={getattr(self, name)} is not {least} to {most}")
+        for name in ("start_s", "media_silent_s", "vanished_s", "ping_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0) or (name == "start_s" and not value):
+                raise ValueError(f"{name}={value} is no time in seconds")
+        if self.audiosocket_hz not in TYPE_OF:
+            raise ValueError(
+                f"audiosocket_hz={self.audiosocket_hz}: one of {', '.join(map(str, TYPE_OF))}"
+            )
+        if self.key is not None and self.certificate is None:
+            raise ValueError("key is given without certificate")
+        for each in self.allow:
+            try:
+                ipaddress.ip_network(each)
+            except ValueError as error:
+                raise ValueError(f"allow: {each!r} is no network ({error})") from None
+
+    def _check_kinds(self) -> None:
+        if not self.kinds:
+            raise ValueError("kinds is a list with at least one of " + ", ".join(NAMES))
+        names = [each if isinstance(each, str) else each.name for each in self.kinds]
+        for each in self.kinds:
+            if isinstance(each, str) and each not in NAMES:
+                raise ValueError(f"kinds: {each!r} is none of {', '.join(NAMES)}")
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"kinds: {twice!r} stands there twice")
+
+    @property
+    def speech(self) -> VoiceOptions:
+        """How its calls speak where an utterance says nothing else."""
+        return VoiceOptions(self.voice, self.language, dict(self.options))
+
+    @property
+    def over_tcp(self) -> bool:
+        """Whether AudioSocket is among the kinds."""
+        return "audiosocket" in self.kinds

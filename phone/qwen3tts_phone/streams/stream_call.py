@@ -1,0 +1,387 @@
+"""A call that comes as a media stream: one connection, its adapter, and what all calls have."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping
+from types import MappingProxyType
+
+from qwen3tts_codecs.errors import CodecError
+from qwen3tts_pacer.policy import FillingPolicy
+from qwen3tts_phone import errors
+from qwen3tts_phone.call import Call
+from qwen3tts_phone.call_body import CallBody
+from qwen3tts_phone.call_events import KeyPressed, MediaBegan, MediaSilent
+from qwen3tts_phone.call_facts import CallFacts, EndFacts
+from qwen3tts_phone.errors import CallError, NotPossible, WrongState
+from qwen3tts_phone.guard import Guard
+from qwen3tts_phone.streams.adapter import Message, StreamAdapter, StreamKind
+from qwen3tts_phone.streams.counters import StreamCounters
+from qwen3tts_phone.streams.events import (
+    StreamAudio,
+    StreamCleared,
+    StreamEvent,
+    StreamFlow,
+    StreamKey,
+    StreamLost,
+    StreamMark,
+    StreamOddity,
+    StreamStarted,
+    StreamStopped,
+)
+from qwen3tts_phone.streams.hearing import StreamHearing
+from qwen3tts_phone.streams.settings import StreamSettings
+from qwen3tts_phone.streams.sink import StreamSink
+from qwen3tts_phone.streams.watch import StreamWatch
+from qwen3tts_phone.streams.wire import Wire
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 0.02
+"""How often an adapter is asked for what has waited in vain."""
+LOOK_S = 0.5
+"""How often it is looked whether the far end is still there."""
+ASK_S = 10.0
+"""Longest wait for a carrier's own interface."""
+NO_STOP = "the far end closed the stream and sent no stop before"
+"""A fault where its protocol has one."""
+
+
+class StreamCall(Call):
+    """A call over a stream; made by `Streams`, and running until it or the stream ends.
+
+    It is handed out when the far end has said which call it is. `answer` begins the speaking: until
+    then nothing is sent.
+    """
+
+    def __init__(
+        self,
+        body: CallBody,
+        wire: Wire,
+        adapter: StreamAdapter,
+        settings: StreamSettings,
+        kind: StreamKind | None = None,
+    ) -> None:
+        super().__init__(body)
+        body.facts.line = adapter.line
+        self.stream_id = ""
+        """The far end's name for the stream, where it has one beside `id`."""
+        self.parameters: Mapping[str, str] = MappingProxyType({})
+        """What the dialplan or the start answer handed over."""
+        self.started = asyncio.Event()
+        """Set when the far end has said which call it is, or the stream is over."""
+        self._wire = wire
+        self._adapter = adapter
+        self._settings = settings
+        self._kind = kind
+        self._sink: StreamSink | None = None
+        self._policy: FillingPolicy | None = None
+        self._hearing = StreamHearing()
+        self._counters = StreamCounters()
+        self._watch = StreamWatch(settings, self.clock.now())
+        self._end: EndFacts | None = None
+        self._cause = ""
+        self._asked_to_end = False
+
+    # --- what it is
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether TLS ends here."""
+        return self.facts.transport == "wss"
+
+    @property
+    def adapter(self) -> StreamAdapter:
+        """How the far end is spoken to."""
+        return self._adapter
+
+    @property
+    def sink(self) -> StreamSink | None:
+        """Where its speech goes; None before the start."""
+        return self._sink
+
+    # --- taking it
+
+    async def answer(self, headers: Mapping[str, str] | None = None) -> None:
+        """Take the call: it can be spoken on when this returns. Once is enough."""
+        self._body.check_up()
+        if self._sink is None:
+            raise WrongState("The far end has not begun the stream yet.")
+        if self._body.up.done():
+            return
+        await self._wire.send(self._adapter.answer())
+        if self._adapter.owns_clock:
+            self._sink.start()
+        self._body.answered()
+
+    async def reject(
+        self, status: int = 486, reason: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Refuse it: a stream can only be ended."""
+        self._ends(EndFacts(by="local", status=status, reason=reason), "we refused it")
+        await self._leave()
+
+    # --- speaking
+
+    async def send_dtmf(
+        self, keys: str, *, method: str = "auto", duration_ms: int = 160, gap_ms: int = 80
+    ) -> None:
+        """Press keys, where the format or the carrier's own interface has a way."""
+        self._body.check_up()
+        if self._kind is not None and self._kind.press is not None:
+            await self._ask(self._kind.press(self.id, keys), "Pressing keys")
+        else:
+            await self._wire.send(self._adapter.keys(keys))
+        self.facts.keys_out += keys.upper()
+
+    # --- changing and ending it
+
+    async def transfer(self, target: str, *, headers: dict[str, str] | None = None) -> None:
+        """Hand the call on by the carrier's own interface; ours ends then."""
+        self._body.check_up()
+        if self._kind is None or self._kind.transfer is None:
+            raise NotPossible(
+                "A transfer", self.line, remedy="Let the dialplan or the carrier's program do it."
+            )
+        Guard(self._settings.guard).check(target, self.clock.now())
+        await self._ask(self._kind.transfer(self.id, target), "A transfer")
+        self.facts.transferred_to = target
+        await self.hangup()
+
+    async def hangup(self, headers: Mapping[str, str] | None = None) -> None:
+        """End it. Harmless when it is over."""
+        if not self.over and self._end is None:
+            await self._linger()
+            self._ends(EndFacts(by="local"), "we hung up")
+            await self._leave()
+        await self.ended()
+
+    # --- for `Streams`
+
+    async def run(self) -> None:
+        """Follow the stream to its end, and clear away."""
+        body = self._body
+        body.start(self._look(), "watch")
+        if self._adapter.wants_ticks:
+            body.start(self._tick(), "tick")
+        try:
+            await self._wire.send(self._adapter.opened())
+            while self._end is None:
+                message = await self._wire.receive()
+                if message is None:
+                    break
+                self._receive(message)
+        except Exception:
+            # The end of the task: the far end must not be left with a dead call.
+            logger.exception("call %s broke", self.id)
+            self._ends(EndFacts(by="error"), "it broke here; the log has the traceback")
+        finally:
+            await self._clear()
+
+    def learnt(self) -> Mapping[str, object]:
+        """What its pacer has learnt about arrivals, for the next call."""
+        return self._policy.export() if self._policy is not None else {}
+
+    def set_policy(self, policy: FillingPolicy) -> None:
+        """How long to wait before an utterance, where this side keeps the clock."""
+        self._policy = policy
+
+    # --- what comes
+
+    def _receive(self, message: Message) -> None:
+        now = self.clock.now()
+        self._watch.message(now)
+        for event in self._adapter.receive(message, now):
+            self._take(event, now)
+
+    def _take(self, event: StreamEvent, now: float) -> None:
+        if self._end is not None:
+            return
+        match event:
+            case StreamAudio():
+                self._hear(event, now)
+            case StreamLost():
+                self._counters.lost()
+                for heard in self._hearing.lost(event, self._adapter.payload_in, now):
+                    self._body.ears.take(heard)
+            case StreamKey(digit=digit, duration_ms=duration):
+                if self._sink is not None:
+                    self._body.pressed(KeyPressed(now, digit, duration, "stream"))
+            case StreamMark(name=name):
+                if self._sink is not None:
+                    self._sink.mark_returned(name)
+            case StreamFlow(stop=stop):
+                if self._sink is not None:
+                    self._sink.flow(stop=stop)
+            case StreamCleared():
+                pass
+            case StreamOddity(what=what):
+                self.facts.note_odd(what)
+            case StreamStarted():
+                self._start(event, now)
+            case StreamStopped(cause=cause, error=error):
+                self._stop(cause, error)
+
+    def _hear(self, audio: StreamAudio, now: float) -> None:
+        if self._sink is None:
+            self.facts.note_odd("sound before the start")
+            return
+        self._counters.sound(len(audio.data), now)
+        if self._watch.sound(now):
+            self.facts.first_rtp_in_at = self.facts.first_rtp_in_at or now
+            self.facts.media.silent_s = 0.0
+            self._body.tell(MediaBegan(now))
+        for heard in self._hearing.take(audio, self._adapter.payload_in, now):
+            self._body.ears.take(heard)
+
+    def _start(self, event: StreamStarted, now: float) -> None:
+        if self._sink is not None:
+            self.facts.note_odd("a second start")
+            return
+        facts, adapter = self.facts, self._adapter
+        _note_start(facts, event)
+        self.stream_id = event.stream_id
+        self.parameters = MappingProxyType(dict(event.parameters))
+        self._watch.begun(now)
+        payload = event.payload or adapter.payload
+        lead_ms = adapter.queue_lead_ms or self._settings.lead_ms
+        if adapter.owns_clock and self._policy is None:
+            self._policy = FillingPolicy(ptime_s=adapter.ptime_ms / 1000)
+        try:
+            sink = StreamSink(
+                adapter,
+                payload,
+                self._wire.send,
+                self._wire.send_now,
+                lead_ms=lead_ms,
+                mark_ms=self._settings.mark_ms,
+                clock=self.clock,
+                policy=self._policy,
+            )
+            self._body.begin(payload, sink, adapter.ptime_ms)
+        except CodecError as error:
+            self._ends(EndFacts(by="error", error=CallError(str(error))), str(error))
+            self._body.start(self._leave(), "end")
+            return
+        facts.media.codec_in = (event.payload_in or adapter.payload_in).name
+        self._sink = sink
+        self.started.set()
+
+    def _stop(self, cause: str, error: bool) -> None:
+        words = "the far end ended the stream" + (f": {cause[:200]}" if cause else "")
+        if error:
+            self._ends(EndFacts(by="error", error=CallError(f"{words}."), reason=cause), words)
+        else:
+            self._ends(EndFacts(by="remote", reason=cause), words)
+
+    # --- what is to be done in time
+
+    async def _tick(self) -> None:
+        origin, count = self.clock.now(), 0
+        while self._adapter.wants_ticks:
+            count += 1
+            await self.clock.sleep_until(origin + count * TICK_S)
+            now = self.clock.now()
+            for event in self._adapter.tick(now):
+                self._take(event, now)
+            if self._end is not None:
+                await self._leave()  # nothing need come that would end it
+                return
+            if rest := self._adapter.flush():
+                await self._wire.send(rest)
+
+    async def _look(self) -> None:
+        """Tell of a silence, and end what never begins or from which nothing comes any more."""
+        origin, count = self.clock.now(), 0
+        while self._end is None:
+            count += 1
+            await self.clock.sleep_until(origin + count * LOOK_S)
+            now = self.clock.now()
+            silent_s = self._watch.silent_s(now)
+            if silent_s is not None:
+                self.facts.media.silent_s = silent_s
+                ever = self.facts.first_rtp_in_at is not None
+                self._body.tell(MediaSilent(now, silent_s, ever))
+            lost = self._watch.lost(now)
+            if lost is not None:
+                self._ends(EndFacts(by="timeout", error=lost), lost.message)
+                await self._leave()
+
+    # --- the end
+
+    def _ends(self, end: EndFacts, cause: str) -> None:
+        """The first reason is the one that counts."""
+        if self._end is None:
+            self._end, self._cause = end, cause.rstrip(".")
+
+    async def _leave(self) -> None:
+        """Tell the far end that it is over, and close."""
+        if self._asked_to_end:
+            return
+        self._asked_to_end = True
+        if self._sink is not None:
+            self.interrupt()
+        self._wire.send_now(self._adapter.hang_up())
+        kind = self._kind
+        # A call that was handed on goes on at the carrier.
+        ends = not self._adapter.has_hang_up and not self.facts.transferred_to
+        if ends and kind is not None and kind.hang_up is not None:
+            try:
+                await self._ask(kind.hang_up(self.id), "Hanging up")
+            except CallError as error:
+                logger.error("call %s is not ended at the carrier: %s", self.id, error)
+        await self._wire.close()
+
+    async def _ask(self, request: Awaitable[None], what: str) -> None:
+        """Have something done by the carrier's own interface; raises CallError."""
+        try:
+            async with asyncio.timeout(ASK_S):
+                await request
+        except TimeoutError:
+            raise CallError(
+                f"{what} failed: the carrier's interface did not answer.", remedy="Try again."
+            ) from None
+
+    async def _clear(self) -> None:
+        """The stream is over."""
+        if self._end is None:
+            self._ends(*self._closed())
+        assert self._end is not None
+        if self._end.by == "remote":
+            await self._wire.close()
+        else:
+            await self._leave()
+        facts, sink = self.facts, self._sink
+        if sink is not None:
+            facts.first_rtp_out_at = sink.first_at
+        facts.media.stats = self._counters.stats(
+            sink, self._hearing.undecodable, self.unheard_frames
+        )
+        await self._body.finish(self._end, self._cause)
+        if sink is not None:
+            await sink.close()
+        self.started.set()
+
+    def _closed(self) -> tuple[EndFacts, str]:
+        """What a closed connection means."""
+        lost = self._wire.lost
+        if self._adapter.ends_by_closing and not lost:
+            return EndFacts(by="remote"), "the far end hung up"
+        words = f"the stream broke: {lost}" if lost else NO_STOP
+        error = errors.StreamLost(
+            f"{words[0].upper()}{words[1:]}.",
+            remedy="Check the network between and the other side's log, then call again.",
+        )
+        return EndFacts(by="error", error=error), words
+
+
+def _note_start(facts: CallFacts, event: StreamStarted) -> None:
+    """Which call it is."""
+    facts.call_id = event.call_id or facts.call_id
+    facts.direction = event.direction
+    outward = event.direction == "out"
+    facts.remote_uri = event.to_uri if outward else event.from_uri
+    facts.local_uri = event.from_uri if outward else event.to_uri
+    facts.dialled_uri = event.to_uri
+    facts.display_name = event.display_name

@@ -1,0 +1,162 @@
+"""A connection to a far end, TCP or WebSocket, as a `StreamCall` needs it: messages in and out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from websockets.asyncio.connection import Connection
+from websockets.asyncio.server import broadcast
+from websockets.exceptions import ConnectionClosed, ConnectionClosedOK
+from websockets.protocol import State
+
+from qwen3tts_phone.streams.adapter import Message
+
+UNSENT_BYTES = 4096
+"""What may lie unsent in this machine for one far end: some frames. A far end or network that
+stalls then stops the sending here, where an interruption still reaches what waits."""
+READ_BYTES = 65_536
+CLOSE_S = 3.0
+"""Longest wait for the far end to take note of our closing."""
+
+
+class Wire(Protocol):
+    """One connection."""
+
+    peer: str
+    """Numeric address and port of the far end."""
+    lost: str
+    """Why it broke, in short; empty = it did not, or was closed properly."""
+
+    async def receive(self) -> Message | None:
+        """The next message (over TCP: some bytes); None = it is over."""
+
+    async def send(self, messages: Sequence[Message]) -> None:
+        """Send in order; returns when more is taken. Harmless when it is over."""
+
+    def send_now(self, messages: Sequence[Message]) -> None:
+        """Send before this returns, behind what was sent before. Harmless when it is over."""
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        """Close it; harmless twice. ``code``: of RFC 6455 section 7.4, over TCP without meaning."""
+
+
+class WebSocketWire:
+    """A WebSocket, whoever has opened it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.peer = address_of(connection.remote_address)
+        self.lost = ""
+        self._connection = connection
+        bound_unsent(connection.transport)
+
+    async def receive(self) -> Message | None:
+        """The next message; None = it is over."""
+        try:
+            message = await self._connection.recv()
+        except ConnectionClosedOK:
+            return None
+        except ConnectionClosed as error:
+            self.lost = _why_closed(error)
+            return None
+        return message if isinstance(message, str) else bytes(message)
+
+    async def send(self, messages: Sequence[Message]) -> None:
+        """Send in order; returns when more is taken."""
+        with contextlib.suppress(ConnectionClosed):
+            for message in messages:
+                if self._connection.state is not State.OPEN:
+                    return
+                await self._connection.send(message)
+
+    def send_now(self, messages: Sequence[Message]) -> None:
+        """Send before this returns."""
+        for message in messages:
+            broadcast([self._connection], message)
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        """Close it."""
+        await self._connection.close(code, reason)
+
+
+class TcpWire:
+    """A plain TCP connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.peer = address_of(writer.get_extra_info("peername"))
+        self.lost = ""
+        self._reader = reader
+        self._writer = writer
+        writer.transport.set_write_buffer_limits(high=UNSENT_BYTES)
+        bound_unsent(writer.transport)
+
+    async def receive(self) -> bytes | None:
+        """Some bytes; None = it is over."""
+        try:
+            return await self._reader.read(READ_BYTES) or None
+        except ConnectionResetError:
+            return None  # what we sent last was not read any more: a close as any other
+        except OSError as error:
+            self.lost = type(error).__name__
+            return None
+
+    async def send(self, messages: Sequence[Message]) -> None:
+        """Send in order; returns when more is taken."""
+        self.send_now(messages)
+        with contextlib.suppress(OSError):
+            await self._writer.drain()
+
+    def send_now(self, messages: Sequence[Message]) -> None:
+        """Send before this returns."""
+        if not self._writer.is_closing():
+            self._writer.write(b"".join(_bytes(each) for each in messages))
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        """Close it; what was sent goes out first, unless the far end does not take it."""
+        self._writer.close()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._writer.wait_closed()
+        except (OSError, TimeoutError):
+            self._writer.transport.abort()
+
+
+def bound_unsent(transport: asyncio.BaseTransport) -> None:
+    """Send at once, and let little of it lie in the kernel."""
+    raw: Any = transport.get_extra_info("socket")
+    if raw is None:  # a transport of a test's own
+        return
+    with contextlib.suppress(OSError):
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Linux and macOS; elsewhere the kernel keeps what it likes.
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+
+
+def address_of(name: Any) -> str:
+    """``host:port`` of a socket's name; empty where it has none."""
+    if not isinstance(name, tuple) or len(name) < 2:
+        return ""
+    host = f"[{name[0]}]" if ":" in str(name[0]) else str(name[0])
+    return f"{host}:{name[1]}"
+
+
+def _bytes(message: Message) -> bytes:
+    return message.encode() if isinstance(message, str) else message
+
+
+def _why_closed(error: ConnectionClosed) -> str:
+    """Without the far end's own words."""
+    ours, theirs = error.sent, error.rcvd
+    if theirs is not None and (ours is None or error.rcvd_then_sent):
+        return f"closed by the far end with code {int(theirs.code)}"
+    if ours is not None and int(ours.code) == 1009:
+        return "a message was too large"
+    if ours is not None and int(ours.code) in (1002, 1007):
+        return "what came was no WebSocket message"
+    if ours is not None and int(ours.code) == 1011:
+        return "the far end answered no ping"
+    return "the connection broke"

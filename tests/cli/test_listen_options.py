@@ -1,0 +1,114 @@
+"""The options that say how a caller is listened to, and what an agent does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from qwen3tts_cli.agent import TRANSFER_NAME, check_agent, make_agent
+from qwen3tts_cli.exits import ExitCode
+from qwen3tts_cli.listen_options import Detector, ListenOptions
+from qwen3tts_cli.main import run
+from qwen3tts_cli.talk import Course
+from qwen3tts_cli.words import DEFAULT_PROMPT, Words
+from qwen3tts_phone.bridge import ChatSettings
+from qwen3tts_phone.listening.settings import DETECTORS, ListenSettings
+from qwen3tts_wire.errors import BadRequest
+
+MODEL = Words(chat=ChatSettings("http://model.test/v1", api_key="sk-1"), system="Be brief.")
+
+
+def test_every_detector_can_be_named() -> None:
+    assert {each.value for each in Detector} == set(DETECTORS)
+
+
+def test_nobody_listens_unless_that_is_asked_for() -> None:
+    assert not ListenOptions().listens
+    assert ListenOptions(barge_in=True).listens
+
+
+def test_whoever_is_understood_may_cut_in_unless_that_is_forbidden() -> None:
+    assert ListenOptions(stt="whisper").settings().barge_in
+    assert not ListenOptions(stt="whisper", barge_in=False).settings().barge_in
+
+
+def test_what_is_not_given_is_as_listening_has_it() -> None:
+    assert ListenOptions(stt="whisper").settings() == ListenSettings()
+
+
+@pytest.mark.parametrize("onset_ms", [10, 60, 300, 1000])
+@pytest.mark.parametrize("pause_ms", [100, 600, 5000])
+def test_any_onset_and_pause_that_can_be_given_make_settings(onset_ms: int, pause_ms: int) -> None:
+    options = ListenOptions(
+        barge_in=True, onset_ms=onset_ms, pause_ms=pause_ms, vad=Detector.WEBRTC
+    )
+    made = options.settings()
+    assert (made.barge_in_ms, made.pause_ms, made.detector) == (onset_ms, pause_ms, "webrtc")
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"vad": Detector.LEVEL}, "--vad: nobody listens"),
+        ({"onset_ms": 60, "pause_ms": 500}, "--onset-ms and --pause-ms: nobody listens"),
+        ({"pause_ms": 500, "barge_in": False}, "nobody listens"),
+        ({"greeting": "Hello."}, "--greeting: only an agent"),
+        ({"filler": "Hm."}, "--filler: only an agent"),
+        ({"conversation_log": Path("x")}, "--conversation-log: only an agent"),
+        ({"transcript": True}, "--transcript: only an agent"),
+        ({"stt": " "}, "--stt is empty"),
+        ({"stt": "whisper", "greeting": " "}, "--greeting is empty"),
+        ({"stt": "whisper", "filler": ""}, "--filler is empty"),
+        ({"stt": "whisper", "conversation_log": Path("/nonexistent/x")}, "cannot be written"),
+    ],
+)
+def test_options_that_lead_nowhere_are_refused(options: dict[str, Any], what: str) -> None:
+    with pytest.raises(typer.BadParameter, match=what):
+        ListenOptions(**options).check()
+
+
+def test_somebody_must_answer_whoever_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["answer", "--say", "Hello.", "--stt", "whisper"]) == ExitCode.USAGE
+    assert "--llm URL" in capsys.readouterr().err
+
+
+def test_a_recogniser_that_is_none_is_known_before_a_phone_rings(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(BadRequest, match="names no recogniser"):
+        check_agent(MODEL, ListenOptions(stt="wisper"))
+    arguments = ["answer", "--llm", "http://127.0.0.1:1/v1", "--stt", "wisper"]
+    assert run(arguments) == ExitCode.USAGE
+    told = capsys.readouterr().err
+    assert "'wisper'" in told
+    assert "whisper:MODEL_OR_FOLDER" in told
+
+
+def test_the_agent_is_as_the_options_say(tmp_path: Path) -> None:
+    listening = ListenOptions(
+        stt="ws://127.0.0.1:9/hear",
+        pause_ms=400,
+        greeting="Bakery Miller, good morning!",
+        filler="One moment, please.",
+        conversation_log=tmp_path / "talks.jsonl",
+    )
+    course = Course(listening=listening, transfer="sip:200@pbx.test", max_seconds=90)
+    agent = make_agent(MODEL, course)
+    assert agent.settings.greeting_prompt == ""
+    assert agent.settings.filler == ("One moment, please.",)
+    assert agent.settings.transfers == {TRANSFER_NAME: "sip:200@pbx.test"}
+    assert agent.settings.max_minutes == 1.5
+    assert agent.settings.hang_up_tool
+    assert not agent.settings.log_words
+    assert agent.listen.pause_ms == 400
+    assert agent.greeting == "Bakery Miller, good morning!"
+    assert "sk-1" not in repr(agent)
+
+
+def test_without_a_greeting_the_model_greets_as_the_prompt_says() -> None:
+    agent = make_agent(MODEL, Course(listening=ListenOptions(stt="ws://127.0.0.1:9/hear")))
+    assert agent.settings.greeting_prompt == DEFAULT_PROMPT
+    assert agent.settings.transfers == {}

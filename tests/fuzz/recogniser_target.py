@@ -1,0 +1,164 @@
+"""What recognisers say from outside: a server, and the process that has the model."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+
+from qwen3tts_phone.recognise.socket_protocol import (
+    MOST_BINARY,
+    MOST_PENDING,
+    MOST_TEXT,
+    Failed,
+    Final,
+    Outgoing,
+    Partial,
+    Ready,
+    TurnStream,
+    read_answer,
+)
+from qwen3tts_phone.recognise.whisper_messages import (
+    HEAD,
+    MOST_JSON,
+    MOST_SOUND,
+    BadMessage,
+    Decoder,
+    Message,
+)
+from qwen3tts_wire.errors import ProtocolError
+from tests.fuzz.target import Target, cuts, steps, story
+
+RATE = 8000
+READY = b't{"type":"ready"}'
+FINAL = b't{"type":"final","turn":1,"text":"Good morning.","language":"en","confidence":0.9}'
+
+
+def recogniser_server(data: bytes) -> None:
+    """A server says anything at any moment of a call, over any number of connections."""
+    stream = TurnStream(RATE, everything=bool(data[:1] > b"\x7f"), longest_s=2.0)
+    at = 0.0
+    waiting: set[int] = set()
+    for what, given in steps(data):
+        out: Outgoing = []
+        if what in "tb":
+            with contextlib.suppress(ProtocolError):
+                answer = read_answer(given.decode("utf-8", "replace") if what == "t" else given)
+                heard = None if answer is None else stream.take(answer)
+                if isinstance(heard, Ready):
+                    out, given_up = stream.greeted()
+                    assert set(given_up) <= waiting
+                    waiting -= set(given_up)
+                elif isinstance(heard, Partial | Final):
+                    text = heard.transcript
+                    assert len(text.text) <= MOST_TEXT
+                    assert text.text.isprintable()
+                    assert text.confidence is None or 0.0 <= text.confidence <= 1.0
+                if isinstance(heard, Final):
+                    assert heard.turn in waiting
+                    waiting.remove(heard.turn)
+                elif isinstance(heard, Failed):
+                    assert len(heard.message) <= 200
+                    assert heard.message.isprintable()
+                    waiting -= {heard.turn or 0}
+        elif what == "a":
+            samples = np.frombuffer(given[: len(given) // 2 * 2], np.int16)
+            at += len(samples) / RATE
+            out = stream.push(samples, at)
+        elif what == "<":
+            out, _ = stream.begin_turn(at - len(given) / 100)
+        elif what == "p":
+            out = stream.pause(at)
+        elif what == "r":
+            out = stream.resume()
+        elif what == ">":
+            out, ended, oldest = stream.end_turn(at - len(given) / 100)
+            waiting |= {ended} if ended is not None else set()
+            waiting -= {oldest} if oldest is not None else set()
+        elif what == "x":
+            stream.lost()
+        assert len(waiting) <= MOST_PENDING
+        assert stream.ready or not out
+        assert all(isinstance(each, str) or len(each) <= MOST_BINARY for each in out)
+
+
+def recogniser_process(data: bytes) -> None:
+    """The process sends any bytes, cut anywhere."""
+    length = 1 + (data[0] if data else 0) % 64
+    whole, pieces = Decoder(), Decoder()
+    try:
+        expected = whole.push(data[1:])
+    except BadMessage:
+        expected = None
+    found: list[Message] = []
+    try:
+        for piece in cuts(data[1:], length):
+            found += pieces.push(piece)
+    except BadMessage:
+        assert expected is None
+    else:
+        assert found == expected
+    for message in found:
+        assert Decoder().push(message.encode()) == [message]
+
+
+def _packed(*messages: Message) -> bytes:
+    return b"\x06" + b"".join(message.encode() for message in messages)
+
+
+TARGETS = {
+    "recogniser_server": Target(
+        recogniser_server,
+        "A recogniser's server may say anything: no text of a turn that is not waited for, nothing"
+        " unbounded, nothing sent before it is ready.",
+        (
+            story(
+                *(READY, b"a" + bytes(640), "<", b"a" + b"\x10\x20" * 400, "p", "r", "p", ">"),
+                *(FINAL, "<", ">", "x", READY, FINAL),
+            ),
+            story("<", ">", READY, b't{"type":"error","turn":1,"message":"no room"}', FINAL),
+            story(READY, "<", b't{"type":"partial","turn":1,"text":"Good"}', ">", FINAL, "x"),
+        ),
+        words=(
+            *(b'"type":', b'"partial"', b'"final"', b'"error"', b'"ready"', b'"turn":', b'"text":'),
+            *(b'"confidence":', b'"language":', b"1e999", b"NaN", b"null", b"\\ud83d"),
+        ),
+        stepwise=True,
+    ),
+    "recogniser_process": Target(
+        recogniser_process,
+        "The model's process may send anything, cut anywhere: the same messages, or none.",
+        (
+            _packed(
+                Message("ready", {"load_s": 1.5, "device": "cpu"}),
+                Message("text", {"job": 1, "text": "Good morning.", "language": "en"}),
+            ),
+            _packed(Message("hear", {"job": 1}, bytes(64)), Message("drop", {"job": 1})),
+        ),
+    ),
+}
+HARD: dict[str, tuple[bytes, ...]] = {
+    "recogniser_server": (
+        b"t" + b"[" * 3000,
+        b't{"type":"final","turn":' + b"9" * 4000 + b',"text":""}',
+        b't{"type":"final","turn":1e999,"text":""}',
+        b't{"type":["final"],"turn":1}',
+        story(READY, *("<", ">") * 12, FINAL, FINAL),
+        story(READY, "<", ">", *(b"x", READY) * 6, FINAL),
+        story(READY, "<", FINAL, FINAL, ">", FINAL, FINAL),
+        story("<", b"a" + bytes(3000), ">", "x", "x", READY, READY, READY),
+        story(READY, "<" + "y" * 400, ">" + "y" * 400, b"a" + b"\xff", "p", "p", "r", "r"),
+        story(READY, "<", ">", b't{"type":"final","turn":1,"text":"\\ud83d\\u0000\\u202e"}'),
+        story(READY, "<", ">", b't{"type":"final","turn":1,"text":"a","confidence":-0.0}'),
+        story(READY, b't{"type":"error","turn":null,"message":{"a":1}}', b't{"type":"error"}'),
+    ),
+    "recogniser_process": (
+        b"\x00" + HEAD.pack(2, 0) + b"{}",
+        b"\x00" + HEAD.pack(MOST_JSON + 1, 0),
+        b"\x00" + HEAD.pack(0, MOST_SOUND + 1),
+        b"\x00" + HEAD.pack(3000, 0) + b"[" * 3000,
+        b"\x3f" + HEAD.pack(4, 0) + b"null" + HEAD.pack(0, 0),
+        b"\x02" + HEAD.pack(12, 4) + b'{"type":"a"}' + bytes(4) + HEAD.pack(12, 0),
+        b"\x01" + HEAD.pack(11, 0) + b'{"type":"\xff'[:11],
+    ),
+}

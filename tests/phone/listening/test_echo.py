@@ -1,0 +1,167 @@
+"""Our own voice that comes back is not the caller's; the caller who talks over it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qwen3tts_phone.call_events import HeardFrame
+from qwen3tts_phone.listening.core import ListeningCore
+from qwen3tts_phone.listening.echo import EchoGuard
+from qwen3tts_phone.listening.echo_path import TAPS, _products, find_delay, fit
+from qwen3tts_phone.listening.events import CallerCutIn, ListenEvent, OnsetHeard
+from qwen3tts_phone.listening.sample_line import SampleLine
+from qwen3tts_phone.listening.settings import ListenSettings
+from qwen3tts_phone.sent_audio import SentFrame
+from tests.phone.listening.spoken import AGENT, CALLER, Samples, echo_of, quiet, spoken
+
+
+def mixed(*sounds: Samples) -> Samples:
+    length = max(map(len, sounds))
+    total = np.zeros(length, np.int32)
+    for sound in sounds:
+        total[: len(sound)] += sound
+    return np.clip(total, -32768, 32767).astype(np.int16)
+
+
+def late(sound: Samples, seconds: float) -> Samples:
+    return np.concatenate((np.zeros(round(seconds * 8000), np.int16), sound))
+
+
+def talk(sent: Samples, heard: Samples, *, guard: bool = True) -> list[ListenEvent]:
+    """The agent says ``sent`` from time 100 on, which is also when ``heard`` begins."""
+    core = ListeningCore(ListenSettings(echo_guard=guard), 100.0)
+    events: list[ListenEvent] = []
+    for number in range(len(heard) // 160):
+        at = 100.02 + number * 0.02
+        ours = sent[number * 160 : (number + 1) * 160]
+        frames = [SentFrame(ours, 8000, at - 0.02)] if len(ours) == 160 else []
+        core.agent_speaking(len(ours) == 160, at)
+        frame = HeardFrame(heard[number * 160 : (number + 1) * 160], at, False, 8000, 160 * number)
+        events += core.push(frame, frames)
+    return events
+
+
+def test_samples_lie_where_they_were_put_and_between_them_is_silence() -> None:
+    line = SampleLine(1000)
+    line.put(np.full(10, 1, np.float32), 50)
+    line.put(np.full(10, 2, np.float32), 80)
+    assert line.get(45, 95).tolist() == [0] * 5 + [1] * 10 + [0] * 20 + [2] * 10 + [0] * 5
+    assert line.end == 90
+
+
+def test_a_line_that_goes_on_for_long_keeps_its_newest_samples() -> None:
+    line = SampleLine(1000)
+    for number in range(100):
+        line.put(np.full(160, number, np.float32), 160 * number)
+    assert line.get(15_000, 16_000).tolist() == [n // 160 for n in range(15_000, 16_000)]
+    assert not line.get(0, 100).any()
+    line.put(np.full(5, 7, np.float32), 10**9)  # another clock
+    assert line.get(10**9 - 2, 10**9 + 5).tolist() == [0, 0, 7, 7, 7, 7, 7]
+    assert not line.get(15_000, 15_100).any()
+
+
+def test_the_sums_of_products_are_those_of_the_plain_formula() -> None:
+    sound = np.random.default_rng(1).normal(size=500 + TAPS - 1)
+    rows = np.lib.stride_tricks.sliding_window_view(sound, TAPS)[:, ::-1]
+    assert _products(sound, 500) == pytest.approx(rows.T @ rows, abs=1e-9)
+
+
+@pytest.mark.parametrize("delay", [0, 37, 800, 4000, 5400])
+def test_delay_and_filter_of_an_echo_are_found(delay: int) -> None:
+    sent = spoken(AGENT)
+    heard = echo_of(sent, 20.0, delay).astype(np.float32) / 32768
+    line = SampleLine(60_000)
+    line.put(sent.astype(np.float32) / 32768, 0)
+    start = 12_000
+    piece = heard[start : start + 2048]
+    found, alike = find_delay(piece, line, start)
+    assert abs(found - delay) < 24
+    assert alike > 0.3
+    path = fit(piece, line, start, found)
+    assert path is not None
+    assert path.explained_db < -12
+    later = heard[start + 3000 : start + 4000]
+    rest = later - path.echo(line, start + 3000, start + 4000)
+    assert np.sum(rest**2) < 0.1 * np.sum(later**2)
+
+
+def test_of_silence_there_is_no_path() -> None:
+    line = SampleLine(8000)
+    assert find_delay(np.ones(500, np.float32), line, 4000) == (0, 0.0)
+    assert fit(np.ones(500, np.float32), line, 4000, 0) is None
+
+
+@pytest.mark.parametrize("down_db", [20.0, 30.0])
+@pytest.mark.parametrize("delay_ms", [0, 60, 180, 500])
+def test_an_echo_never_silences_the_agent(down_db: float, delay_ms: int) -> None:
+    sent = spoken(AGENT)
+    echo = echo_of(sent, down_db, delay_ms * 8)
+    assert talk(sent, mixed(echo, quiet(len(sent) / 8000))) == []
+
+
+def test_without_the_guard_it_would() -> None:
+    sent = spoken(AGENT)
+    events = talk(sent, echo_of(sent, 20.0, 800), guard=False)
+    assert any(isinstance(event, CallerCutIn) for event in events)
+
+
+@pytest.mark.parametrize("caller_dbfs", [-15.0, -22.0, -28.0])
+@pytest.mark.parametrize("down_db", [20.0, 30.0])
+def test_a_caller_who_talks_over_the_echo_silences_the_agent(
+    caller_dbfs: float, down_db: float
+) -> None:
+    sent = spoken(AGENT)
+    caller = late(spoken(CALLER, "en-us+m3", caller_dbfs), 1.2)
+    heard = mixed(echo_of(sent, down_db, 1200), caller, quiet(len(sent) / 8000))
+    cut_in = next(event for event in talk(sent, heard) if isinstance(event, CallerCutIn))
+    assert 101.2 < cut_in.at < 101.8
+
+
+def test_a_caller_who_talks_where_nothing_echoes_silences_the_agent() -> None:
+    sent = spoken(AGENT)
+    heard = mixed(late(spoken(CALLER, "en-us+m3", -28.0), 1.0), quiet(len(sent) / 8000))
+    cut_in = next(event for event in talk(sent, heard) if isinstance(event, CallerCutIn))
+    assert 101.0 < cut_in.at < 101.6
+
+
+def test_a_path_that_changes_in_mid_call_does_not_silence_the_agent() -> None:
+    sent = spoken(AGENT)
+    half = len(sent) // 320 * 160
+    heard = np.concatenate((echo_of(sent, 20.0, 800)[:half], echo_of(sent, 20.0, 1300, 2)[half:]))
+    events = talk(sent, mixed(heard, quiet(len(sent) / 8000)))
+    assert not any(isinstance(event, CallerCutIn) for event in events)
+
+
+def test_while_nothing_is_sent_what_is_heard_passes_untouched() -> None:
+    guard = EchoGuard()
+    sound = spoken(CALLER)[:160]
+    assert guard.push(sound, 5.0) is sound
+    assert not guard.active
+    assert not guard.may_be_ours(0.032)
+
+
+def test_some_time_after_the_last_word_nothing_can_be_an_echo_any_more() -> None:
+    guard = EchoGuard()
+    guard.sent(SentFrame(spoken(AGENT)[:160], 8000, 5.0))
+    guard.push(np.zeros(160, np.int16), 5.02)
+    assert guard.active
+    guard.push(np.zeros(160, np.int16), 6.5)
+    assert not guard.active
+
+
+def test_what_we_send_in_another_rate_is_known_as_well() -> None:
+    from qwen3tts_codecs.resample import Resampler
+
+    sent = spoken(AGENT)
+    wide = Resampler(8000, 16000).push(sent)
+    heard = mixed(echo_of(sent, 20.0, 800), quiet(len(sent) / 8000))
+    core = ListeningCore(ListenSettings(), 100.0)
+    events: list[ListenEvent] = []
+    for number in range(len(heard) // 160):
+        at = 100.02 + number * 0.02
+        core.agent_speaking(True, at)
+        ours = SentFrame(wide[number * 320 : (number + 1) * 320], 16000, at - 0.02)
+        frame = HeardFrame(heard[number * 160 : (number + 1) * 160], at, False, 8000, 160 * number)
+        events += core.push(frame, [ours])
+    assert not any(isinstance(event, OnsetHeard) for event in events)

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from qwen3tts_phone.recognise.base import Samples, Transcript
+from qwen3tts_phone.recognise.by_turns import TurnRecognition, TurnRules
+from qwen3tts_phone.recognise.errors import RecognitionFailed, RecognitionTimeout
+from tests.fakes import settle
+from tests.phone.recognise.sounds import FRAME, RATE, Talk, quiet, tone
+
+
+class Work:
+    """Answers when it is told to; the text is how long the sound was, in frames."""
+
+    def __init__(self) -> None:
+        self.asked: list[Samples] = []
+        self.answers: list[asyncio.Future[Transcript]] = []
+        self.cancelled = 0
+
+    async def __call__(self, samples: Samples) -> Transcript:
+        self.asked.append(samples)
+        answer: asyncio.Future[Transcript] = asyncio.get_running_loop().create_future()
+        self.answers.append(answer)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    def answer(self, text: str, number: int = -1) -> None:
+        self.answers[number].set_result(Transcript(text, "en"))
+
+
+def rules(**changes: object) -> TurnRules:
+    return TurnRules(RATE, **changes)  # type: ignore[arg-type]
+
+
+async def test_work_begins_at_the_pause_and_is_used_when_the_turn_ends_there() -> None:
+    work = Work()
+    heard: list[str] = []
+    recognition = TurnRecognition(work, rules(), lambda partial: heard.append(partial.text))
+    talk = Talk(recognition)
+    last = talk.turn(tone(1.0))
+    recognition.pause(last)
+    await settle()
+    assert len(work.asked) == 1
+    work.answer("hello")
+    await settle()
+    assert heard == ["hello"]
+    talk.say(quiet(0.3))
+    assert (await recognition.end_turn(last)).text == "hello"
+    assert len(work.asked) == 1
+
+
+async def test_a_turn_that_goes_on_after_a_pause_is_heard_whole() -> None:
+    work = Work()
+    heard: list[str] = []
+    recognition = TurnRecognition(work, rules(), lambda partial: heard.append(partial.text))
+    talk = Talk(recognition)
+    recognition.pause(talk.turn(tone(1.0)))
+    await settle()
+    recognition.resume()
+    await settle()
+    assert work.cancelled == 1
+    talk.say(tone(0.5))
+    text = asyncio.ensure_future(recognition.end_turn(talk.at))
+    await settle()
+    work.answer("all of it")
+    assert (await text).text == "all of it"
+    assert len(work.asked[1]) > len(work.asked[0]) + 0.4 * RATE
+    assert heard == []
+
+
+async def test_the_work_has_the_turn_with_a_little_before_and_after() -> None:
+    work = Work()
+    recognition = TurnRecognition(work, rules(early=False))
+    last = Talk(recognition).turn(tone(1.0), pause_s=0.8)
+    recognition.pause(last)
+    await settle()
+    assert not work.asked
+    text = asyncio.ensure_future(recognition.end_turn(last))
+    await settle()
+    work.answer("x")
+    await text
+    assert len(work.asked[0]) == pytest.approx(1.6 * RATE, abs=FRAME)
+
+
+async def test_the_next_turn_may_begin_while_one_is_waited_for() -> None:
+    work = Work()
+    recognition = TurnRecognition(work, rules())
+    talk = Talk(recognition)
+    first = recognition.end_turn(talk.turn(tone(1.0)))  # over from here on, awaited or not
+    second_last = talk.turn(tone(0.5))
+    texts = asyncio.gather(first, recognition.end_turn(second_last))
+    await settle()
+    work.answer("one", 0)
+    work.answer("two", 1)
+    assert [each.text for each in await texts] == ["one", "two"]
+
+
+async def test_a_turn_longer_than_a_piece_is_written_down_while_it_is_spoken() -> None:
+    work = Work()
+    heard: list[str] = []
+    recognition = TurnRecognition(
+        work, rules(piece_s=2.0), lambda partial: heard.append(partial.text)
+    )
+    last = Talk(recognition).turn(tone(5.0), pause_s=0.2)
+    await settle()
+    assert len(work.asked) == 2
+    work.answer("one", 0)
+    await settle()
+    work.answer("two", 1)
+    await settle()
+    assert heard == ["one two"]
+    text = asyncio.ensure_future(recognition.end_turn(last))
+    await settle()
+    work.answer("three", 2)
+    assert (await text).text == "one two three"
+    assert sum(map(len, work.asked)) == pytest.approx(5.5 * RATE, abs=2 * FRAME)
+
+
+async def test_a_turn_that_never_began_has_no_words() -> None:
+    recognition = TurnRecognition(Work(), rules())
+    assert await recognition.end_turn(1.0) == Transcript("")
+
+
+async def test_what_failed_at_the_pause_is_tried_again_when_the_turn_ends() -> None:
+    work = Work()
+    recognition = TurnRecognition(work, rules())
+    last = Talk(recognition).turn(tone(1.0))
+    recognition.pause(last)
+    await settle()
+    work.answers[0].set_exception(RecognitionFailed("It broke."))
+    text = asyncio.ensure_future(recognition.end_turn(last))
+    await settle()
+    work.answer("again")
+    assert (await text).text == "again"
+
+
+async def test_an_answer_that_does_not_come_costs_the_turn() -> None:
+    work = Work()
+    recognition = TurnRecognition(work, rules(timeout_s=0.01))
+    last = Talk(recognition).turn(tone(1.0))
+    with pytest.raises(RecognitionTimeout, match=r"within 0\.01 s") as caught:
+        await recognition.end_turn(last)
+    assert caught.value.remedy
+    await settle()
+    assert work.cancelled == 1
+
+
+async def test_nobody_works_on_a_turn_that_is_not_waited_for_any_more() -> None:
+    work = Work()
+    recognition = TurnRecognition(work, rules())
+    text = asyncio.ensure_future(recognition.end_turn(Talk(recognition).turn(tone(1.0))))
+    await settle()
+    text.cancel()
+    await settle()
+    assert work.cancelled == 1
+
+
+async def test_a_turn_that_begins_anew_gives_the_last_one_up() -> None:
+    work = Work()
+    recognition = TurnRecognition(work, rules())
+    talk = Talk(recognition)
+    recognition.pause(talk.turn(tone(1.0)))
+    await settle()
+    talk.turn(tone(1.0))
+    await settle()
+    assert work.cancelled == 1
+
+
+async def test_the_end_of_the_call_is_a_failure_for_who_still_waits() -> None:
+    work = Work()
+    recognition = TurnRecognition(work, rules())
+    talk = Talk(recognition)
+    text = asyncio.ensure_future(recognition.end_turn(talk.turn(tone(1.0))))
+    await settle()
+    await recognition.close()
+    with pytest.raises(RecognitionFailed, match="over before"):
+        await text
+    assert work.cancelled == 1
+    last = talk.turn(tone(1.0))
+    with pytest.raises(RecognitionFailed, match="over before"):
+        await recognition.end_turn(last)

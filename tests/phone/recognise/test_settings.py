@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from qwen3tts_phone.recognise.base import recogniser_named
+from qwen3tts_phone.recognise.socket_settings import SocketSettings
+from qwen3tts_phone.recognise.websocket import SocketRecogniser
+from qwen3tts_phone.recognise.whisper import WhisperRecogniser
+from qwen3tts_phone.recognise.whisper_settings import DEFAULT_MODEL, WhisperSettings
+from qwen3tts_wire.errors import BadRequest
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("whisper", DEFAULT_MODEL),
+        ("Whisper", DEFAULT_MODEL),
+        ("whisper:openai/whisper-tiny.en", "openai/whisper-tiny.en"),
+        ("whisper:/tmp", "/tmp"),
+    ],
+)
+async def test_whisper_by_name(name: str, model: str) -> None:
+    recogniser = recogniser_named(name, languages=("en",))
+    assert isinstance(recogniser, WhisperRecogniser)
+    assert recogniser.settings == WhisperSettings(model, languages=("en",))
+    await recogniser.close()
+
+
+async def test_a_server_by_its_address() -> None:
+    recogniser = recogniser_named(" wss://asr.example/listen ", rate_hz=8000)
+    assert isinstance(recogniser, SocketRecogniser)
+    assert recogniser.settings.url == "wss://asr.example/listen"
+    assert recogniser.rate_hz == 8000
+    await recogniser.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "match"),
+    [
+        ("deepgram", {}, "names no recogniser"),
+        ("", {}, "names no recogniser"),
+        ("whisper:", {}, "names no recogniser"),
+        ("http://127.0.0.1/", {}, "names no recogniser"),
+        ("whisper:/no/such/folder", {}, "is no folder"),
+        ("whisper:../x", {}, "is no folder"),
+        ("whisper", {"beam": 5}, "no option 'beam'"),
+        ("whisper", {"languages": "en"}, "languages"),
+        ("ws://", {}, "url is no address"),
+        ("ws://[::1", {}, "url is no address"),
+        ("ws://host:0/", {}, "url is no address"),
+        ("ws://me:secret@host/", {}, "url holds a password"),
+        ("ws://host/", {"api_key": "a\nb"}, "api_key"),
+        ("ws://host/", {"rate_hz": "fast"}, "settings"),
+    ],
+)
+def test_what_names_none(name: str, options: dict[str, Any], match: str) -> None:
+    with pytest.raises(BadRequest, match=match) as caught:
+        recogniser_named(name, **options)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"model": "a b"},
+        {"languages": ("e n",)},
+        {"device": "tpu"},
+        {"dtype": "int8"},
+        {"threads": -1},
+        {"timeout_s": 0.0},
+        {"load_timeout_s": -1.0},
+        {"stall_s": float("nan")},
+        {"most_waiting": 0},
+    ],
+)
+def test_whisper_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"^{next(iter(wrong))}"):
+        WhisperSettings(**wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rate_hz": 96_000},
+        {"audio": "some"},
+        {"languages": ["en"]},
+        {"open_timeout_s": 0.0},
+        {"answer_timeout_s": 1e9},
+        {"behind_s": -1.0},
+        {"longest_s": float("inf")},
+    ],
+)
+def test_socket_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"^{next(iter(wrong))}"):
+        SocketSettings(**{"url": "ws://host/", **wrong})
+
+
+def test_neither_address_nor_key_is_shown_whole() -> None:
+    settings = SocketSettings("wss://[::1]:9000/a?token=hidden", api_key="secret")
+    assert settings.shown == "wss://[::1]:9000/a"
+    assert "hidden" not in repr(settings)
+    assert "secret" not in repr(settings)
+
+
+def test_a_key_of_the_environment_that_cannot_be_one() -> None:
+    settings = SocketSettings("ws://host/")
+    assert settings.headers({}) == {}
+    assert settings.headers({"QWEN3TTS_STT_KEY": " k "}) == {"Authorization": "Bearer k"}
+    with pytest.raises(ValueError, match="QWEN3TTS_STT_KEY"):
+        settings.headers({"QWEN3TTS_STT_KEY": "a b"})
+
+
+def test_a_recogniser_can_be_made_before_there_is_an_event_loop() -> None:
+    recogniser = recogniser_named("whisper")
+    asyncio.run(recogniser.close())

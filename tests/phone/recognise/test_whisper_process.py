@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qwen3tts_phone.recognise.base import Transcript, recogniser_named
+from qwen3tts_phone.recognise.errors import RecogniserUnavailable, RecognitionFailed
+from qwen3tts_phone.recognise.whisper import WhisperRecogniser
+from qwen3tts_phone.recognise.whisper_process import WhisperProcess
+from qwen3tts_phone.recognise.whisper_settings import WhisperSettings
+from tests.conftest import require_package
+from tests.phone.recognise.sounds import RATE, Talk, quiet, tone
+from tests.phone.recognise.tiny_whisper import LETTERS, tiny_whisper
+
+pytestmark = pytest.mark.network
+
+BOUND_S = 120.0
+"""A start takes seconds, most of them torch's import; a test that takes so long has failed."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    require_package("torch", "pip install torch")
+    require_package("transformers", "pip install transformers")
+    return tiny_whisper(tmp_path_factory.mktemp("whisper"))
+
+
+@pytest.fixture
+async def process(folder: str) -> AsyncIterator[WhisperProcess]:
+    async with asyncio.timeout(BOUND_S):
+        process = await WhisperProcess.start(WhisperSettings(folder, threads=1))
+        yield process
+        await process.close()
+
+
+async def test_turns_are_written_down_by_a_process_of_its_own(folder: str) -> None:
+    async with asyncio.timeout(BOUND_S):
+        recogniser = recogniser_named(f"whisper:{folder}", languages=("de",), threads=1)
+        assert isinstance(recogniser, WhisperRecogniser)
+        assert recogniser.rate_hz == RATE
+        await recogniser.warm()
+        partials: list[str] = []
+        told = asyncio.Event()
+
+        def partial(transcript: Transcript) -> None:
+            partials.append(transcript.text)
+            told.set()
+
+        recognition = await recogniser.open(partial)
+        talk = Talk(recognition)
+        last = talk.turn(tone(1.0))
+        recognition.pause(last)
+        await told.wait()
+        text = await recognition.end_turn(last)
+        assert partials == [text.text]
+        assert text.language == "de"
+        assert text.text
+        assert set(text.text) <= set(LETTERS)
+        assert 0.0 < (text.confidence or 0.0) < 1.0
+        # A turn of 70 s goes through it in pieces; silence does not reach it at all.
+        long = await recognition.end_turn(talk.turn(tone(70.0)))
+        assert len(long.text.split(" ")) == 3
+        assert (await recognition.end_turn(talk.turn(quiet(1.0)))).text == ""
+        await recognition.close()
+        await recogniser.close()
+        with pytest.raises(RecognitionFailed, match="is closed"):
+            await recogniser.open()
+
+
+async def test_a_process_that_is_killed_is_replaced(folder: str) -> None:
+    async with asyncio.timeout(BOUND_S):
+        recogniser = WhisperRecogniser(WhisperSettings(folder, threads=1))
+        recognition = await recogniser.open()
+        last = Talk(recognition).turn(tone(1.0))
+        await recogniser.warm()
+        worker = recogniser._desk._worker
+        assert isinstance(worker, WhisperProcess)
+        os.kill(worker.pid, signal.SIGKILL)
+        await worker._gone.wait()
+        with pytest.raises(RecognitionFailed, match="SIGKILL"):
+            await worker.hear(tone(1.0))
+        assert (await recognition.end_turn(last)).text
+        assert recogniser._desk.started == 2
+        await recogniser.close()
+
+
+async def test_a_piece_that_is_given_up_or_breaks_makes_way_for_the_next(
+    process: WhisperProcess,
+) -> None:
+    first = asyncio.ensure_future(process.hear(tone(30.0)))
+    await asyncio.sleep(0)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    await process.idle()
+    half_a_sample = np.zeros(3, np.int8)
+    with pytest.raises(RecognitionFailed, match="ValueError"):
+        await process.hear(half_a_sample)  # type: ignore[arg-type]
+    assert (await process.hear(tone(1.0))).text
+    assert process.facts["device"] == "cpu"
+    assert process.facts["threads"] == 1
+
+
+async def test_a_process_that_works_for_too_long_is_ended(folder: str) -> None:
+    async with asyncio.timeout(BOUND_S):
+        process = await WhisperProcess.start(WhisperSettings(folder, threads=1, stall_s=0.05))
+        os.kill(process.pid, signal.SIGSTOP)
+        with pytest.raises(RecognitionFailed, match=r"it worked for 0\.05 s"):
+            await process.hear(tone(1.0))
+        assert not process.alive
+        await process.close()
+
+
+async def test_a_model_that_is_damaged_is_said_with_what_to_do(folder: str, tmp_path: Path) -> None:
+    copy = tmp_path / "model"
+    shutil.copytree(folder, copy)
+    (copy / "model.safetensors").write_bytes(b"{")
+    recogniser = WhisperRecogniser(WhisperSettings(str(copy)))
+    async with asyncio.timeout(BOUND_S):
+        with pytest.raises(RecogniserUnavailable, match="could not be loaded") as caught:
+            await recogniser.warm()
+        assert "model.safetensors" in caught.value.remedy
+        recognition = await recogniser.open()
+        with pytest.raises(RecogniserUnavailable, match="could not be loaded"):
+            await recognition.end_turn(Talk(recognition).turn(tone(1.0)))
+        await recogniser.close()
+
+
+async def test_a_model_that_takes_too_long_to_load(folder: str) -> None:
+    async with asyncio.timeout(BOUND_S):
+        with pytest.raises(RecognitionFailed, match=r"not loaded within 0\.01 s"):
+            await WhisperProcess.start(WhisperSettings(folder, load_timeout_s=0.01))
+
+
+def test_it_ends_with_its_parent(folder: str, tmp_path: Path) -> None:
+    """The parent is killed: it closes nothing and says nothing."""
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "import asyncio, os, signal, sys\n"
+        "from qwen3tts_phone.recognise.whisper_process import WhisperProcess\n"
+        "from qwen3tts_phone.recognise.whisper_settings import WhisperSettings\n"
+        "async def main():\n"
+        "    process = await WhisperProcess.start(WhisperSettings(sys.argv[1], threads=1))\n"
+        "    print(process.pid, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "asyncio.run(main())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, str(script), folder],
+        capture_output=True,  # both pipes end only when the last process that has them does
+        timeout=BOUND_S,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    # Its standard error is a pipe of its own: look whether it is still there.
+    status = Path(f"/proc/{int(done.stdout)}/stat")
+    for _ in range(1000):
+        if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        os.sched_yield()
+        subprocess.run(["/bin/true"], check=True)
+    pytest.fail("it lives on")

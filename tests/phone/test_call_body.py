@@ -1,0 +1,195 @@
+"""What every call has, driven as a line drives it, without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import wave
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qwen3tts_codecs import PCMA, PCMU, Payload
+from qwen3tts_pacer.frame import Frame
+from qwen3tts_phone.call_body import CallBody, Voice
+from qwen3tts_phone.call_events import (
+    CallAnswered,
+    CallEnded,
+    CodecChanged,
+    HeardFrame,
+    KeyPressed,
+)
+from qwen3tts_phone.call_facts import CallFacts, EndFacts
+from qwen3tts_phone.call_files import CallFiles
+from qwen3tts_phone.call_sink import Tap
+from qwen3tts_phone.errors import StreamLost, WrongState
+from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_speech.link import SpeechLink
+from qwen3tts_speech.sink import Interruption, Played
+from qwen3tts_speech.utterance import VoiceOptions
+from tests.fakes import FakeClock, settle
+
+LOUD = np.full(160, 8000, np.int16)
+
+
+class HastySink:
+    """Plays what it is given at once, frame after frame."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.last_at: float | None = None
+        self.was_gone = False
+        self._clock = clock
+        self._taps: list[Tap] = []
+        self._positions: dict[int, int] = {}
+        self._count = 0
+
+    def begin(self, context: int, key: str) -> None:
+        self._positions[context] = 0
+
+    def write(self, frames: Sequence[Frame]) -> int:
+        for frame in frames:
+            self._positions[frame.context] = frame.end
+            at = self._clock.now() + self._count * 0.02
+            self._count += 1
+            for tap in self._taps:
+                tap(frame.payload, at)
+        return len(frames)
+
+    async def room(self) -> None:
+        await asyncio.sleep(0)
+
+    def finish(self, context: int) -> None:
+        """Nothing waits."""
+
+    async def drained(self, context: int) -> Played:
+        self.last_at = self._clock.now()
+        return Played(self._positions[context])
+
+    def position(self, context: int) -> int:
+        return self._positions.get(context, 0)
+
+    def interrupt(self) -> None:
+        """Nothing waits."""
+
+    async def interrupted(self) -> Interruption:
+        return Interruption(self._clock.now())
+
+    def tap(self, tap: Tap) -> None:
+        self._taps.append(tap)
+
+    def untap(self, tap: Tap) -> None:
+        self._taps.remove(tap)
+
+    def follow(self) -> None:
+        """The taps are told at once."""
+
+    def gone(self) -> None:
+        self.was_gone = True
+
+
+def made(
+    clock: FakeClock, records: RecordSettings | None = None, payload: Payload = PCMU
+) -> tuple[CallBody, HastySink]:
+    facts = CallFacts(call_id="MZ1", line="twilio", direction="in", started_wall=1_800_000_000.0)
+    facts.started_at = clock.now()
+    voice = Voice(SpeechLink("ws://127.0.0.1:1/v1/speech"), VoiceOptions())
+    body = CallBody(facts, clock, voice, CallFiles(records or RecordSettings(), None, clock))
+    sink = HastySink(clock)
+    body.begin(payload, sink)
+    return body, sink
+
+
+async def test_a_call_of_any_line_speaks_hears_and_leaves_its_record(tmp_path: Path) -> None:
+    clock = FakeClock()
+    log = tmp_path / "calls.jsonl"
+    body, sink = made(clock, RecordSettings(log=log, audio=tmp_path / "audio"))
+    before = body.may_speak
+    body.answered()
+    body.answered()  # harmless
+    assert (before, body.may_speak) == (False, True)
+    assert body.speaker is not None
+    sound = body.speaker.play(np.tile(LOUD, 10), 8000)
+    await settle()
+    assert await sound.played()
+    for number in range(100):
+        body.ears.take(HeardFrame(LOUD, clock.now(), False, 8000, number * 160))
+        await clock.advance(0.02)
+    body.pressed(KeyPressed(clock.now(), "5", 100, "stream"))
+    await body.finish(EndFacts(by="remote"), "they hung up")
+    assert sink.was_gone
+    events = [event async for event in body.news.all()]
+    assert [type(event) for event in events] == [CallAnswered, KeyPressed, CallEnded]
+    record = json.loads(log.read_text())
+    assert (record["id"], record["line"], record["dtmf_in"]) == ("MZ1", "twilio", 1)
+    assert record["end"]["words"] == "the other side hung up"
+    (path,) = record["recording"]
+    with wave.open(path, "rb") as file:
+        both = np.frombuffer(file.readframes(file.getnframes()), "<i2").reshape(-1, 2)
+    assert (np.abs(both.astype(int)) > 7000).sum(axis=0)[1] == pytest.approx(1600, abs=10)
+    assert (np.abs(both.astype(int)) > 7000).sum(axis=0)[0] > 12_000
+
+
+async def test_a_second_end_waits_for_the_first_and_changes_nothing() -> None:
+    body, _ = made(FakeClock())
+    first = asyncio.create_task(body.finish(EndFacts(by="remote"), "they hung up"))
+    await asyncio.sleep(0)
+    await body.finish(EndFacts(by="local"), "we hung up")
+    await first
+    assert body.cause == "they hung up"
+    assert len([event async for event in body.news.all()]) == 1
+
+
+async def test_whoever_waits_for_the_answer_learns_why_there_is_none() -> None:
+    body, _ = made(FakeClock())
+    error = StreamLost("The connection closed.", remedy="Call again.")
+    await body.finish(EndFacts(by="error", error=error), "the stream broke")
+    with pytest.raises(StreamLost):
+        await body.up
+    with pytest.raises(WrongState, match="The call is over: the stream broke"):
+        body.check_up()
+    (event,) = [event async for event in body.news.all()]
+    assert isinstance(event, CallEnded)
+    assert (event.code, event.remedy) == ("stream_lost", "Call again.")
+
+
+async def test_what_a_call_has_begun_ends_with_it() -> None:
+    body, _ = made(FakeClock())
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    body.start(work(), "work")
+    await settle()
+    await body.finish(EndFacts(by="local"), "we hung up")
+    assert ended.is_set()
+
+
+async def test_a_change_of_codec_is_told_and_what_is_said_goes_on_in_it() -> None:
+    body, _ = made(FakeClock())
+    body.answered()
+    body.change(PCMA, 20)
+    body.changed()
+    assert body.payload is PCMA
+    assert body.speaker is not None
+    assert body.speaker.payload is PCMA
+    await body.finish(EndFacts(by="local"), "we hung up")
+    events = [event async for event in body.news.all()]
+    assert CodecChanged in [type(event) for event in events]
+
+
+async def test_nothing_is_recorded_after_the_end(tmp_path: Path) -> None:
+    clock = FakeClock()
+    records = RecordSettings(audio=tmp_path / "audio")
+    facts = CallFacts(call_id="1")
+    voice = Voice(SpeechLink("ws://127.0.0.1:1/v1/speech"), VoiceOptions())
+    body = CallBody(facts, clock, voice, CallFiles(records, None, clock))
+    await body.finish(EndFacts(by="remote"), "they hung up")
+    body.begin(PCMU, HastySink(clock))
+    assert body.recordings.automatic is None
+    assert list((tmp_path / "audio").iterdir()) == []

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qwen3tts_phone.streams.marks import BEHIND_S, LOST_S, MOST_OUT, VAIN, Marks
+
+
+def test_a_mark_is_wanted_at_the_beginning_and_then_each_so_many_milliseconds() -> None:
+    marks = Marks(0.1)
+    wanted = []
+    for frame in range(12):
+        due_at = 10.0 + frame * 0.02
+        if marks.wanted(1, due_at):
+            wanted.append(frame)
+            marks.sent(1, frame * 160, due_at)
+    assert wanted == [0, 5, 10]
+
+
+def test_no_two_marks_have_the_same_name() -> None:
+    marks = Marks()
+    assert len({marks.sent(1, 0, 0.0) for _ in range(50)}) == 50
+
+
+def test_the_lag_is_how_much_later_than_reckoned_a_mark_comes_back() -> None:
+    marks = Marks()
+    name = marks.sent(1, 480, 10.0)
+    assert marks.returned(name, 10.15)
+    assert round(marks.lag_s or 0.0, 6) == 0.15
+
+
+def test_one_late_mark_moves_the_lag_by_a_quarter() -> None:
+    marks = Marks()
+    marks.returned(marks.sent(1, 1, 10.0), 10.1)
+    marks.returned(marks.sent(1, 2, 11.0), 11.5)
+    assert marks.lag_s is not None
+    assert round(marks.lag_s, 6) == 0.2
+
+
+def test_a_returned_mark_is_proof_and_the_next_one_a_bound() -> None:
+    marks = Marks()
+    first, _ = marks.sent(1, 480, 10.0), marks.sent(1, 2880, 10.1)
+    marks.returned(first, 10.05)
+    assert marks.position(1, 100) == 480
+    assert marks.position(1, 1000) == 1000
+    assert marks.position(1, 9000) == 2880
+
+
+def test_a_mark_proves_nothing_of_another_context() -> None:
+    marks = Marks()
+    marks.returned(marks.sent(1, 480, 10.0), 10.0)
+    assert marks.position(2, 100) == 100
+
+
+def test_marks_that_come_back_after_a_clear_prove_nothing() -> None:
+    marks = Marks()
+    name = marks.sent(1, 4800, 10.0)
+    marks.cut()
+    assert not marks.returned(name, 10.0)
+    assert marks.position(1, 0) == 0
+    assert marks.returned_marks == 0
+
+
+def test_marks_that_were_passed_over_are_not_waited_for() -> None:
+    marks = Marks()
+    marks.sent(1, 480, 10.0)
+    second = marks.sent(1, 960, 10.1)
+    assert marks.returned(second, 10.2)
+    assert marks.out == 0
+
+
+def test_a_far_end_is_behind_when_a_mark_is_overdue_beyond_its_lag() -> None:
+    marks = Marks()
+    marks.returned(marks.sent(1, 1, 10.0), 10.2)
+    marks.sent(1, 2, 11.0)
+    assert marks.behind_until(11.2 + BEHIND_S - 0.01) is None
+    assert marks.behind_until(11.2 + BEHIND_S + 0.01) is not None
+
+
+def test_a_far_end_that_never_sent_a_mark_is_not_behind() -> None:
+    marks = Marks()
+    marks.sent(1, 1, 10.0)
+    assert marks.behind_until(20.0) is None
+
+
+def test_a_mark_that_is_long_overdue_is_given_up() -> None:
+    marks = Marks()
+    marks.returned(marks.sent(1, 1, 10.0), 10.0)
+    marks.sent(1, 2, 11.0)
+    marks.give_up(11.0 + LOST_S + 0.01)
+    assert (marks.out, marks.lost_marks) == (0, 1)
+    assert marks.behind_until(30.0) is None
+
+
+def test_after_some_lost_marks_no_more_are_sent() -> None:
+    marks = Marks()
+    for number in range(VAIN):
+        assert marks.wanted(1, 10.0 * number + 10)
+        marks.sent(1, number, 10.0 * number + 10)
+        marks.give_up(10.0 * number + 19)
+    assert not marks.usable
+    assert not marks.wanted(2, 100.0)
+
+
+def test_marks_under_way_are_bounded() -> None:
+    marks = Marks(0.02)
+    for number in range(1000):
+        if marks.wanted(1, float(number)):
+            marks.sent(1, number, float(number))
+    assert marks.out == MOST_OUT
+
+
+@given(st.lists(st.tuples(st.sampled_from("srcg"), st.integers(0, 20), st.floats(0, 100))))
+def test_whatever_comes_back_the_position_lies_within_what_was_sent(
+    steps: list[tuple[str, int, float]],
+) -> None:
+    marks, sent, end = Marks(), list[str](), 0
+    for step, number, now in sorted(steps, key=lambda each: each[2]):
+        if step == "s":
+            end += number
+            sent.append(marks.sent(1, end, now))
+        elif step == "r" and sent:
+            marks.returned(sent[number % len(sent)], now)
+        elif step == "c":
+            marks.cut()
+        else:
+            marks.give_up(now)
+        assert 0 <= marks.position(1, min(end, 10)) <= end
