@@ -64,10 +64,11 @@ STAGES = (
     "the model writes",
     "the clause is at the server",
     "the engine's first sound",
+    "it lies in the ring, as frames",
     "the first audible frame leaves",
     "and is at the caller's",
 )
-OURS = (2, 4, 6, 7)
+OURS = (2, 4, 6, 7, 8)
 """Those that are ours."""
 
 
@@ -98,7 +99,7 @@ def judge(
             said.words_off = words_off(run, every, records, middles)
         turn = next((each for each in turns if _belongs(each, phrase)), None)
         if turn is not None:
-            said.stages = stages_of(turn, phrase, talked.runs, requests)
+            said.stages = stages_of(turn, phrase, talked.runs, requests, records)
             turns.remove(turn)
     # A call that is hung up while the agent speaks interrupts it, too.
     seen.false_interrupts += sum(at < last for at in cuts)
@@ -111,7 +112,11 @@ def _belongs(turn: TurnRecord, phrase: Phrase) -> bool:
 
 
 def stages_of(
-    turn: TurnRecord, phrase: Phrase, runs: Sequence[Run], requests: dict[str, Request]
+    turn: TurnRecord,
+    phrase: Phrase,
+    runs: Sequence[Run],
+    requests: dict[str, Request],
+    records: Sequence[UtteranceRecord],
 ) -> dict[str, float] | None:
     """How long each stage of a turn took; None where its reply was not heard."""
     times = turn.times
@@ -121,14 +126,22 @@ def stages_of(
     if request is None or request.first_at is None or not wanted <= set(times):
         return None
     run = next((each for each in runs if abs(each.begin - times["first_audible"]) < 0.2), None)
-    if run is None:
+    record = _spoken(records, times["first_audible"])
+    if run is None or record is None or Mark.QUEUED not in record.marks:
         return None
     points = (
         *(phrase.end, times["turn_end"], times["transcript"], request.at, request.first_at),
-        *(times["first_clause"], times["first_pcm"], times["first_audible"], run.begin),
+        *(times["first_clause"], times["first_pcm"], record.marks[Mark.QUEUED]),
+        *(times["first_audible"], run.begin),
     )
     steps = [after - before for before, after in pairwise(points)]
     return dict(zip(STAGES, steps, strict=True))
+
+
+def _spoken(records: Sequence[UtteranceRecord], audible: float) -> UtteranceRecord | None:
+    """The utterance whose first audible frame left then; the log has rounded times."""
+    left = ((one.marks.get(Mark.FIRST_AUDIBLE_WIRE, 0.0), one) for one in records)
+    return next((one for at, one in left if abs(at - audible) < 0.002), None)
 
 
 def words_off(
@@ -142,9 +155,7 @@ def words_off(
         audible = turn.times.get("first_audible")
         if audible is None or abs(audible - run.begin) > 0.2:
             continue
-        record = next(
-            (each for each in records if each.marks.get(Mark.FIRST_AUDIBLE_WIRE) == audible), None
-        )
+        record = _spoken(records, audible)
         names = re.findall(NAME, turn.text)
         if not names or (record is not None and record.starvations):
             return None  # the packets' count holds the silence of a dry spell

@@ -32,8 +32,10 @@ def add_to(app: typer.Typer) -> None:
         epilog="Examples:\n\n  mr-qwen3tts answer --port 5070 --say 'Hello, you have reached us.'"
         "\n\n  mr-qwen3tts answer --file opening-hours.txt --barge-in --record calls.wav"
         "\n\n  mr-qwen3tts answer --stdin --record call.wav\n\n"
-        "  mr-qwen3tts answer --host 192.0.2.7 --port 5060"
-        " --llm http://127.0.0.1:11434/v1 --model llama3.2\n\n"
+        "  mr-qwen3tts answer --host 192.0.2.7 --llm http://127.0.0.1:11434/v1 --model llama3.2"
+        " --stt whisper --greeting 'Good morning!'\n\n"
+        "  mr-qwen3tts answer --line audiosocket --line twilio:8443 --certificate site.pem"
+        " --host 0.0.0.0 --llm http://127.0.0.1:11434/v1 --stt whisper\n\n"
         "  mr-qwen3tts answer --config configs/phone.yaml --say 'Hello, you have reached us.'"
     )(spread(manner=Manner, listening=ListenOptions, lines=LineOptions)(answer))
 
@@ -69,7 +71,16 @@ def answer(
     ] = DRAIN_S,
     config: options.PhoneConfig = None,
     host: options.SipHost = None,
-    port: options.SipPort = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            help="The local port of the line that is named first, SIP if none is; 0 is any.",
+            rich_help_panel="Telephone",
+        ),
+    ] = None,
     user: options.SipUser = None,
     password_env: options.PasswordEnv = "MR_QWEN3TTS_SIP_PASSWORD",
     registrar: options.Registrar = None,
@@ -82,8 +93,8 @@ def answer(
     lines: LineOptions,
     server: options.Server = None,
 ) -> None:
-    """[bold]Answer[/bold] calls, say the words to each caller, and hang up. Ctrl-C ends it;
-    SIGTERM takes no new calls and lets those under way end."""
+    """[bold]Answer[/bold] calls, say the words to each caller, and hang up; with --llm and --stt
+    talk with each. Ctrl-C ends it; SIGTERM takes no new calls and lets those under way end."""
     words = choose_words(
         say=say,
         token_ms=token_ms,

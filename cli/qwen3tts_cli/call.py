@@ -41,7 +41,8 @@ def add_to(app: typer.Typer) -> None:
         epilog="Examples:\n\n  mr-qwen3tts call sip:bob@127.0.0.1:5070 --say 'Hello Bob.'\n\n"
         "  mr-qwen3tts call sip:100@pbx.example.org --stdin --record call.wav"
         " --registrar sip:pbx.example.org --user 200\n\n"
-        "  mr-qwen3tts call sip:bob@127.0.0.1 --llm http://127.0.0.1:11434/v1 --model llama3.2\n\n"
+        "  mr-qwen3tts call sip:bob@127.0.0.1 --llm http://127.0.0.1:11434/v1 --model llama3.2"
+        " --stt whisper --prompt 'Ask how the day was.'\n\n"
         "  mr-qwen3tts call 100 --config phone.yaml --account office --say 'One moment.'"
         " --transfer sip:200@pbx.example.org"
     )(spread(manner=Manner, listening=ListenOptions)(call))
@@ -109,7 +110,8 @@ def call(
     listening: ListenOptions,
     server: options.Server = None,
 ) -> None:
-    """[bold]Call[/bold] a SIP address, say the words as they come, and hang up."""
+    """[bold]Call[/bold] a SIP address, say the words as they come, and hang up; with --llm and
+    --stt talk with whoever answers."""
     words = choose_words(
         say=say,
         token_ms=token_ms,

@@ -56,8 +56,8 @@ class ListenOptions:
         Detector | None,
         typer.Option(
             "--vad",
-            help="What tells a voice from other sounds: a small model, WebRTC's detector, or the"
-            " level alone. The default is in docs/agent.md, with the figures that chose it.",
+            help="What tells a voice from other sounds: a small model (the default), WebRTC's"
+            " detector, or the level alone.",
             rich_help_panel=LISTENING,
         ),
     ] = None
@@ -97,7 +97,8 @@ class ListenOptions:
         typer.Option(
             "--filler",
             metavar="TEXT",
-            help="What is said when the model takes long, such as 'One moment, please.'",
+            help="What is said when the model lets the caller wait for more than 1.5 s, such as"
+            " 'One moment, please.'",
             rich_help_panel=AGENT,
         ),
     ] = None

@@ -48,7 +48,7 @@ class Manner:
             "--language",
             "-l",
             metavar="TAG",
-            help="Language of the text, such as en-GB or de.",
+            help="Language of the text, and of callers who are listened to, such as en-GB or de.",
             rich_help_panel=PANEL,
         ),
     ] = None

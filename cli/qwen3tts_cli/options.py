@@ -116,7 +116,7 @@ MaxSeconds = Annotated[
     typer.Option(
         "--max-seconds",
         min=1,
-        help="Hang up after so long, whatever is being said.",
+        help="Hang up after so long, whatever is being said; an agent finishes its sentence.",
         rich_help_panel="Call",
     ),
 ]
@@ -205,7 +205,8 @@ Transfer = Annotated[
     typer.Option(
         "--transfer",
         metavar="SIP_URI",
-        help="When everything was said, hand the call on to this address in place of hanging up.",
+        help="When everything was said, hand the call on to this address in place of hanging up; an"
+        " agent does so when its model thinks it right.",
         rich_help_panel="Call",
     ),
 ]

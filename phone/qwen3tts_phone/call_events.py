@@ -87,7 +87,7 @@ class KeyPressed:
     digit: str
     duration_ms: int
     by: str = "rfc4733"
-    """How it came: ``rfc4733`` (with the media) or ``info`` (a SIP INFO)."""
+    """How it came: ``rfc4733`` (with the media), ``info`` (a SIP INFO) or ``stream``."""
 
 
 @dataclass(frozen=True, slots=True)

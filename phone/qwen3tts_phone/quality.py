@@ -48,6 +48,8 @@ RATINGS: Final[dict[str, CodecRating]] = {
     # Not rated on the narrow-band scale: 64 kbit/s is not heard to be worse than G.711 there; its
     # robustness is G.711's, for want of another figure.
     "G722": CodecRating(0.0, 25.1, 1.5),
+    # No codec at all; robustness as above.
+    "L16LE": CodecRating(0.0, 25.1),
     # Not rated by the ITU-T at all: a working value, with the delay of RFC 6716 section 2.
     "OPUS": CodecRating(0.0, 25.1, 6.5),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -93,15 +94,16 @@ class SentSide:
 class SentAudio:
     """What has gone out on a call since it was asked last; made by `Call.sent_audio`.
 
-    One that is not asked for long keeps the newest `KEPT_S` seconds. `close` it when it is needed
-    no more: a call of which nobody wants to know what was sent decodes nothing.
+    One that is not asked for long keeps the newest `KEPT_S` seconds. `close` it, or drop it, when
+    it is needed no more: a call of which nobody wants to know what was sent decodes nothing.
     """
 
     def __init__(self, side: SentSide) -> None:
         self._side = side
         self._kept: deque[SentFrame] = deque()
         self._kept_s = 0.0
-        side.add(self._take)
+        self._tap = _forgetful(self, side)
+        side.add(self._tap)
 
     def take(self) -> list[SentFrame]:
         """The frames since the last time, in order; never waits."""
@@ -113,7 +115,7 @@ class SentAudio:
 
     def close(self) -> None:
         """Keep no more; what is kept can still be taken."""
-        self._side.remove(self._take)
+        self._side.remove(self._tap)
 
     def __enter__(self) -> SentAudio:
         return self
@@ -121,8 +123,23 @@ class SentAudio:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _take(self, frame: SentFrame) -> None:
+    def keep(self, frame: SentFrame) -> None:
+        """A frame went out. For `SentSide`."""
         self._kept.append(frame)
         self._kept_s += frame.duration_s
         while self._kept_s > KEPT_S and len(self._kept) > 1:
             self._kept_s -= self._kept.popleft().duration_s
+
+
+def _forgetful(sent: SentAudio, side: SentSide) -> Take:
+    """Gives frames to ``sent`` as long as somebody has it."""
+    known = weakref.ref(sent)
+
+    def take(frame: SentFrame) -> None:
+        there = known()
+        if there is None:
+            side.remove(take)
+        else:
+            there.keep(frame)
+
+    return take

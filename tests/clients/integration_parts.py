@@ -9,7 +9,7 @@ from livekit.plugins import qwen3tts
 from livekit.plugins.qwen3tts.faults import api_error
 from livekit.plugins.qwen3tts.output import text_heard
 from livekit.plugins.qwen3tts.timed import TimedText
-from pipecat_qwen3tts.service import category
+from pipecat_qwen3tts.faults import category
 from pipecat_qwen3tts.utterance import SECOND_NS, Utterance
 
 from qwen3tts_wire import errors

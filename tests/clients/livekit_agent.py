@@ -23,9 +23,7 @@ ENOUGH_S = 30
 @dataclass
 class Options:
     reply: str
-    """What the language model writes, word by word."""
-    pause_s: float = 0.01
-    """Between its words."""
+    """What the language model writes, word by word; at ``|`` it stops until it is interrupted."""
     voice: str | None = None
     cut_s: float | None = None
     """The listener interrupts after so much sound."""
@@ -55,9 +53,11 @@ class Script(llm.LLM):  # type: ignore[misc]
 class ScriptStream(llm.LLMStream):  # type: ignore[misc]
     async def _run(self) -> None:
         for number, word in enumerate(self._llm.options.reply.split(" ")):
+            if word == "|":
+                await asyncio.sleep(ENOUGH_S)
             delta = llm.ChoiceDelta(role="assistant", content=f" {word}" if number else word)
             self._event_ch.send_nowait(llm.ChatChunk(id="reply", delta=delta))
-            await asyncio.sleep(self._llm.options.pause_s)
+            await asyncio.sleep(0.01)
         self._llm.finished = True
 
 
@@ -68,36 +68,50 @@ class Speaker(io.AudioOutput):  # type: ignore[misc]
         super().__init__(
             label="speaker", capabilities=io.AudioOutputCapabilities(pause=False), sample_rate=None
         )
-        self.captured_s = 0.0
         self.loud = 0
-        self.began: float | None = None
+        self._captured_s = 0.0
+        self._until: float | None = None
+        """When what was captured will have been played; None between two segments."""
         self._end: asyncio.Task[None] | None = None
 
     async def capture_frame(self, frame: Any) -> None:
         await super().capture_frame(frame)
         self.loud = max(self.loud, max(bytes(frame.data)[1::2]))
-        self.captured_s += frame.duration
-        if self.began is None:
-            self.began = time.time()
-            self.on_playback_started(created_at=self.began)
+        now = time.time()
+        if self._until is None:
+            self.on_playback_started(created_at=now)
+        self._captured_s += frame.duration
+        self._until = max(now, self._until or 0.0) + frame.duration
+
+    @property
+    def played_s(self) -> float:
+        """Of the segment."""
+        return self._captured_s - max(0.0, (self._until or 0.0) - time.time())
+
+    async def has_played(self, seconds: float) -> None:
+        left = seconds
+        while left > 0:
+            await asyncio.sleep(max(left, 0.02))
+            left = seconds - self.played_s
 
     def flush(self) -> None:
         super().flush()
-        if self.began is not None and self._end is None:
-            self._end = asyncio.create_task(self._play_out(self.began))
+        if self._until is not None and self._end is None:
+            self._end = asyncio.create_task(self._play_out(self._until))
 
-    async def _play_out(self, began: float) -> None:
-        await asyncio.sleep(max(0.0, began + self.captured_s - time.time()))
-        self._finish(self.captured_s, interrupted=False)
+    async def _play_out(self, until: float) -> None:
+        await asyncio.sleep(max(0.0, until - time.time()))
+        self._finish(interrupted=False)
 
     def clear_buffer(self) -> None:
-        if self.began is not None:
+        if self._until is not None:
             if self._end is not None:
                 self._end.cancel()
-            self._finish(min(self.captured_s, time.time() - self.began), interrupted=True)
+            self._finish(interrupted=True)
 
-    def _finish(self, position: float, *, interrupted: bool) -> None:
-        self.began, self._end, self.captured_s = None, None, 0.0
+    def _finish(self, *, interrupted: bool) -> None:
+        position = self.played_s if interrupted else self._captured_s
+        self._until, self._end, self._captured_s = None, None, 0.0
         self.on_playback_finished(playback_position=position, interrupted=interrupted)
 
 
@@ -130,9 +144,7 @@ async def main(url: str, given: str) -> None:
     session.output.audio = synchronizer.audio_output
     session.output.transcription = synchronizer.text_output
     played: list[io.PlaybackFinishedEvent] = []
-    started = asyncio.Event()
     speaker.on("playback_finished", played.append)
-    speaker.on("playback_started", lambda _: started.set())
     errors: list[str] = []
     session.on("error", lambda event: errors.append(str(event.error)))
     await session.start(Agent(instructions="Say when the train leaves."), record=False)
@@ -140,8 +152,7 @@ async def main(url: str, given: str) -> None:
     speech = session.generate_reply(user_input="When does the train leave?")
     cut_while_writing = None
     if options.cut_s is not None:
-        await asyncio.wait_for(started.wait(), ENOUGH_S)
-        await asyncio.sleep(options.cut_s)
+        await asyncio.wait_for(speaker.has_played(options.cut_s), ENOUGH_S)
         cut_while_writing = not script.finished
         await session.interrupt()
     await asyncio.wait_for(speech.wait_for_playout(), ENOUGH_S)

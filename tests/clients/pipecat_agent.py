@@ -51,9 +51,7 @@ ENOUGH_S = 30
 @dataclass
 class Options:
     reply: str = "Good morning."
-    """What the language model writes, word by word."""
-    pause_s: float = 0.01
-    """Between its words."""
+    """What the language model writes, word by word; at ``|`` it stops until it is interrupted."""
     speak: list[str] = field(default_factory=list)
     """Said instead of a reply, each as an utterance of its own."""
     mode: str = "token"
@@ -91,8 +89,10 @@ class Script(FrameProcessor):  # type: ignore[misc]
                 await self.push_frame(
                     TTSUpdateSettingsFrame(delta=Qwen3TTSService.Settings(voice=voice))
                 )
+            if word == "|":
+                await asyncio.sleep(ENOUGH_S)
             await self.push_frame(LLMTextFrame(f" {word}" if number else word))
-            await asyncio.sleep(self.options.pause_s)
+            await asyncio.sleep(0.01)
         await self.push_frame(LLMFullResponseEndFrame())
         self.finished = True
 

@@ -59,10 +59,10 @@ class Command:
 
 
 @asynccontextmanager
-async def answering(*arguments: str) -> AsyncIterator[Command]:
-    """``mr-qwen3tts answer`` with these arguments."""
+async def running(*arguments: str) -> AsyncIterator[Command]:
+    """``mr-qwen3tts`` with these arguments."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "qwen3tts_cli.main", "answer", *arguments),
+        *(sys.executable, "-m", "qwen3tts_cli.main", *arguments),
         env={**os.environ, "PYTHONPATH": ":".join(sys.path), "COLUMNS": "200"},
         stderr=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
@@ -82,8 +82,8 @@ async def test_the_command_is_a_whole_agent_on_the_telephone(tmp_path: Path) -> 
         running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
         ChatEndpoint(GOODBYE) as endpoint,
         recogniser_server([QUESTION]) as recogniser,
-        answering(
-            *("--llm", endpoint.url, "--stt", recogniser, "--greeting", GREETING),
+        running(
+            *("answer", "--llm", endpoint.url, "--stt", recogniser, "--greeting", GREETING),
             *("--system", "You sell bread.", "--port", "0", "--server", server.url, "--once"),
             *("--conversation-log", str(log), "--transcript"),
         ) as command,
@@ -114,8 +114,8 @@ async def test_nobodys_words_are_told_or_written_unless_that_is_asked_for(tmp_pa
         running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
         ChatEndpoint(GOODBYE) as endpoint,
         recogniser_server([QUESTION]) as recogniser,
-        answering(
-            *("--llm", endpoint.url, "--stt", recogniser, "--port", "0", "--once"),
+        running(
+            *("answer", "--llm", endpoint.url, "--stt", recogniser, "--port", "0", "--once"),
             *("--server", server.url, "--prompt", "Say nothing.", "--greeting", "Hello."),
             *("--conversation-log", str(log)),
         ) as command,
@@ -139,8 +139,8 @@ async def test_the_command_answers_what_asterisk_streams_to_it(tmp_path: Path) -
         running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
         ChatEndpoint(GOODBYE) as endpoint,
         recogniser_server([QUESTION]) as recogniser,
-        answering(
-            *("--llm", endpoint.url, "--stt", recogniser, "--greeting", GREETING),
+        running(
+            *("answer", "--llm", endpoint.url, "--stt", recogniser, "--greeting", GREETING),
             *("--line", "audiosocket:0", "--server", server.url, "--once"),
             *("--call-log", str(tmp_path / "calls.jsonl")),
         ) as command,
@@ -159,14 +159,41 @@ async def test_the_command_answers_what_asterisk_streams_to_it(tmp_path: Path) -
     assert (record["line"], record["turns"]) == ("audiosocket", 1)
 
 
+async def test_the_command_calls_somebody_and_talks_with_him() -> None:
+    async with (
+        asyncio.timeout(90),
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        ChatEndpoint(says("Good morning, how was the day?"), GOODBYE) as endpoint,
+        recogniser_server(["It was fine."]) as recogniser,
+        Phone(PhoneSettings(server_url=server.url)) as phone,
+        running(
+            *("call", phone.uri, "--llm", endpoint.url, "--stt", recogniser),
+            *("--prompt", "Ask how the day was.", "--server", server.url),
+        ) as command,
+    ):
+        call = await anext(phone.incoming())
+        await call.answer()
+        await command.tells(r"the greeting")
+        await call.say("It was fine, thank you.")
+        assert await call.ended() == "the other side hung up"
+        told = await command.rest()
+        assert command.process.returncode == 0, told
+    first, second = endpoint.requests
+    assert first.said == [("user", "Ask how the day was.")]
+    assert second.said[-2:] == [
+        ("assistant", "Good morning, how was the day?"),
+        ("user", "It was fine."),
+    ]
+
+
 async def test_several_lines_are_answered_by_one_agent_and_drained_together() -> None:
     async with (
         asyncio.timeout(90),
         running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
         ChatEndpoint(says("Hello.")) as endpoint,
         recogniser_server([]) as recogniser,
-        answering(
-            *("--llm", endpoint.url, "--stt", recogniser, "--greeting", GREETING),
+        running(
+            *("answer", "--llm", endpoint.url, "--stt", recogniser, "--greeting", GREETING),
             *("--line", "sip:0", "--line", "audiosocket:0", "--line", "asterisk:0"),
             *("--server", server.url, "--drain-seconds", "30"),
         ) as command,

@@ -75,6 +75,8 @@ def recogniser_server(data: bytes) -> None:
             out, ended, oldest = stream.end_turn(at - len(given) / 100)
             waiting |= {ended} if ended is not None else set()
             waiting -= {oldest} if oldest is not None else set()
+        elif what == "d":
+            out = stream.drop_turn()
         elif what == "x":
             stream.lost()
         assert len(waiting) <= MOST_PENDING
@@ -145,6 +147,7 @@ HARD: dict[str, tuple[bytes, ...]] = {
         b't{"type":["final"],"turn":1}',
         story(READY, *("<", ">") * 12, FINAL, FINAL),
         story(READY, "<", ">", *(b"x", READY) * 6, FINAL),
+        story("d", READY, "<", "d", "p", ">", FINAL, "<", "x", "d", READY),
         story(READY, "<", FINAL, FINAL, ">", FINAL, FINAL),
         story("<", b"a" + bytes(3000), ">", "x", "x", READY, READY, READY),
         story(READY, "<" + "y" * 400, ">" + "y" * 400, b"a" + b"\xff", "p", "p", "r", "r"),

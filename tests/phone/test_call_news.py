@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import AsyncIterator
+
 from qwen3tts_phone.call_events import CallEnded, CallEvent, InfoHeard
 from qwen3tts_phone.call_news import MAX_UNREAD, CallNews
 
@@ -16,3 +19,32 @@ async def test_a_far_end_cannot_fill_the_memory_of_a_program_that_does_not_liste
     assert len(heard) == MAX_UNREAD + 1
     assert [event.at for event in heard[:3]] == [0.0, 1.0, 2.0]
     assert isinstance(heard[-1], CallEnded)
+
+
+async def test_who_follows_a_call_misses_nothing_from_when_he_asks() -> None:
+    news = CallNews()
+    news.tell(InfoHeard(1.0, "text/plain", "before"))
+    first = news.following()
+    news.tell(InfoHeard(2.0, "text/plain", "not read yet"))
+    second = news.following()
+    news.tell(CallEnded(3.0, "they hung up"))
+    news.close()
+    assert [event.at async for event in first] == [2.0, 3.0]
+    assert [event.at async for event in second] == [3.0]
+    assert [event.at async for event in news.all()] == [1.0, 2.0, 3.0]
+    assert [event async for event in first] == []
+    assert [event async for event in news.following()] == []
+
+
+async def test_who_follows_no_more_is_forgotten() -> None:
+    news = CallNews()
+    async for _ in _one(news):
+        break
+    gc.collect()
+    assert len(news._followers) == 0
+
+
+def _one(news: CallNews) -> AsyncIterator[CallEvent]:
+    following = news.following()
+    news.tell(InfoHeard(1.0, "text/plain", "x"))
+    return following

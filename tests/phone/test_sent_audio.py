@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -84,6 +86,15 @@ def test_nothing_is_decoded_when_nobody_wants_it() -> None:
         assert len(sink.taps) == 1
         with SentAudio(side):
             assert len(sink.taps) == 1
+    assert not sink.taps
+
+
+def test_one_that_nobody_has_any_more_is_forgotten() -> None:
+    side, sink = begun()
+    SentAudio(side)
+    gc.collect()
+    sink.gone = [(PCMU.encode(LOUD), 1.0)]
+    sink.follow()
     assert not sink.taps
 
 

@@ -162,6 +162,35 @@ async def test_the_caller_is_heard_and_his_keys_and_his_end(name: str) -> None:
         assert line.streamed.record["end"]["by"] == "remote"
 
 
+@pytest.mark.parametrize("name", LINES)
+async def test_a_carrier_that_sends_nonsense_is_borne_and_the_record_says_so(name: str) -> None:
+    async with streamed(adapter_of(name), lead_ms=240) as call:
+        side = CarrierSide(name)
+        await call.comes(side.says(bytes(160)))  # before the start
+        await call.comes(*side.begin())
+        await call.call.answer()
+        line = Line(call, side, 0.05)
+        saying = asyncio.ensure_future(call.call.say("A story."))
+        await call.says(1000)
+        await call.comes(
+            '{"event":"a new one"}',
+            "no JSON",
+            *side.begin(),  # twice
+            '{"event":"media","media":{"payload":"%%%"}}',
+            '{"event":"dtmf","dtmf":{"digit":"Q"}}',
+        )
+        await line.runs(3)
+        assert (await saying).position == 24 * 1000
+        call.wire.breaks()  # and no stop
+        await call.over()
+        odd = call.record["odd"]
+        assert {"media before start", "no JSON object", "a second start"} <= set(odd)
+        assert "unknown event" in odd
+        no_stop = adapter_of(name).ends_by_closing
+        assert call.record["end"]["by"] == ("remote" if no_stop else "error")
+        assert "odd_messages" in call.record["findings"]
+
+
 async def test_exotel_gets_whole_320_bytes_and_mostly_100_ms_of_them() -> None:
     async with line_of("exotel") as line:
         line.streamed.call.speak("A story.")

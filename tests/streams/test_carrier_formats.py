@@ -203,6 +203,18 @@ def test_what_telnyx_has_lost_is_a_hole_once_it_cannot_come_any_more() -> None:
     assert isinstance(audio, StreamAudio)
 
 
+def test_what_twilio_has_left_out_by_its_time_stamps_is_a_hole() -> None:
+    adapter = started("twilio")
+    lost: list[float] = []
+    for place in (136, 156, 175, 197, 257, 277, 9000, 9020, 5, 25, "x", 45):
+        message = json.loads(sound_message("twilio", SOUND))
+        message["media"]["timestamp"] = str(place)
+        events = adapter.receive(json.dumps(message), 0.0)
+        lost += [each.duration_ms for each in events if isinstance(each, StreamLost)]
+        assert isinstance(events[-1], StreamAudio)
+    assert lost == [40.0]
+
+
 def test_what_waits_for_its_order_is_heard_before_the_end() -> None:
     adapter = started("telnyx")
     adapter.receive(sound_message("telnyx", SOUND, 1), 0.0)
@@ -223,6 +235,10 @@ def test_of_two_channels_of_jambonz_the_callers_is_heard() -> None:
 def test_jambonz_rests_after_it_was_told_to_drop_everything() -> None:
     assert adapter_of("jambonz").rest_after_clear_ms == 60
     assert adapter_of("twilio").rest_after_clear_ms == 0
+
+
+def test_only_lines_that_keep_something_back_are_asked_for_it() -> None:
+    assert [line for line in LINES if adapter_of(line).wants_ticks] == ["telnyx", "exotel"]
 
 
 @pytest.mark.parametrize("line", LINES)

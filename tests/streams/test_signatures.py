@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import hmac
 import json
+import sys
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
@@ -215,6 +216,17 @@ def test_a_telnyx_key_that_is_none_is_refused_at_the_start(key: str) -> None:
     with pytest.raises(BadRequest) as caught:
         TelnyxSignature(key)
     assert caught.value.remedy
+
+
+def test_without_the_library_a_key_that_needs_it_is_refused_at_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(BadRequest, match=r"cryptography"):
+        TelnyxSignature(base64.b64encode(bytes(32)).decode())
+    with pytest.raises(BadRequest, match=r"cryptography"):
+        VonageToken(public_key_pem="x")
+    assert lets_in(VonageToken("secret"), vonage_request({"iat": NOW}))
 
 
 def test_a_stream_of_telnyx_shows_its_token() -> None:

@@ -12,6 +12,7 @@ from qwen3tts_codecs.payload import G722, PCMA
 from qwen3tts_phone.call_events import HeardFrame, KeyPressed, MediaSilent
 from qwen3tts_phone.errors import CallError, NotPossible, WrongState
 from qwen3tts_phone.streams.adapter import Handshake, StreamKind
+from qwen3tts_phone.streams.chan_websocket import ChanWebSocketAdapter
 from tests.fakes import settle
 from tests.streams.calls import LOUD, streamed
 from tests.streams.far_end import PlainAdapter
@@ -144,6 +145,22 @@ async def test_hanging_up_lets_what_was_said_out_and_tells_the_far_end() -> None
         assert line.wire.closed_with == 1000
         assert line.record["end"]["by"] == "local"
         assert line.record["line"] == "plain"
+
+
+async def test_hanging_up_after_the_last_word_does_not_cut_it_off_by_a_clear() -> None:
+    async with streamed() as line:
+        await line.answered()
+        saying = asyncio.ensure_future(line.call.say("Good bye."))
+        await line.says(400)
+        while not saying.done():
+            await line.clock.advance(0.02)
+        said_at = line.clock.now()
+        hanging = asyncio.ensure_future(line.call.hangup())
+        await line.over()
+        await hanging
+        assert "clear" not in line.wire.words
+        at = next(at for at, message in line.wire.sent if message == "hang up")
+        assert at >= said_at + 0.17  # in steps of 20 ms
 
 
 async def test_the_far_ends_stop_ends_the_call() -> None:
@@ -349,3 +366,32 @@ async def test_a_format_with_memory_is_decoded_as_one_stream() -> None:
 def test_a_handshake_does_not_show_what_may_be_a_key() -> None:
     handshake = Handshake(query="token=secret", headers={"authorization": "secret"})
     assert "secret" not in repr(handshake)
+
+
+async def test_a_channel_of_opus_is_timed_here_frame_by_frame() -> None:
+    pytest.importorskip("av")
+    async with streamed(ChanWebSocketAdapter()) as line:
+        await line.comes('{"event": "MEDIA_START", "channel_id": "1.2", "format": "opus"}')
+        await line.call.answer()
+        await line.clock.advance(0.5)
+        assert line.call.codec == "opus"
+        times = [round(at - line.wire.sounds[0][0], 3) for at, _ in line.wire.sounds]
+        assert times == [round(n * 0.02, 3) for n in range(len(times))]
+        assert len(times) > 20
+
+
+async def test_asterisk_that_asks_us_to_wait_is_sent_nothing_until_it_asks_again() -> None:
+    async with streamed(ChanWebSocketAdapter()) as line:
+        await line.comes("MEDIA_START channel_id:1.2 format:slin24 optimal_frame_size:960 ptime:20")
+        await line.call.answer()
+        line.call.speak("A long story.")
+        await line.says(4000)
+        await line.clock.advance(0.5)
+        await line.comes("MEDIA_XOFF")
+        await line.clock.advance(0.1)
+        before = len(line.wire.sounds)
+        await line.clock.advance(1)
+        assert len(line.wire.sounds) == before
+        await line.comes("MEDIA_XON")
+        await line.clock.advance(1)
+        assert len(line.wire.sounds) > before + 30

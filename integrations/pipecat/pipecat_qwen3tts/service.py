@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from loguru import logger
@@ -29,9 +28,8 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessorSet
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TextAggregationMode, TTSService
 from pipecat.transcriptions.language import Language
-from pipecat.utils.errors import ErrorCategory
 from pipecat.utils.tracing.service_decorators import traced_tts
-from pipecat.utils.types import NOT_GIVEN, NotGiven, assert_given
+from pipecat.utils.types import assert_given
 
 from qwen3tts_wire.client import (
     Alignment,
@@ -41,44 +39,19 @@ from qwen3tts_wire.client import (
     Resume,
     SpeechClient,
 )
-from qwen3tts_wire.errors import (
-    BadRequest,
-    BadText,
-    ConnectionLost,
-    EngineFailed,
-    EngineUnavailable,
-    ServerBusy,
-    SpeechError,
-)
+from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.formats import FORMATS, AudioFormat
 
+from .faults import category
+from .settings import Qwen3TTSSettings
 from .utterance import SECOND_NS, Utterance
 
 URL = "ws://127.0.0.1:8765/v1/speech"
+STILL_S = 0.2
+"""A text that has not grown for so long ends at a whole word, as the server takes it to."""
 RATES = frozenset(each.sample_rate for each in FORMATS if each.encoding == "pcm_s16le")
 NOTHING_SAID_MS = 20
 """Silence for a text with nothing to say (an emoji), which Pipecat would take for a fault."""
-CATEGORIES: tuple[tuple[type[SpeechError], ErrorCategory], ...] = (
-    (BadText, ErrorCategory.APPLICATION),
-    (BadRequest, ErrorCategory.INVALID_REQUEST),
-    (ServerBusy, ErrorCategory.RATE_LIMIT),
-    (ConnectionLost, ErrorCategory.CONNECTIVITY),
-    (EngineFailed, ErrorCategory.SERVER),
-    (EngineUnavailable, ErrorCategory.SERVER),
-)
-
-
-@dataclass
-class Qwen3TTSSettings(TTSSettings):
-    """What can be changed while the pipeline runs; it holds from the next utterance on.
-
-    Parameters:
-        speed: Factor on the rate of speech, 0.5 to 2.5.
-        instructions: How to speak, in words, where the voice takes that.
-    """
-
-    speed: float | NotGiven = field(default_factory=lambda: NOT_GIVEN)
-    instructions: str | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
 
 
 class Qwen3TTSService(TTSService):
@@ -207,8 +180,9 @@ class Qwen3TTSService(TTSService):
     async def _disconnect(self) -> None:
         utterances, self._utterances = self._utterances, {}
         for each in utterances.values():
-            if each.reader is not None:
-                await self.cancel_task(each.reader)
+            for task in (each.reader, each.watch):
+                if task is not None:
+                    await self.cancel_task(task)
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -289,6 +263,10 @@ class Qwen3TTSService(TTSService):
                         await self.add_word_timestamps(
                             [(word, heard_s)], context_id, includes_inter_frame_spaces=unspaced
                         )
+                    if self._is_streaming_tokens and utterance.watch is None:
+                        utterance.watch = self.create_task(
+                            self._watch(utterance), name="words of an unfinished sentence"
+                        )
                 elif isinstance(event, Done) and event.samples == 0:
                     await self._sound(context_id, bytes(self.sample_rate * NOTHING_SAID_MS // 500))
         except SpeechError as error:
@@ -364,6 +342,16 @@ class Qwen3TTSService(TTSService):
                 self._turn_context_id,
             )
 
+    async def _watch(self, utterance: Utterance) -> None:
+        """Release words when the text stands still in the middle of a sentence."""
+        written = -1
+        while len(utterance.context.text) > written:
+            written = len(utterance.context.text)
+            await asyncio.sleep(STILL_S)
+        utterance.watch = None
+        if utterance is self._utterances.get(self._turn_context_id or ""):
+            await self._release_words()
+
     # --- interruption ---
 
     async def on_audio_context_interrupted(self, context_id: str) -> None:
@@ -421,10 +409,3 @@ class Qwen3TTSService(TTSService):
     async def _report(self, error: SpeechError) -> None:
         await self._call_event_handler("on_connection_error", str(error))
         await self.push_error(str(error), exception=error, category=category(error))
-
-
-def category(error: SpeechError) -> ErrorCategory:
-    """Pipecat's word for an error."""
-    return next(
-        (name for kind, name in CATEGORIES if isinstance(error, kind)), ErrorCategory.UNKNOWN
-    )

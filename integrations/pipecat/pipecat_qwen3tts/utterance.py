@@ -22,6 +22,8 @@ class Utterance:
         self.interruptible = interruptible
         self.reader: asyncio.Task[None] | None = None
         """Takes what the server sends."""
+        self.watch: asyncio.Task[None] | None = None
+        """Waits until the text stands still."""
         self.ended = False
         """No more text follows."""
         self.failed = False

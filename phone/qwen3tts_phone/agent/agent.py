@@ -18,17 +18,21 @@ from typing import TYPE_CHECKING, Any
 
 from qwen3tts_phone.agent.chat_settings import ChatSettings
 from qwen3tts_phone.agent.conversation import Conversation, ConversationLog
+from qwen3tts_phone.agent.filing import OnTurn
 from qwen3tts_phone.agent.history import History
+from qwen3tts_phone.agent.kit import Kit
 from qwen3tts_phone.agent.own_tools import check_names, own_tools
-from qwen3tts_phone.agent.reply import Kit
 from qwen3tts_phone.agent.settings import AgentSettings
 from qwen3tts_phone.agent.source import Source, Writes, source_of
-from qwen3tts_phone.agent.talk import OnTurn, Talk
+from qwen3tts_phone.agent.talk import Talk
 from qwen3tts_phone.agent.toolbox import Toolbox
 from qwen3tts_phone.agent.tools import Tool, tools_of
-from qwen3tts_phone.bridge import ChatClient
+from qwen3tts_phone.bridge import ChatClient, certificates
 from qwen3tts_phone.listening.settings import ListenSettings
-from qwen3tts_phone.recognise.base import Recogniser, recogniser_named
+from qwen3tts_phone.listening.turn_end import TurnDetector
+from qwen3tts_phone.recognise.base import Recogniser
+from qwen3tts_phone.recognise.callback import Recognise
+from qwen3tts_phone.recognise.shared import SharedRecognisers
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
@@ -49,8 +53,10 @@ class Agent:
         greeting: what is said when the call is answered; empty = the agent waits for the caller,
             or greets as ``settings.greeting_prompt`` says.
         stt: what makes text of the caller's words: ``whisper``, ``whisper:MODEL``, ``ws://…``
-            (`recogniser_named`), or a `Recogniser`; None: the agent understands keys alone.
+            (`recogniser_named`); a function of the samples of a turn and their rate; or a
+            `Recogniser`. None: the agent understands keys alone.
         listen: when a caller has finished, and what interrupts the agent.
+        turn_detector: may end a caller's turn before its pause does, or let it wait.
         tools: what the model may do: functions, or `Tool` (`qwen3tts_phone.agent.tools`).
         settings: everything else.
         log: a file for one JSON line a turn; without words, if ``settings.log_words`` does not ask
@@ -70,8 +76,9 @@ class Agent:
         api_key: str = "",
         system: str = "",
         greeting: str = "",
-        stt: str | Recogniser | None = "whisper",
+        stt: str | Recogniser | Recognise | None = "whisper",
         listen: ListenSettings | None = None,
+        turn_detector: TurnDetector | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
         settings: AgentSettings | None = None,
         log: str | os.PathLike[str] | None = None,
@@ -80,6 +87,8 @@ class Agent:
         if isinstance(llm, str):
             llm = ChatSettings(llm, model=model, api_key=api_key)
         self._chat = llm if isinstance(llm, ChatSettings) else None
+        if self._chat is not None and self._chat.base_url.lower().startswith("https"):
+            certificates()
         self._source = None if isinstance(llm, ChatSettings) else source_of(llm)
         self.settings = settings or AgentSettings()
         self.listen = listen or ListenSettings()
@@ -87,8 +96,11 @@ class Agent:
         self.greeting = greeting
         self._tools = tools_of(tools)
         check_names(self._tools, self.settings)
-        self._recogniser_is_ours = isinstance(stt, str)
-        self._recogniser = recogniser_named(stt) if isinstance(stt, str) else stt
+        self._recognisers = SharedRecognisers()
+        self._recogniser = self._recognisers.chosen(stt)
+        self._warm = False
+        self._warming = asyncio.Lock()
+        self._turn_detector = turn_detector
         self._log = None if log is None else ConversationLog(log, words=self.settings.log_words)
         self._on_turn = on_turn
         self._talks: set[asyncio.Task[Conversation]] = set()
@@ -103,17 +115,28 @@ class Agent:
     async def warm(self) -> None:
         """Load or reach the recogniser, so that no caller waits for it; may take minutes.
 
+        Once it has worked it does nothing. `answer` and `serve` do it, too.
+
         Raises:
-            SpeechError: it cannot work here; says what to do.
+            SpeechError: it cannot work here, or not now; says what to do.
         """
-        if self._recogniser is not None:
-            await self._recogniser.warm()
+        if self._recogniser is None or self._warm:
+            return
+        async with self._warming:
+            if not self._warm:
+                await self._recogniser.warm()
+                self._warm = True
 
     async def answer(self, call: Call) -> Conversation:
         """Answer a call that came in and talk to its end; what was said.
 
-        Raises as :meth:`talk`.
+        It rings while the recogniser is loaded. Where that fails the call is answered all the same,
+        and each turn of the caller tells the error. Raises as :meth:`talk`.
         """
+        try:
+            await self.warm()
+        except SpeechError as error:
+            logger.warning("the recogniser is not ready: %s", error)
         await call.answer()
         return await self.talk(call)
 
@@ -132,7 +155,7 @@ class Agent:
         conversation = Conversation(call.id, history, self.settings.history_chars)
         source = ChatClient(self._chat) if self._chat is not None else self._source
         assert source is not None
-        listening = call.hear(self.listen, self._recogniser)
+        listening = call.hear(self.listen, self._recogniser, turn_detector=self._turn_detector)
         toolbox = Toolbox(
             self._tools,
             {"call": call, "conversation": conversation},
@@ -164,8 +187,13 @@ class Agent:
     async def serve(self, lines: AsyncIterable[Call]) -> None:
         """Answer every call that comes in by ``lines``, all at once, until they are closed.
 
-        What breaks on one call is logged, and ends that call alone.
+        What breaks on one call is logged, and ends that call alone. Cancelled, it answers no more;
+        the calls go on, and end with their line.
+
+        Raises:
+            SpeechError: as :meth:`warm`, before the first call.
         """
+        await self.warm()
         async for call in lines:
             task = asyncio.create_task(self.answer(call), name=f"agent on {call.id}")
             self._talks.add(task)
@@ -184,9 +212,8 @@ class Agent:
             logger.error("%s broke off", task.get_name(), exc_info=error)
 
     async def close(self) -> None:
-        """End the recogniser, where its name was given, and the log. Calls should be over."""
-        if self._recogniser is not None and self._recogniser_is_ours:
-            await self._recogniser.close()
+        """End the log, and the recogniser, where it was made here. Calls should be over."""
+        await self._recognisers.close()
         if self._log is not None:
             self._log.close()
 

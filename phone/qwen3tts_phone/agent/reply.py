@@ -12,53 +12,23 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.agent.chat_errors import ModelStalled, ModelUnavailable
 from qwen3tts_phone.agent.chat_message import Finished, ToolCall
-from qwen3tts_phone.agent.growing_words import GrowingWords
-from qwen3tts_phone.agent.history import Entry, History
-from qwen3tts_phone.agent.saying import Saying, SayingKind
-from qwen3tts_phone.agent.settings import AgentSettings
-from qwen3tts_phone.agent.source import Source
-from qwen3tts_phone.agent.toolbox import Toolbox
+from qwen3tts_phone.agent.history import Entry
+from qwen3tts_phone.agent.kit import Kit
+from qwen3tts_phone.agent.mouth import Mouth
+from qwen3tts_phone.agent.saying import Saying
 from qwen3tts_phone.agent.turn_record import ToolUse, TurnRecord
-from qwen3tts_speech.latency import Mark
 from qwen3tts_wire.errors import ProtocolError, SpeechError
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.call import Call
 
 logger = logging.getLogger(__name__)
 
 SETTLE_S = 0.3
 """A request waits no longer than this until it is known what was heard of the reply before."""
-LONGER = 4.0
-"""So many times as long as before the first one lasts the wait for each further filler."""
 NOT_DONE = "Not done: the caller began to speak."
 """The result of a tool that was not used after all."""
-
-
-@dataclass(slots=True)
-class Kit:
-    """What all replies of a call work with."""
-
-    call: Call
-    source: Source
-    toolbox: Toolbox
-    history: History
-    settings: AgentSettings
-    running: set[asyncio.Task[None]] = field(default_factory=set)
-    """Tools that have not ended: they outlive the reply that wanted them."""
-    fillers: int = 0
-    """Said so far."""
-
-    @property
-    def clock(self) -> Clock:
-        """The call's."""
-        return self.call.clock
 
 
 class Reply:
@@ -74,7 +44,6 @@ class Reply:
         *,
         text: str | None = None,
         before: Reply | None = None,
-        hushed: bool = False,
         on_cut: Callable[[], None],
         on_end: Callable[[Reply], None],
     ) -> None:
@@ -86,7 +55,6 @@ class Reply:
             text: what is said; None = the model is asked.
             before: the reply before, given up: it is waited for a moment until it is known what was
                 heard of it.
-            hushed: whether the caller is speaking, so that nothing may be begun to be said.
             on_cut: called when what it says was interrupted.
             on_end: called when it is over by itself; not after `give_up`.
         """
@@ -97,54 +65,35 @@ class Reply:
         self._kit = kit
         self._text = text
         self._before = before
-        self._on_cut = on_cut
-        self._sayings: list[Saying] = []
-        self._free = asyncio.Event()
-        """Set while we may begin to speak."""
-        self.hush(hushed)
-        self._unbegun = ""
-        """The first words of a request that wait for the caller to be silent."""
+        self._mouth = Mouth(kit, record, on_cut)
+        self._mouth.hush(False)
         self._unused: Entry | None = None
         """Whose tools wait for that."""
-        self._filling: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._run(), name=f"reply {record.number}")
         self._task.add_done_callback(lambda _: None if self.given_up else on_end(self))
 
     @property
     def stopped(self) -> bool:
         """Whether what it says was interrupted."""
-        return any(saying.stopped for saying in self._sayings)
+        return self._mouth.stopped
 
     @property
     def speaking(self) -> bool:
-        """Whether it has begun to say something."""
-        return any(not saying.done for saying in self._sayings)
+        """Whether it has begun to say something that has not ended."""
+        return self._mouth.speaking
 
     @property
     def unsaid(self) -> str:
         """What the caller has not heard of it; fillers do not count."""
-        parts = [
-            saying.words.text[len(saying.heard) :]
-            for saying in self._sayings
-            if saying.kind != "filler"
-        ]
-        parts.append(self._unbegun)
-        return " ".join(part for each in parts if (part := each.strip()))
+        return self._mouth.unsaid
 
     def hush(self, hushed: bool) -> None:
         """The caller speaks: nothing is begun to be said. Or they do not any more."""
-        if hushed:
-            self._free.clear()
-        else:
-            self._free.set()
+        self._mouth.hush(hushed)
 
     def go_on(self) -> None:
         """Say what was interrupted from where it was; harmless where nothing was."""
-        if self.stopped:
-            self.record.resumed += 1
-        for saying in self._sayings:
-            saying.go_on()
-        self.hush(False)
+        self._mouth.go_on()
 
     def give_up(self) -> None:
         """Say no more, and ask no more. What was not heard stays in the history's entries."""
@@ -152,10 +101,7 @@ class Reply:
             return
         self.given_up = self.record.interrupted = True
         self._task.cancel()
-        if any(not saying.done and not saying.stopped for saying in self._sayings):
-            self._kit.call.interrupt()
-        for saying in self._sayings:
-            saying.give_up()
+        self._mouth.give_up()
         if self._unused is not None:
             for call in self._unused.calls:
                 self._unused.results[call.id] = NOT_DONE
@@ -164,32 +110,11 @@ class Reply:
     async def settled(self, most_s: float | None = None) -> None:
         """Wait, no longer than that, until it is over and known what was heard; never raises."""
         await asyncio.wait([self._task], timeout=most_s)
-        for saying in list(self._sayings):
-            await saying.ended(most_s)
+        await self._mouth.settled(most_s)
 
     def close(self) -> None:
         """All is settled: complete the record."""
-        record = self.record
-        record.heard = " ".join(text for saying in self._sayings if (text := saying.heard.strip()))
-        record.unsaid = self.unsaid
-        for saying in self._sayings:
-            if saying.error is not None:
-                record.failed(saying.error)
-            for utterance in saying.records:
-                marks = utterance.marks
-                if saying.kind == "filler":
-                    record.mark("filler_audible", marks.get(Mark.FIRST_AUDIBLE_WIRE))
-                else:
-                    record.mark("first_clause", marks.get(Mark.SEGMENT_READY))
-                    record.mark("first_pcm", marks.get(Mark.FIRST_PCM))
-                    record.mark("first_audible", marks.get(Mark.FIRST_AUDIBLE_WIRE))
-        ends = [
-            at
-            for saying in self._sayings
-            for utterance in saying.records
-            if (at := utterance.marks.get(Mark.LAST_FRAME)) is not None
-        ]
-        record.mark("heard_end", max(ends, default=None))
+        self._mouth.complete()
 
     # --- inside
 
@@ -198,11 +123,11 @@ class Reply:
             if self._before is not None:
                 await self._before.settled(SETTLE_S)
             if self._text is not None:
-                await self._say("fixed", self._text)
+                await self._mouth.say("fixed", self._text)
             else:
                 await self._ask()
             self.record.mark("answered", self._kit.clock.now())
-            await self._heard_to_the_end()
+            await self._mouth.heard_to_the_end()
         except SpeechError as error:
             # The call is over: nothing can be told to the caller.
             self.record.failed(error)
@@ -210,12 +135,12 @@ class Reply:
             logger.exception("a reply broke off")
             self.record.failed(SpeechError("the reply broke off; the log says why."))
         finally:
-            self._stop_filling()
+            self._mouth.give_up()  # what is left where the call ended meanwhile
 
     async def _ask(self) -> None:
         settings, record = self._kit.settings, self.record
         record.left_out = self._kit.history.left_out(settings.history_chars)
-        self._begin_filling()
+        self._mouth.begin_filling()
         try:
             for number in range(settings.max_tool_rounds + 1):
                 must_speak = number == settings.max_tool_rounds
@@ -224,9 +149,9 @@ class Reply:
                     return
                 if must_speak:
                     raise ProtocolError("the language model uses tools for ever.")
-                self._begin_filling()
+                self._mouth.begin_filling()
                 await self._use(calls)
-                if self.farewell and self._has_spoken:
+                if self.farewell and self._mouth.has_replied:
                     return
         except SpeechError as error:
             await self._excuse(error)
@@ -237,17 +162,13 @@ class Reply:
                 ModelUnavailable(f"the source of the replies failed: {type(error).__name__}.")
             )
 
-    @property
-    def _has_spoken(self) -> bool:
-        return any(saying.kind == "reply" for saying in self._sayings)
-
     async def _excuse(self, error: SpeechError) -> None:
         """The model has failed: what it had said is said, and then that something went wrong."""
         self.record.failed(error)
-        self._stop_filling()
+        self._mouth.stop_filling()
         if self._kit.call.over:
             raise error
-        await self._say("fixed", self._kit.settings.apology)
+        await self._mouth.say("fixed", self._kit.settings.apology)
 
     async def _round(self, *, must_speak: bool) -> list[ToolCall]:
         """One request: what it says is said; the tools that it wants to use. Tried again where it
@@ -290,11 +211,10 @@ class Reply:
                         blank += event
                         if blank.strip():
                             record.mark("first_token", kit.clock.now())
-                            self._unbegun = blank
-                            saying = await self._begin("reply", blank)
-                            self._unbegun = ""
+                            saying = await self._mouth.begin("reply", blank)
                     else:
-                        await self._write(saying, event)
+                        saying.entry.written += event
+                        await saying.words.write(event)
             if saying is None and not calls:
                 raise ModelUnavailable(
                     "the language model had nothing to say.", remedy="Its own log may say why."
@@ -322,7 +242,7 @@ class Reply:
         """Use them side by side; returns when all have ended. They go on where it is cancelled."""
         entry = next(each for each in reversed(self._kit.history.entries) if each.calls)
         self._unused = entry
-        await self._free.wait()
+        await self._mouth.free()
         self._unused = None
         tasks = [asyncio.create_task(self._use_one(call, entry)) for call in calls]
         self._kit.running.update(tasks)
@@ -335,83 +255,13 @@ class Reply:
         self.record.tools.append(use)
         found = kit.toolbox.tools.get(call.name)
         if found is not None and found.after_speech:
-            await self._heard_to_the_end()
+            await self._mouth.heard_to_the_end()
         if self.given_up:
             entry.results[call.id] = NOT_DONE
             return
         began = kit.clock.now()
         entry.results[call.id], use.ok = await kit.toolbox.use(call)
         use.ms = (kit.clock.now() - began) * 1000
-
-    # --- speaking
-
-    async def _begin(self, kind: SayingKind, text: str, *, ended: bool = False) -> Saying:
-        """Begin to say something as soon as the caller lets us."""
-        await self._free.wait()
-        if kind != "filler":
-            self._stop_filling()
-        kit = self._kit
-        words = GrowingWords(kit.settings.queue_chars)
-        entry = kit.history.ours(text)
-        words.text = text
-        if ended:
-            words.end()
-        try:
-            saying = Saying(
-                kit.call,
-                kind,
-                entry,
-                words,
-                kit.settings.voice,
-                self._on_cut,
-                self._sayings[-1] if self._sayings else None,
-            )
-        except SpeechError:
-            entry.heard = ""
-            raise
-        self._sayings.append(saying)
-        return saying
-
-    async def _write(self, saying: Saying, delta: str) -> None:
-        saying.entry.written += delta
-        await saying.words.write(delta)
-
-    async def _say(self, kind: SayingKind, text: str) -> None:
-        if text.strip():
-            await self._begin(kind, text, ended=True)
-
-    async def _heard_to_the_end(self) -> None:
-        number = 0
-        while number < len(self._sayings):
-            await self._sayings[number].ended()
-            number += 1
-
-    # --- fillers
-
-    def _begin_filling(self) -> None:
-        if self._kit.settings.filler and self._filling is None:
-            self._filling = asyncio.create_task(self._fill(), name="filler")
-
-    def _stop_filling(self) -> None:
-        if self._filling is not None:
-            self._filling.cancel()
-            self._filling = None
-
-    async def _fill(self) -> None:
-        """Say a filler when nothing has been heard for a while, and others after longer waits."""
-        kit = self._kit
-        sentences = kit.settings.filler
-        wait_s = kit.settings.filler_after_s
-        for _ in sentences:
-            await self._heard_to_the_end()
-            await kit.clock.sleep_until(kit.clock.now() + wait_s)
-            wait_s = LONGER * kit.settings.filler_after_s
-            try:
-                await self._say("filler", sentences[kit.fillers % len(sentences)])
-            except SpeechError:
-                return  # the call is over
-            kit.fillers += 1
-            self.record.fillers += 1
 
 
 class _Began(SpeechError):

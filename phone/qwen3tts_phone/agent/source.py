@@ -15,6 +15,7 @@ from typing import Protocol, cast
 
 from qwen3tts_phone.agent.chat_message import ChatEvent, ChatMessage, ToolSpec
 from qwen3tts_wire.errors import BadRequest
+from qwen3tts_wire.surrogates import SurrogateJoiner
 
 Writes = Callable[[list[ChatMessage]], AsyncIterable[str] | Awaitable[str]]
 """A function that replies to a conversation: an asynchronous generator of text deltas, or one that
@@ -55,17 +56,21 @@ class Written:
         *,
         must_speak: bool = False,
     ) -> AsyncGenerator[ChatEvent, None]:
-        """Its deltas; raises what it raises."""
+        """Its deltas, halves of characters joined; raises what it raises."""
         words = self._function(list(messages))
+        joiner = SurrogateJoiner()
         if isinstance(words, AsyncIterable):
             deltas = aiter(words)
             try:
                 async for delta in deltas:
-                    yield delta
+                    if text := joiner.push(delta):
+                        yield text
             finally:
                 await _close(deltas)
         else:
-            yield await words
+            yield joiner.push(await words)
+        if text := joiner.finish():
+            yield text
 
     async def close(self) -> None:
         """Nothing to do."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from qwen3tts_phone.agent.conversation import Conversation, ConversationLog
-from qwen3tts_phone.agent.reply import Kit, Reply
-from qwen3tts_phone.agent.turn_record import TurnKind, TurnRecord
+from qwen3tts_phone.agent.filing import Filing, OnTurn, words_of
+from qwen3tts_phone.agent.kit import Kit
+from qwen3tts_phone.agent.reply import Reply
+from qwen3tts_phone.agent.turn_record import TurnKind
 from qwen3tts_phone.agent.turn_taking import Act, Happened, Phase, TurnTaking
 from qwen3tts_phone.call_events import CallHeld, CallResumed
 from qwen3tts_phone.listening.events import ListenEvent, OnsetHeard, SpeechResumed, TurnEnded
@@ -17,10 +18,6 @@ from qwen3tts_phone.listening.turn import Turn
 
 if TYPE_CHECKING:
     from qwen3tts_phone.listening.listening import Listening
-
-logger = logging.getLogger(__name__)
-
-OnTurn = Callable[[Conversation, TurnRecord], None]
 
 
 class Talk:
@@ -49,8 +46,7 @@ class Talk:
         self._conversation = conversation
         self._listening = listening
         self._greeting = greeting
-        self._log = log
-        self._on_turn = on_turn
+        self._filing = Filing(conversation, log, on_turn)
         self._clock = kit.clock
         self._taking = TurnTaking(kit.settings, self._clock.now())
         self._reply: Reply | None = None
@@ -61,13 +57,10 @@ class Talk:
         """Turns that wait until we have finished, where the caller cannot interrupt us."""
         self._decided_at: float | None = None
         """When the last turn was over whose words are still to come."""
-        self._unsaid_of: Reply | None = None
-        """Whose words are `Conversation.unsaid`."""
         self._caller_speaks = False
         self._continued: list[asyncio.Future[bool]] = []
         self._changed = asyncio.Event()
         self._over = asyncio.Event()
-        self._filing: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Talk to the end of the call; ends it where the model, the caller's silence or the time
@@ -107,15 +100,14 @@ class Talk:
         await self._listening.aclose()
         for turn in self._kept:
             self._kit.history.caller(words_of(turn))
-            self._note(turn)
+            self._filing.unanswered(turn, self._clock.now())
         for waiting in self._continued:
             if not waiting.done():
                 waiting.set_result(False)
         # What a tool does is done, also for a caller who has gone; it has its own bound.
         if running := set(self._kit.running):
             await asyncio.wait(running)
-        if self._filing:
-            await asyncio.wait(set(self._filing))
+        await self._filing.settled()
         if self._kit.call.over:
             self._conversation.ended = self._taking.why or await ended
         else:
@@ -149,7 +141,7 @@ class Talk:
         if turn.why == "call_over":
             if words:
                 self._kit.history.caller(words)
-            self._note(turn)
+            self._filing.unanswered(turn, self._clock.now())
         elif words and not turn.barge_in and self._must_wait(reply):
             self._kept.append(turn)
         elif words:
@@ -162,17 +154,9 @@ class Talk:
         else:
             self._happened(Happened.NOISE)
         if self._turn is not None:  # it has had no reply
-            self._note(turn)
+            self._filing.unanswered(turn, self._clock.now())
             self._turn = None
         self._hush()
-
-    def _note(self, turn: Turn) -> None:
-        """A turn that gets no reply."""
-        if not (turn.error or words_of(turn)):
-            return
-        record = self._record("caller")
-        _tell(record, turn)
-        self._finish(record)
 
     def _must_wait(self, reply: Reply | None) -> bool:
         """Whether what we say is not to be interrupted, so that the caller's words wait."""
@@ -208,14 +192,13 @@ class Talk:
     def _cut(self) -> None:
         """What we say was interrupted: by the caller, or by the program."""
         if self._reply is not None:
-            self._keep_unsaid(self._reply)
+            self._filing.stopped(self._reply)
         self._happened(Happened.CUT_IN)
         self._hush()
 
     def _ended(self, reply: Reply) -> None:
         """A reply has come to its end by itself."""
-        self._keep_unsaid(reply)
-        self._file(reply)
+        self._filing.ended(reply)
         if reply is not self._reply:
             return
         self._reply = None
@@ -279,13 +262,8 @@ class Talk:
 
     def _speak(self, kind: TurnKind, text: str | None) -> Reply:
         """Begin a reply: ``text``, or what the model says."""
-        record = self._record(kind)
         turn, self._turn = self._turn, None
-        now = self._clock.now()
-        if turn is None:
-            record.mark("turn_end", now)
-        else:
-            _tell(record, turn)
+        record = self._filing.begin(kind, turn, self._clock.now())
         before, self._given_up = self._given_up, None
         self._reply = Reply(
             self._kit,
@@ -298,11 +276,6 @@ class Talk:
         self._hush()
         return self._reply
 
-    def _record(self, kind: TurnKind) -> TurnRecord:
-        record = TurnRecord(len(self._conversation.turns) + 1, kind)
-        self._conversation.turns.append(record)
-        return record
-
     def _drop(self) -> None:
         """Give the reply under way up; the rest of it can be continued."""
         reply, self._reply = self._reply, None
@@ -310,35 +283,7 @@ class Talk:
             return
         reply.give_up()
         self._given_up = reply
-        self._keep_unsaid(reply)
-        self._file(reply)
-
-    def _keep_unsaid(self, reply: Reply) -> None:
-        if reply.unsaid or reply is self._unsaid_of:
-            self._conversation.unsaid, self._unsaid_of = reply.unsaid, reply
-
-    def _file(self, reply: Reply) -> None:
-        """Complete its record when all is settled."""
-        task = asyncio.create_task(self._complete(reply), name=f"turn {reply.record.number}")
-        self._filing.add(task)
-        task.add_done_callback(self._filing.discard)
-
-    async def _complete(self, reply: Reply) -> None:
-        await reply.settled()
-        reply.close()
-        if reply is self._unsaid_of:  # right to the word now
-            self._conversation.unsaid = reply.record.unsaid
-        self._finish(reply.record)
-
-    def _finish(self, record: TurnRecord) -> None:
-        record.done = True
-        if self._log is not None:
-            self._log.append(self._conversation.call_id, record)
-        if self._on_turn is not None:
-            try:
-                self._on_turn(self._conversation, record)
-            except Exception:
-                logger.exception("on_turn failed")
+        self._filing.ended(reply)
 
     def _continue(self) -> Awaitable[bool]:
         """Say what the caller did not hear of the last reply."""
@@ -353,9 +298,8 @@ class Talk:
             self._hush()
         elif text.strip():
             self._drop()
-            self._conversation.unsaid, self._unsaid_of = "", None
             self._taking.begin(self._clock.now())
-            reply = self._speak("continued", text)
+            reply = self._speak("continued", self._filing.continued())
         else:
             done.set_result(False)
             return done
@@ -367,9 +311,7 @@ class Talk:
                 done.set_result(not reply.given_up)
             self._continued.remove(done)
 
-        task = asyncio.create_task(wait(reply), name="continued")
-        self._filing.add(task)
-        task.add_done_callback(self._filing.discard)
+        self._filing.start(wait(reply), "continued")
         return done
 
     # --- for the tools of ours
@@ -379,20 +321,3 @@ class Talk:
         if self._reply is not None:
             self._reply.farewell = True
         self._happened(Happened.FAREWELL, "the model has ended it")
-
-
-def _tell(record: TurnRecord, turn: Turn) -> None:
-    """What is known of the caller's part."""
-    record.text, record.why = words_of(turn), turn.why
-    record.barge_in, record.language = turn.barge_in, turn.language
-    record.mark("caller_end", turn.ended_at)
-    record.mark("turn_end", turn.decided_at)
-    record.mark("transcript", turn.transcribed_at)
-    if turn.error is not None:
-        record.failed(turn.error)
-
-
-def words_of(turn: Turn) -> str:
-    """What the model is told that the caller said: the words, and keys that were pressed."""
-    keys = f"[keys: {turn.keys}]" if turn.keys else ""
-    return " ".join(part for part in (turn.text.strip(), keys) if part)

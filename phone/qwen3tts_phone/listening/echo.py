@@ -2,9 +2,10 @@
 
 What we have sent is looked for in what is heard (`echo_path`). Once the path is known the echo is
 computed and taken away, and what is left is judged: the caller who speaks over it is in that, and
-an echo is not. While it is not known, speech that is well below what we have sent waits for a
+an echo is not. (Both without what is below the telephone's band: hum would hide a faint echo.)
+While it is not known, speech that is well below what we have sent waits for a
 moment, until it is found to be an echo, or not to be one; speech as loud as ours is nobody's echo
-unless it is found to be one in time.
+unless it is found to be one in time. `benchmarks/echo_guard.py` has the figures.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_phone.listening.echo_path import MOST_DELAY, Path, find_delay, fit
+from qwen3tts_phone.listening.high_pass import HighPass
 from qwen3tts_phone.listening.sample_line import SampleLine
 from qwen3tts_phone.sent_audio import SentFrame
 
@@ -40,13 +42,15 @@ GOOD_DB: Final = -2.5
 """A path is one that leaves less than this of what is heard: about half of it is echo then..."""
 CHANGES: Final = 10 ** (10 / 10)
 """A path that changes does not return so much more than before."""
-SHORT_DB: Final = -5.0
+SHORT_DB: Final = -8.0
 """...or less than this of less than a fifth of a second, which more paths fit by chance."""
 SHORT: Final = 1600
-LEAST: Final = 400
-"""Samples that are looked at, 50 ms..."""
+LEAST: Final = 640
+"""Samples that are looked at, 80 ms..."""
 MOST: Final = 2048
 """...to a quarter of a second."""
+RESIDUE: Final = 10 ** (-10 / 10)
+"""What is left is nobody's where it is so much below the loudest echo."""
 WAITS_LIKELY_S: Final = 0.2
 """What is likely to be an echo waits so long for a verdict while no path is known..."""
 WAITS_S: Final = 0.08
@@ -69,9 +73,12 @@ class EchoGuard:
         """The echo's, as far as it is known."""
         self._sent = SampleLine(2 * RATE_HZ)
         self._heard = SampleLine(RATE_HZ)
+        self._sent_above, self._heard_above = HighPass(), HighPass()
         self._resampler: Resampler | None = None
         self._powers: deque[tuple[int, float]] = deque()
         """Of what was sent and may come back: each frame's last index, and its power."""
+        self._idle = True
+        """Whether nothing of ours could come back when the last frame came."""
         self._next: int | None = None
         self._power = 0.0
         """Of the last frame without the echo."""
@@ -103,7 +110,9 @@ class EchoGuard:
         at = round(frame.at * RATE_HZ)
         if not self._sent.empty and abs(at - self._sent.end) <= SNAP:
             at = self._sent.end
-        sound = _floats(samples)
+        else:
+            self._sent_above.reset()
+        sound = self._sent_above.push(_floats(samples))
         self._sent.put(sound, at)
         power = float(sound @ sound) / len(sound)
         if power > FAINT:
@@ -116,8 +125,12 @@ class EchoGuard:
         while self._powers and self._powers[0][0] + MOST_DELAY < start:
             self._powers.popleft()
         if not self._powers:
+            self._idle = True
             return samples
-        sound = _floats(samples)
+        if self._idle:
+            self._heard_above.reset()
+            self._idle = False
+        sound = self._heard_above.push(_floats(samples))
         self._heard.put(sound, start)
         stop = start + len(sound)
         rest, echo_power = sound, 0.0
@@ -133,8 +146,6 @@ class EchoGuard:
             return np.zeros_like(samples)
         self._silence = 0
         self._sound += len(sound)
-        if self.path is None:
-            return samples
         return np.clip(np.rint(rest * 32768), -32768, 32767).astype(np.int16)
 
     def may_be_ours(self, length_s: float) -> bool:
@@ -144,6 +155,8 @@ class EchoGuard:
         """
         if not self._powers:
             return False
+        if self.path is not None and self._power < RESIDUE * self.path.gain * self._loudest():
+            return True
         self._asked += 1
         if self._callers and self._asked % DOUBTS:
             return False
@@ -165,9 +178,13 @@ class EchoGuard:
         self._next = start + count
         return start
 
+    def _loudest(self) -> float:
+        """Of what may come back now, the power."""
+        return max(power for _, power in self._powers)
+
     def _waits_s(self) -> float:
         """How long speech as loud as the last waits for a verdict."""
-        loudest = max(power for _, power in self._powers)
+        loudest = self._loudest()
         if self.path is not None:
             return 0.0 if self._power > CHANGES * self.path.gain * loudest else WAITS_S
         if self._power > POSSIBLE * loudest:
@@ -188,24 +205,31 @@ class EchoGuard:
                 self._sound = 0
 
     def _found(self) -> bool:
-        """Whether the last sound is our echo, by another path than the known one."""
+        """Whether the last sound is our echo, by the known path as it is now, or by another."""
         length = min(MOST, self._sound)
         if length < LEAST:
             return False
-        stop = self._heard.end
-        start = stop - length
-        heard = rest = self._heard.get(start, stop)
-        if self.path is not None:
-            rest = heard - self.path.echo(self._sent, start, stop)
-        delay, alike = find_delay(rest, self._sent, start)
-        if alike < ALIKE:
-            return False
-        path = fit(heard, self._sent, start, delay)
-        if path is None or path.explained_db > (GOOD_DB if length >= SHORT else SHORT_DB):
-            return False
+        start = self._heard.end - length
+        heard = self._heard.get(start, start + length)
+        good_db = GOOD_DB if length >= SHORT else SHORT_DB
+        path = self._fit_known(heard, start)
+        if path is None or path.explained_db > good_db:
+            delay, alike = find_delay(heard, self._sent, start)
+            if alike < ALIKE:
+                return False
+            path = fit(heard, self._sent, start, delay)
+            if path is None or path.explained_db > good_db:
+                return False
         self.path = path
         self._since_fit, self._waited, self._callers = 0, 0.0, False
         return True
+
+    def _fit_known(self, heard: Floats, start: int) -> Path | None:
+        """The path anew where it was; None where there was none, or nothing was sent."""
+        if self.path is None:
+            return None
+        middle = self.path.delay + int(np.argmax(np.abs(self.path.taps)))
+        return fit(heard, self._sent, start, middle)
 
     def _refit(self, stop: int, echo_power: float) -> None:
         """The echo is alone: see whether its path is still the same."""
@@ -213,9 +237,7 @@ class EchoGuard:
         if path is None or self._since_fit < REFIT_S * RATE_HZ or echo_power < 10 * FAINT:
             return
         self._since_fit = 0
-        heard = self._heard.get(stop - MOST, stop)
-        middle = path.delay + int(np.argmax(np.abs(path.taps)))
-        found = fit(heard, self._sent, stop - MOST, middle)
+        found = self._fit_known(self._heard.get(stop - MOST, stop), stop - MOST)
         if found is not None and found.explained_db <= min(GOOD_DB, path.explained_db + 6):
             self.path = found
 

@@ -79,8 +79,7 @@ def fit(heard: Floats, sent: SampleLine, start: int, delay: int) -> Path | None:
     """
     first = delay - LEAD
     before = sent.get(start - first - TAPS + 1, start - first + len(heard))
-    line, heard = _flatter(before).astype(np.float64), _flatter(heard)
-    count = len(heard)
+    line, count = before.astype(np.float64), len(heard)
     own = float(heard @ heard)
     products = _products(line, count)
     power = float(np.trace(products)) / TAPS
@@ -94,8 +93,7 @@ def fit(heard: Floats, sent: SampleLine, start: int, delay: int) -> Path | None:
 
 
 def _flatter(sound: Floats) -> Floats:
-    """With less of what is low: flatter spectra correlate more sharply, and hum counts less. One
-    sample shorter."""
+    """With less of what is low: flatter spectra correlate more sharply. One sample shorter."""
     flat: Floats = sound[1:] - np.float32(0.9) * sound[:-1]
     return flat
 

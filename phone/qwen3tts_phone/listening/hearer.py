@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -93,7 +93,9 @@ class Hearer:
         return self._sound.so_far(longest_s)
 
     def give_up(self) -> None:
-        """What began was no turn. (The recogniser drops it when the next begins.)"""
+        """What began was no turn."""
+        if self._recognition is not None:
+            self._recognition.drop_turn()
         self._sound.end()
         self.partial = ""
 
@@ -115,9 +117,12 @@ class Hearer:
             error=self._failure,
         )
         if self._recognition is None or ended.why == "noise":
+            if self._recognition is not None:
+                self._recognition.drop_turn()
             self.deliver(turn, deliver)
             return
-        text = asyncio.create_task(_text(self._recognition, ended.ended_at))
+        # Called here and not in the task: what is heard from now on belongs to the next turn.
+        text = asyncio.create_task(_text(self._recognition.end_turn(ended.ended_at)))
         self._then(self._with_text(turn, text, self._last, deliver))
 
     def deliver(self, turn: Turn, deliver: Deliver) -> None:
@@ -183,10 +188,10 @@ class Hearer:
         )
 
 
-async def _text(recognition: Recognition, ended_at: float) -> Transcript | SpeechError:
+async def _text(ending: Awaitable[Transcript]) -> Transcript | SpeechError:
     """The words, or what went wrong: the call goes on either way."""
     try:
-        return await recognition.end_turn(ended_at)
+        return await ending
     except SpeechError as error:
         return error
     except Exception:

@@ -90,10 +90,16 @@ class Recognition(Protocol):
         """They speak on: what was begun at the pause does not hold any more."""
         ...
 
+    def drop_turn(self) -> None:
+        """What began was a noise, no turn: nobody asks for its text. May come where none began."""
+        ...
+
     async def end_turn(self, at: float) -> Transcript:
         """The turn is over, its last voiced sample was at ``at``; the words of the whole turn.
 
-        Another turn may begin while this one is waited for. Cancelling it gives the turn up.
+        Those built in take it as over from the call on, not from when it is first waited for: what
+        is pushed in between belongs to the next. Another turn may begin while this one is waited
+        for. Cancelling it gives the turn up.
 
         Raises:
             SpeechError: `RecognitionFailed` and its kinds, or `RecogniserUnavailable`.

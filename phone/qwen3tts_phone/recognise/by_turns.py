@@ -32,6 +32,8 @@ class TurnRules:
     """How long a turn's text may take after its end."""
     longest_s: float = LONGEST_S
     """Sound of one turn that is kept; of a longer one the beginning is lost."""
+    late: Callable[[], str] = lambda: "Use a faster recogniser, or allow more time."
+    """What to do when a text did not come in time."""
 
 
 @dataclass(slots=True)
@@ -95,6 +97,13 @@ class TurnRecognition:
             turn.guess.cancel()
             turn.guess = None
 
+    def drop_turn(self) -> None:
+        """It was a noise; see `Recognition`."""
+        if self._turn is not None:
+            self._turn.give_up()
+            self._turn = None
+        self._audio.end()
+
     def end_turn(self, at: float) -> Coroutine[Any, Any, Transcript]:
         """The turn is over from this call on; see `Recognition` for what comes of it."""
         turn, self._turn = self._turn, None
@@ -124,7 +133,7 @@ class TurnRecognition:
         except TimeoutError:
             raise RecognitionTimeout(
                 f"A turn's text did not come within {self._rules.timeout_s:g} s.",
-                remedy="Use a smaller model or a faster recogniser, or allow more time.",
+                remedy=self._rules.late(),
             ) from None
         finally:
             turn.give_up()

@@ -78,6 +78,11 @@ class Desk:
         """Pieces that wait for the worker."""
         return sum(not piece.answer.done() for piece in self._waiting)
 
+    @property
+    def loading(self) -> bool:
+        """Whether a worker is being started."""
+        return self._starting is not None
+
     def begin(self) -> None:
         """Start a worker if there is none; does not wait for it, and raises nothing."""
         if not self._closed and self._worker is None and self._starting is None:

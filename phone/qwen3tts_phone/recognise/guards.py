@@ -17,12 +17,13 @@ from qwen3tts_phone.recognise.base import Samples, Transcript
 
 SILENT_DBFS = -65.0
 """A turn no 20 ms of which are louder is silence: a quiet line's noise, idle code words."""
-DOUBTS = ((0.6, -1.0), (0.8, -0.6))
-"""A piece is taken for one without speech when the model's probability of that is above the first,
-and the mean log probability of its words below the second. The first pair is that of
-openai/whisper's ``transcribe``. The second is for telephone noise, of which whisper-tiny.en made
-*you* with 0.85 to 0.91 and -0.74 to -1.30; of its answers to speech on such a line (20 to 3 dB above
-noise) only wrong ones lie in either."""
+DOUBTS = ((0.6, -1.0), (0.7, -0.5), (0.9, -0.3))
+"""A piece is taken for one without speech when the model's probability of that is above the first
+of a pair, and the mean log probability of its words below the second. The first pair is that of
+openai/whisper's ``transcribe``; the others are for what comes over a telephone: whisper-tiny.en
+made *you* of nearly all noises (white, pink, street, hum, music, keys, coughs, clicks) with 0.75 to
+0.95 and -1.45 to -0.37. Of its answers to speech 20 to 3 dB above noise only wrong ones lie in
+there."""
 FASTEST_CHARS_S = 45.0
 """No caller says more letters in a second: fast readers reach 25."""
 SPARE_CHARS = 40

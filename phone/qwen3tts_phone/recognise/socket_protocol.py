@@ -210,6 +210,12 @@ class TurnStream:
         turn.paused = False
         return [_say("turn.resume", turn)] if self.ready else []
 
+    def drop_turn(self) -> Outgoing:
+        """It was a noise."""
+        turn, self._turn = self._turn, None
+        self._audio.end()
+        return [_say("turn.cancel", turn)] if turn is not None and self.ready else []
+
     def end_turn(self, at: float) -> tuple[Outgoing, int | None, int | None]:
         """The turn is over; what is sent, its number, and that of an older one given up for it.
 

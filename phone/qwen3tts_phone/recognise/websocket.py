@@ -125,6 +125,10 @@ class SocketRecognition:
         """They speak on; see `Recognition`."""
         self._queue(self._stream.resume())
 
+    def drop_turn(self) -> None:
+        """It was a noise; see `Recognition`."""
+        self._queue(self._stream.drop_turn())
+
     def end_turn(self, at: float) -> Coroutine[Any, Any, Transcript]:
         """The turn is over from this call on; see `Recognition` for what comes of it."""
         out, number, oldest = self._stream.end_turn(at)

@@ -41,6 +41,7 @@ class WhisperRecogniser:
             early=self.settings.early,
             piece_s=PIECE_S,
             timeout_s=self.settings.timeout_s,
+            late=self._late,
         )
         self._desk = Desk(
             lambda: WhisperProcess.start(self.settings),
@@ -74,6 +75,11 @@ class WhisperRecogniser:
         for recognition in list(self._open):
             await recognition.close()
         await self._desk.close()
+
+    def _late(self) -> str:
+        if self._desk.loading:
+            return "The model is still being loaded: await warm() before the first call."
+        return "Name a smaller model, use a GPU, or allow more time (timeout_s)."
 
     async def _hear(self, samples: Samples) -> Transcript:
         if silent(samples, RATE_HZ):

@@ -47,6 +47,7 @@ from qwen3tts_phone.streams.json_adapter import (
 
 IDLE_TICKS = 2
 """After so many ticks without a frame, joined frames go out though the message is not full."""
+MOST_HOLE_MS = 1000.0
 RATES_HZ = (8000, 16000, 24000, 32000, 48000)
 """Rates of sound that a carrier may announce."""
 
@@ -78,6 +79,7 @@ class CarrierAdapter(JsonAdapter):
         self._started = False
         self._order: ChunkOrder[StreamEvent] | None = None if dialect.ordered else ChunkOrder()
         self._chunk_ms = 20.0
+        self._next_ms: float | None = None
         self._joined: list[bytes] = []
         self._idle_ticks = 0
         self._head, self._tail = "", ""
@@ -117,6 +119,11 @@ class CarrierAdapter(JsonAdapter):
         if meaning is Meaning.ERROR:
             return self._odd(f"an error of the carrier's{_said(found)}")
         return [] if meaning is not None else self._odd("unknown event")
+
+    @property
+    def wants_ticks(self) -> bool:
+        """See `StreamAdapter`."""
+        return self._order is not None or self._dialect.join_frames > 1
 
     def tick(self, now: float) -> list[StreamEvent]:
         """See `StreamAdapter`."""
@@ -189,13 +196,24 @@ class CarrierAdapter(JsonAdapter):
                 odd = self._odd("half a sample")
                 data = data[: len(data) - len(data) % self._in.sample_bytes]
             self._chunk_ms = self._duration_ms(data)
-            event = StreamAudio(data, number(media, "timestamp") if self._dialect.timed else None)
+            event = StreamAudio(data)
         if self._order is None:
-            return [*odd, event]
+            hole = self._hole(media) if self._dialect.timed else ()
+            return [*odd, *hole, event]
         chunk = whole(media, "chunk")
         if chunk is None:
             odd += self._odd("media without a number")
         return [*odd, *self._ordered(self._order.push(chunk, event, now))]
+
+    def _hole(self, media: Object) -> Sequence[StreamEvent]:
+        """What is missing before this chunk by its place on the stream's time axis."""
+        place_ms = number(media, "timestamp")
+        if place_ms is None:
+            return ()
+        gap_ms = place_ms - self._next_ms if self._next_ms is not None else 0.0
+        self._next_ms = place_ms + self._chunk_ms
+        # Less than most of a chunk is the unevenness of a clock; more than a second a new axis.
+        return (StreamLost(gap_ms),) if 0.75 * self._chunk_ms <= gap_ms <= MOST_HOLE_MS else ()
 
     def _ordered(self, found: Sequence[StreamEvent | Missed]) -> list[StreamEvent]:
         return [

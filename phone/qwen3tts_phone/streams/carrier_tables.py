@@ -161,7 +161,7 @@ EXOTEL: Final = Dialect(
     rate=("sample_rate", "sampleRate"),
     parameters=("custom_parameters", "customParameters"),
     join_frames=5,
-    lead_ms=300,
+    lead_ms=240,
 )
 
 DIALECTS: Final = {each.line: each for each in (TWILIO, TELNYX, PLIVO, EXOTEL)}

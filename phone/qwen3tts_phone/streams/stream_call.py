@@ -10,7 +10,7 @@ from types import MappingProxyType
 from qwen3tts_codecs.errors import CodecError
 from qwen3tts_pacer.policy import FillingPolicy
 from qwen3tts_phone import errors
-from qwen3tts_phone.call import Call
+from qwen3tts_phone.call import LINGER_S, Call
 from qwen3tts_phone.call_body import CallBody
 from qwen3tts_phone.call_events import KeyPressed, MediaBegan, MediaSilent
 from qwen3tts_phone.call_facts import CallFacts, EndFacts
@@ -152,7 +152,7 @@ class StreamCall(Call):
     async def hangup(self, headers: Mapping[str, str] | None = None) -> None:
         """End it. Harmless when it is over."""
         if not self.over and self._end is None:
-            await self._linger()
+            await self._let_out()
             self._ends(EndFacts(by="local"), "we hung up")
             await self._leave()
         await self.ended()
@@ -315,12 +315,22 @@ class StreamCall(Call):
         if self._end is None:
             self._end, self._cause = end, cause.rstrip(".")
 
+    async def _let_out(self) -> None:
+        """Stop speaking. What was said to its end is let out of the far end's buffer.
+
+        A clear, which an interruption sends, would cut its last syllable off.
+        """
+        if self.speaking:
+            self.interrupt()
+        if self._sink is not None and self._sink.last_at is not None:
+            await self.clock.sleep_until(self._sink.last_at + LINGER_S)
+
     async def _leave(self) -> None:
         """Tell the far end that it is over, and close."""
         if self._asked_to_end:
             return
         self._asked_to_end = True
-        if self._sink is not None:
+        if self.speaking:
             self.interrupt()
         self._wire.send_now(self._adapter.hang_up())
         kind = self._kind

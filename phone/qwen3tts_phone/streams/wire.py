@@ -35,7 +35,8 @@ class Wire(Protocol):
         """The next message (over TCP: some bytes); None = it is over."""
 
     async def send(self, messages: Sequence[Message]) -> None:
-        """Send in order; returns when more is taken. Harmless when it is over."""
+        """Send all, in order, before anything is waited for; returns when more is taken. Harmless
+        when it is over."""
 
     def send_now(self, messages: Sequence[Message]) -> None:
         """Send before this returns, behind what was sent before. Harmless when it is over."""
@@ -65,12 +66,16 @@ class WebSocketWire:
         return message if isinstance(message, str) else bytes(message)
 
     async def send(self, messages: Sequence[Message]) -> None:
-        """Send in order; returns when more is taken."""
+        """Send in order; returns when more is taken.
+
+        All of it is handed over before anything is waited for: what `send_now` sends meanwhile must
+        not come in between.
+        """
+        if not messages or self._connection.state is not State.OPEN:
+            return
+        self.send_now(messages[:-1])
         with contextlib.suppress(ConnectionClosed):
-            for message in messages:
-                if self._connection.state is not State.OPEN:
-                    return
-                await self._connection.send(message)
+            await self._connection.send(messages[-1])
 
     def send_now(self, messages: Sequence[Message]) -> None:
         """Send before this returns."""

@@ -116,11 +116,17 @@ class ChatEndpoint:
     instead.
     """
 
-    def __init__(self, *answers: Answer, choose: Callable[[Request], Answer] | None = None) -> None:
+    def __init__(
+        self,
+        *answers: Answer,
+        choose: Callable[[Request], Answer] | None = None,
+        port: int = 0,
+    ) -> None:
         self.answers = list(answers)
         self.requests: list[Request] = []
         self.connections = 0
         self._choose = choose
+        self._port = port
         self._came = asyncio.Condition()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -131,7 +137,7 @@ class ChatEndpoint:
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
 
     async def __aenter__(self) -> ChatEndpoint:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -7,6 +7,7 @@ import json
 import stat
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -16,7 +17,7 @@ from qwen3tts_phone.agent.settings import AgentSettings
 from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, EngineFailed, SpeechError
 from tests.fakes import FakeClock, settle
-from tests.phone.agent.parts import ScriptedCall, Session, begin
+from tests.phone.agent.parts import ScriptedCall, Session, agent_of, begin
 
 
 class Model:
@@ -519,6 +520,56 @@ async def test_all_calls_of_a_line_are_answered_at_once_and_one_that_breaks_brea
         await call.over_now()
     await serving
     assert "gone before the answer" in caplog.text
+
+
+class Recognises:
+    """A recogniser that is warm once, or never."""
+
+    rate_hz = 16_000
+
+    def __init__(self, error: SpeechError | None = None) -> None:
+        self.warmed = self.closed = 0
+        self._error = error
+
+    async def warm(self) -> None:
+        self.warmed += 1
+        if self._error is not None:
+            raise self._error
+
+    async def open(self, on_partial: object = None) -> NoReturn:
+        raise AssertionError("the scripted call needs none")
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+async def test_the_recogniser_is_ready_before_the_first_call_is_answered() -> None:
+    recogniser = Recognises()
+    agent, _ = agent_of(Model("Fine.").__call__, stt=recogniser)
+    session = await begin(Model("Fine.").__call__, None, stt=recogniser)
+    assert recogniser.warmed == 1
+    await session.end()
+    assert not recogniser.closed, "it is the program's"
+    await agent.warm()
+    await agent.warm()
+    assert recogniser.warmed == 2
+
+
+async def test_a_recogniser_that_is_not_ready_keeps_no_call_from_being_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recogniser = Recognises(EngineFailed("no model here"))
+    session = await begin(Model("Fine.").__call__, None, stt=recogniser, greeting="Hello.")
+    assert session.call.client.contexts[0].text == "Hello."
+    assert "no model here" in caplog.text
+    await session.end()
+    agent, _ = agent_of(Model("Fine.").__call__, stt=recogniser)
+
+    async def lines() -> AsyncIterator[ScriptedCall]:
+        yield ScriptedCall(FakeClock())
+
+    with pytest.raises(EngineFailed):
+        await agent.serve(lines())
 
 
 def test_what_is_no_model_is_refused() -> None:

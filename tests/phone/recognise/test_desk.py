@@ -200,8 +200,10 @@ async def test_everybody_waits_for_one_start() -> None:
     answer = house.ask()
     await settle()
     ready[0].cancel()  # the others still want it
+    loading = [house.desk.loading]
     house.may_start.set()
     await settle()
+    assert [*loading, house.desk.loading] == [True, False]
     assert house.starts == 1
     await asyncio.gather(*ready[1:])
     house.workers[0].asked[0].set_result(Answer("x"))

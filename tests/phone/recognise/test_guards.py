@@ -31,7 +31,8 @@ def test_a_sure_answer_is_believed() -> None:
     ("answer", "seconds"),
     [
         (Answer("Thanks for watching!", "en", -1.2, 0.9), 1.0),
-        (Answer("you", "en", -0.75, 0.9), 1.0),
+        (Answer("you", "en", -0.62, 0.78), 1.0),
+        (Answer("you", "en", -0.37, 0.95), 1.0),
         (Answer("Thank you. " * 20, "en", -0.1, 0.0), 1.0),  # 220 letters in a second
         (Answer(" ... ", "en", -0.1, 0.0), 1.0),
         (Answer("♪♪", "en", -0.1, 0.0), 1.0),

@@ -104,6 +104,16 @@ def test_a_turn_that_begins_anew_gives_the_last_one_up() -> None:
     assert said(out)[0] == {"type": "turn.cancel", "turn": first}
 
 
+def test_a_noise_that_began_a_turn_is_cancelled() -> None:
+    stream = ready_stream()
+    assert stream.drop_turn() == []
+    _, number = stream.begin_turn(0.0)
+    assert said(stream.drop_turn()) == [{"type": "turn.cancel", "turn": number}]
+    assert stream.push(tone(0.1), 0.1) == []
+    assert stream.take(Partial(number, Transcript("late"))) is None
+    assert stream.end_turn(0.2) == ([], None, None)
+
+
 def test_texts_before_a_turns_end_are_what_is_understood_so_far() -> None:
     stream = ready_stream()
     _, number = stream.begin_turn(0.0)

@@ -13,7 +13,11 @@ import numpy as np
 import pytest
 
 from qwen3tts_phone.recognise.base import Transcript, recogniser_named
-from qwen3tts_phone.recognise.errors import RecogniserUnavailable, RecognitionFailed
+from qwen3tts_phone.recognise.errors import (
+    RecogniserUnavailable,
+    RecognitionFailed,
+    RecognitionTimeout,
+)
 from qwen3tts_phone.recognise.whisper import WhisperRecogniser
 from qwen3tts_phone.recognise.whisper_process import WhisperProcess
 from qwen3tts_phone.recognise.whisper_settings import WhisperSettings
@@ -133,6 +137,21 @@ async def test_a_model_that_is_damaged_is_said_with_what_to_do(folder: str, tmp_
         with pytest.raises(RecogniserUnavailable, match="could not be loaded"):
             await recognition.end_turn(Talk(recognition).turn(tone(1.0)))
         await recogniser.close()
+
+
+async def test_a_turn_while_the_model_is_still_being_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def start(settings: WhisperSettings) -> WhisperProcess:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    monkeypatch.setattr(WhisperProcess, "start", start)
+    recogniser = WhisperRecogniser(WhisperSettings("openai/whisper-tiny", timeout_s=0.01))
+    recognition = await recogniser.open()
+    with pytest.raises(RecognitionTimeout, match="still being loaded"):
+        await recognition.end_turn(Talk(recognition).turn(tone(1.0)))
+    await recogniser.close()
 
 
 async def test_a_model_that_takes_too_long_to_load(folder: str) -> None:

@@ -1,0 +1,38 @@
+"""Runs a printed program as it is; Whisper alone is replaced, by a recogniser with a script.
+
+``python -m tests.e2e.printed_program FILE TEXT...``: it understands these texts, one a turn, and
+the program tells on standard output that its phone can be called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import runpy
+import sys
+from typing import Any
+
+from qwen3tts_phone.phone import Phone
+from qwen3tts_phone.recognise import whisper
+from tests.e2e.agent_parties import Script
+
+
+def main(path: str, *texts: str) -> None:
+    script = Script(texts)
+    enter = Phone.__aenter__
+
+    async def entered(phone: Phone) -> Phone:
+        entering = await enter(phone)
+        print(phone.uri, flush=True)
+        return entering
+
+    replaced: Any = whisper
+    replaced.WhisperRecogniser = lambda settings: script.recogniser
+    setattr(Phone, "__aenter__", entered)  # noqa: B010 - it is a method, to mypy
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from qwen3tts_phone.agent.chat_message import ChatMessage
+from qwen3tts_phone.agent.chat_settings import ChatSettings
+from qwen3tts_phone.agent.source import source_of
+from qwen3tts_phone.bridge import ChatClient
+from qwen3tts_wire.errors import BadRequest
+
+HELLO = [ChatMessage("user", "Hello?")]
+
+
+async def test_a_generator_function_is_a_source_and_is_closed_when_it_is_left() -> None:
+    closed: list[bool] = []
+
+    async def writes(messages: Sequence[ChatMessage]) -> AsyncIterator[str]:
+        try:
+            yield messages[0].content
+            yield "more"
+        finally:
+            closed.append(True)
+
+    stream = source_of(writes).stream(HELLO)
+    assert await anext(stream) == "Hello?"
+    await stream.aclose()
+    assert closed == [True]
+
+
+async def test_halves_of_characters_are_joined() -> None:
+    async def writes(messages: Sequence[ChatMessage]) -> AsyncIterator[str]:
+        for delta in ("a\ud83d", "\ude00", "\ud83d"):
+            yield delta
+
+    assert [event async for event in source_of(writes).stream(HELLO)] == ["a", "😀", "\ufffd"]
+
+
+async def test_a_function_that_gives_the_whole_text_is_one_too() -> None:
+    async def answers(messages: Sequence[ChatMessage]) -> str:
+        return "Fine."
+
+    assert [event async for event in source_of(answers).stream(HELLO)] == ["Fine."]
+
+
+def test_a_client_is_a_source_and_a_class_is_none() -> None:
+    client = ChatClient(ChatSettings("http://model.test/v1"))
+    assert source_of(client) is client
+    with pytest.raises(BadRequest, match="is no language model"):
+        source_of(ChatSettings)
+
+
+def test_fields_of_the_request_that_follow_from_the_call_cannot_be_set() -> None:
+    assert ChatSettings("http://model.test/v1", extra={"temperature": 0}).extra
+    with pytest.raises(BadRequest, match="messages, stream cannot be set"):
+        ChatSettings("http://model.test/v1", extra={"stream": False, "messages": []})
