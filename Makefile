@@ -4,7 +4,6 @@ VENV := .venv
 SHELL := /bin/bash
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-SOURCES := mr_qwen3tts server pacer codecs phone cli tests benchmarks
 
 .DEFAULT_GOAL := help
 .PHONY: help demo install test check format lint types coverage fuzz wheel bench soak peers clients host tiny-models oracle regression clean
@@ -29,8 +28,11 @@ lint: $(VENV)/.ready-dev  ## ruff, without changing anything
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-types: $(VENV)/.ready-dev  ## mypy, strict, tests included
+types: $(VENV)/.ready-dev  ## mypy, strict, tests included; the integrations where their frameworks are (make clients)
 	$(BIN)/mypy
+	@if [ -x .clients/bin/python ]; then \
+	  $(BIN)/mypy --python-executable .clients/bin/python --allow-untyped-calls --disable-error-code override \
+	    integrations/pipecat/pipecat_qwen3tts integrations/livekit/livekit/plugins/qwen3tts; fi
 
 coverage: $(VENV)/.ready-dev $(VENV)/.ready-bench oracle clients host peers  ## tests with branch coverage by package
 	$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
@@ -40,12 +42,13 @@ fuzz: $(VENV)/.ready-dev  ## search for bytes that break what parses bytes from 
 	$(PIP) install --constraint constraints.txt --group fuzz
 	$(BIN)/python tests/fuzz/run_atheris.py $(FUZZ_ARGS)
 
-wheel: $(VENV)/.ready-dev  ## build the wheel and import it in a fresh environment
+wheel: $(VENV)/.ready-dev clients  ## build the wheels and import them in fresh environments
 	$(BIN)/python tests/wheel_check.py
+	@if [ -x .clients/bin/python ]; then $(BIN)/python -m tests.clients.wheels; fi
 
 bench: $(VENV)/.ready-dev $(VENV)/.ready-bench  ## every benchmark, quick
 	@for script in $(wildcard benchmarks/*.py); do \
-	  case $$script in */common.py|*/bad_network.py|*/greetings.py|*/other_buffers.py|*/traces.py|*/rtp_receiver.py|*/server_engines.py|*/server_peers.py|*/server_process.py) ;; \
+	  case $$script in */common.py|*/bad_network.py|*/greetings.py|*/line_sounds.py|*/other_buffers.py|*/traces.py|*/rtp_receiver.py|*/server_engines.py|*/server_peers.py|*/server_process.py|*/stream_far_end.py|*/talker.py|*/turn_calls.py|*/turn_figures.py|*/turn_model.py) ;; \
 	  *) echo "== $$script"; $(BIN)/python $$script --quick || exit 1 ;; esac; done
 
 peers:  ## the real SIP peers (baresip, SIPp, Kamailio) from Debian, where they may be installed

@@ -93,6 +93,7 @@ def judge(
         mine = {at for at in cuts if phrase.onset - 0.02 <= at <= phrase.end + 0.3}
         cuts -= mine
         run = next((each for each in talked.runs if each.begin < phrase.onset < each.end), None)
+        said.over_agent = over and run is not None  # it may have finished just before
         if over and run is not None and mine:
             said.onset_to_silence = run.end - phrase.onset
             said.detector = min(mine) - phrase.onset

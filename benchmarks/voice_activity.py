@@ -8,7 +8,7 @@ of noise, an utterance, 1.5 s of noise. The detectors stand behind the same rule
 - *onset*: from the utterance's first sample that is not 20 dB below its level to the decision, ms,
   as a caller's frames of 20 ms arrive.
 - *missed*: utterances without an onset by their end, per cent. *cut*: of those heard, how many were
-  taken to be over before their end, per cent (pauses within an utterance are shorter than pause_ms).
+  taken to be over before their end, per cent (no pause in an utterance is as long as pause_ms).
 - *end*: from its last such sample to when the turn was said to be over, ms; pause_ms is part of it.
 - *false a minute*: onsets in noise alone, at -30 dBFS (of the sounding part).
 - *us*: processor time for 20 ms of sound: the detector alone, and the whole core.

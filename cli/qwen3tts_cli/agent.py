@@ -12,7 +12,7 @@ import typer
 
 from qwen3tts_cli.exits import needs
 from qwen3tts_cli.listen_options import ListenOptions
-from qwen3tts_cli.output import complain_of, note, notes
+from qwen3tts_cli.output import note, notes
 from qwen3tts_cli.progress import Stages
 from qwen3tts_cli.talk import Course, shortened
 from qwen3tts_cli.words import Words
@@ -79,7 +79,7 @@ async def with_agent(
 
 
 def make_agent(words: Words, course: Course, language: str | None = None) -> Agent:
-    """The agent that the options describe."""
+    """The agent that the options describe; raises ``typer.BadParameter``, BadRequest, OSError."""
     with needs("phone"):
         from qwen3tts_phone.agent.agent import Agent
         from qwen3tts_phone.agent.settings import AgentSettings
@@ -94,13 +94,17 @@ def make_agent(words: Words, course: Course, language: str | None = None) -> Age
         changes["max_minutes"] = course.max_seconds / 60
     if course.transfer is not None:
         changes["transfers"] = {TRANSFER_NAME: course.transfer}
+    try:
+        settings = AgentSettings(**changes)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from error
     return Agent(
         words.chat,
         system=words.system,
         greeting=listening.greeting or "",
         stt=recogniser_of(listening, language),
         listen=listening.settings(),
-        settings=AgentSettings(**changes),
+        settings=settings,
         log=listening.conversation_log,
         on_turn=partial(tell_turn, words=listening.transcript),
     )
@@ -121,7 +125,7 @@ def tell_turn(_: object, turn: TurnRecord, *, words: bool) -> None:
         told.append("the caller cut in")
     note(f"Turn {turn.number} ({KINDS[turn.kind]}){': ' if told else ''}{', '.join(told)}.")
     if turn.error is not None:
-        complain_of(turn.error)
+        note(f"{turn.error.message} {turn.error.remedy}".rstrip())
 
 
 KINDS = {

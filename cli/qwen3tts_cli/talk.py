@@ -17,6 +17,7 @@ from qwen3tts_cli.words import Words
 
 if TYPE_CHECKING:
     from qwen3tts_phone.agent.agent import Agent
+    from qwen3tts_phone.agent.conversation import Conversation
     from qwen3tts_phone.answering import AnsweringSettings
     from qwen3tts_phone.call import Call
     from qwen3tts_phone.listening.listening import Listening
@@ -70,7 +71,8 @@ async def talk(
         CutShort: the call ended, or the time was over, before everything was said; or there was
             nothing to say.
         TransferFailed: the far end did not hand the call on.
-        SpeechError: the words, the server or the call failed; what had come was said.
+        SpeechError: the words, the server, the call, or an agent's model in all of its turns
+            failed; what had come was said.
     """
     watching = watching or asyncio.create_task(watch(call))
     ended = asyncio.create_task(_ended(call))
@@ -137,16 +139,21 @@ class AgentSpeech:
     def __init__(self, call: Call, agent: Agent) -> None:
         self._call = call
         self._agent = agent
+        self._conversation: Conversation | None = None
 
     async def run(self, course: Course) -> None:
         """Talk to the end of the call."""
-        await self._agent.talk(self._call)
+        self._conversation = await self._agent.talk(self._call)
 
     def tell(self) -> None:
         """Each turn was told when it was over."""
 
     def judge(self, why: str) -> None:
-        """A conversation may end at any time."""
+        """A conversation may end at any time; raises what kept the model from all of its turns."""
+        turns = self._conversation.turns if self._conversation is not None else ()
+        asked = [turn.error for turn in turns if turn.requests]
+        if asked and asked[0] is not None and None not in asked:
+            raise asked[0]
 
 
 class CallSpeech:

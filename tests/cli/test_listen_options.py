@@ -108,6 +108,12 @@ def test_the_agent_is_as_the_options_say(tmp_path: Path) -> None:
     assert "sk-1" not in repr(agent)
 
 
+def test_a_time_that_is_too_long_is_refused() -> None:
+    course = Course(listening=ListenOptions(stt="ws://127.0.0.1:9/hear"), max_seconds=1e9)
+    with pytest.raises(typer.BadParameter, match="max_minutes"):
+        make_agent(MODEL, course)
+
+
 def test_without_a_greeting_the_model_greets_as_the_prompt_says() -> None:
     agent = make_agent(MODEL, Course(listening=ListenOptions(stt="ws://127.0.0.1:9/hear")))
     assert agent.settings.greeting_prompt == DEFAULT_PROMPT

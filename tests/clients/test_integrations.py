@@ -158,8 +158,10 @@ async def test_a_pipecat_utterance_goes_on_when_the_connection_is_lost(client: C
         assert way.connections == 2
     assert got["errors"] == []
     assert got["context"] == [TONES]
-    # Where it was cut, half a word may be missing, or be there twice.
-    assert abs(got["samples"] - TONES_SAMPLES) < 6 * CHAR_SAMPLES
+    # Where it was cut, half a word may be missing, or be there twice; spaces between pieces of the
+    # text that were said apart, since it came slowly, are not said.
+    least = len(TONES.replace(" ", "")) - 6
+    assert least * CHAR_SAMPLES < got["samples"] < (len(TONES) + 6) * CHAR_SAMPLES
 
 
 async def test_without_word_times_whole_sentences_enter_the_conversation(client: Client) -> None:
@@ -278,8 +280,10 @@ async def test_a_livekit_stream_goes_on_when_the_connection_is_lost(client: Clie
         assert way.connections == 2
     assert got["errors"] == []
     assert "".join(got["pieces"]) == TONES
-    # Where it was cut, half a word may be missing, or be there twice.
-    assert abs(got["samples"] - TONES_SAMPLES) < 6 * CHAR_SAMPLES
+    # Where it was cut, half a word may be missing, or be there twice; spaces between pieces of the
+    # text that were said apart, since it came slowly, are not said.
+    least = len(TONES.replace(" ", "")) - 6
+    assert least * CHAR_SAMPLES < got["samples"] < (len(TONES) + 6) * CHAR_SAMPLES
 
 
 async def test_a_stream_that_is_left_frees_the_engine(client: Client) -> None:

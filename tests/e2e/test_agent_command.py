@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from qwen3tts_cli.exits import ExitCode
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_server.run import running_server
@@ -25,6 +26,7 @@ from tests.e2e.parties import Ear
 from tests.e2e.recogniser_server import recogniser_server
 from tests.peers.test_agent_peers import spoken
 from tests.phone.agent.endpoint import Answer, ChatEndpoint, Uses, says
+from tests.phone.recognise.real_whisper import NAMED, real_whisper
 
 pytestmark = pytest.mark.network
 
@@ -107,6 +109,34 @@ async def test_the_command_is_a_whole_agent_on_the_telephone(tmp_path: Path) -> 
     assert lines[1]["words"]["caller"] == QUESTION
 
 
+async def test_a_real_whisper_understands_who_calls_the_command(tmp_path: Path) -> None:
+    for package in ("torch", "transformers"):
+        pytest.importorskip(package)
+    model = real_whisper(tmp_path)
+    if model is None:
+        pytest.skip(f"no Whisper is on this machine: name a folder in {NAMED}")
+    whisper = f"whisper:{model}"
+    async with (
+        asyncio.timeout(180),
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        ChatEndpoint(GOODBYE) as endpoint,
+        running(
+            *("answer", "--llm", endpoint.url, "--stt", whisper, "--greeting", "Hello."),
+            *("--port", "0", "--server", server.url, "--once", "--language", "en-GB"),
+        ) as command,
+        Phone(PhoneSettings(server_url=server.url)) as phone,
+    ):
+        call = await phone.dial(await command.tells(r"Waiting for calls at (\S+)\."))
+        await call.answered()
+        await command.tells(r"the greeting")
+        await call.say("Good morning. Do you have fresh bread today?")
+        await call.ended()
+        told = await command.rest()
+        assert command.process.returncode == 0, told
+    users = " ".join(text for role, text in endpoint.requests[-1].said if role == "user")
+    assert "good morning" in users.lower()  # a tiny model hears a telephone and eSpeak
+
+
 async def test_nobodys_words_are_told_or_written_unless_that_is_asked_for(tmp_path: Path) -> None:
     log = tmp_path / "talks.jsonl"
     async with (
@@ -184,6 +214,25 @@ async def test_the_command_calls_somebody_and_talks_with_him() -> None:
         ("assistant", "Good morning, how was the day?"),
         ("user", "It was fine."),
     ]
+
+
+async def test_a_model_that_is_not_there_is_told_and_is_an_error_of_its_own() -> None:
+    async with (
+        asyncio.timeout(90),
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        recogniser_server([]) as recogniser,
+        running(
+            *("answer", "--llm", "http://127.0.0.1:9/v1", "--stt", recogniser, "--port", "0"),
+            *("--server", server.url, "--once"),
+        ) as command,
+        Phone(PhoneSettings(server_url=server.url)) as phone,
+    ):
+        call = await phone.dial(await command.tells(r"Waiting for calls at (\S+)\."))
+        await command.tells(r"(cannot be reached)")
+        await call.hangup()
+        told = await command.rest()
+        assert command.process.returncode == ExitCode.UNAVAILABLE
+    assert "Check that it runs and that host and port are right." in told
 
 
 async def test_several_lines_are_answered_by_one_agent_and_drained_together() -> None:

@@ -80,10 +80,10 @@ def test_what_was_made_up_here_is_nobody(how: str) -> None:
 @pytest.mark.parametrize("sound", ["hum", "fan", "tone"])
 def test_a_steady_sound_holds_no_turn_open(detector: DetectorName, sound: str) -> None:
     steady = {
-        "hum": lambda: tone(50, 8000, 10.0, 3000.0) + tone(150, 8000, 10.0, 2000.0),
-        "fan": lambda: hiss(80_000, 1000.0),
-        "tone": lambda: tone(1000, 8000, 10.0, 6000.0),
-    }[sound]()
+        "hum": tone(50, 8000, 10.0, 3000.0) + tone(150, 8000, 10.0, 2000.0),
+        "fan": hiss(80_000, 1000.0),
+        "tone": tone(1000, 8000, 10.0, 6000.0),
+    }[sound]
     core = ListeningCore(ListenSettings(detector=detector), 100.0)
     for frame in frames(np.concatenate((quiet(1.0), steady))):
         core.push(frame)

@@ -70,9 +70,9 @@ def test_the_sums_of_products_are_those_of_the_plain_formula() -> None:
 @pytest.mark.parametrize("delay", [0, 37, 800, 4000, 5400])
 def test_delay_and_filter_of_an_echo_are_found(delay: int) -> None:
     sent = spoken(AGENT)
-    heard = echo_of(sent, 20.0, delay).astype(np.float32) / 32768
+    heard = echo_of(sent, 20.0, delay).astype(np.float32) / np.float32(32768)
     line = SampleLine(60_000)
-    line.put(sent.astype(np.float32) / 32768, 0)
+    line.put(sent.astype(np.float32) / np.float32(32768), 0)
     start = 12_000
     piece = heard[start : start + 2048]
     found, alike = find_delay(piece, line, start)
