@@ -53,6 +53,8 @@ class Seen:
     said: list[Said] = field(default_factory=list)
     false_interrupts: int = 0
     false_turns: int = 0
+    splits: int = 0
+    """Turns more than there were phrases: a phrase's pause was taken for its end."""
     spoken_s: float = 0.0
     """How long agents were heard."""
 
@@ -104,7 +106,9 @@ def judge(
             turns.remove(turn)
     # A call that is hung up while the agent speaks interrupts it, too.
     seen.false_interrupts += sum(at < last for at in cuts)
-    seen.false_turns += len(turns)
+    within = [each for each in turns if any(_belongs(each, one) for one in caller.phrases)]
+    seen.splits += len(within)
+    seen.false_turns += len(turns) - len(within)
 
 
 def _belongs(turn: TurnRecord, phrase: Phrase) -> bool:
@@ -158,6 +162,8 @@ def words_off(
             continue
         record = _spoken(records, audible)
         names = re.findall(NAME, turn.text)
+        if turn.resumed:
+            return None  # a noise had stopped it: what was heard came in two runs
         if not names or (record is not None and record.starvations):
             return None  # the packets' count holds the silence of a dry spell
         samples = run.frames * 480 - 72  # the resampler's delay is 3 ms

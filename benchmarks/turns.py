@@ -29,7 +29,7 @@ from common import Bench
 from line_sounds import babble_of, callers
 from numpy.typing import NDArray
 from server_process import ServerProcess
-from turn_calls import BABBLE, Caller, Callers, Place
+from turn_calls import BABBLE, Caller, Callers, Phrase, Place
 from turn_figures import OURS, STAGES, Said, Seen, Talked, judge
 from turn_model import LONG, REPLIES, Model, middles_of
 
@@ -46,6 +46,8 @@ LEVELS_DBFS = (-16.0, -22.0, -28.0, -34.0)
 NOISES = (("", 0.0), ("white", 20.0), ("babble", 15.0), ("street", 15.0), ("hum", 20.0))
 ECHO_DB = (20.0, 30.0)
 ECHO_MS = (0.0, 20.0, 60.0, 120.0, 250.0, 500.0)
+ANSWER_S = 10.0
+"""A caller who has got no answer by then says the next thing."""
 MOST_S = 60.0
 """Nothing of one turn takes so long."""
 
@@ -98,7 +100,9 @@ class Bureau:
                 talked.over.append(bool(number % 2))
                 async with asyncio.timeout(MOST_S):
                     phrase = await caller.say(sound)
-                    begun = await caller.hears(phrase.end + 0.1)
+                    begun = await answer_to(caller, phrase)
+                    if begun is None:
+                        continue
                     if number + 1 < len(sounds) and (number + 1) % 2:
                         await asyncio.sleep(chance.uniform(1.0, 4.0))
                     else:
@@ -120,6 +124,15 @@ class Bureau:
                 await caller.hears_no_more(max(begun, cut_in.end))
             talked.over += [False, True]
         return talked
+
+
+async def answer_to(caller: Caller, phrase: Phrase) -> float | None:
+    """When the agent's answer begins; None: it did not answer."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await caller.hears(phrase.end + 0.1)
+    except TimeoutError:
+        return None
 
 
 def p95(values: Sequence[float]) -> float:
@@ -286,6 +299,7 @@ def report(bench: Bench, seen: Seen, echoed: dict[float, Seen]) -> None:
     missed = sum(each.stages is None for each in seen.said)
     bench.note(
         f"{len(seen.said)} turns; {missed} without an answer that could be timed;"
+        f" {seen.splits} times a turn was taken to be over in mid-phrase;"
         f" {seen.false_interrupts} interruptions and {seen.false_turns} turns by noise alone in"
         f" {seen.spoken_s:.0f} s of the agent's speech"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from qwen3tts_cli.words import Words
 
 if TYPE_CHECKING:
     from qwen3tts_phone.agent.agent import Agent
+    from qwen3tts_phone.agent.settings import AgentSettings
     from qwen3tts_phone.agent.turn_record import TurnRecord
     from qwen3tts_phone.recognise.base import Recogniser
 
@@ -26,23 +27,29 @@ TRANSFER_NAME = "person"
 """What the model calls the address of --transfer."""
 
 
-def check_agent(words: Words, listening: ListenOptions) -> None:
+def check_agent(words: Words, course: Course) -> None:
     """Refuse what cannot work, before a phone rings.
 
     Raises:
         typer.BadParameter: nobody would answer, or a setting that cannot be.
         BadRequest: the recogniser's name is none.
         MissingExtra: its packages are not installed.
+        MissingDetector: those of the voice activity detector are not.
     """
+    listening = course.listening
     if listening.stt is not None and words.chat is None:
         raise typer.BadParameter(
             "--stt understands the caller, and somebody must answer: give --llm URL in place of"
             " other words."
         )
     if listening.stt is not None or listening.listens:
-        listening.settings()
+        settings = listening.settings()
+        with needs("phone"):
+            from qwen3tts_phone.listening.activity import make_detector
+        make_detector(settings.detector)
     if listening.stt is not None:
         recogniser_of(listening)
+        settings_of(words, course)
 
 
 def recogniser_of(listening: ListenOptions, language: str | None = None) -> Recogniser:
@@ -69,8 +76,10 @@ async def with_agent(
     if course.listening.stt is None:
         yield course
         return
-    agent = make_agent(words, course, language)
-    async with agent:
+    recogniser = recogniser_of(course.listening, language)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(recogniser.close)  # the agent ends those alone that it has made
+        agent = await stack.enter_async_context(make_agent(words, course, recogniser))
         with notes().status("Making ready to listen …") as status:
             stages = Stages(status)
             stages("making ready to listen", 0, 1)
@@ -78,13 +87,32 @@ async def with_agent(
         yield replace(course, agent=agent)
 
 
-def make_agent(words: Words, course: Course, language: str | None = None) -> Agent:
-    """The agent that the options describe; raises ``typer.BadParameter``, BadRequest, OSError."""
+def make_agent(words: Words, course: Course, recogniser: Recogniser | None = None) -> Agent:
+    """The agent that the options describe; raises ``typer.BadParameter``, BadRequest, OSError.
+
+    ``recogniser``: None = what --stt names, for callers of any language.
+    """
     with needs("phone"):
         from qwen3tts_phone.agent.agent import Agent
-        from qwen3tts_phone.agent.settings import AgentSettings
     listening = course.listening
     assert words.chat is not None
+    return Agent(
+        words.chat,
+        system=words.system,
+        greeting=listening.greeting or "",
+        stt=recogniser or recogniser_of(listening),
+        listen=listening.settings(),
+        settings=settings_of(words, course),
+        log=listening.conversation_log,
+        on_turn=partial(tell_turn, words=listening.transcript),
+    )
+
+
+def settings_of(words: Words, course: Course) -> AgentSettings:
+    """How it behaves; raises ``typer.BadParameter``."""
+    with needs("phone"):
+        from qwen3tts_phone.agent.settings import AgentSettings
+    listening = course.listening
     changes: dict[str, Any] = {"hang_up_tool": True, "log_words": listening.transcript}
     if listening.greeting is None:
         changes["greeting_prompt"] = words.prompt
@@ -95,19 +123,9 @@ def make_agent(words: Words, course: Course, language: str | None = None) -> Age
     if course.transfer is not None:
         changes["transfers"] = {TRANSFER_NAME: course.transfer}
     try:
-        settings = AgentSettings(**changes)
+        return AgentSettings(**changes)
     except ValueError as error:
         raise typer.BadParameter(f"{error}.") from error
-    return Agent(
-        words.chat,
-        system=words.system,
-        greeting=listening.greeting or "",
-        stt=recogniser_of(listening, language),
-        listen=listening.settings(),
-        settings=settings,
-        log=listening.conversation_log,
-        on_turn=partial(tell_turn, words=listening.transcript),
-    )
 
 
 def tell_turn(_: object, turn: TurnRecord, *, words: bool) -> None:

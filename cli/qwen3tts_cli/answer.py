@@ -19,6 +19,7 @@ from qwen3tts_cli.telephone import (
     HERE,
     Telephone,
     asks_for_tls,
+    check_target,
     headers_of,
     read_config,
     tell_remarks,
@@ -107,8 +108,10 @@ def answer(
         prompt=prompt,
         key_env=key_env,
     )
-    check_agent(words, listening)
+    names = config is not None or registrar is not None or set(lines.kinds) != {SIP}
+    check_target("--transfer", transfer, names=names)
     course = Course(checked_digits(dtmf), max_seconds, listening, transfer)
+    check_agent(words, course)
     said = read_config(config)
     ports = lines.ports(port)
     sip_port = ports.sip

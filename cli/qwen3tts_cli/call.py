@@ -20,6 +20,7 @@ from qwen3tts_cli.talk import Course, checked_digits, talk
 from qwen3tts_cli.telephone import (
     Telephone,
     asks_for_tls,
+    check_target,
     headers_of,
     local_address,
     read_config,
@@ -124,7 +125,7 @@ def call(
         prompt=prompt,
         key_env=key_env,
     )
-    check_agent(words, listening)
+    check_target("--transfer", transfer, names=config is not None or registrar is not None)
     said = read_config(config)
     course = Course(
         checked_digits(dtmf),
@@ -134,6 +135,7 @@ def call(
         on_machine or OnMachine(said.outbound.on_machine if said is not None else OnMachine.SPEAK),
         said.outbound.answering if said is not None else None,
     )
+    check_agent(words, course)
     if said is None and host is None:
         host = local_address(host_of(registrar or uri))
     telephone = Telephone(

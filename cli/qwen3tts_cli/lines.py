@@ -89,6 +89,10 @@ class LineOptions:
                 raise typer.BadParameter(
                     f"{option} is for media streams: name one, such as --line twilio."
                 )
+        if self.certificate is not None and not set(streams) - {TCP}:
+            raise typer.BadParameter(
+                "--certificate: AudioSocket knows no encryption; use --line asterisk, or a tunnel."
+            )
         if self.certificate_key is not None and self.certificate is None:
             raise typer.BadParameter("--certificate-key needs --certificate.")
         self.ports(None)

@@ -27,6 +27,8 @@ ELSEWHERE = "192.0.2.1"
 HERE = "127.0.0.1"
 UNASKED = "ws://127.0.0.1:8765/v1/speech"
 """Stands for a speech server where none is connected to."""
+NAME = re.compile(r"[A-Za-z0-9+*#][A-Za-z0-9+*#._-]{0,63}", re.ASCII)
+"""A number, or a user's name, without a host."""
 HEADER = re.compile(r"([A-Za-z0-9.!%*_+`'~-]+)\s*:\s*(.*)", re.ASCII)
 """A header field of SIP (RFC 3261 section 25.1: a token, a colon, a value)."""
 
@@ -196,6 +198,24 @@ class Telephone:
         assert self.user is not None
         password = os.environ.get(self.password_env, "")
         return (Account(registrar=self.registrar, user=self.user, password=password),)
+
+
+def check_target(option: str, target: str | None, *, names: bool) -> None:
+    """Refuse what no call can be handed on to; raises ``typer.BadParameter``.
+
+    ``names``: whether a bare number or name will do, since an account or a carrier knows whose.
+    """
+    if target is None or (names and NAME.fullmatch(target.strip())):
+        return
+    with needs("phone"):
+        from qwen3tts_phone.errors import BadSip
+        from qwen3tts_phone.sip.fields import parse_uri
+    try:
+        parse_uri(target)
+    except BadSip as error:
+        raise typer.BadParameter(
+            f"{option}: {error.message} Write it as sip:USER@HOST:PORT."
+        ) from None
 
 
 def check_writable(option: str, path: Path | None) -> None:

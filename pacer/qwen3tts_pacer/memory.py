@@ -295,10 +295,12 @@ class ContextTable:
         offset = 2 * _PAGE + entry * 64
         sent: tuple[int, ...] = ()
         for _ in range(1000):  # bounded: the writer may have died in the middle
+            # The other way round from the writer: the last count first, and the first one last.
             (last,) = _WORD.unpack_from(self._map, offset + 56)
             fence()
-            first, *sent_now, _ = RECORD.unpack_from(self._map, offset)
-            sent = tuple(sent_now)
+            sent = RECORD.unpack_from(self._map, offset)[1:7]
+            fence()
+            (first,) = _WORD.unpack_from(self._map, offset)
             if first == last:
                 break
         at = _SELDOM + entry * 4

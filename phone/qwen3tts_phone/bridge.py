@@ -10,6 +10,7 @@ from contextlib import aclosing
 
 import httpx
 
+from qwen3tts_phone.agent.chat_connection import ChatConnection
 from qwen3tts_phone.agent.chat_errors import ModelRefused, ModelStalled, ModelUnavailable
 from qwen3tts_phone.agent.chat_message import ChatEvent, ChatMessage, ToolSpec, request_body
 from qwen3tts_phone.agent.chat_settings import ChatSettings, api_key_from
@@ -30,6 +31,8 @@ __all__ = [
 
 MAX_ERROR_BYTES = 64 * 1024
 """How much of a refusal is read."""
+REFUSAL_S = 2.0
+"""How long: its status says the most."""
 MAX_ANSWER_BYTES = 1 << 20
 """How much of an answer that is not streamed is read."""
 KEEPALIVE_S = 300.0
@@ -62,9 +65,16 @@ class ChatClient:
             limits=httpx.Limits(keepalive_expiry=KEEPALIVE_S),
             transport=transport,
         )
+        self._connection = ChatConnection(self._http, settings)
+
+    def prepare(self) -> None:
+        """A request is likely to come soon: have the connection open by then, where
+        ``settings.connect_ahead`` says so. Returns at once, and raises nothing."""
+        self._connection.prepare()
 
     async def close(self) -> None:
         """Close the connection."""
+        await self._connection.close()
         await self._http.aclose()
 
     async def __aenter__(self) -> ChatClient:
@@ -154,8 +164,10 @@ class ChatClient:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.settings.connect_s + self.settings.stall_s
         request = self._http.build_request("POST", self.settings.url, json=body)
+        self._connection.taken()
         async with asyncio.timeout_at(deadline):
             response = await self._http.send(request, stream=True)
+        kept = False
         try:
             if response.status_code != 200:
                 raise await self._refusal(response)
@@ -164,14 +176,20 @@ class ChatClient:
             if kind == "text/html":
                 raise self._web_page()
             if kind == "application/json":
-                for event in whole_answer(await _read_some(response, MAX_ANSWER_BYTES)):
+                async with asyncio.timeout(self.settings.stall_s):  # however the bytes trickle
+                    answer = await _read_some(response, MAX_ANSWER_BYTES)
+                for event in whole_answer(answer):
                     yield event
                 return
-            async with aclosing(_stalling(response, self.settings.stall_s)) as events:
+            chunks = response.aiter_raw()
+            async with aclosing(_stalling(chunks, self.settings.stall_s)) as events:
                 async for event in events:
                     yield event
+            kept = True
+            self._connection.keep(response, chunks)
         finally:
-            await response.aclose()
+            if not kept:
+                await response.aclose()
 
     def _check_encoding(self, response: httpx.Response) -> None:
         encoding = response.headers.get("content-encoding", "identity").lower()
@@ -190,7 +208,11 @@ class ChatClient:
     async def _refusal(self, response: httpx.Response) -> SpeechError:
         """The typed error for a status that is not 200."""
         status, shown = response.status_code, self.settings.shown
-        said = refusal_words(await _read_some(response, MAX_ERROR_BYTES))
+        try:
+            async with asyncio.timeout(REFUSAL_S):
+                said = refusal_words(await _read_some(response, MAX_ERROR_BYTES))
+        except (TimeoutError, httpx.HTTPError):
+            said = ""
         because = f": {said}" if said else "."
         if status in (401, 403):
             return ModelRefused(
@@ -232,14 +254,15 @@ async def _read_some(response: httpx.Response, limit: int) -> bytes:
     return data
 
 
-async def _stalling(response: httpx.Response, stall_s: float) -> AsyncGenerator[ChatEvent, None]:
+async def _stalling(
+    chunks: AsyncIterator[bytes], stall_s: float
+) -> AsyncGenerator[ChatEvent, None]:
     """The events of a stream; ``TimeoutError`` when no word comes for ``stall_s``.
 
     Comments that keep the connection open are no words, and neither are thoughts.
     """
     loop = asyncio.get_running_loop()
     stream = ChatStream()
-    chunks = response.aiter_raw()
     deadline = loop.time() + stall_s
     while not stream.ended:
         try:

@@ -180,6 +180,13 @@ class CallBody:
 
     # --- the end
 
+    def silence(self) -> None:
+        """The far end has gone, or is about to: nothing goes out from this moment on, and nothing
+        more can be said."""
+        self.over.set()
+        if self.speaker is not None and self.speaker.speaking:
+            self.speaker.interrupt()
+
     async def settle(self) -> None:
         """The call is over: nothing more is said, and what has been said is known."""
         self.over.set()

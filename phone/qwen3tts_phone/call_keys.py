@@ -5,9 +5,9 @@ from __future__ import annotations
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.call_events import KeyPressed
 from qwen3tts_phone.call_facts import CallFacts
-from qwen3tts_phone.errors import CallError, WrongState
+from qwen3tts_phone.errors import WrongState
+from qwen3tts_phone.keypad import checked_keys
 from qwen3tts_phone.media.leg import MediaLeg
-from qwen3tts_phone.sip.info import DIGITS
 from qwen3tts_phone.sip.sip_call import SipCall
 
 METHODS = ("auto", "rfc4733", "info")
@@ -38,30 +38,28 @@ class CallKeys:
     async def press(self, keys: str, method: str, duration_ms: int, gap_ms: int) -> None:
         """Press keys; ``auto``: with the media where the far end takes that, else by INFO.
 
-        Raises CallError: the call is not up, or the far end takes neither; ValueError for a method
-        that is none.
+        Raises WrongState: there is no sound yet; CallError: the far end takes neither, or these are
+        no keys; ValueError for a method that is none.
         """
         if method not in METHODS:
             raise ValueError(f"method={method!r}: {', '.join(METHODS)}")
+        keys = checked_keys(keys)
         remote = self._leg.remote
+        if remote is None:
+            raise WrongState(
+                "Keys can be pressed once the call is up.",
+                remedy="Await call.answer() for one that came in, call.answered() for one of ours.",
+            )
         by_info = method == "info"
-        if method == "auto" and remote is not None and remote.telephone_event_pt is None:
+        if method == "auto" and remote.telephone_event_pt is None:
             by_info = self._sip.allows("INFO")
         if by_info:
-            await self._press_by_info(keys.upper(), duration_ms, gap_ms)
+            await self._press_by_info(keys, duration_ms, gap_ms)
         else:
             await self._leg.send_dtmf(keys, duration_ms, gap_ms)
-        self._facts.keys_out += keys.upper()
+        self._facts.keys_out += keys
 
     async def _press_by_info(self, keys: str, duration_ms: int, gap_ms: int) -> None:
-        wrong = next((key for key in keys if key not in DIGITS), None)
-        if wrong is not None or not keys:
-            raise CallError(
-                f"{wrong!r} is no key of a telephone." if wrong else "No keys were given.",
-                remedy=f"Give some of {DIGITS}.",
-            )
-        if self._leg.remote is None:
-            raise WrongState("Keys can be pressed once the call is up.")
         for key in keys:
             begun = self._clock.now()
             await self._sip.send_dtmf_info(key, duration_ms)

@@ -47,6 +47,7 @@ CODES: Final[dict[str, str]] = {
     "media_failed": "Our media process gave the call up.",
     "media_lost": "Our media process ended.",
     "media_refused": "Our media process cannot do what was agreed.",
+    "missing_detector": "The voice activity detector that was asked for is not installed.",
     "missing_encryption": "Encryption is required, and cannot be had here.",
     "moved": "The number has moved (3xx).",
     "no_ack": "Our answer was never acknowledged: our Contact cannot be reached.",

@@ -20,6 +20,7 @@ CallError                       the base; a SpeechError
 
 from __future__ import annotations
 
+import errno
 from typing import Literal
 
 from qwen3tts_wire.errors import SpeechError
@@ -110,6 +111,15 @@ class PortBusy(CallError):
     """A local address is taken by another program, or not ours to bind."""
 
     code = "port_busy"
+
+    @staticmethod
+    def remedy_for(error: OSError) -> str:
+        """What to do where a port could not be bound."""
+        if error.errno == errno.EADDRNOTAVAIL:
+            return "Check that the address belongs to this machine; 0.0.0.0 is all that it has."
+        if error.errno == errno.EACCES:
+            return "Ports below 1024 need a right of their own: choose a higher one."
+        return "Another program has the port: choose another, or 0 for any free one."
 
 
 class NoCommonCodec(CallError):

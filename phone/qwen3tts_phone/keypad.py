@@ -9,10 +9,22 @@ from collections.abc import AsyncIterator
 
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.call_events import KeyPressed
+from qwen3tts_phone.errors import CallError
 
 KEYS = "0123456789*#ABCD"
 UNREAD_KEYS = 64
 """Keys that wait while nobody reads; the oldest go first."""
+
+
+def checked_keys(keys: str) -> str:
+    """Keys to press, in capitals; raises CallError for what no telephone has, and for none."""
+    wrong = next((key for key in keys.upper() if key not in KEYS), None)
+    if wrong is not None or not keys:
+        raise CallError(
+            f"{wrong!r} is no key of a telephone." if wrong else "No keys were given.",
+            remedy=f"Give some of {KEYS}.",
+        )
+    return keys.upper()
 
 
 class Keypad:

@@ -157,7 +157,10 @@ class PhoneCall(Call):
 
         ``method``: ``rfc4733`` (with the media), ``info`` (SIP INFO), or ``auto``: the phone's
         setting, and where that is ``auto`` too, INFO for a far end that takes no events.
+
+        Raises CallError, as WrongState where there is no sound yet or any more.
         """
+        self._body.check_up()
         chosen = self._phone.settings.dtmf if method == "auto" else method
         await self._life.keys.press(keys, chosen, duration_ms, gap_ms)
 

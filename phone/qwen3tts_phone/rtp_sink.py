@@ -106,8 +106,8 @@ class RtpSink:
         each = self._find(context)
         if each is None:
             return self._stopped.get(context, Played(0))
-        if not each.over.is_set():
-            await each.over.wait()
+        await each.over.wait()
+        if not (each.complete or each.cut):
             self._leg.check()
         return each.played()
 
@@ -146,7 +146,7 @@ class RtpSink:
             for each in first[1]:
                 self._stopped[each.number] = each.played(frames.get(each.part, 0) + each.lost)
                 self._forget(each)
-        return Interruption(at=at, silent_at=at, played=dict(self._stopped))
+        return Interruption(at=at, silent_at=at, played=self._known())
 
     # --- the codec
 
@@ -276,13 +276,17 @@ class RtpSink:
     def _find(self, context: int) -> SinkContext | None:
         return self._live.get(context) or self._past.get(context)
 
+    def _known(self) -> dict[int, Played]:
+        """Of what is over, an interruption or not: what had gone out."""
+        return {each.number: each.played() for each in self._past.values()} | self._stopped
+
     def _ended_by_the_call(self) -> Interruption:
-        taken = [each for _, contexts in self._epochs for each in contexts]
-        ended = {each.number: each.played() for each in taken}
-        return Interruption(at=0.0, played=ended | self._stopped)
+        live = {each.number: each.played() for each in self._live.values()}
+        return Interruption(at=0.0, played=live | self._known())
 
     def _end(self, context: SinkContext) -> None:
         """All of it has gone out."""
+        context.complete = True
         self.last_at = context.played().last_at
         self._forget(context)
 

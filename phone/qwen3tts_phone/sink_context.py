@@ -27,6 +27,8 @@ class SinkContext:
         """Set when nothing of it will go out any more."""
         self.finished = False
         """Whether the speaker has written its last frame."""
+        self.complete = False
+        """Whether all of it has gone out."""
         self.cut = False
         """Whether an interruption took it."""
         self.lost = 0

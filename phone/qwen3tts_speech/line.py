@@ -175,10 +175,10 @@ class Speaker:
         """
         self.sink.interrupt()
         stopped = list(self._live.values())
+        utterances = [each for each in stopped if isinstance(each, Utterance)]
+        self.interrupted += sum(not each.stopped for each in utterances)
         for each in stopped:
             each.stop()
-        utterances = [each for each in stopped if isinstance(each, Utterance)]
-        self.interrupted += len(utterances)
         return utterances
 
     async def close(self) -> None:

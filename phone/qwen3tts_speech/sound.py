@@ -14,8 +14,8 @@ from qwen3tts_wire.errors import SpeechError
 if TYPE_CHECKING:
     from qwen3tts_speech.line import Speaker
 
-BLOCK_S = 0.2
-"""So much is encoded in one go: the event loop has other calls, too."""
+BLOCK_S = 0.1
+"""So much is encoded in one go, some milliseconds of work: the event loop has other calls, too."""
 
 
 class Sound:
@@ -64,6 +64,7 @@ class Sound:
         try:
             for start in range(0, len(self._samples), self._block):
                 await self._writer.push(to_bytes(self._samples[start : start + self._block]), "")
+                await asyncio.sleep(0)  # a sink with room lets nobody in by itself
             await self._writer.flush("")
             self._writer.finish()
             self.written.set()

@@ -128,6 +128,11 @@ class Utterance:
             return self._played.position
         return self._speaker.sink.position(self.number) if self._writer.begun else 0
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it was interrupted."""
+        return self._interrupted
+
     def stop(self) -> None:
         """The sink is silent already: stop feeding and receiving. For `Speaker`.
 
@@ -301,7 +306,9 @@ class Utterance:
         with contextlib.suppress(SpeechError):  # the call itself may be over
             interruption = await self._speaker.sink.interrupted()
             if self._writer.begun:
-                self._played = interruption.played.get(self.number, Played(0))
+                # One that ended just before was not among what was stopped.
+                known = self._played or Played(self.position)
+                self._played = interruption.played.get(self.number, known)
             if interruption.silent_at is not None:
                 self.record.mark(Mark.SILENT, interruption.silent_at)
         if self._context is not None:

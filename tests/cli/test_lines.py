@@ -83,6 +83,12 @@ def test_options_of_streams_need_a_stream() -> None:
         lines("twilio", certificate_key=Path("x.pem")).check()
 
 
+def test_audiosocket_has_no_encryption_to_give_a_certificate_to() -> None:
+    with pytest.raises(typer.BadParameter, match="AudioSocket knows no encryption"):
+        lines("audiosocket", certificate=Path("x.pem")).check()
+    lines("audiosocket", "twilio", certificate=Path("x.pem")).check()
+
+
 def test_a_network_that_is_none_is_refused() -> None:
     with pytest.raises(typer.BadParameter, match=r"10\.0\.0\.0/40"):
         streaming("twilio", stream_allow=["10.0.0.0/40"])

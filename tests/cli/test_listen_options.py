@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
-from qwen3tts_cli.agent import TRANSFER_NAME, check_agent, make_agent
+from qwen3tts_cli.agent import TRANSFER_NAME, check_agent, make_agent, with_agent
 from qwen3tts_cli.exits import ExitCode
 from qwen3tts_cli.listen_options import Detector, ListenOptions
 from qwen3tts_cli.main import run
 from qwen3tts_cli.talk import Course
+from qwen3tts_cli.telephone import check_target
 from qwen3tts_cli.words import DEFAULT_PROMPT, Words
 from qwen3tts_phone.bridge import ChatSettings
+from qwen3tts_phone.listening.errors import MissingDetector
 from qwen3tts_phone.listening.settings import DETECTORS, ListenSettings
+from qwen3tts_phone.recognise.callback import CallbackRecogniser
 from qwen3tts_wire.errors import BadRequest
 
 MODEL = Words(chat=ChatSettings("http://model.test/v1", api_key="sk-1"), system="Be brief.")
@@ -37,6 +41,16 @@ def test_whoever_is_understood_may_cut_in_unless_that_is_forbidden() -> None:
 
 def test_what_is_not_given_is_as_listening_has_it() -> None:
     assert ListenOptions(stt="whisper").settings() == ListenSettings()
+
+
+@pytest.mark.parametrize("option", [{"barge_in": True}, {"stt": "ws://asr.test"}])
+def test_a_detector_that_is_not_installed_is_told_before_a_phone_rings(
+    option: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "webrtcvad", None)
+    listening = ListenOptions(vad=Detector.WEBRTC, **option)
+    with pytest.raises(MissingDetector):
+        check_agent(MODEL, Course(listening=listening))
 
 
 @pytest.mark.parametrize("onset_ms", [10, 60, 300, 1000])
@@ -79,7 +93,7 @@ def test_a_recogniser_that_is_none_is_known_before_a_phone_rings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(BadRequest, match="names no recogniser"):
-        check_agent(MODEL, ListenOptions(stt="wisper"))
+        check_agent(MODEL, Course(listening=ListenOptions(stt="wisper")))
     arguments = ["answer", "--llm", "http://127.0.0.1:1/v1", "--stt", "wisper"]
     assert run(arguments) == ExitCode.USAGE
     told = capsys.readouterr().err
@@ -108,10 +122,46 @@ def test_the_agent_is_as_the_options_say(tmp_path: Path) -> None:
     assert "sk-1" not in repr(agent)
 
 
+async def test_the_recogniser_ends_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    class Loaded(CallbackRecogniser):
+        async def warm(self) -> None:
+            done.append("warm")
+
+        async def close(self) -> None:
+            done.append("close")
+
+    recogniser = Loaded(lambda samples, rate_hz: "")
+    monkeypatch.setattr("qwen3tts_cli.agent.recogniser_of", lambda *_: recogniser)
+    async with with_agent(MODEL, Course(listening=ListenOptions(stt="whisper"))) as course:
+        assert course.agent is not None
+        assert done == ["warm"]
+    assert done == ["warm", "close"]
+
+
 def test_a_time_that_is_too_long_is_refused() -> None:
     course = Course(listening=ListenOptions(stt="ws://127.0.0.1:9/hear"), max_seconds=1e9)
     with pytest.raises(typer.BadParameter, match="max_minutes"):
         make_agent(MODEL, course)
+
+
+@pytest.mark.parametrize("target", ["", "nonsense", "sip:", "200"])
+@pytest.mark.parametrize("command", [["answer"], ["call", "sip:bob@127.0.0.1"]])
+def test_whom_a_call_is_handed_on_to_is_checked_before_a_phone_rings(
+    command: list[str], target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stt = ["--stt", "ws://127.0.0.1:9/hear"]
+    for words in (["--say", "Hello."], ["--llm", "http://127.0.0.1:9/v1", *stt]):
+        assert run([*command, *words, "--transfer", target]) == ExitCode.USAGE
+        assert "--transfer" in capsys.readouterr().err
+
+
+def test_a_carrier_knows_numbers() -> None:
+    check_target("--transfer", "+15550100", names=True)
+    check_target("--transfer", "sip:200@pbx.test", names=False)
+    with pytest.raises(typer.BadParameter, match="sip:USER@HOST"):
+        check_target("--transfer", "+15550100", names=False)
 
 
 def test_without_a_greeting_the_model_greets_as_the_prompt_says() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_phone.call_events import KeyPressed
+from qwen3tts_phone.phone_call import PhoneCall
 from tests.audio import Samples, aligned, compare
 from tests.conftest import require_package
 from tests.e2e.parties import Ear

@@ -64,7 +64,8 @@ async def test_the_desk_keeps_nothing_of_calls_that_are_over(tmp_path: Path) -> 
         async with asyncio.timeout(10):
             # SIPp is through with the BYE; that the line has ended is known here a moment later.
             while there._all:
-                await asyncio.sleep(0.01)
+                look_again = asyncio.ensure_future(asyncio.sleep(0.01))
+                await asyncio.wait([*there._tasks, look_again], return_when=asyncio.FIRST_COMPLETED)
         assert (there._lines, there._dialling, there._arriving) == ({}, set(), 0)
     assert len(host.sessions) == CALLS
     assert host.problems == []

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qwen3tts_phone import bridge
 from qwen3tts_phone.agent.chat_stream import ChatStream
 from qwen3tts_phone.bridge import (
     ChatClient,
@@ -168,6 +169,43 @@ async def test_a_model_that_falls_silent_is_not_waited_for_for_ever(
     assert len(deltas) == len(first)
     assert isinstance(raised, ModelUnavailable)
     assert "silent for 0.01 s" in raised.message
+
+
+class Trickle(httpx.AsyncByteStream):
+    """A body without end, a byte each time the loop turns."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            yield b" "
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("status", "says"), [(200, "silent for 0.01 s"), (500, "overloaded or broken (500)")]
+)
+async def test_a_body_that_trickles_is_not_waited_for_for_ever(
+    status: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge, "REFUSAL_S", 0.01)
+    monkeypatch.setattr(bridge, "MAX_ERROR_BYTES", 1 << 40)
+    monkeypatch.setattr(bridge, "MAX_ANSWER_BYTES", 1 << 40)
+
+    def handler(_: httpx.Request) -> httpx.Response:
+        kind = {"content-type": "application/json"}
+        return httpx.Response(status, headers=kind, stream=Trickle())
+
+    async with asyncio.timeout(20):
+        _, raised = await spoken(handler, stall_s=0.01)
+    assert isinstance(raised, ModelUnavailable)
+    assert says in raised.message
+
+
+async def test_a_refusal_whose_reason_breaks_off_is_a_refusal() -> None:
+    def handler(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(401, stream=Body([b'{"er'], httpx.ReadError("reset")))
+
+    _, raised = await spoken(handler)
+    assert isinstance(raised, ModelRefused)
 
 
 async def test_a_model_that_does_not_run_is_told_so() -> None:

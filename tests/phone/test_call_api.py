@@ -18,6 +18,7 @@ from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_phone import (
     Call,
+    CallError,
     CallRefused,
     HeardFrame,
     NotPossible,
@@ -240,6 +241,24 @@ async def test_keys_are_collected_also_those_pressed_before_the_question() -> No
         await far.send_dtmf("*", duration_ms=60)
         assert (await anext(aiter(us.dtmf))).digit == "*"
         assert us.facts.keys_in == "12#9876*"
+
+
+async def test_keys_are_pressed_while_the_call_is_up_and_only_those_of_a_telephone() -> None:
+    async with mute() as ours, mute() as theirs:
+        us = await ours.dial(theirs.uri)
+        with pytest.raises(WrongState, match="once the call is up"):
+            await us.send_dtmf("1")
+        far = await anext(theirs.incoming())
+        await far.answer()
+        await us.answered()
+        for wrong, says in (("1x", "'X' is no key"), ("", "No keys were given")):
+            with pytest.raises(CallError, match=says) as refused:
+                await us.send_dtmf(wrong)
+            assert refused.value.remedy
+        await us.hangup()
+        with pytest.raises(WrongState, match="The call is over: we hung up"):
+            await us.send_dtmf("1")
+        assert us.facts.keys_out == ""
 
 
 async def test_what_has_gone_out_is_had_as_samples(server: str) -> None:

@@ -323,6 +323,36 @@ async def test_a_full_sink_holds_the_line_up_and_loses_nothing() -> None:
     assert len(line.sink.frames) == 11
 
 
+async def test_what_had_gone_out_to_its_end_is_heard_whatever_an_interruption_says_of_it() -> None:
+    line = Line()
+    utterance = line.speaker.say("one two")
+    context = await line.context()
+    context.start()
+    context.words = words("one two", 100)
+    context.sound(200)
+    context.done()
+    await settle(20)
+    await line.sink.play_all()
+
+    async def nothing() -> Interruption:
+        return Interruption(0.0)  # it was stopped in the step in which it ended
+
+    line.sink.interrupted = nothing  # type: ignore[method-assign]
+    line.speaker.interrupt()
+    spoken = await utterance.spoken()
+    assert (spoken.heard, spoken.position) == ("one two", 4800)
+
+
+async def test_an_utterance_that_is_stopped_twice_counts_as_one_interruption() -> None:
+    line = Line()
+    line.speaker.say("one two")
+    (await line.context()).start()
+    line.speaker.interrupt()
+    line.speaker.interrupt()
+    await line.speaker.close()
+    assert line.speaker.interrupted == 1
+
+
 async def test_the_server_is_told_what_was_played() -> None:
     line = Line()
     utterance = line.speaker.say("A long one.")

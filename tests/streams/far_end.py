@@ -89,6 +89,9 @@ class FakeWire:
         self.taking = asyncio.Event()
         """Cleared while the far end takes nothing."""
         self.taking.set()
+        self.closing = asyncio.Event()
+        """Cleared while the far end takes no note of our closing."""
+        self.closing.set()
         self._clock = clock
         self._coming: asyncio.Queue[Message | None] = asyncio.Queue()
 
@@ -136,6 +139,7 @@ class FakeWire:
         if self.closed_with is None:
             self.closed_with = code
             self._coming.put_nowait(None)
+        await self.closing.wait()
 
 
 class Queueing:
@@ -151,6 +155,11 @@ class Queueing:
         self.queued_most_s = 0.0
         self.played: list[tuple[float, bytes]] = []
         self.echo = True
+        self.stalled = False
+        """Whether nothing passes the network, neither way, for now."""
+        self.pauses_until = 0.0
+        """It plays nothing until then, though it has something."""
+        self._late: list[Message] = []
         self._clock = clock
         self._seen = 0
         self._queue: deque[Message] = deque()
@@ -167,6 +176,10 @@ class Queueing:
             self._play()
 
     def _take(self) -> None:
+        if self.stalled:
+            return
+        self.wire.comes(*self._late)
+        self._late.clear()
         arrived = self._clock.now() - self.delay_s
         while self._seen < len(self.wire.sent) and self.wire.sent[self._seen][0] <= arrived + 1e-9:
             message = self.wire.sent[self._seen][1]
@@ -180,6 +193,8 @@ class Queueing:
         self.queued_most_s = max(self.queued_most_s, self.queued_s)
 
     def _play(self) -> None:
+        if self._clock.now() < self.pauses_until:
+            return
         while self._queue and isinstance(self._queue[0], str):
             self._echo(self._queue.popleft())
         if self._queue:
@@ -188,5 +203,7 @@ class Queueing:
             self.played.append((self._clock.now(), sound))
 
     def _echo(self, *marks: Message) -> None:
-        if self.echo:
+        if self.echo and self.stalled:
+            self._late += marks
+        elif self.echo:
             self.wire.comes(*marks)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.streams.adapter import MOST_ODD, Message
+from qwen3tts_phone.streams.adapter import Message
 from qwen3tts_phone.streams.chan_websocket import (
     FORMATS,
     MOST_BYTES,
@@ -197,11 +197,11 @@ def test_sound_before_the_start_is_not_taken() -> None:
     assert isinstance(take(adapter, PLAIN)[0], StreamStarted)
 
 
-def test_oddities_are_told_only_so_often() -> None:
-    adapter = started()
-    told = sum(len(take(adapter, "NONSENSE")) for _ in range(1000))
-    assert told == MOST_ODD
-    assert adapter.odd == 1000
+def test_only_its_start_says_which_form_asterisk_speaks() -> None:
+    adapter = ChanWebSocketAdapter()
+    take(adapter, '{"event": "FUTURE"}')
+    take(adapter, PLAIN)
+    assert list(adapter.mark("q1")) == ["MARK_MEDIA q1"]
 
 
 def test_both_names_are_the_same_kind() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.streams.marks import BEHIND_S, LOST_S, MOST_OUT, VAIN, Marks
+from qwen3tts_phone.streams.marks import LOST_S, MOST_OUT, SLACK_S, STALL_S, VAIN, Marks
 
 
 def test_a_mark_is_wanted_at_the_beginning_and_then_each_so_many_milliseconds() -> None:
@@ -55,7 +55,7 @@ def test_a_mark_proves_nothing_of_another_context() -> None:
 def test_marks_that_come_back_after_a_clear_prove_nothing() -> None:
     marks = Marks()
     name = marks.sent(1, 4800, 10.0)
-    marks.cut()
+    marks.cut(10.0)
     assert not marks.returned(name, 10.0)
     assert marks.position(1, 0) == 0
     assert marks.returned_marks == 0
@@ -69,18 +69,53 @@ def test_marks_that_were_passed_over_are_not_waited_for() -> None:
     assert marks.out == 0
 
 
-def test_a_far_end_is_behind_when_a_mark_is_overdue_beyond_its_lag() -> None:
+def spoken(marks: Marks, frames: int) -> None:
+    for _ in range(frames):
+        marks.sound()
+
+
+def test_no_more_is_sent_than_the_lead_beyond_what_a_mark_has_proved() -> None:
     marks = Marks()
-    marks.returned(marks.sent(1, 1, 10.0), 10.2)
-    marks.sent(1, 2, 11.0)
-    assert marks.behind_until(11.2 + BEHIND_S - 0.01) is None
-    assert marks.behind_until(11.2 + BEHIND_S + 0.01) is not None
+    marks.returned(marks.sent(1, 1, 10.0), 10.2)  # the way takes 0.2 s
+    spoken(marks, 22)
+    assert marks.full_until(10.2, 0.2) is None, "lead and way are 0.4 s, the slack is 60 ms"
+    spoken(marks, 2)
+    until = marks.full_until(10.2, 0.2)
+    assert round(until or 0.0, 6) == round(10.2 + 24 * 0.02 - 0.4 - SLACK_S, 6)
+    assert marks.full_until(until or 0.0, 0.2) is None
 
 
-def test_a_far_end_that_never_sent_a_mark_is_not_behind() -> None:
+def test_where_the_next_mark_does_not_come_nothing_is_reckoned_as_played() -> None:
+    marks = Marks()
+    marks.returned(marks.sent(1, 1, 10.0), 10.0)
+    marks.sent(1, 2, 10.1)
+    spoken(marks, 30)
+    until = marks.full_until(10.9, 0.2)
+    assert round(until or 0.0, 6) == 10.1 + LOST_S
+
+
+def test_more_than_400_ms_are_never_let_out_whatever_the_lead_is() -> None:
+    marks = Marks()
+    marks.returned(marks.sent(1, 1, 10.0), 10.0)
+    spoken(marks, 19)
+    assert marks.full_until(10.0, 1.0) is None
+    spoken(marks, 1)
+    assert marks.full_until(10.0, 1.0) is not None
+
+
+def test_what_a_clear_has_dropped_is_not_queued_any_more() -> None:
+    marks = Marks()
+    marks.returned(marks.sent(1, 1, 10.0), 10.0)
+    spoken(marks, 100)
+    marks.cut(10.1)
+    assert marks.full_until(10.1, 0.2) is None
+
+
+def test_of_a_far_end_that_never_sent_a_mark_nothing_is_known() -> None:
     marks = Marks()
     marks.sent(1, 1, 10.0)
-    assert marks.behind_until(20.0) is None
+    spoken(marks, 100)
+    assert marks.full_until(20.0, 0.2) is None
 
 
 def test_a_mark_that_is_long_overdue_is_given_up() -> None:
@@ -89,7 +124,18 @@ def test_a_mark_that_is_long_overdue_is_given_up() -> None:
     marks.sent(1, 2, 11.0)
     marks.give_up(11.0 + LOST_S + 0.01)
     assert (marks.out, marks.lost_marks) == (0, 1)
-    assert marks.behind_until(30.0) is None
+
+
+def test_while_nothing_comes_at_all_a_mark_is_waited_for_longer() -> None:
+    marks = Marks()
+    marks.returned(marks.sent(1, 1, 10.0), 10.0)
+    marks.sent(1, 2, 11.0)
+    marks.alive(10.9)
+    marks.give_up(11.0 + STALL_S - 0.01)
+    assert marks.out == 1
+    marks.alive(14.5)
+    marks.give_up(14.5)
+    assert marks.out == 0
 
 
 def test_after_some_lost_marks_no_more_are_sent() -> None:
@@ -100,6 +146,15 @@ def test_after_some_lost_marks_no_more_are_sent() -> None:
         marks.give_up(10.0 * number + 19)
     assert not marks.usable
     assert not marks.wanted(2, 100.0)
+
+
+def test_a_mark_that_comes_after_it_was_given_up_says_that_there_are_marks() -> None:
+    marks = Marks()
+    names = [marks.sent(1, number, 10.0) for number in range(VAIN)]
+    marks.give_up(20.0)
+    assert not marks.usable
+    assert not marks.returned(names[0], 21.0)
+    assert marks.usable
 
 
 def test_marks_under_way_are_bounded() -> None:
@@ -122,7 +177,7 @@ def test_whatever_comes_back_the_position_lies_within_what_was_sent(
         elif step == "r" and sent:
             marks.returned(sent[number % len(sent)], now)
         elif step == "c":
-            marks.cut()
+            marks.cut(now)
         else:
             marks.give_up(now)
         assert 0 <= marks.position(1, min(end, 10)) <= end

@@ -12,6 +12,9 @@ from qwen3tts_codecs.payload import G722, PCMA
 from qwen3tts_phone.call_events import HeardFrame, KeyPressed, MediaSilent
 from qwen3tts_phone.errors import CallError, NotPossible, WrongState
 from qwen3tts_phone.streams.adapter import Handshake, StreamKind
+from qwen3tts_phone.streams.audiosocket import AudioSocketAdapter
+from qwen3tts_phone.streams.carrier_adapter import CarrierAdapter
+from qwen3tts_phone.streams.carrier_tables import TWILIO
 from qwen3tts_phone.streams.chan_websocket import ChanWebSocketAdapter
 from tests.fakes import settle
 from tests.streams.calls import LOUD, streamed
@@ -185,6 +188,50 @@ async def test_what_is_being_said_when_the_stream_ends_is_settled() -> None:
         spoken = await utterance.spoken()
         assert spoken.interrupted
         assert spoken.position < 24 * 1300
+
+
+async def test_what_goes_on_while_the_connection_is_being_closed_is_heard_by_nobody() -> None:
+    async with streamed() as line:
+        await line.answered()
+        utterance = line.call.speak("A long story.")
+        await line.says(5000)
+        await line.clock.advance(1)
+        line.wire.closing.clear()  # this far end takes its time
+        await line.comes("stop")
+        sent = len(line.wire.sounds)
+        with pytest.raises(WrongState):
+            line.call.speak("Hello?")
+        await line.clock.advance(4)
+        line.wire.closing.set()
+        await line.over()
+        spoken = await utterance.spoken()
+        assert spoken.interrupted
+        assert spoken.position < 24 * 1300
+        assert len(line.wire.sounds) == sent
+        assert "clear" not in line.wire.words  # it has left
+
+
+async def test_after_our_hang_up_nothing_is_said_while_the_carrier_is_asked() -> None:
+    asked = asyncio.Event()
+
+    async def hang_up(call_id: str) -> None:
+        await asked.wait()
+
+    adapter = PlainAdapter()
+    adapter.has_hang_up = False
+    kind = StreamKind("plain", lambda handshake: adapter, hang_up=hang_up)
+    async with streamed(adapter, kind=kind) as line:
+        await line.answered()
+        line.call.speak("A long story.")
+        await line.says(5000)
+        await line.clock.advance(1)
+        hanging = asyncio.ensure_future(line.call.hangup())
+        await settle(20)
+        with pytest.raises(WrongState):
+            line.call.speak("One more thing.")
+        asked.set()
+        await line.over()
+        await hanging
 
 
 async def test_a_stream_that_ends_without_a_stop_says_so_in_its_record() -> None:
@@ -395,3 +442,30 @@ async def test_asterisk_that_asks_us_to_wait_is_sent_nothing_until_it_asks_again
         await line.comes("MEDIA_XON")
         await line.clock.advance(1)
         assert len(line.wire.sounds) > before + 30
+
+
+async def test_each_sound_of_one_read_is_heard_at_its_own_rate() -> None:
+    async with streamed(AudioSocketAdapter()) as line:
+        frames: list[HeardFrame] = []
+        line.call._body.ears.tap(frames.append)
+        call_id = b"\x01\x00\x10" + bytes(16)
+        await line.comes(
+            call_id
+            + (b"\x10\x01\x40" + bytes(320))
+            + (b"\x13\x03\xc0" + bytes(960))
+            + (b"\x10\x01\x40" + bytes(320))
+        )
+        heard = [(each.rate_hz, len(each.samples)) for each in frames]
+        assert heard == [(8000, 160), (24_000, 480), (8000, 160)]
+
+
+async def test_every_odd_message_is_counted_and_no_kind_hides_another() -> None:
+    async with streamed(CarrierAdapter(TWILIO)) as line:
+        await line.comes(*["nonsense"] * 500, '{"event":"media","media":{"payload":"////"}}')
+        assert line.call.facts.odd == {"no JSON object": 500, "media before start": 1}
+
+
+async def test_a_key_before_the_start_is_noted() -> None:
+    async with streamed() as line:
+        await line.comes("key 5")
+        assert line.call.facts.odd == {"a key before the start": 1}

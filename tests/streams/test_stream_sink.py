@@ -28,6 +28,8 @@ class Far:
         """Time passes; marks that come back reach the sink."""
         for _ in range(round(seconds / 0.02)):
             await self.carrier.run(0.02)
+            if not self.carrier.stalled:
+                self.sink.alive(self.clock.now())  # the caller's sound comes all the time
             while not self.wire._coming.empty():
                 message = self.wire._coming.get_nowait()
                 assert isinstance(message, str)
@@ -309,3 +311,45 @@ async def test_after_its_end_nothing_is_sent() -> None:
         line.say(2, 10)
         await line.run(0.5)
         assert len(line.wire.sounds) == before
+
+
+@pytest.mark.parametrize("stall_s", [0.1, 0.3, 0.6, 1.5, 3.5])
+@pytest.mark.parametrize("lead_ms", [60, 240, 400])
+async def test_after_a_stall_of_the_network_the_queue_is_no_longer_than_before(
+    stall_s: float, lead_ms: int
+) -> None:
+    async with far(lead_ms=lead_ms, delay_s=0.04) as line:
+        line.say(1, 1000)
+        await line.run(2)
+        line.carrier.stalled = True
+        await line.run(stall_s)
+        line.carrier.stalled = False
+        line.carrier.queued_most_s = 0.0
+        await line.run(3)
+        assert line.carrier.queued_most_s <= 0.4
+        line.carrier.queued_most_s = 0.0
+        before = len(line.carrier.played)
+        await line.run(2)
+        assert line.carrier.queued_most_s <= lead_ms / 1000 + 0.08
+        assert len(line.carrier.played) - before >= 98, "and it is heard without holes again"
+
+
+async def test_a_far_end_that_falls_behind_by_itself_does_not_pile_up() -> None:
+    async with far() as line:
+        line.say(1, 1000)
+        await line.run(2)
+        for _ in range(5):
+            line.carrier.pauses_until = line.clock.now() + 0.2
+            await line.run(1)
+        assert line.carrier.queued_most_s <= 0.4
+
+
+async def test_marks_that_stop_coming_are_given_up_for_good_and_speech_goes_on() -> None:
+    async with far() as line:
+        line.say(1, 1000)
+        await line.run(1)
+        line.carrier.echo = False
+        await line.run(5)
+        before = len(line.carrier.played)
+        await line.run(4)
+        assert len(line.carrier.played) - before >= 190

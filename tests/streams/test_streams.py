@@ -369,6 +369,16 @@ async def test_draining_lets_nobody_in_and_waits_for_the_last_call() -> None:
         assert [each async for each in here.streams] == []
 
 
+async def test_a_call_that_begins_while_it_drains_is_refused_and_not_waited_for() -> None:
+    async with serving("asterisk") as here, media(here.streams.port) as far:
+        await here.streams.drain()
+        await far.start()
+        async with asyncio.timeout(10):
+            await here.streams.drained()
+        assert far.commands[-1] == "HANGUP"
+        assert [each async for each in here.streams] == []
+
+
 async def test_leaving_hangs_up_on_all() -> None:
     async with (
         serving() as here,

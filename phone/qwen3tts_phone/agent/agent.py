@@ -23,17 +23,19 @@ from qwen3tts_phone.agent.history import History
 from qwen3tts_phone.agent.kit import Kit
 from qwen3tts_phone.agent.own_tools import check_names, own_tools
 from qwen3tts_phone.agent.settings import AgentSettings
-from qwen3tts_phone.agent.source import Source, Writes, source_of
+from qwen3tts_phone.agent.source import Source, Writes, prepare, source_of
 from qwen3tts_phone.agent.talk import Talk
 from qwen3tts_phone.agent.toolbox import Toolbox
 from qwen3tts_phone.agent.tools import Tool, tools_of
 from qwen3tts_phone.bridge import ChatClient, certificates
+from qwen3tts_phone.listening.activity import make_detector
 from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_phone.listening.turn_end import TurnDetector
 from qwen3tts_phone.recognise.base import Recogniser
 from qwen3tts_phone.recognise.callback import Recognise
 from qwen3tts_phone.recognise.shared import SharedRecognisers
-from qwen3tts_wire.errors import SpeechError
+from qwen3tts_phone.without_words import without_words
+from qwen3tts_wire.errors import BadRequest, SpeechError
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call import Call
@@ -84,6 +86,10 @@ class Agent:
         log: str | os.PathLike[str] | None = None,
         on_turn: OnTurn | None = None,
     ) -> None:
+        given: dict[str, object] = {"system": system, "greeting": greeting}
+        for name, text in given.items():
+            if not isinstance(text, str):
+                raise BadRequest(f"{name} is a {type(text).__name__}.", remedy="Give a text.")
         if isinstance(llm, str):
             llm = ChatSettings(llm, model=model, api_key=api_key)
         self._chat = llm if isinstance(llm, ChatSettings) else None
@@ -113,18 +119,20 @@ class Agent:
         return len(self._talks)
 
     async def warm(self) -> None:
-        """Load or reach the recogniser, so that no caller waits for it; may take minutes.
+        """Load or reach what listens, so that no caller waits for it; may take minutes.
 
         Once it has worked it does nothing. `answer` and `serve` do it, too.
 
         Raises:
             SpeechError: it cannot work here, or not now; says what to do.
         """
-        if self._recogniser is None or self._warm:
+        if self._warm:
             return
         async with self._warming:
             if not self._warm:
-                await self._recogniser.warm()
+                make_detector(self.listen.detector)
+                if self._recogniser is not None:
+                    await self._recogniser.warm()
                 self._warm = True
 
     async def answer(self, call: Call) -> Conversation:
@@ -150,11 +158,19 @@ class Agent:
             SpeechError: nothing can be heard on this machine, as where a package is missing; the
                 call is ended.
         """
+        source = ChatClient(self._chat) if self._chat is not None else self._source
+        assert source is not None
+        try:
+            prepare(source)
+            return await self._talk(call, source)
+        finally:
+            if self._chat is not None:
+                await source.close()
+
+    async def _talk(self, call: Call, source: Source) -> Conversation:
         await call.answered()
         history = History(self.system)
         conversation = Conversation(call.id, history, self.settings.history_chars)
-        source = ChatClient(self._chat) if self._chat is not None else self._source
-        assert source is not None
         listening = call.hear(self.listen, self._recogniser, turn_detector=self._turn_detector)
         toolbox = Toolbox(
             self._tools,
@@ -175,13 +191,11 @@ class Agent:
         self.conversations[call.id] = conversation
         try:
             await talk.run()
-        except SpeechError:
+        except Exception:  # nobody would talk to the caller any more
             await call.hangup()
             raise
         finally:
             self.conversations.pop(call.id, None)
-            if self._chat is not None:
-                await source.close()
         return conversation
 
     async def serve(self, lines: AsyncIterable[Call]) -> None:
@@ -206,10 +220,11 @@ class Agent:
         if task.cancelled() or task.exception() is None:
             return
         error = task.exception()
+        assert error is not None
         if isinstance(error, SpeechError):
             logger.warning("%s: %s", task.get_name(), error)
         else:
-            logger.error("%s broke off", task.get_name(), exc_info=error)
+            logger.error("%s broke off\n%s", task.get_name(), without_words(error))
 
     async def close(self) -> None:
         """End the log, and the recogniser, where it was made here. Calls should be over."""

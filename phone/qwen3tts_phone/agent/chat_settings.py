@@ -30,6 +30,10 @@ class ChatSettings:
     """How long the model may go without a word, before the first one as well."""
     max_chars: int = 20_000
     """Bound on one reply; it is about twenty minutes of speech."""
+    connect_ahead: bool = True
+    """Whether the connection is opened before the first request, and again while the caller speaks
+    where it has rested for some seconds: ``GET /models`` is asked for, and its answer not looked
+    at."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of each request, such as ``temperature`` or ``max_tokens``."""
 
@@ -59,6 +63,11 @@ class ChatSettings:
     def url(self) -> str:
         """The address that is asked."""
         return self.base_url.rstrip("/") + "/chat/completions"
+
+    @property
+    def models_url(self) -> str:
+        """Where the models are listed."""
+        return self.base_url.rstrip("/") + "/models"
 
     @property
     def shown(self) -> str:

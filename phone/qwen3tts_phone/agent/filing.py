@@ -11,6 +11,7 @@ from qwen3tts_phone.agent.conversation import Conversation, ConversationLog
 from qwen3tts_phone.agent.reply import Reply
 from qwen3tts_phone.agent.turn_record import TurnKind, TurnRecord
 from qwen3tts_phone.listening.turn import Turn
+from qwen3tts_phone.without_words import without_words
 
 logger = logging.getLogger(__name__)
 
@@ -91,11 +92,14 @@ class Filing:
         record.done = True
         if self._log is not None:
             self._log.append(self._conversation.call_id, record)
+        if record.error is not None and self._on_turn is None:
+            call_id = self._conversation.call_id
+            logger.warning("call %s, turn %d: %s", call_id, record.number, record.error)
         if self._on_turn is not None:
             try:
                 self._on_turn(self._conversation, record)
-            except Exception:
-                logger.exception("on_turn failed")
+            except Exception as error:
+                logger.error("on_turn failed\n%s", without_words(error))
 
 
 def words_of(turn: Turn) -> str:

@@ -21,6 +21,7 @@ from qwen3tts_phone.agent.kit import Kit
 from qwen3tts_phone.agent.mouth import Mouth
 from qwen3tts_phone.agent.saying import Saying
 from qwen3tts_phone.agent.turn_record import ToolUse, TurnRecord
+from qwen3tts_phone.without_words import without_words
 from qwen3tts_wire.errors import ProtocolError, SpeechError
 
 logger = logging.getLogger(__name__)
@@ -131,8 +132,8 @@ class Reply:
         except SpeechError as error:
             # The call is over: nothing can be told to the caller.
             self.record.failed(error)
-        except Exception:
-            logger.exception("a reply broke off")
+        except Exception as error:
+            logger.error("a reply broke off\n%s", without_words(error))
             self.record.failed(SpeechError("the reply broke off; the log says why."))
         finally:
             self._mouth.give_up()  # what is left where the call ended meanwhile
@@ -157,7 +158,7 @@ class Reply:
             await self._excuse(error)
         except Exception as error:
             # Whatever breaks in a source of the program's.
-            logger.warning("the source of the replies failed", exc_info=error)
+            logger.warning("the source of the replies failed\n%s", without_words(error))
             await self._excuse(
                 ModelUnavailable(f"the source of the replies failed: {type(error).__name__}.")
             )

@@ -67,6 +67,10 @@ class AgentSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "transfers", dict(self.transfers))
+        for name in ("greeting_prompt", "apology", "not_understood", "reprompt", "goodbye"):
+            text: object = getattr(self, name)
+            if not isinstance(text, str):
+                raise ValueError(f"{name} is a {type(text).__name__}, no text; empty = none")
         filler: object = self.filler
         if isinstance(filler, str):
             raise ValueError("filler is one string, and must be a tuple of sentences")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -14,8 +15,10 @@ from collections.abc import (
 from typing import Protocol, cast
 
 from qwen3tts_phone.agent.chat_message import ChatEvent, ChatMessage, ToolSpec
-from qwen3tts_wire.errors import BadRequest
+from qwen3tts_wire.errors import BadRequest, BadText
 from qwen3tts_wire.surrogates import SurrogateJoiner
+
+logger = logging.getLogger(__name__)
 
 Writes = Callable[[list[ChatMessage]], AsyncIterable[str] | Awaitable[str]]
 """A function that replies to a conversation: an asynchronous generator of text deltas, or one that
@@ -23,7 +26,11 @@ gives the whole text."""
 
 
 class Source(Protocol):
-    """Replies to conversations; one may serve many calls."""
+    """Replies to conversations; one may serve many calls.
+
+    It may have a method ``prepare()`` besides, which is called when a request is likely to come
+    soon: as a call begins, and while a caller speaks. It must return at once.
+    """
 
     def stream(
         self,
@@ -56,24 +63,39 @@ class Written:
         *,
         must_speak: bool = False,
     ) -> AsyncGenerator[ChatEvent, None]:
-        """Its deltas, halves of characters joined; raises what it raises."""
+        """Its deltas, halves of characters joined; raises what it raises, and `BadText`."""
         words = self._function(list(messages))
         joiner = SurrogateJoiner()
         if isinstance(words, AsyncIterable):
             deltas = aiter(words)
             try:
                 async for delta in deltas:
-                    if text := joiner.push(delta):
+                    if text := joiner.push(_text(delta)):
                         yield text
             finally:
                 await _close(deltas)
+        elif inspect.isawaitable(words):
+            yield joiner.push(_text(await words))
         else:
-            yield joiner.push(await words)
+            raise BadText(
+                f"The source of the replies is not asynchronous: it gave a {type(words).__name__}.",
+                remedy="Write it with async def.",
+            )
         if text := joiner.finish():
             yield text
 
     async def close(self) -> None:
         """Nothing to do."""
+
+
+def _text(given: object) -> str:
+    """Raises `BadText` for what is none."""
+    if isinstance(given, str):
+        return given
+    raise BadText(
+        f"The source of the replies gave a {type(given).__name__}.",
+        remedy="Each of its deltas must be a string.",
+    )
 
 
 async def _close(deltas: AsyncIterator[str]) -> None:
@@ -82,10 +104,26 @@ async def _close(deltas: AsyncIterator[str]) -> None:
         await close()
 
 
+def prepare(source: Source) -> None:
+    """A request is likely to come soon: let the source get ready, where it can."""
+    ready = getattr(source, "prepare", None)
+    if ready is None:
+        return
+    try:
+        ready()
+    except Exception:  # it is the program's, and a request may work all the same
+        logger.exception("prepare() of the source of the replies failed")
+
+
 def source_of(given: object) -> Source:
     """The source that a program gives; raises `BadRequest` for what is none."""
     if callable(getattr(given, "stream", None)):
         return cast(Source, given)
+    if inspect.isgeneratorfunction(given):
+        raise BadRequest(
+            "a generator function that is not asynchronous is no language model.",
+            remedy="Write it with async def.",
+        )
     if callable(given) and not inspect.isclass(given):
         return Written(given)
     raise BadRequest(

@@ -10,10 +10,17 @@ from qwen3tts_phone.agent.conversation import Conversation, ConversationLog
 from qwen3tts_phone.agent.filing import Filing, OnTurn, words_of
 from qwen3tts_phone.agent.kit import Kit
 from qwen3tts_phone.agent.reply import Reply
+from qwen3tts_phone.agent.source import prepare
 from qwen3tts_phone.agent.turn_record import TurnKind
 from qwen3tts_phone.agent.turn_taking import Act, Happened, Phase, TurnTaking
 from qwen3tts_phone.call_events import CallHeld, CallResumed
-from qwen3tts_phone.listening.events import ListenEvent, OnsetHeard, SpeechResumed, TurnEnded
+from qwen3tts_phone.listening.events import (
+    ListenEvent,
+    OnsetHeard,
+    SpeechPaused,
+    SpeechResumed,
+    TurnEnded,
+)
 from qwen3tts_phone.listening.turn import Turn
 
 if TYPE_CHECKING:
@@ -165,6 +172,8 @@ class Talk:
 
     def _on_event(self, event: ListenEvent) -> None:
         """The caller begins or ends to speak."""
+        if isinstance(event, OnsetHeard | SpeechResumed | SpeechPaused):
+            prepare(self._kit.source)
         if isinstance(event, OnsetHeard | SpeechResumed):
             self._caller_speaks = True
         elif isinstance(event, TurnEnded):

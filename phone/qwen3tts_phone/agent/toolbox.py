@@ -13,6 +13,7 @@ from typing import Any
 
 from qwen3tts_phone.agent.chat_message import ToolCall
 from qwen3tts_phone.agent.tools import Tool
+from qwen3tts_phone.without_words import without_words
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class Toolbox:
         except Exception as error:
             # Whatever breaks in a tool of the program's. No words: arguments may hold the caller's.
             logger.warning("the tool %s failed: %s", found.name, type(error).__name__)
-            logger.debug("the tool %s failed", found.name, exc_info=error)
+            logger.debug("the tool %s failed\n%s", found.name, without_words(error))
             return f"Error: {type(error).__name__}: {str(error)[:500]}", False
         return self._text(value), True
 

@@ -40,6 +40,12 @@ ALIKE: Final = 0.3
 """Correlation from which a filter is tried."""
 GOOD_DB: Final = -2.5
 """A path is one that leaves less than this of what is heard: about half of it is echo then..."""
+LOUDEST: Final = 10 ** (-2 / 10)
+"""No echo has more than this of what was sent."""
+LOUDER: Final = 10 ** (6 / 10)
+"""Nor more than so much more than before..."""
+SURE_DB: Final = -12.0
+"""...unless it leaves no more than this."""
 CHANGES: Final = 10 ** (10 / 10)
 """A path that changes does not return so much more than before."""
 SHORT_DB: Final = -8.0
@@ -213,16 +219,25 @@ class EchoGuard:
         heard = self._heard.get(start, start + length)
         good_db = GOOD_DB if length >= SHORT else SHORT_DB
         path = self._fit_known(heard, start)
-        if path is None or path.explained_db > good_db:
+        if not self._plausible(path, good_db):
             delay, alike = find_delay(heard, self._sent, start)
             if alike < ALIKE:
                 return False
             path = fit(heard, self._sent, start, delay)
-            if path is None or path.explained_db > good_db:
+            if not self._plausible(path, good_db):
                 return False
         self.path = path
         self._since_fit, self._waited, self._callers = 0, 0.0, False
         return True
+
+    def _plausible(self, path: Path | None, good_db: float) -> bool:
+        """Whether it may be our echo's: what another voice happens to have in common with ours
+        takes a filter that makes it loud."""
+        if path is None or path.explained_db > good_db or path.gain > LOUDEST:
+            return False
+        if self.path is None or path.explained_db <= SURE_DB:
+            return True
+        return path.gain <= LOUDER * self.path.gain
 
     def _fit_known(self, heard: Floats, start: int) -> Path | None:
         """The path anew where it was; None where there was none, or nothing was sent."""
@@ -238,7 +253,7 @@ class EchoGuard:
             return
         self._since_fit = 0
         found = self._fit_known(self._heard.get(stop - MOST, stop), stop - MOST)
-        if found is not None and found.explained_db <= min(GOOD_DB, path.explained_db + 6):
+        if self._plausible(found, min(GOOD_DB, path.explained_db + 6)):
             self.path = found
 
 

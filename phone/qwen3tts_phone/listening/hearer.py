@@ -18,6 +18,7 @@ from qwen3tts_phone.listening.turn import Turn
 from qwen3tts_phone.listening.turn_sound import AtRate, Continuous, TurnSound
 from qwen3tts_phone.recognise.base import Recogniser, Recognition, Transcript
 from qwen3tts_phone.recognise.errors import RecognitionFailed
+from qwen3tts_phone.without_words import without_words
 from qwen3tts_speech.utterance import Utterance
 from qwen3tts_wire.errors import SpeechError
 
@@ -194,8 +195,8 @@ async def _text(ending: Awaitable[Transcript]) -> Transcript | SpeechError:
         return await ending
     except SpeechError as error:
         return error
-    except Exception:
-        logger.exception("the recogniser failed")
+    except Exception as error:
+        logger.error("the recogniser failed\n%s", without_words(error))
         return RecognitionFailed(
             "The recogniser failed.", remedy="Its traceback is in this program's log."
         )

@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, Final, Protocol
+from collections.abc import AsyncIterator, Callable
+from typing import Final, Protocol
 
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.call_events import HeardFrame, KeyPressed
@@ -35,6 +35,7 @@ from qwen3tts_phone.listening.turn import Turn
 from qwen3tts_phone.listening.turn_end import TurnDetector, TurnSoFar
 from qwen3tts_phone.recognise.base import Recogniser
 from qwen3tts_phone.sent_audio import SentAudio
+from qwen3tts_phone.without_words import without_words
 from qwen3tts_speech.utterance import Utterance
 
 logger = logging.getLogger(__name__)
@@ -338,18 +339,19 @@ class Listening:
             paused.ended_at,
             paused.at,
         )
-        self._asking = asyncio.create_task(self._asked(self._turn_detector.finished(so_far)))
+        self._asking = asyncio.create_task(self._asked(self._turn_detector, so_far))
 
-    async def _asked(self, answer: Coroutine[Any, Any, bool | float | None]) -> None:
+    async def _asked(self, detector: TurnDetector, so_far: TurnSoFar) -> None:
         try:
-            finished = await answer
-        except Exception:
-            logger.exception("the turn detector failed; the pause decides")
+            finished = await detector.finished(so_far)
+            finished = None if finished is None else float(finished)
+        except Exception as error:
+            logger.error("the turn detector failed; the pause decides\n%s", without_words(error))
             return
         self._asking = None
         if finished is None:
             return
-        if float(finished) >= 0.5:
+        if finished >= 0.5:
             self._handle(self._core.finish("detector", self._clock.now()))
         else:
             self._core.wait_longer()

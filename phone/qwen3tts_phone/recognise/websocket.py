@@ -32,6 +32,7 @@ from qwen3tts_phone.recognise.socket_protocol import (
     read_answer,
 )
 from qwen3tts_phone.recognise.socket_settings import SocketSettings
+from qwen3tts_phone.without_words import without_words
 from qwen3tts_wire.errors import ProtocolError, SpeechError
 
 log = logging.getLogger(__name__)
@@ -197,8 +198,8 @@ class SocketRecognition:
             return
         try:
             self._on_partial(transcript)
-        except Exception:  # somebody else's function: the connection goes on
-            log.exception("on_partial failed")
+        except Exception as error:  # somebody else's function: the connection goes on
+            log.error("on_partial failed\n%s", without_words(error))
 
     def _fail(self, number: int | None, error: SpeechError) -> None:
         text = self._waiting.get(number) if number is not None else None

@@ -33,9 +33,7 @@ def bind_pair(host: str, port: int, transports: Sequence[str]) -> dict[str, sock
             if attempt + 1 == attempts:
                 raise PortBusy(
                     f"Cannot listen for SIP at {host}:{port} ({error.strerror or error}).",
-                    remedy="Another program has the port: choose another, or 0 for any free one."
-                    if port
-                    else "Check that the address belongs to this machine.",
+                    remedy=PortBusy.remedy_for(error),
                 ) from error
     raise PortBusy(f"No port at {host} is free for {' and '.join(transports)}.")
 

@@ -22,7 +22,7 @@ class StreamAdapter(ABC):
     """How one far end is spoken to.
 
     `receive` never raises for what the far end sends: what is no message of its protocol becomes a
-    `StreamOddity`, bounded in number (`odd`), and the call goes on.
+    `StreamOddity`, and the call goes on.
     """
 
     line: str = ""
@@ -110,14 +110,6 @@ class StreamAdapter(ABC):
     def hang_up(self) -> Sequence[Message]:
         """The last messages, before the connection is closed."""
         return ()
-
-    # --- for adapters
-
-    odd: int = 0
-    """How many oddities there were; those above `MOST_ODD` are not told any more."""
-
-
-MOST_ODD = 20
 
 
 @dataclass(frozen=True, slots=True)

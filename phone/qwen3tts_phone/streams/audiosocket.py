@@ -156,7 +156,7 @@ class AudioSocketAdapter(StreamAdapter):
             events.append(StreamOddity("sound that is no whole samples"))
             payload = payload[: len(payload) // 2 * 2]
         if payload:
-            events.append(StreamAudio(payload))
+            events.append(StreamAudio(payload, payload=self._payload_in))
         return events
 
     def _start(self) -> StreamStarted:

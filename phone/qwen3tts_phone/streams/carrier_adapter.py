@@ -99,6 +99,8 @@ class CarrierAdapter(JsonAdapter):
 
     def receive(self, message: Message, now: float) -> list[StreamEvent]:
         """See `StreamAdapter`."""
+        if not isinstance(message, str):
+            return self._odd("a binary message")
         found = object_of(message)
         if found is None:
             return self._odd("no JSON object")

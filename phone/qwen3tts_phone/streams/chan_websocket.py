@@ -50,7 +50,7 @@ IGNORED: Final = ("STATUS", "QUEUE_DRAINED", "MEDIA_BUFFERING_COMPLETED")
 class ChanWebSocketAdapter(JsonAdapter):
     """One connection with Asterisk, whoever has opened it.
 
-    Which form the control messages have is seen from the first one that comes.
+    Which form the control messages have is seen from MEDIA_START.
     """
 
     line = "chan_websocket"
@@ -59,7 +59,7 @@ class ChanWebSocketAdapter(JsonAdapter):
 
     def __init__(self) -> None:
         self._payload: Payload = PCMU
-        self._json: bool | None = None
+        self._json = False
         self._started = False
         self._buffers = False
         """Whether a frame of ours is no frame of Asterisk's: it is told to cut them itself."""
@@ -84,7 +84,7 @@ class ChanWebSocketAdapter(JsonAdapter):
             name, values = text(found, "event"), found
         else:
             name, values = _plain(message)
-        if self._json is None and name:
+        if not self._started and name == "MEDIA_START":
             self._json = found is not None
         return self._event(name, values)
 

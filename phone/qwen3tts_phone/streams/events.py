@@ -34,11 +34,14 @@ class StreamStarted:
 
 @dataclass(frozen=True, slots=True)
 class StreamAudio:
-    """Sound of the far end, in the adapter's ``payload_in``, in the order in which it is heard."""
+    """Sound of the far end, in the order in which it is heard."""
 
     data: bytes = field(repr=False)
     timestamp_ms: float | None = None
     """Its place on the stream's own time axis; None = it follows the one before."""
+    payload: Payload | None = field(default=None, compare=False)
+    """Its format, where that may change from one to the next; None = the adapter's
+    ``payload_in``."""
 
 
 @dataclass(frozen=True, slots=True)

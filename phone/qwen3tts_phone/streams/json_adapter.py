@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from qwen3tts_phone.streams.adapter import MOST_ODD, Message, StreamAdapter
+from qwen3tts_phone.streams.adapter import Message, StreamAdapter
 from qwen3tts_phone.streams.events import StreamEvent, StreamKey, StreamOddity
 
 MOST_CHARS = 1024
@@ -23,9 +23,8 @@ class JsonAdapter(StreamAdapter):
     """An adapter whose messages are JSON objects, at least those that are no sound."""
 
     def _odd(self, what: str) -> list[StreamEvent]:
-        """The far end sent what it should not have; told for the first `MOST_ODD` times."""
-        self.odd += 1
-        return [StreamOddity(what)] if self.odd <= MOST_ODD else []
+        """The far end sent what it should not have."""
+        return [StreamOddity(what)]
 
     def _key(self, message: Object, *, ticks_per_ms: float = 1.0) -> list[StreamEvent]:
         """A key that was pressed: ``{dtmf: {digit}}``, ``{digit}`` or ``{dtmf: "5"}``."""

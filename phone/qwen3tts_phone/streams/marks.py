@@ -3,22 +3,29 @@
 A mark goes after every few frames. It comes back when the far end has played what went before it,
 so a returned mark is a fact, and what lies between two is reckoned by the clock, behind by the
 *lag*: how much later than we thought the marks come back (the network both ways, and the queue).
+
+The least lag of a call is the way itself. What is unplayed beyond it lies at the far end, or is
+stuck on the way there, and will lie at the far end as soon as the way is free: it is kept short.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 
 LAG_GAIN = 0.25
 """What a new mark weighs in the lag: a single late one does not move it far."""
 MOST_LAG_S = 2.0
-BEHIND_S = 0.1
-"""A far end whose mark is overdue by so much, beyond its lag, has more queued than it should."""
+SLACK_S = 0.06
+"""So much more than the lead may be unplayed: the way is not always equally long."""
+MOST_QUEUED_S = 0.4
+"""Never more than this at the far end."""
 LOST_S = 1.0
 """A mark overdue by so much will not come: it got lost, or the far end does not have marks."""
+STALL_S = 4.0
+"""Where nothing else comes either, it is the network that stalls: so long it is waited for."""
 VAIN = 3
-"""So many marks lost without one that ever came: there are none here."""
+"""So many marks lost one after the other: there are none here, or none any more."""
 MOST_OUT = 64
 
 
@@ -27,26 +34,40 @@ class _Out:
     context: int
     position: int
     due_at: float
+    sent_s: float
+    """All sound that was sent before it, seconds."""
 
 
 class Marks:
-    """One stream's. Positions are samples of the context's rate, times seconds of the clock."""
+    """One stream's. Positions are samples of the context's rate, times seconds of the clock.
 
-    def __init__(self, every_s: float = 0.1) -> None:
+    Args:
+        every_s: how much is sent between two.
+        frame_s: duration of a frame.
+    """
+
+    def __init__(self, every_s: float = 0.1, frame_s: float = 0.02) -> None:
         self.lag_s: float | None = None
         """How much later than reckoned marks come back; None = none has."""
         self.returned_marks = 0
         self.lost_marks = 0
+        self._lost_in_a_row = 0
+        self._least_lag_s = 0.0
         self._every_s = every_s
+        self._frame_s = frame_s
+        self._sent_s = 0.0
+        self._played: tuple[float, float] = (0.0, 0.0)  # seconds of sound, and when that was known
+        self._alive_at: float | None = None
         self._out: OrderedDict[str, _Out] = OrderedDict()
         self._fact: tuple[int, int] = (0, 0)  # context, and its position that a mark has proved
+        self._given_up: deque[str] = deque(maxlen=MOST_OUT)
         self._number = 0
         self._last: tuple[int, float] = (0, 0.0)  # context of the last mark, and its place
 
     @property
     def usable(self) -> bool:
         """Whether the far end may still be expected to send marks back."""
-        return self.returned_marks > 0 or self.lost_marks < VAIN
+        return self._lost_in_a_row < VAIN
 
     @property
     def out(self) -> int:
@@ -60,11 +81,19 @@ class Marks:
         last_context, last_at = self._last
         return context != last_context or due_at - last_at >= self._every_s - 1e-6
 
+    def sound(self) -> None:
+        """A frame goes out."""
+        self._sent_s += self._frame_s
+
+    def alive(self, now: float) -> None:
+        """Something came from the far end, whatever it is."""
+        self._alive_at = now
+
     def sent(self, context: int, position: int, due_at: float) -> str:
         """A mark goes out, after ``position``; its name. No two of a stream have the same."""
         self._number += 1
         name = f"q{self._number}"
-        self._out[name] = _Out(context, position, due_at)
+        self._out[name] = _Out(context, position, due_at, self._sent_s)
         self._last = (context, due_at)
         return name
 
@@ -79,43 +108,57 @@ class Marks:
 
         Those before it have been passed as well.
         """
+        if name in self._given_up:
+            self._lost_in_a_row = 0  # late, so there are marks here
         if name not in self._out:
             return False
         while True:
             passed, mark = self._out.popitem(last=False)
             if passed == name:
                 break
-        self.returned_marks += 1
         self._fact = (mark.context, mark.position)
+        self._played = (mark.sent_s, now)
+        self._lost_in_a_row = 0
         lag = min(MOST_LAG_S, max(0.0, now - mark.due_at))
+        self._least_lag_s = min(lag, self._least_lag_s) if self.returned_marks else lag
+        self.returned_marks += 1
         self.lag_s = lag if self.lag_s is None else self.lag_s + LAG_GAIN * (lag - self.lag_s)
         return True
 
-    def cut(self) -> None:
+    def cut(self, now: float) -> None:
         """What was sent is thrown away: its marks prove nothing any more, whenever they come."""
         self._out.clear()
         self._last = (0, 0.0)
+        self._played = (self._sent_s, now)
 
     def give_up(self, now: float) -> None:
         """Forget the marks that are overdue for good."""
-        while self._out and now - next(iter(self._out.values())).due_at > self._lag_s() + LOST_S:
-            self._out.popitem(last=False)
+        while self._out and now >= self._given_up_at(next(iter(self._out.values()))):
+            self._given_up.append(self._out.popitem(last=False)[0])
             self.lost_marks += 1
+            self._lost_in_a_row += 1
 
-    def behind_until(self, now: float) -> float | None:
-        """Until when nothing more should be sent, unless marks come; None = the far end keeps up.
+    def full_until(self, now: float, lead_s: float) -> float | None:
+        """Until when no frame should be sent, unless marks come; None = one may go out now.
 
-        Only a far end that has sent marks before can be behind with them.
+        ``lead_s``: how far ahead of the hearing frames are sent. Only a far end that has sent marks
+        before can be known to be behind.
         """
-        if self.lag_s is None or not self._out:
+        if self.lag_s is None or not self.usable:
             return None
-        due_at = next(iter(self._out.values())).due_at + self.lag_s
-        return due_at + LOST_S + 0.001 if now > due_at + BEHIND_S else None
+        most_s = self._least_lag_s + min(lead_s + SLACK_S, MOST_QUEUED_S - self._frame_s)
+        played_s, known_at = self._played
+        free_at = known_at + self._sent_s - played_s - most_s  # if it plays on as it should
+        oldest = next(iter(self._out.values()), None)
+        if oldest is not None and self._sent_s - oldest.sent_s > most_s + 1e-6:
+            # Only its coming back would prove that there is room.
+            return max(free_at, self._given_up_at(oldest))
+        return free_at if free_at > now + 1e-6 else None
 
     def lost_at(self, context: int) -> float | None:
         """When the last mark of a context need not be waited for any more; None = none is out."""
-        due = [each.due_at for each in self._out.values() if each.context == context]
-        return max(due) + self._lag_s() + LOST_S if due else None
+        out = [each for each in self._out.values() if each.context == context]
+        return max(self._given_up_at(each) for each in out) if out else None
 
     def position(self, context: int, reckoned: int) -> int:
         """How much of a context has been played: what the clock reckons, within what is proved."""
@@ -128,5 +171,7 @@ class Marks:
                 reckoned = min(reckoned, ahead[0])
         return reckoned
 
-    def _lag_s(self) -> float:
-        return self.lag_s or 0.0
+    def _given_up_at(self, mark: _Out) -> float:
+        expected_at = mark.due_at + (self.lag_s or 0.0)
+        silent = self._alive_at is not None and self._alive_at < expected_at
+        return expected_at + (STALL_S if silent and self.returned_marks else LOST_S)

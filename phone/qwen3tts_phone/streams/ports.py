@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 
@@ -91,6 +92,6 @@ def _tls(settings: StreamSettings) -> ssl.SSLContext | None:
 
 def _busy(host: str, port: int, error: OSError) -> PortBusy:
     return PortBusy(
-        f"Port {port} at {host} cannot be had: {error.strerror or type(error).__name__}.",
-        remedy="Choose another port, or end the program that has it.",
+        f"Port {port} at {host} cannot be had: {os.strerror(error.errno or 0)}.",
+        remedy=PortBusy.remedy_for(error),
     )

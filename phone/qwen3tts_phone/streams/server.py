@@ -263,8 +263,12 @@ class Streams:
 
     async def _hand_out(self, call: StreamCall) -> None:
         await call.started.wait()
-        if call.sink is not None and not call.over:
-            self._incoming.put_nowait(call)
+        if call.sink is None or call.over:
+            return
+        if self._gate.draining:  # it came in before, and has begun only now
+            await call.reject()
+            return
+        self._incoming.put_nowait(call)
 
     async def _run(self, call: StreamCall, host: str) -> None:
         self.calls.add(call)

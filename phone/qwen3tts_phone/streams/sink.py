@@ -74,7 +74,7 @@ class StreamSink(PacerSink):
             policy=(policy or FillingPolicy(ptime_s=ptime_ms / 1000)) if ours else None,
             continuous=ours,
         )
-        self.marks = Marks(mark_ms / 1000)
+        self.marks = Marks(mark_ms / 1000, ptime_ms / 1000)
         self.sent_frames = 0
         """Frames of speech that were sent."""
         self.sent_s = 0.0
@@ -96,6 +96,8 @@ class StreamSink(PacerSink):
         self._rest_until = 0.0
         self._waiting = False
         """Whether a frame waits until the far end takes it."""
+        self._left = False
+        """Whether the far end has left: it need not be told to drop anything."""
         self._moved = asyncio.Event()
         """Set when a mark came, the far end takes more, or all is over."""
 
@@ -150,7 +152,7 @@ class StreamSink(PacerSink):
         self._silence(now, now if clear else max(now, self.quiet_at))
         self._heard.clear()
         self._finished.clear()
-        self.marks.cut()
+        self.marks.cut(now)
         if clear:
             self.quiet_at = now
         self._moved.set()
@@ -182,6 +184,10 @@ class StreamSink(PacerSink):
         """Give the taps what has been played by now."""
         self._tell(self.clock.now())
 
+    def leave(self) -> None:
+        """The far end has left: from now on an interruption has nobody to tell."""
+        self._left = True
+
     def gone(self) -> None:
         """The stream is gone."""
         self.follow()
@@ -198,6 +204,10 @@ class StreamSink(PacerSink):
         return self._pacer.core.starvations
 
     # --- what the far end tells
+
+    def alive(self, now: float) -> None:
+        """Anything came from the far end."""
+        self.marks.alive(now)
 
     def mark_returned(self, name: str) -> bool:
         """A mark came back; False: it is none that is under way."""
@@ -227,6 +237,7 @@ class StreamSink(PacerSink):
                 return None  # what was interrupted while it waited is never sent
         messages = list(self._adapter.audio(payload))
         if frame is not None:
+            self.marks.sound()
             due_at = slot.deadline + self._ptime_s
             last = frame.context in self._finished and not self._pacer.core.queued
             if last or self.marks.wanted(frame.context, due_at):
@@ -254,7 +265,7 @@ class StreamSink(PacerSink):
         while self.interruptions == before and not self.closed:
             now = self.clock.now()
             self.marks.give_up(now)
-            until = self.marks.behind_until(now)
+            until = self.marks.full_until(now, self._pacer.core.lead_s)
             if self._rest_until > now:
                 until = max(until or 0.0, self._rest_until)
             if self.stopped_by_far_end:
@@ -286,7 +297,7 @@ class StreamSink(PacerSink):
 
     def _may_be_queued(self, now: float) -> bool:
         """Whether the far end may have something of ours that it has not played."""
-        if self._adapter.owns_clock or self.first_at is None:
+        if self._adapter.owns_clock or self.first_at is None or self._left:
             return False
         return self.marks.out > 0 or now < self.quiet_at + AFTER_S
 

@@ -16,6 +16,7 @@ from qwen3tts_phone.call_events import KeyPressed, MediaBegan, MediaSilent
 from qwen3tts_phone.call_facts import CallFacts, EndFacts
 from qwen3tts_phone.errors import CallError, NotPossible, WrongState
 from qwen3tts_phone.guard import Guard
+from qwen3tts_phone.keypad import checked_keys
 from qwen3tts_phone.streams.adapter import Message, StreamAdapter, StreamKind
 from qwen3tts_phone.streams.counters import StreamCounters
 from qwen3tts_phone.streams.events import (
@@ -129,11 +130,12 @@ class StreamCall(Call):
     ) -> None:
         """Press keys, where the format or the carrier's own interface has a way."""
         self._body.check_up()
+        keys = checked_keys(keys)
         if self._kind is not None and self._kind.press is not None:
             await self._ask(self._kind.press(self.id, keys), "Pressing keys")
         else:
             await self._wire.send(self._adapter.keys(keys))
-        self.facts.keys_out += keys.upper()
+        self.facts.keys_out += keys
 
     # --- changing and ending it
 
@@ -192,6 +194,8 @@ class StreamCall(Call):
     def _receive(self, message: Message) -> None:
         now = self.clock.now()
         self._watch.message(now)
+        if self._sink is not None:
+            self._sink.alive(now)
         for event in self._adapter.receive(message, now):
             self._take(event, now)
 
@@ -208,6 +212,8 @@ class StreamCall(Call):
             case StreamKey(digit=digit, duration_ms=duration):
                 if self._sink is not None:
                     self._body.pressed(KeyPressed(now, digit, duration, "stream"))
+                else:
+                    self.facts.note_odd("a key before the start")
             case StreamMark(name=name):
                 if self._sink is not None:
                     self._sink.mark_returned(name)
@@ -232,7 +238,8 @@ class StreamCall(Call):
             self.facts.first_rtp_in_at = self.facts.first_rtp_in_at or now
             self.facts.media.silent_s = 0.0
             self._body.tell(MediaBegan(now))
-        for heard in self._hearing.take(audio, self._adapter.payload_in, now):
+        payload = audio.payload or self._adapter.payload_in
+        for heard in self._hearing.take(audio, payload, now):
             self._body.ears.take(heard)
 
     def _start(self, event: StreamStarted, now: float) -> None:
@@ -330,8 +337,7 @@ class StreamCall(Call):
         if self._asked_to_end:
             return
         self._asked_to_end = True
-        if self.speaking:
-            self.interrupt()
+        self._body.silence()
         self._wire.send_now(self._adapter.hang_up())
         kind = self._kind
         # A call that was handed on goes on at the carrier.
@@ -359,6 +365,10 @@ class StreamCall(Call):
             self._ends(*self._closed())
         assert self._end is not None
         if self._end.by == "remote":
+            # The closing may take its time, and nothing of that is heard any more.
+            if self._sink is not None:
+                self._sink.leave()
+            self._body.silence()
             await self._wire.close()
         else:
             await self._leave()

@@ -124,6 +124,11 @@ class ChatEndpoint:
     ) -> None:
         self.answers = list(answers)
         self.requests: list[Request] = []
+        """For replies."""
+        self.lists = 0
+        """How often the models were asked for."""
+        self.hold_lists: asyncio.Event | None = None
+        """Where given, their list is sent when it is set."""
         self.connections = 0
         self._choose = choose
         self._port = port
@@ -153,6 +158,11 @@ class ChatEndpoint:
             await self._came.wait_for(lambda: len(self.requests) >= count)
         return self.requests[count - 1]
 
+    async def listed(self, count: int = 1) -> None:
+        """Wait until the models were asked for so often."""
+        async with asyncio.timeout(20), self._came:
+            await self._came.wait_for(lambda: self.lists >= count)
+
     # --- inside
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -175,6 +185,8 @@ class ChatEndpoint:
             name.lower(): value.strip()
             for name, _, value in (line.partition(":") for line in head[1:] if line)
         }
+        if head[0].startswith("GET "):
+            return await self._list(writer)
         raw = await reader.readexactly(int(headers.get("content-length", 0)))
         request = Request(
             json.loads(raw) if raw else {}, headers, asyncio.get_running_loop().time()
@@ -209,6 +221,20 @@ class ChatEndpoint:
             for task in (watch, stream):
                 task.cancel()
             await asyncio.gather(watch, stream, return_exceptions=True)
+
+    async def _list(self, writer: asyncio.StreamWriter) -> bool:
+        self.lists += 1
+        async with self._came:
+            self._came.notify_all()
+        if self.hold_lists is not None:
+            await self.hold_lists.wait()
+        body = b'{"object": "list", "data": []}'
+        writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+            b"content-length: %d\r\n\r\n%b" % (len(body), body)
+        )
+        await writer.drain()
+        return True
 
     def _answer_to(self, request: Request) -> Answer:
         if self._choose is not None:

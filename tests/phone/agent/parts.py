@@ -267,7 +267,7 @@ class Turns:
 def agent_of(llm: Any, **more: Any) -> tuple[Agent, Turns]:
     """An agent without a recogniser, and its turns."""
     turns = Turns()
-    return Agent(llm, on_turn=turns, **{"stt": None, **more}), turns
+    return Agent(llm, **{"stt": None, "on_turn": turns, **more}), turns
 
 
 @dataclass

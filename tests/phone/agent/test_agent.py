@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
+import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
 from qwen3tts_phone.agent.agent import Agent
 from qwen3tts_phone.agent.chat_message import ChatMessage
 from qwen3tts_phone.agent.settings import AgentSettings
+from qwen3tts_phone.agent.talk import Talk
+from qwen3tts_phone.agent.turn_record import TurnRecord
+from qwen3tts_phone.listening.errors import MissingDetector
 from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, EngineFailed, SpeechError
 from tests.fakes import FakeClock, settle
@@ -572,11 +576,85 @@ async def test_a_recogniser_that_is_not_ready_keeps_no_call_from_being_answered(
         await agent.serve(lines())
 
 
+async def test_a_voice_detector_that_is_missing_is_told_before_the_first_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "webrtcvad", None)
+    listen = ListenSettings(detector="webrtc")
+    agent, _ = agent_of(Model("Fine.").__call__, stt=None, listen=listen)
+    taken: list[ScriptedCall] = []
+
+    async def lines() -> AsyncIterator[ScriptedCall]:
+        taken.append(ScriptedCall(FakeClock()))
+        yield taken[-1]
+
+    with pytest.raises(MissingDetector):
+        await agent.serve(lines())
+    assert not taken
+
+
+async def test_what_breaks_in_the_programs_functions_is_logged_without_anybodys_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def writes(messages: Sequence[ChatMessage]) -> AsyncIterator[str]:
+        if messages:
+            raise KeyError(messages[-1].content)
+        yield ""
+
+    def told(conversation: object, record: TurnRecord) -> None:
+        raise ValueError(record.text)
+
+    session = await begin(writes, None, settings=QUIET, on_turn=told)
+    await session.call.says("My number is 4711.")
+    await session.end()
+    assert "the source of the replies failed" in caplog.text
+    assert "on_turn failed" in caplog.text
+    assert "KeyError" in caplog.text
+    assert __file__ in caplog.text
+    assert "4711" not in caplog.text
+
+
+async def test_what_fails_is_logged_where_no_program_is_told_of_turns(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def writes(messages: Sequence[ChatMessage]) -> AsyncIterator[str]:
+        if messages:
+            raise ConnectionLost("the model is away", remedy="Start it.")
+        yield ""
+
+    settings = AgentSettings(quiet_s=0, retries=0)
+    session = await begin(writes, None, settings=settings, on_turn=None)
+    await session.call.says("Hello?")
+    await session.end()
+    assert "turn 1: the model is away Start it." in caplog.text
+
+
+async def test_a_call_that_an_agent_breaks_on_is_hung_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def breaks(talk: Talk) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(Talk, "run", breaks)
+    agent, _ = agent_of(Model("Fine.").__call__)
+    call = ScriptedCall(FakeClock())
+    with pytest.raises(RuntimeError):
+        await agent.answer(call)
+    assert call.over
+
+
 def test_what_is_no_model_is_refused() -> None:
     with pytest.raises(BadRequest, match="is no language model"):
         Agent(42)  # type: ignore[arg-type]
     with pytest.raises(BadRequest, match="http"):
         Agent("model.test")
+    nothing: Any = None
+    with pytest.raises(BadRequest, match="greeting is a NoneType"):
+        Agent("http://model.test/v1", stt=None, greeting=nothing)
+    with pytest.raises(BadRequest, match="system is a NoneType"):
+        Agent("http://model.test/v1", stt=None, system=nothing)
+    with pytest.raises(ValueError, match="apology is a NoneType"):
+        AgentSettings(apology=nothing)
     with pytest.raises(ValueError, match="filler is one string"):
         AgentSettings(filler="One moment.")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="max_minutes=0"):

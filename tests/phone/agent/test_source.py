@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
@@ -8,7 +8,7 @@ from qwen3tts_phone.agent.chat_message import ChatMessage
 from qwen3tts_phone.agent.chat_settings import ChatSettings
 from qwen3tts_phone.agent.source import source_of
 from qwen3tts_phone.bridge import ChatClient
-from qwen3tts_wire.errors import BadRequest
+from qwen3tts_wire.errors import BadRequest, BadText
 
 HELLO = [ChatMessage("user", "Hello?")]
 
@@ -42,6 +42,32 @@ async def test_a_function_that_gives_the_whole_text_is_one_too() -> None:
         return "Fine."
 
     assert [event async for event in source_of(answers).stream(HELLO)] == ["Fine."]
+
+
+def test_a_generator_function_that_is_not_asynchronous_is_none() -> None:
+    def writes(messages: Sequence[ChatMessage]) -> Iterator[str]:
+        yield "Fine."
+
+    with pytest.raises(BadRequest, match="async def"):
+        source_of(writes)
+
+
+@pytest.mark.parametrize("given", [None, 5, b"Fine."])
+async def test_what_is_no_text_is_told_by_name(given: object) -> None:
+    async def writes(messages: Sequence[ChatMessage]) -> AsyncIterator[object]:
+        yield given
+
+    async def answers(messages: Sequence[ChatMessage]) -> object:
+        return given
+
+    for function in (writes, answers):
+        with pytest.raises(BadText, match=f"gave a {type(given).__name__}"):
+            [event async for event in source_of(function).stream(HELLO)]
+
+
+async def test_a_function_that_is_not_asynchronous_is_told() -> None:
+    with pytest.raises(BadText, match="is not asynchronous"):
+        [event async for event in source_of(lambda _: "Fine.").stream(HELLO)]
 
 
 def test_a_client_is_a_source_and_a_class_is_none() -> None:

@@ -50,6 +50,17 @@ def test_after_a_reset_it_is_as_new(name: DetectorName) -> None:
     assert detector.push(spoken(AGENT)[:8000]) == pytest.approx(first, abs=1e-6)
 
 
+@pytest.mark.parametrize("text", ["Do you have rye bread today?", "Yes.", CALLER, AGENT])
+def test_silero_hears_speech_with_which_the_sound_begins(text: str) -> None:
+    sound = spoken(text)
+    after_silence = make_detector("silero")
+    after_silence.push(np.zeros(8 * after_silence.window, np.int16))
+    wanted = after_silence.push(sound)
+    at_once = make_detector("silero").push(sound)
+    assert max(at_once[:4]) > 0.5
+    assert at_once == pytest.approx(wanted, abs=0.15)
+
+
 def test_a_tone_and_a_keypress_are_no_speech_to_silero() -> None:
     detector = make_detector("silero")
     detector.push(quiet(1.0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -256,6 +256,38 @@ async def test_a_turn_detector_without_an_answer_leaves_it_to_the_pause(
         await call.say(0.4)
         await call.rest(0.5)
     assert [turn.why for turn in turns] == ["pause"]
+
+
+class Plain:
+    """A detector of somebody who forgot ``async``, or the type."""
+
+    def __init__(self, answer: object) -> None:
+        self._answer = answer
+
+    def finished(self, turn: TurnSoFar) -> Any:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+async def answers(text: object) -> object:
+    return text
+
+
+@pytest.mark.parametrize("kind", ["no coroutine", "raises at once", "no number"])
+async def test_a_turn_detector_that_is_none_costs_no_turn(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"no coroutine": True, "raises at once": KeyError("x"), "no number": answers("yes")}
+    call = FakeCall()
+    async with listening(call, turn_detector=Plain(given[kind])) as (_, turns):
+        await call.say(0.4)
+        await call.rest(0.5)
+    assert [turn.why for turn in turns] == ["pause"]
+    assert "the turn detector failed" in caplog.text
+    for each in given.values():
+        if isinstance(each, Coroutine):
+            each.close()
 
 
 async def test_keys_are_a_turn_of_their_own_and_silence_the_agent() -> None:
