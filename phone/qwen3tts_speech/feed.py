@@ -14,13 +14,14 @@ class Feed:
     Nothing is joined and nothing waits: one delta is one message.
     """
 
-    def __init__(self, words: AsyncIterable[str], on_first: Callable[[], object]) -> None:
+    def __init__(self, words: str | AsyncIterable[str], on_first: Callable[[], object]) -> None:
         """``on_first`` is called when the first delta that is not empty has come."""
+        self._whole = words if isinstance(words, str) else ""
         self.failed: Exception | None = None
         """Why the words ended early: their source broke, or they are more than a context holds."""
         self.ended = False
         """Whether the context knows that no more follows."""
-        self._words = _texts(words)
+        self._words = _texts(_one(words) if isinstance(words, str) else words)
         self._on_first = on_first
         self._given: list[str] = []
         self._sent = 0
@@ -33,8 +34,8 @@ class Feed:
 
     @property
     def text(self) -> str:
-        """All text that has come so far."""
-        return "".join(self._given)
+        """All text that has come so far; a string is there from the beginning."""
+        return "".join(self._given) or self._whole
 
     @property
     def unsent(self) -> str:
@@ -94,6 +95,10 @@ class Feed:
         if self._over and not self.ended:
             self.ended = True
             await context.end()
+
+
+async def _one(text: str) -> AsyncIterator[str]:
+    yield text
 
 
 async def _texts(words: AsyncIterable[str]) -> AsyncIterator[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, Callable
 from typing import Protocol
 
 from qwen3tts_codecs.payload import Payload
@@ -138,7 +138,7 @@ class Speaker:
         utterance = Utterance(
             self,
             self._number,
-            _one(words) if isinstance(words, str) else words,
+            words,
             options or self._voice,
             record,
         )
@@ -223,7 +223,3 @@ class Speaker:
             self._log.append(each.record)
         if self._on_spoken is not None:
             self._on_spoken(each.outcome(), self.clock.now())
-
-
-async def _one(text: str) -> AsyncIterator[str]:
-    yield text

@@ -69,7 +69,7 @@ class Utterance:
         self,
         speaker: Speaker,
         number: int,
-        words: AsyncIterable[str],
+        words: str | AsyncIterable[str],
         options: VoiceOptions | ChooseVoice,
         record: UtteranceRecord,
     ) -> None:

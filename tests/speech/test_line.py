@@ -139,6 +139,14 @@ async def test_an_interruption_silences_the_sink_first_and_tells_what_was_heard(
     assert spoken.record.end_reason == "interrupted"
 
 
+async def test_a_text_that_is_stopped_before_anything_has_begun_is_all_remaining() -> None:
+    line = Line()
+    utterance = line.speaker.say("Good morning.")
+    line.speaker.interrupt()
+    spoken = await utterance.spoken()
+    assert (spoken.heard, spoken.remaining) == ("", "Good morning.")
+
+
 async def test_an_interruption_stops_all_that_waits_and_the_next_reply_is_clean() -> None:
     line = Line()
     utterances = [line.speaker.say("One."), line.speaker.say("Two.")]

@@ -368,6 +368,14 @@ async def test_a_refused_call_is_ended() -> None:
         assert line.record["end"]["status"] == 603
 
 
+async def test_an_answered_call_is_not_refused_and_goes_on() -> None:
+    async with streamed() as line:
+        await line.answered()
+        with pytest.raises(WrongState, match="cannot be refused"):
+            await line.call.reject()
+        assert not line.call.over
+
+
 async def test_both_sides_are_recorded_where_they_were_heard(tmp_path: Path) -> None:
     path = tmp_path / "call.wav"
     async with streamed(record_path=path) as line:

@@ -119,7 +119,11 @@ class StreamCall(Call):
     async def reject(
         self, status: int = 486, reason: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        """Refuse it: a stream can only be ended."""
+        """Refuse it: a stream can only be ended. Raises WrongState once it was answered."""
+        if self._body.up.done():
+            raise WrongState(
+                "A call that was answered cannot be refused.", remedy="Hang up: call.hangup()."
+            )
         self._ends(EndFacts(by="local", status=status, reason=reason), "we refused it")
         await self._leave()
 
