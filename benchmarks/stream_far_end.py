@@ -81,6 +81,8 @@ class Peer:
         self.side = AsteriskSide() if line == "asterisk" else CarrierSide(_known(line))
         if line == "audiosocket":
             self.side.bytes_s = 48_000
+        self.port = 0
+        """Its own, by which the other process knows the call."""
         self.loud_sent_at: list[float] = []
         self.loud_came_at: list[float] = []
 
@@ -104,6 +106,7 @@ class Peer:
         """What came when."""
         side = self.side
         return {
+            "port": self.port,
             "loud_sent_at": self.loud_sent_at,
             "loud_came_at": self.loud_came_at,
             "cleared_at": side.cleared_at,
@@ -136,6 +139,7 @@ async def over_websocket(peer: Peer, url: str, seconds: float) -> None:
     async with websockets.connect(
         url, compression=None, subprotocols=[Subprotocol(wanted)] if wanted else None
     ) as socket:
+        peer.port = socket.local_address[1]
 
         async def listens() -> None:
             async for message in socket:
@@ -154,6 +158,7 @@ async def over_tcp(peer: Peer, url: str, seconds: float) -> None:
     """A call of AudioSocket to its end."""
     host, port = url.removeprefix("tcp://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
+    peer.port = writer.get_extra_info("sockname")[1]
 
     async def send(message: Message) -> None:
         assert isinstance(message, bytes)

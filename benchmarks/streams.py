@@ -70,6 +70,8 @@ SETTLE_S = 1.2
 class Told:
     """What one call's program has noted; seconds of the monotonic clock."""
 
+    port: int
+    """Of the far end."""
     spoke_at: list[float] = field(default_factory=list)
     interrupted_at: list[float] = field(default_factory=list)
     heard_loud_at: list[float] = field(default_factory=list)
@@ -162,7 +164,7 @@ async def run(line: str, calls: int, seconds: float, *, busy: bool) -> Run:
             call = await anext(incoming)
             until = until or time.monotonic() + seconds
             await call.answer()
-            told.append(Told())
+            told.append(Told(int(call._wire.peer.rpartition(":")[2])))
             tasks.append(asyncio.create_task(listens(call, told[-1])))
             tasks.append(asyncio.create_task(does(call, told[-1], until)))
         await asyncio.sleep(SETTLE_S if busy else 0.0)
@@ -248,7 +250,7 @@ async def measured(name: str, calls: int, seconds: float, busy_calls: int, busy_
     flush: list[float] = []
     heard: list[float] = []
     late = 0
-    # The far end's calls come in any order; each is matched by the times of its clears or sounds.
+    # The far end's calls come in any order.
     for told, far in zip(shown.told, _matched(shown), strict=True):
         loud = far["loud_came_at"]
         added += delays_ms(told.spoke_at, loud, 1.0)
@@ -274,19 +276,9 @@ async def measured(name: str, calls: int, seconds: float, busy_calls: int, busy_
 
 
 def _matched(shown: Run) -> list[dict[str, Any]]:
-    """The far end of each call, by when its first sound came."""
-    left = list(shown.far_end)
-    out = []
-    for told in shown.told:
-
-        def distance(far: dict[str, Any], told: Told = told) -> float:
-            waits = delays_ms(told.spoke_at, far["loud_came_at"], 1.0)
-            return sum(waits) + 1000.0 * (len(told.spoke_at) - len(waits))
-
-        nearest = min(left, key=distance)
-        left.remove(nearest)
-        out.append(nearest)
-    return out
+    """The far end of each call, by its port."""
+    by_port = {far["port"]: far for far in shown.far_end}
+    return [by_port[told.port] for told in shown.told]
 
 
 async def main() -> None:

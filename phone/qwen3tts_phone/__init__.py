@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from qwen3tts_phone.agent.agent import Agent
-    from qwen3tts_phone.agent.chat_errors import ModelRefused, ModelUnavailable
+    from qwen3tts_phone.agent.chat_errors import ModelRefused, ModelStalled, ModelUnavailable
     from qwen3tts_phone.agent.chat_message import ChatMessage
     from qwen3tts_phone.agent.chat_settings import ChatSettings
     from qwen3tts_phone.agent.conversation import Conversation
@@ -52,6 +52,15 @@ if TYPE_CHECKING:
     )
     from qwen3tts_phone.guard import GuardSettings
     from qwen3tts_phone.keypad import Keypad
+    from qwen3tts_phone.listening.errors import MissingDetector
+    from qwen3tts_phone.listening.events import (
+        CallerCutIn,
+        CallerQuiet,
+        OnsetHeard,
+        SpeechPaused,
+        SpeechResumed,
+        TurnEnded,
+    )
     from qwen3tts_phone.listening.listening import Listening
     from qwen3tts_phone.listening.settings import ListenSettings
     from qwen3tts_phone.listening.turn import Turn
@@ -61,7 +70,12 @@ if TYPE_CHECKING:
     from qwen3tts_phone.phone_settings import PhoneSettings
     from qwen3tts_phone.recognise.base import Recogniser, Recognition, Transcript, recogniser_named
     from qwen3tts_phone.recognise.callback import CallbackRecogniser
-    from qwen3tts_phone.recognise.errors import RecogniserUnavailable, RecognitionFailed
+    from qwen3tts_phone.recognise.errors import (
+        RecogniserBusy,
+        RecogniserUnavailable,
+        RecognitionFailed,
+        RecognitionTimeout,
+    )
     from qwen3tts_phone.recognise.socket_settings import SocketSettings
     from qwen3tts_phone.recognise.websocket import SocketRecogniser
     from qwen3tts_phone.recognise.whisper import WhisperRecogniser
@@ -81,6 +95,7 @@ _FROM = {
     "qwen3tts_phone.agent.agent": ("Agent",),
     "qwen3tts_phone.agent.chat_errors": (
         "ModelRefused",
+        "ModelStalled",
         "ModelUnavailable",
     ),
     "qwen3tts_phone.agent.chat_message": ("ChatMessage",),
@@ -121,6 +136,15 @@ _FROM = {
     ),
     "qwen3tts_phone.guard": ("GuardSettings",),
     "qwen3tts_phone.keypad": ("Keypad",),
+    "qwen3tts_phone.listening.errors": ("MissingDetector",),
+    "qwen3tts_phone.listening.events": (
+        "CallerCutIn",
+        "CallerQuiet",
+        "OnsetHeard",
+        "SpeechPaused",
+        "SpeechResumed",
+        "TurnEnded",
+    ),
     "qwen3tts_phone.listening.listening": ("Listening",),
     "qwen3tts_phone.listening.settings": ("ListenSettings",),
     "qwen3tts_phone.listening.turn": ("Turn",),
@@ -139,8 +163,10 @@ _FROM = {
     ),
     "qwen3tts_phone.recognise.callback": ("CallbackRecogniser",),
     "qwen3tts_phone.recognise.errors": (
+        "RecogniserBusy",
         "RecogniserUnavailable",
         "RecognitionFailed",
+        "RecognitionTimeout",
     ),
     "qwen3tts_phone.recognise.socket_settings": ("SocketSettings",),
     "qwen3tts_phone.recognise.websocket": ("SocketRecogniser",),
@@ -185,6 +211,8 @@ __all__ = [
     "CallRinging",
     "CallbackRecogniser",
     "CalleeUnreachable",
+    "CallerCutIn",
+    "CallerQuiet",
     "ChatClient",
     "ChatMessage",
     "ChatSettings",
@@ -196,17 +224,22 @@ __all__ = [
     "ListenSettings",
     "Listening",
     "MediaSilent",
+    "MissingDetector",
     "ModelRefused",
+    "ModelStalled",
     "ModelUnavailable",
     "NotPossible",
+    "OnsetHeard",
     "Phone",
     "PhoneCall",
     "PhoneSettings",
     "PortBusy",
     "Recogniser",
+    "RecogniserBusy",
     "RecogniserUnavailable",
     "Recognition",
     "RecognitionFailed",
+    "RecognitionTimeout",
     "RecordSettings",
     "Recording",
     "RegistrationFailed",
@@ -215,6 +248,8 @@ __all__ = [
     "SocketRecogniser",
     "SocketSettings",
     "SpeechError",
+    "SpeechPaused",
+    "SpeechResumed",
     "Spoken",
     "StreamCall",
     "StreamLost",
@@ -226,6 +261,7 @@ __all__ = [
     "TransferFailed",
     "Turn",
     "TurnDetector",
+    "TurnEnded",
     "TurnRecord",
     "TurnSoFar",
     "Utterance",

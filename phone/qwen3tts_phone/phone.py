@@ -233,7 +233,8 @@ class Phone:
         return self.incoming()
 
     async def incoming(self) -> AsyncIterator[PhoneCall]:
-        """Calls as they come in; ``await call.answer()`` or ``await call.reject()`` each.
+        """Calls as they come in; ``await call.answer()`` or ``await call.reject()`` each. Ends when
+        this is drained or closed.
 
         Give each to a task of its own: the next one is here when it is asked for.
 

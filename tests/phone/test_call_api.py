@@ -243,6 +243,29 @@ async def test_keys_are_collected_also_those_pressed_before_the_question() -> No
         assert us.facts.keys_in == "12#9876*"
 
 
+async def test_a_phone_that_is_drained_ends_the_loop_over_its_calls_and_keeps_those_it_has() -> (
+    None
+):
+    async with mute() as ours, mute() as theirs, asyncio.timeout(20):
+        taken: list[PhoneCall] = []
+
+        async def serve() -> None:
+            async for call in ours:
+                await call.answer()
+                taken.append(call)
+
+        serving = asyncio.create_task(serve())
+        far = await theirs.dial(ours.uri)
+        await far.answered()
+        await ours.drain()
+        await serving
+        assert not taken[0].over
+        with pytest.raises(CallRefused, match="503"):
+            await (await theirs.dial(ours.uri)).answered()
+        await far.hangup()
+        await ours.drained()
+
+
 async def test_keys_are_pressed_while_the_call_is_up_and_only_those_of_a_telephone() -> None:
     async with mute() as ours, mute() as theirs:
         us = await ours.dial(theirs.uri)

@@ -78,11 +78,21 @@ def test_no_more_is_sent_than_the_lead_beyond_what_a_mark_has_proved() -> None:
     marks = Marks()
     marks.returned(marks.sent(1, 1, 10.0), 10.2)  # the way takes 0.2 s
     spoken(marks, 22)
-    assert marks.full_until(10.2, 0.2) is None, "lead and way are 0.4 s, the slack is 60 ms"
-    spoken(marks, 2)
-    until = marks.full_until(10.2, 0.2)
-    assert round(until or 0.0, 6) == round(10.2 + 24 * 0.02 - 0.4 - SLACK_S, 6)
-    assert marks.full_until(until or 0.0, 0.2) is None
+    assert marks.full_until(10.2, 0.1) is not None, "lead and way are 0.3 s, the slack is 60 ms"
+    until = marks.full_until(10.2, 0.1)
+    assert round(until or 0.0, 6) == round(10.2 + 22 * 0.02 - 0.3 - SLACK_S, 6)
+    assert marks.full_until(until or 0.0, 0.1) is None
+
+
+def test_what_lies_on_a_long_way_counts_as_queued_but_200_ms_are_always_sent_ahead() -> None:
+    marks = Marks()
+    marks.returned(marks.sent(1, 1, 10.0), 10.1)
+    spoken(marks, 20)
+    assert marks.full_until(10.1, 0.38) is not None, "0.4 s are out"
+    longer = Marks()
+    longer.returned(longer.sent(1, 1, 10.0), 10.5)
+    spoken(longer, 35)
+    assert longer.full_until(10.5, 0.38) is None, "0.5 s of them are on the way"
 
 
 def test_where_the_next_mark_does_not_come_nothing_is_reckoned_as_played() -> None:

@@ -262,6 +262,20 @@ async def test_a_connection_that_breaks_is_an_error() -> None:
         assert line.record["end"]["error"] == "stream_lost"
 
 
+async def test_a_far_end_that_takes_nothing_any_more_is_given_up() -> None:
+    async with streamed(vanished_s=5) as line:
+        await line.answered()
+        utterance = line.call.speak("A long story.")
+        await line.says(3000)
+        line.wire.taking.clear()
+        for _ in range(60):
+            await line.clock.advance(0.1)
+            await line.comes(LOUD)
+        assert "takes nothing" in await line.over()
+        assert (await utterance.spoken()).interrupted
+        assert line.record["end"]["by"] == "timeout"
+
+
 async def test_what_is_odd_is_counted_and_the_call_goes_on() -> None:
     async with streamed() as line:
         await line.comes(LOUD, "start abc", "start def", "nonsense", "nonsense")
@@ -477,3 +491,18 @@ async def test_a_key_before_the_start_is_noted() -> None:
     async with streamed() as line:
         await line.comes("key 5")
         assert line.call.facts.odd == {"a key before the start": 1}
+
+
+async def test_of_a_call_that_never_began_the_carrier_is_asked_nothing() -> None:
+    asked: list[str] = []
+
+    async def hang_up(call_id: str) -> None:
+        asked.append(call_id)
+
+    adapter = PlainAdapter()
+    adapter.has_hang_up = False
+    kind = StreamKind("plain", lambda handshake: adapter, hang_up=hang_up)
+    async with streamed(adapter, kind=kind) as line:
+        line.wire.breaks()
+        await line.over()
+    assert asked == []

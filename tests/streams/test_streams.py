@@ -267,6 +267,29 @@ async def test_with_a_token_nobody_comes_in_without() -> None:
             pass
 
 
+async def test_not_even_the_librarys_own_log_shows_a_token(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        async with serving("asterisk", token="not-for-the-log") as here:
+            port = here.streams.port
+            caplog.clear()
+            async with media(port, path="/asterisk?token=not-for-the-log") as far:
+                await far.start()
+                await here.call()
+    theirs = [each for each in caplog.records if not each.name.startswith("websockets.client")]
+    assert not [each for each in theirs if "not-for-the-log" in each.getMessage()]
+
+
+async def test_a_webhook_by_post_is_told_what_is_wrong(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving("asterisk") as here:
+        reader, writer = await asyncio.open_connection("127.0.0.1", here.streams.port)
+        writer.write(b"POST /asterisk/answer HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na")
+        assert (await reader.read()).startswith(b"HTTP/1.1 405 ")
+        writer.close()
+    assert "set its method to GET" in caplog.text
+
+
 async def test_addresses_that_are_not_allowed_stay_outside() -> None:
     async with serving(allow=("192.0.2.0/24",)) as here:
         assert await status_of(here.streams.port, "/asterisk") == 403
@@ -367,6 +390,19 @@ async def test_draining_lets_nobody_in_and_waits_for_the_last_call() -> None:
         await call.hangup()
         await drained
         assert [each async for each in here.streams] == []
+
+
+async def test_calls_that_ended_before_anybody_took_them_are_not_kept() -> None:
+    async with serving("asterisk") as here:
+        for _ in range(4):
+            async with media(here.streams.port) as gone:
+                await gone.start()
+                await gone.connection.ping()  # it has been read
+            await here.streams.drained()
+        assert here.streams._incoming.qsize() <= 1
+        async with media(here.streams.port) as far:
+            await far.start()
+            assert not (await here.call()).over
 
 
 async def test_a_call_that_begins_while_it_drains_is_refused_and_not_waited_for() -> None:

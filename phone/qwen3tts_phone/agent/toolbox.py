@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import json
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from qwen3tts_phone.agent.chat_message import ToolCall
 from qwen3tts_phone.agent.tools import Tool
+from qwen3tts_phone.threads import Threads
 from qwen3tts_phone.without_words import without_words
 
 logger = logging.getLogger(__name__)
 
 MOST_THREADS = 64
 """Functions that are not asynchronous and run at the same time; those that hang count, too."""
+
+_threads = Threads("tool", MOST_THREADS)
 
 
 class Toolbox:
@@ -93,43 +94,5 @@ async def _result(run: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         getattr(run, "__call__", None)  # noqa: B004 (an object with an asynchronous __call__)
     ):
         return await run(**arguments)
-    value = await _in_thread(run, arguments)
+    value = await _threads.run(run, **arguments)
     return await value if inspect.isawaitable(value) else value
-
-
-_threads = 0
-
-
-async def _in_thread(run: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """Call a function in a thread that does not keep the program from ending."""
-    global _threads
-    if _threads >= MOST_THREADS:
-        raise RuntimeError("too many tools are running")
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-
-    def settle(value: Any, error: BaseException | None) -> None:
-        global _threads
-        _threads -= 1
-        if done.done():
-            return
-        if isinstance(error, StopIteration):
-            error = RuntimeError("the tool raised StopIteration")
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(value)
-
-    def work() -> None:
-        value, failed = None, None
-        try:
-            value = run(**arguments)
-        except BaseException as error:
-            failed = error if isinstance(error, Exception) else RuntimeError(repr(error))
-        # Where the program's loop is closed, nobody waits for it.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, value, failed)
-
-    _threads += 1
-    threading.Thread(target=work, name="tool", daemon=True).start()
-    return await done

@@ -61,6 +61,8 @@ WAITS_LIKELY_S: Final = 0.2
 """What is likely to be an echo waits so long for a verdict while no path is known..."""
 WAITS_S: Final = 0.08
 """...and so long when one is (it may have changed), or when it is merely possible."""
+DOUBT_S: Final = 1.0
+"""So long after a change of the codec a known path is as good as none: it has another delay."""
 REFIT_S: Final = 0.32
 """How often a known path is looked at again: clocks drift."""
 QUIET_S: Final = 0.2
@@ -81,6 +83,8 @@ class EchoGuard:
         self._heard = SampleLine(RATE_HZ)
         self._sent_above, self._heard_above = HighPass(), HighPass()
         self._resampler: Resampler | None = None
+        self._rate_hz = 0
+        """Of what was sent last; 0 = nothing was."""
         self._powers: deque[tuple[int, float]] = deque()
         """Of what was sent and may come back: each frame's last index, and its power."""
         self._idle = True
@@ -98,6 +102,8 @@ class EchoGuard:
         """Whether this speech was found to be the caller's."""
         self._asked = 0
         self._since_fit = 0
+        self._doubted = 0
+        """Samples for which the known path is not to be relied on."""
 
     @property
     def active(self) -> bool:
@@ -107,6 +113,9 @@ class EchoGuard:
     def sent(self, frame: SentFrame) -> None:
         """A frame of ours has gone out."""
         samples = frame.samples
+        if self._rate_hz not in (0, frame.rate_hz):
+            self._doubted = round(DOUBT_S * RATE_HZ)
+        self._rate_hz = frame.rate_hz
         if frame.rate_hz != RATE_HZ:
             if self._resampler is None or self._resampler.from_hz != frame.rate_hz:
                 self._resampler = Resampler(frame.rate_hz, RATE_HZ)
@@ -128,6 +137,7 @@ class EchoGuard:
         """Samples at 8 kHz, shape [n], the last of which arrived ``at``; the same without our echo,
         as far as its path is known; silence where nothing else is in them."""
         start = self._place(len(samples), at)
+        self._doubted = max(0, self._doubted - len(samples))
         while self._powers and self._powers[0][0] + MOST_DELAY < start:
             self._powers.popleft()
         if not self._powers:
@@ -191,7 +201,7 @@ class EchoGuard:
     def _waits_s(self) -> float:
         """How long speech as loud as the last waits for a verdict."""
         loudest = self._loudest()
-        if self.path is not None:
+        if self.path is not None and not self._doubted:
             return 0.0 if self._power > CHANGES * self.path.gain * loudest else WAITS_S
         if self._power > POSSIBLE * loudest:
             return 0.0

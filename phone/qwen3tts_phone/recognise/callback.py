@@ -6,12 +6,12 @@ import asyncio
 import inspect
 import weakref
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from qwen3tts_phone.recognise.base import PartialTaker, Samples, Transcript
 from qwen3tts_phone.recognise.by_turns import TurnRecognition, TurnRules
 from qwen3tts_phone.recognise.errors import RecogniserBusy, RecognitionFailed
+from qwen3tts_phone.threads import Threads, TooManyThreads
 from qwen3tts_wire.errors import SpeechError
 
 Recognise = Callable[[Samples, int], "Awaitable[str | Transcript] | str | Transcript"]
@@ -66,7 +66,7 @@ class CallbackRecogniser:
         self._places = asyncio.Semaphore(at_once)
         self._most = at_once + waiting
         self._running = 0
-        self._threads = ThreadPoolExecutor(at_once, "recognise")
+        self._threads = Threads("recognise", self._most)
         self._open: weakref.WeakSet[TurnRecognition] = weakref.WeakSet()
         self._closed = False
 
@@ -92,7 +92,6 @@ class CallbackRecogniser:
         for recognition in list(self._open):
             await recognition.close()
         self._open.clear()
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _recognise(self, samples: Samples) -> Transcript:
         if self._running >= self._most:
@@ -123,8 +122,13 @@ class CallbackRecogniser:
             getattr(function, "__call__", None)  # noqa: B004 - whether calling it gives a coroutine
         ):
             return await function(samples, rate_hz)  # type: ignore[misc]
-        loop = asyncio.get_running_loop()
-        answer = await loop.run_in_executor(self._threads, function, samples, rate_hz)
+        try:
+            answer = await self._threads.run(function, samples, rate_hz)
+        except TooManyThreads:
+            raise RecogniserBusy(
+                f"{self._threads.running} calls of the recogniser's function have not ended.",
+                remedy="See why it hangs; nothing can stop a thread.",
+            ) from None
         return await answer if inspect.isawaitable(answer) else answer
 
 

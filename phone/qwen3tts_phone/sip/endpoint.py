@@ -256,13 +256,14 @@ class SipEndpoint:
         """Take no new calls, and let those under way go on.
 
         Registrations are removed, so that calls come elsewhere; who calls all the same gets 503
-        with Retry-After, and so do those who only ask (OPTIONS). Returns when the registrars have
-        answered, or after 5 s.
+        with Retry-After, and so do those who only ask (OPTIONS). ``incoming`` ends with those who
+        have called before. Returns when the registrars have answered, or after 5 s.
         """
         self._check_open()
         if self.draining:
             return
         self.agent.draining = max(1, self.settings.drain_retry_after_s)
+        self._incoming.put_nowait(None)
         await self._wait_for(self._lines.stop(), DRAIN_WITHIN_S)
 
     async def drained(self) -> None:

@@ -20,6 +20,8 @@ SLACK_S = 0.06
 """So much more than the lead may be unplayed: the way is not always equally long."""
 MOST_QUEUED_S = 0.4
 """Never more than this at the far end."""
+LEAST_LEAD_S = 0.2
+"""So far ahead it is sent on the longest way: else each unevenness would be heard."""
 LOST_S = 1.0
 """A mark overdue by so much will not come: it got lost, or the far end does not have marks."""
 STALL_S = 4.0
@@ -146,7 +148,10 @@ class Marks:
         """
         if self.lag_s is None or not self.usable:
             return None
-        most_s = self._least_lag_s + min(lead_s + SLACK_S, MOST_QUEUED_S - self._frame_s)
+        # What the way holds in itself may all lie at the far end after a stall.
+        room_s = MOST_QUEUED_S - self._frame_s - self._least_lag_s
+        ahead_s = min(lead_s + SLACK_S, max(room_s, min(lead_s, LEAST_LEAD_S)))
+        most_s = self._least_lag_s + ahead_s
         played_s, known_at = self._played
         free_at = known_at + self._sent_s - played_s - most_s  # if it plays on as it should
         oldest = next(iter(self._out.values()), None)

@@ -12,7 +12,7 @@ from websockets.typing import Subprotocol
 from qwen3tts_phone.errors import CalleeUnreachable, CallError
 from qwen3tts_phone.streams.adapter import StreamKind
 from qwen3tts_phone.streams.settings import CLOSE_S, OPEN_S, StreamSettings
-from qwen3tts_phone.streams.wire import UNSENT_BYTES
+from qwen3tts_phone.streams.wire import UNSENT_BYTES, library_logger
 
 
 async def open_web(
@@ -37,6 +37,7 @@ async def open_web(
             ping_timeout=settings.ping_s or None,
             max_size=settings.max_message_bytes,
             write_limit=UNSENT_BYTES,
+            logger=library_logger(),
         )
     except (OSError, TimeoutError) as error:
         raise CalleeUnreachable(

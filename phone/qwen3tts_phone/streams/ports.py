@@ -14,12 +14,33 @@ from qwen3tts_phone.errors import BadCertificate, PortBusy
 from qwen3tts_phone.streams.adapter import StreamKind
 from qwen3tts_phone.streams.settings import CLOSE_S, LOOPBACK, OPEN_S, StreamSettings
 from qwen3tts_phone.streams.web_front import WebFront
-from qwen3tts_phone.streams.wire import UNSENT_BYTES
+from qwen3tts_phone.streams.wire import UNSENT_BYTES, library_logger
 
 logger = logging.getLogger(__name__)
 
+ONLY_GET = (
+    b"HTTP/1.1 405 Method Not Allowed\r\nAllow: GET\r\nContent-Length: 0\r\n"
+    b"Connection: close\r\n\r\n"
+)
+
 OnTcp = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OnWeb = Callable[[ServerConnection], Awaitable[None]]
+
+
+class FrontConnection(ServerConnection):
+    """Says so where a webhook comes by POST: the library would close without a word."""
+
+    _begun = False
+
+    def data_received(self, data: bytes) -> None:
+        """The first bytes of a request, or further ones."""
+        if not self._begun and data.startswith(b"POST "):
+            logger.warning("a webhook came by POST: set its method to GET at the carrier")
+            self.transport.write(ONLY_GET)
+            self.transport.close()
+            return
+        self._begun = True
+        super().data_received(data)
 
 
 async def listen_web(settings: StreamSettings, front: WebFront, connection: OnWeb) -> Server:
@@ -40,7 +61,8 @@ async def listen_web(settings: StreamSettings, front: WebFront, connection: OnWe
             ping_timeout=settings.ping_s or None,
             max_size=settings.max_message_bytes,
             write_limit=UNSENT_BYTES,
-            logger=logging.getLogger("qwen3tts_phone.streams.websocket"),
+            logger=library_logger(),
+            create_connection=FrontConnection,
         )
     except OSError as error:
         raise _busy(settings.host, settings.port, error) from error

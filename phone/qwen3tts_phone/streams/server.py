@@ -268,6 +268,10 @@ class Streams:
         if self._gate.draining:  # it came in before, and has begun only now
             await call.reject()
             return
+        for _ in range(self._incoming.qsize()):  # those that nobody took in time go
+            waiting = self._incoming.get_nowait()
+            if waiting is None or not waiting.over:
+                self._incoming.put_nowait(waiting)
         self._incoming.put_nowait(call)
 
     async def _run(self, call: StreamCall, host: str) -> None:

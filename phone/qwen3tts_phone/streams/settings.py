@@ -71,7 +71,7 @@ class StreamSettings:
     media_silent_s: float = 20.0
     """A far end that has sent no sound for so long is told of; 0 = never."""
     vanished_s: float = 60.0
-    """A call ends when nothing at all has come for so long; 0 = never."""
+    """A call ends when nothing at all has come, or was taken, for so long; 0 = never."""
     ping_s: float = 20.0
     """A WebSocket is pinged so often, and lost when it does not answer for as long; 0 = never."""
     guard: GuardSettings | None = None

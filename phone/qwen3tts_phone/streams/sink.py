@@ -85,6 +85,8 @@ class StreamSink(PacerSink):
         """How often the far end was told to drop what it had queued."""
         self.stopped_by_far_end = False
         """Whether the far end wants no more for now."""
+        self.blocked_at: float | None = None
+        """Since when a frame waits until the far end takes it; None = none does."""
         self._adapter = adapter
         self._send = send
         self._send_now = send_now
@@ -224,6 +226,13 @@ class StreamSink(PacerSink):
     # --- inside
 
     async def _frame(self, payload: bytes, slot: Slot) -> bool | None:
+        self.blocked_at = self.clock.now()
+        try:
+            return await self._passed_on(payload, slot)
+        finally:
+            self.blocked_at = None
+
+    async def _passed_on(self, payload: bytes, slot: Slot) -> bool | None:
         before = self.interruptions
         frame = slot.frame
         if not self._adapter.owns_clock:

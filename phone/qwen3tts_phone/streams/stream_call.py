@@ -314,7 +314,8 @@ class StreamCall(Call):
                 self.facts.media.silent_s = silent_s
                 ever = self.facts.first_rtp_in_at is not None
                 self._body.tell(MediaSilent(now, silent_s, ever))
-            lost = self._watch.lost(now)
+            blocked_at = self._sink.blocked_at if self._sink is not None else None
+            lost = self._watch.lost(now, blocked_at)
             if lost is not None:
                 self._ends(EndFacts(by="timeout", error=lost), lost.message)
                 await self._leave()
@@ -344,8 +345,9 @@ class StreamCall(Call):
         self._body.silence()
         self._wire.send_now(self._adapter.hang_up())
         kind = self._kind
-        # A call that was handed on goes on at the carrier.
-        ends = not self._adapter.has_hang_up and not self.facts.transferred_to
+        # A call that was handed on goes on at the carrier; one that never began has no name there.
+        known = self._sink is not None
+        ends = known and not self._adapter.has_hang_up and not self.facts.transferred_to
         if ends and kind is not None and kind.hang_up is not None:
             try:
                 await self._ask(kind.hang_up(self.id), "Hanging up")

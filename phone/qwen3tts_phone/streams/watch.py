@@ -39,8 +39,11 @@ class StreamWatch:
         self._told = True
         return silent_s
 
-    def lost(self, now: float) -> CalleeUnreachable | None:
-        """Why nobody waits any longer; None = all is well."""
+    def lost(self, now: float, blocked_at: float | None = None) -> CalleeUnreachable | None:
+        """Why nobody waits any longer; None = all is well.
+
+        ``blocked_at``: since when it takes nothing of what it is sent; None = it takes all.
+        """
         settings = self._settings
         if not self._begun:
             if now - self._opened_at < settings.start_s:
@@ -50,7 +53,15 @@ class StreamWatch:
                 remedy="Check that what connects here is of the kind that the path says.",
                 why="session",
             )
-        if not settings.vanished_s or now - self._last_at < settings.vanished_s:
+        if not settings.vanished_s:
+            return None
+        if blocked_at is not None and now - blocked_at >= settings.vanished_s:
+            return CalleeUnreachable(
+                "The far end takes nothing any more of what it is sent.",
+                remedy="Check the network between and the far end, then call again.",
+                why="session",
+            )
+        if now - self._last_at < settings.vanished_s:
             return None
         return CalleeUnreachable(
             "The far end has vanished: nothing at all came any more.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -127,6 +128,18 @@ class TcpWire:
                 await self._writer.wait_closed()
         except (OSError, TimeoutError):
             self._writer.transport.abort()
+
+
+class _NoDebug(logging.LoggerAdapter[logging.Logger]):
+    """Drops level DEBUG, at which the library logs each header and message."""
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name of logging
+        return level > logging.DEBUG and super().isEnabledFor(level)
+
+
+def library_logger() -> logging.LoggerAdapter[logging.Logger]:
+    """For the WebSocket library: keys, and what callers press, must not stand in a log."""
+    return _NoDebug(logging.getLogger("qwen3tts_phone.streams.websocket"), {})
 
 
 def bound_unsent(transport: asyncio.BaseTransport) -> None:

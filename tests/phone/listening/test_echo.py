@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from qwen3tts_codecs.resample import Resampler
 from qwen3tts_phone.call_events import HeardFrame
 from qwen3tts_phone.listening.core import ListeningCore
 from qwen3tts_phone.listening.echo import EchoGuard
@@ -133,6 +134,45 @@ def test_a_path_that_changes_in_mid_call_does_not_silence_the_agent() -> None:
     assert not any(isinstance(event, CallerCutIn) for event in events)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "share"), [(2000, 160, 0.65), (3840, 160, 0.4), (160, 480, 0.6)]
+)
+def test_a_change_of_the_codec_and_with_it_of_the_delay_does_not_silence_the_agent(
+    before: int, after: int, share: float
+) -> None:
+    sent = np.concatenate((spoken(AGENT), spoken(AGENT)))
+    change = round(len(sent) * share) // 160
+    echo = np.concatenate(
+        (
+            echo_of(sent, 20.0, before)[: 160 * change],
+            echo_of(sent, 20.0, after, 2)[160 * change :],
+        )
+    )
+    alone = mixed(echo, quiet(len(sent) / 8000))
+    assert not _cut_ins(sent, alone, change)
+    # Who really speaks right after it is heard all the same.
+    caller = late(spoken(CALLER, "en-us+m3", -20.0), change * 0.02 + 0.1)
+    first = _cut_ins(sent, mixed(alone, caller)[: len(sent)], change)[0]
+    assert change * 0.02 + 0.1 < first.at - 100.0 < change * 0.02 + 0.7
+
+
+def _cut_ins(sent: Samples, heard: Samples, change: int) -> list[CallerCutIn]:
+    """Of a call on which we send at 8 kHz, and at 16 kHz from that frame on."""
+    wide = Resampler(8000, 16000).push(sent)
+    core = ListeningCore(ListenSettings(), 100.0)
+    events: list[ListenEvent] = []
+    for number in range(len(heard) // 160):
+        at = 100.02 + number * 0.02
+        core.agent_speaking(True, at)
+        if number < change:
+            ours = SentFrame(sent[number * 160 : (number + 1) * 160], 8000, at - 0.02)
+        else:
+            ours = SentFrame(wide[number * 320 : (number + 1) * 320], 16000, at - 0.02)
+        frame = HeardFrame(heard[number * 160 : (number + 1) * 160], at, False, 8000, 160 * number)
+        events += core.push(frame, [ours])
+    return [event for event in events if isinstance(event, CallerCutIn)]
+
+
 def test_while_nothing_is_sent_what_is_heard_passes_untouched() -> None:
     guard = EchoGuard()
     sound = spoken(CALLER)[:160]
@@ -151,8 +191,6 @@ def test_some_time_after_the_last_word_nothing_can_be_an_echo_any_more() -> None
 
 
 def test_what_we_send_in_another_rate_is_known_as_well() -> None:
-    from qwen3tts_codecs.resample import Resampler
-
     sent = spoken(AGENT)
     wide = Resampler(8000, 16000).push(sent)
     heard = mixed(echo_of(sent, 20.0, 800), quiet(len(sent) / 8000))

@@ -38,6 +38,27 @@ async def test_any_other_function_runs_in_a_thread() -> None:
     assert await text_of(CallbackRecogniser(ask)) == Transcript("hello", "en", 0.5)
 
 
+async def test_a_function_that_hangs_keeps_neither_others_nor_the_program_waiting() -> None:
+    free, threads = threading.Event(), list[threading.Thread]()
+
+    def ask(samples: Samples, rate_hz: int) -> str:
+        threads.append(threading.current_thread())
+        free.wait(20)
+        return "late"
+
+    recogniser = CallbackRecogniser(ask, timeout_s=0.01, at_once=1, waiting=1)
+    recognition = await recogniser.open()
+    talk = Talk(recognition)
+    for _ in range(2):
+        with pytest.raises(RecognitionTimeout):
+            await recognition.end_turn(talk.turn(tone(0.5)))
+    with pytest.raises(RecogniserBusy, match="2 calls of the recogniser's function have not ended"):
+        await recognition.end_turn(talk.turn(tone(0.5)))
+    assert all(thread.daemon for thread in threads)
+    free.set()
+    await recogniser.close()
+
+
 async def test_an_object_that_can_be_called_is_a_function_too() -> None:
     class Ask:
         async def __call__(self, samples: Samples, rate_hz: int) -> str:
