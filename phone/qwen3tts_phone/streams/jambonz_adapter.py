@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import numpy as np
-
 from qwen3tts_codecs.payload import Payload, slin
 from qwen3tts_phone.streams.adapter import Message
-from qwen3tts_phone.streams.events import StreamAudio, StreamEvent, StreamMark, StreamStarted
+from qwen3tts_phone.streams.events import StreamEvent, StreamMark, StreamStarted
 from qwen3tts_phone.streams.json_adapter import (
     JsonAdapter,
     Object,
@@ -85,13 +83,7 @@ class JambonzAdapter(JsonAdapter):
     def _sound(self, data: bytes) -> list[StreamEvent]:
         if not self._started:
             return self._odd("media before start")
-        size = 2 * self._channels
-        odd = self._odd("half a sample") if len(data) % size else []
-        kept = data[: len(data) // size * size]
-        if self._channels == 2:
-            # The caller is the first channel of the two.
-            kept = np.frombuffer(kept, "<i2")[::2].tobytes()
-        return [*odd, StreamAudio(kept)] if kept else [*odd, *self._odd("media without sound")]
+        return self._linear(data, self._channels)
 
     def _start(self, message: Object) -> list[StreamEvent]:
         odd: list[StreamEvent] = []

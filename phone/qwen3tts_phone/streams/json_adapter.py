@@ -8,8 +8,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from qwen3tts_phone.streams.adapter import Message, StreamAdapter
-from qwen3tts_phone.streams.events import StreamEvent, StreamKey, StreamOddity
+from qwen3tts_phone.streams.events import StreamAudio, StreamEvent, StreamKey, StreamOddity
 
 MOST_CHARS = 1024
 """Longest text of a far end that is kept; more of it is cut."""
@@ -25,6 +27,15 @@ class JsonAdapter(StreamAdapter):
     def _odd(self, what: str) -> list[StreamEvent]:
         """The far end sent what it should not have."""
         return [StreamOddity(what)]
+
+    def _linear(self, data: bytes, channels: int = 1) -> list[StreamEvent]:
+        """A binary message of 16-bit samples; the caller is the first of its channels."""
+        size = 2 * channels
+        odd = self._odd("half a sample") if len(data) % size else []
+        kept = data[: len(data) // size * size]
+        if channels > 1:
+            kept = np.frombuffer(kept, "<i2")[::channels].tobytes()
+        return [*odd, StreamAudio(kept)] if kept else [*odd, *self._odd("media without sound")]
 
     def _key(self, message: Object, *, ticks_per_ms: float = 1.0) -> list[StreamEvent]:
         """A key that was pressed: ``{dtmf: {digit}}``, ``{digit}`` or ``{dtmf: "5"}``."""

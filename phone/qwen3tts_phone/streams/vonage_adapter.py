@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from qwen3tts_codecs.payload import Payload, slin
 from qwen3tts_phone.streams.adapter import Message
 from qwen3tts_phone.streams.events import (
-    StreamAudio,
     StreamCleared,
     StreamEvent,
     StreamMark,
@@ -77,9 +76,7 @@ class VonageAdapter(JsonAdapter):
     def _sound(self, data: bytes) -> list[StreamEvent]:
         if not self._started:
             return self._odd("media before start")
-        odd = self._odd("half a sample") if len(data) % 2 else []
-        whole = data[: len(data) // 2 * 2]
-        return [*odd, StreamAudio(whole)] if whole else [*odd, *self._odd("media without sound")]
+        return self._linear(data)
 
     def _connected(self, message: Object) -> list[StreamEvent]:
         if self._started:
