@@ -160,6 +160,8 @@ class CallFacts:
     odd: dict[str, int] = field(default_factory=dict)
     """What the far end sent that its protocol does not have, and how often."""
     recording: tuple[Path, ...] = ()
+    unrecorded: str = ""
+    """Why it was to be recorded and was not; empty = it was, or was not to be."""
     transferred_to: str = ""
     """Where the call was handed on; empty = it was not."""
     answered_by: str = ""

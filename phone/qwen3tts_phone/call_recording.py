@@ -110,6 +110,7 @@ class CallRecordings:
             self._open(path)
         except OSError as error:  # no reason to hang up on the caller
             logger.error("call %s is not recorded: %s", body.facts.call_id, error)
+            body.facts.unrecorded = "its file could not be written"
             return
         self.automatic = path
 
@@ -201,9 +202,11 @@ class CallRecordings:
                     if said is not None:
                         await said.spoken()
                     if tone is None or not await tone.played():
+                        self._body.facts.unrecorded = "its notice was cut"
                         logger.warning("call %s is not recorded: its notice was cut", self._id)
                         return False
                 except SpeechError as error:
+                    self._body.facts.unrecorded = "its notice was not heard"
                     logger.warning(
                         "call %s is not recorded: its notice was not heard: %s", self._id, error
                     )

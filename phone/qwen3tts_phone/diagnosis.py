@@ -60,6 +60,7 @@ CODES: Final[dict[str, str]] = {
     "not_allowed": "A rule of this phone forbids the destination.",
     "not_listened": "Frames were dropped here because nobody took them.",
     "not_possible": "Something was asked of a line that it cannot do.",
+    "not_recorded": "The call was to be recorded, and was not.",
     "not_rtp": "What comes is no RTP: another encryption or protocol.",
     "not_supported": "The other side lacks or requires an extension, or a message was too large.",
     "odd_messages": "The far end sent what its protocol does not have.",
@@ -102,6 +103,15 @@ def diagnose(facts: CallFacts) -> list[Finding]:
     # A registration that failed matters where no call came about, or none could come in.
     found += [each for each in registration if each.code not in {one.code for one in found}]
     found += media_findings(facts) if facts.line == "sip" else stream_findings(facts)
+    if facts.unrecorded:
+        found.append(
+            Finding(
+                "not_recorded",
+                f"The call was to be recorded, and was not: {facts.unrecorded}.",
+                "A notice must be heard to its end; the log has more.",
+                severe=False,
+            )
+        )
     return sorted(found, key=lambda each: not each.severe)
 
 

@@ -432,6 +432,25 @@ async def test_the_notice_that_the_settings_ask_for_comes_before_a_recording(
     assert loud_s(tracks_of(tmp_path / "told.wav")[1], 8000) < 0.05
 
 
+async def test_the_record_says_when_a_notice_was_cut_and_nothing_was_recorded(
+    tmp_path: Path,
+) -> None:
+    records = RecordSettings(consent="tone", audio=tmp_path / "all")
+    async with (
+        mute(records=records) as ours,
+        mute() as theirs,
+        between(ours, theirs) as (us, _),
+    ):
+        async with asyncio.timeout(5):
+            while not us.speaking:  # noqa: ASYNC110 - a moment, until the notice is queued
+                await asyncio.sleep(0)
+        us.interrupt()
+        await us.play(TONE, 8000)
+        await us.hangup()
+    assert us.detail_record is not None
+    assert "not_recorded" in us.detail_record.values["findings"]
+
+
 @pytest.mark.parametrize(
     ("name", "error", "says"),
     [
