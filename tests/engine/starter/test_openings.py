@@ -185,10 +185,10 @@ def spelled(found: Sequence[Segment]) -> list[tuple[str, int]]:
 
 @st.composite
 def phrases_of(draw: st.DrawFn, text: str) -> tuple[str, ...]:
-    """Phrases of which a few begin the text."""
+    """Phrases of which a few begin the text; each has something to say."""
     spoken = said(text[:60])
     own = [spoken[: draw(st.integers(1, 20))].strip() for _ in range(draw(st.integers(0, 4)))]
-    return (*PHRASES, *filter(None, own))
+    return (*PHRASES, *(each for each in own if any(map(str.isalnum, each))))
 
 
 @given(texts | st.sampled_from(PHRASES).flatmap(lambda p: texts.map(lambda t: p + t)), st.data())
