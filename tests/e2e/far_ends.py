@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -63,7 +64,7 @@ class SipFar:
         await self.call.ended()
 
 
-class Talker:
+class Talker(ABC):
     """Sends a frame each 20 ms, silence where there is nothing to say, as a PBX does."""
 
     def __init__(self) -> None:
@@ -77,9 +78,9 @@ class Talker:
         self._frames.extend(whole.reshape(-1, FRAME))
         await self._said.wait()
 
+    @abstractmethod
     async def send(self, samples: Samples) -> None:
         """One frame."""
-        raise NotImplementedError
 
     async def _talk(self) -> None:
         clock = LoopClock()

@@ -22,6 +22,7 @@ from qwen3tts_cli.exits import ExitCode
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_server.run import running_server
+from tests.conftest import leave_out, require_package
 from tests.e2e.parties import Ear
 from tests.e2e.recogniser_server import recogniser_server
 from tests.peers.test_agent_peers import spoken
@@ -111,10 +112,10 @@ async def test_the_command_is_a_whole_agent_on_the_telephone(tmp_path: Path) -> 
 
 async def test_a_real_whisper_understands_who_calls_the_command(tmp_path: Path) -> None:
     for package in ("torch", "transformers"):
-        pytest.importorskip(package)
+        require_package(package, f"pip install {package}")
     model = real_whisper(tmp_path)
     if model is None:
-        pytest.skip(f"no Whisper is on this machine: name a folder in {NAMED}")
+        leave_out(f"no Whisper is on this machine: name a folder in {NAMED}")
     whisper = f"whisper:{model}"
     async with (
         asyncio.timeout(180),

@@ -80,20 +80,21 @@ class Talk:
         self._conversation.go_on = self._continue
         self._begin()
         listening = asyncio.create_task(self._listen(), name="turns")
-        others = [
-            asyncio.create_task(self._keep_time(), name="turn times"),
-            asyncio.create_task(self._follow(), name="holds"),
-        ]
+        timing = asyncio.create_task(self._keep_time(), name="turn times")
+        following = asyncio.create_task(self._follow(), name="holds")
         ending = asyncio.create_task(self._over.wait())
         ended = asyncio.create_task(self._kit.call.ended())
         try:
-            await asyncio.wait({listening, ending, ended}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {listening, timing, ending, ended}, return_when=asyncio.FIRST_COMPLETED
+            )
             if self._over.is_set():
                 await self._kit.call.hangup()
-            if listening.done():
-                listening.result()
+            for task in (listening, timing, following):
+                if task.done():
+                    task.result()  # what broke in it is told
         finally:
-            await self._clear_away([listening, ending, *others], ended)
+            await self._clear_away([listening, timing, following, ending], ended)
 
     async def _clear_away(
         self, tasks: list[asyncio.Task[None] | asyncio.Task[bool]], ended: asyncio.Task[str]

@@ -140,8 +140,10 @@ def _schema_of(function: Callable[..., Any], name: str) -> tuple[dict[str, Any],
         ) from None
     try:
         hints = get_type_hints(function)
-    except Exception:
+    except (NameError, AttributeError):
         hints = {}  # names that cannot be looked up, as of types imported for the checker alone
+    except (TypeError, SyntaxError) as error:
+        raise BadRequest(f"the type hints of {name or function!r} are none: {error}.") from None
     properties: dict[str, Any] = {}
     required: list[str] = []
     fills: list[str] = []

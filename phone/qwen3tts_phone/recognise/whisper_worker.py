@@ -13,6 +13,8 @@ import signal
 import sys
 import threading
 import time
+import traceback
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -85,7 +87,9 @@ def hear(model: WhisperModel, inbox: Inbox, message: Message, out: BinaryIO) -> 
         samples = np.frombuffer(message.sound, np.int16)
         answer = model.hear(samples, lambda: inbox.wanted(job)) if inbox.wanted(job) else None
     except Exception as error:
-        _say(out, "failed", job=job, reason=type(error).__name__)
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(place.filename).name}, line {place.lineno}"
+        _say(out, "failed", job=job, reason=f"{type(error).__name__} ({where})")
     else:
         if answer is None:
             _say(out, "dropped", job=job)

@@ -17,6 +17,7 @@ from qwen3tts_phone.agent.chat_message import ChatMessage
 from qwen3tts_phone.agent.settings import AgentSettings
 from qwen3tts_phone.agent.talk import Talk
 from qwen3tts_phone.agent.turn_record import TurnRecord
+from qwen3tts_phone.agent.turn_taking import TurnTaking
 from qwen3tts_phone.listening.errors import MissingDetector
 from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, EngineFailed, SpeechError
@@ -641,6 +642,21 @@ async def test_a_call_that_an_agent_breaks_on_is_hung_up(
     with pytest.raises(RuntimeError):
         await agent.answer(call)
     assert call.over
+
+
+async def test_a_call_on_which_the_keeping_of_time_breaks_is_hung_up_and_the_defect_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def breaks(*_: object) -> NoReturn:
+        raise RuntimeError("a defect")
+
+    session = await begin(Model("Fine.").__call__, greeting="Hello.")
+    monkeypatch.setattr(TurnTaking, "tick", breaks)
+    await session.clock.advance(4000)
+    async with asyncio.timeout(5):
+        with pytest.raises(RuntimeError, match="a defect"):
+            await session.task
+    assert session.call.hung_up
 
 
 def test_what_is_no_model_is_refused() -> None:

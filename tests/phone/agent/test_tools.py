@@ -161,3 +161,15 @@ def test_a_tool_may_be_made_with_other_names_and_bounds() -> None:
     def function() -> None: ...
 
     assert (function.name, function.description, function.timeout_s) == ("hours", "D", 3)
+
+
+def test_hints_that_are_none_are_refused_and_names_for_the_checker_alone_are_not() -> None:
+    def broken(day: str) -> str:
+        """When it is open."""
+        return day
+
+    broken.__annotations__["day"] = "1 +"
+    with pytest.raises(BadRequest, match="type hints"):
+        tool(broken)
+    broken.__annotations__["day"] = "OnlyForTheChecker"
+    assert tool(broken).name == "broken"
