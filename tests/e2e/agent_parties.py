@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.agent.agent import Agent
 from qwen3tts_phone.agent.conversation import Conversation
@@ -19,11 +20,24 @@ from qwen3tts_phone.call import Call
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.recognise.callback import CallbackRecogniser
 from qwen3tts_server.run import running_server
+from tests.audio import reference_8k
 from tests.e2e.parties import Ear
 from tests.phone.agent.endpoint import Answer, ChatEndpoint
 
 WITHIN_S = 60.0
 """No conversation of the tests takes so long."""
+
+
+async def spoken(text: str) -> NDArray[np.int16]:
+    """A text as the embedded voice says it, 8 kHz."""
+    engine = EmbeddedEngine()
+    await engine.start()
+    try:
+        request = SynthesisRequest(text, final=True)
+        pcm = b"".join([chunk.pcm async for chunk in engine.synthesize(request)])
+    finally:
+        await engine.close()
+    return reference_8k(np.frombuffer(pcm, "<i2").astype(np.int16))
 
 
 class Script:

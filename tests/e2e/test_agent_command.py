@@ -23,9 +23,9 @@ from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_server.run import running_server
 from tests.conftest import leave_out, require_package
+from tests.e2e.agent_parties import spoken
 from tests.e2e.parties import Ear
 from tests.e2e.recogniser_server import recogniser_server
-from tests.peers.test_agent_peers import spoken
 from tests.phone.agent.endpoint import Answer, ChatEndpoint, Uses, says
 from tests.phone.recognise.real_whisper import NAMED, real_whisper
 

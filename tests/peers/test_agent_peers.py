@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
@@ -22,8 +21,7 @@ from qwen3tts_phone.call_record import CallRecord
 from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_server.run import running_server
-from tests.audio import reference_8k
-from tests.e2e.agent_parties import Script
+from tests.e2e.agent_parties import Script, spoken
 from tests.peers.baresip_runner import baresip, tone
 from tests.peers.sipp_runner import sipp
 from tests.phone.agent.endpoint import Answer, ChatEndpoint, Uses, says
@@ -41,18 +39,6 @@ GOODBYE = Answer([ANSWER, Uses("hang_up")], finish="tool_calls")
 SILENCE = np.zeros(8000 * 60, np.int16)
 """Long enough: baresip hangs up where its file ends."""
 SETTINGS = AgentSettings(quiet_s=0.0, hang_up_tool=True)
-
-
-async def spoken(text: str) -> NDArray[np.int16]:
-    """A text as the embedded voice says it, 8 kHz."""
-    engine = EmbeddedEngine()
-    await engine.start()
-    try:
-        request = SynthesisRequest(text, final=True)
-        pcm = b"".join([chunk.pcm async for chunk in engine.synthesize(request)])
-    finally:
-        await engine.close()
-    return reference_8k(np.frombuffer(pcm, "<i2").astype(np.int16))
 
 
 async def middles(text: str) -> list[int]:
