@@ -51,7 +51,7 @@ bench: $(VENV)/.ready-dev $(VENV)/.ready-bench  ## every benchmark, quick
 	  case $$script in */common.py|*/bad_network.py|*/greetings.py|*/line_sounds.py|*/other_buffers.py|*/traces.py|*/rtp_receiver.py|*/server_engines.py|*/server_peers.py|*/server_process.py|*/stream_far_end.py|*/talker.py|*/turn_calls.py|*/turn_figures.py|*/turn_model.py) ;; \
 	  *) echo "== $$script"; $(BIN)/python $$script --quick || exit 1 ;; esac; done
 
-peers:  ## the real SIP peers (baresip, SIPp, Kamailio) from Debian, where they may be installed
+peers:  ## the real peers (baresip, SIPp, Kamailio, Chromium) from Debian, where they may be installed
 	@sh tests/peers/install.sh
 
 oracle: $(VENV)/.ready-dev  ## the official package beside ours, for the parity tests, in .oracle

@@ -49,7 +49,7 @@ def main() -> None:
                 *install,
                 *constraints,
                 "--editable",
-                f"{ROOT}[server,embedded,phone,store,upstream]",
+                f"{ROOT}[server,embedded,phone,store,upstream,webrtc,plots,otel]",
                 "--group",
                 f"{ROOT}/pyproject.toml:dev",
             ],

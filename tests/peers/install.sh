@@ -1,10 +1,12 @@
 #!/bin/sh
-# Installs the real peers of the tests (baresip, SIPp, Kamailio) and the compiler that pesq needs, as Debian packages.
+# Installs the real peers of the tests (baresip, SIPp, Kamailio, Chromium) and the compiler that pesq needs, as Debian
+# packages.
 # Where that is not possible it says what is left out and how to add it, and lets the tests go on.
 packages=""
 command -v baresip >/dev/null 2>&1 || packages="$packages baresip-core"
 command -v sipp >/dev/null 2>&1 || packages="$packages sip-tester"
 command -v kamailio >/dev/null 2>&1 || packages="$packages kamailio kamailio-tls-modules"
+command -v chromium >/dev/null 2>&1 || packages="$packages chromium"
 command -v cc >/dev/null 2>&1 || packages="$packages gcc libc6-dev"
 [ -z "$packages" ] && exit 0
 
