@@ -1,34 +1,31 @@
-"""The two opt-in files of one line or three an utterance, written by a thread of their own.
+"""Where utterances are noted on request: two files, and spans; by a thread of their own.
 
-A disk that hangs must not delay a frame: lines are handed over through a bounded queue. A file is
-opened for each utterance, so that moving it away starts a new one, and no setting needs a restart.
+A disk that hangs must not delay a frame: utterances are handed over through a bounded queue. A file
+is opened for each utterance, so that moving it away starts a new one, and no setting needs a
+restart.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import stat
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from queue import SimpleQueue
-from typing import Final
 
-from qwen3tts_speech.latency import LatencyLog, Mark, UtteranceRecord
+from qwen3tts_speech.e2e_lines import e2e_lines
+from qwen3tts_speech.latency import LatencyLog, UtteranceRecord
+from qwen3tts_speech.spans import Spans, open_spans
+from qwen3tts_wire.errors import SpeechError
 
 MAX_WAITING = 1_000
 """Utterances that may wait for the disk; what comes beyond is lost and told of."""
 CLOSE_S = 1.0
 """How long the end of the host waits for the disk."""
-E2E_EVENTS: Final = (
-    ("LLM_FIRST_PARTIAL_SPEAK", Mark.TEXT_IN),
-    ("KYUTAI_FIRST_TEXT_DELTA", Mark.REQUEST_SENT),
-    ("KYUTAI_FIRST_AUDIO_FRAME", Mark.RECEIVED),
-)
-"""The names that the SIP plugin's latency script expects of whatever speaks, and our marks."""
+MAX_COLLECTORS = 8
+"""Different collectors of spans that agents may ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +40,8 @@ class LogLine:
     e2e_log: str | None
     with_text: bool
     """Whether the latency log may hold the words."""
+    otel: str | None = None
+    """Collector that gets spans; the record holds the words where they may be in them."""
 
 
 class LogFiles:
@@ -68,6 +67,8 @@ class LogFiles:
         self._waiting: SimpleQueue[LogLine | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._spans: dict[str, Spans | None] = {}
+        """By the settings that ask for them; None where they cannot be made."""
 
     def write(self, line: LogLine) -> None:
         """Have it written soon; returns at once."""
@@ -94,6 +95,10 @@ class LogFiles:
         while (line := self._waiting.get()) is not None:
             self._write_latency(line)
             self._write_e2e(line)
+            self._send_spans(line)
+        for spans in self._spans.values():
+            if spans is not None:
+                spans.close(CLOSE_S)
 
     def _write_latency(self, line: LogLine) -> None:
         if not line.latency_log:
@@ -109,12 +114,26 @@ class LogFiles:
             self._problem("latency log", f"{line.latency_log} cannot be written; is the disk full?")
 
     def _write_e2e(self, line: LogLine) -> None:
-        lines = e2e_lines(line.log_id, line.number, line.record, self._perf_offset_s)
+        lines = e2e_lines(line.log_id, line.number, line.record, perf_offset_s=self._perf_offset_s)
         if line.e2e_log and lines:
             try:
                 append(line.e2e_log, lines)
             except (OSError, ValueError) as error:
                 self._problem("e2e log", error)
+
+    def _send_spans(self, line: LogLine) -> None:
+        wish = line.otel
+        if not wish:
+            return
+        if wish not in self._spans and len(self._spans) < MAX_COLLECTORS:
+            self._spans[wish] = None
+            try:
+                self._spans[wish] = open_spans(wish, with_text=True)
+            except (SpeechError, ValueError) as error:
+                self._problem("otel", error)
+        spans = self._spans.get(wish)
+        if spans is not None:
+            spans.append(line.record)
 
 
 def append(path: str, lines: str) -> None:
@@ -133,28 +152,3 @@ def append(path: str, lines: str) -> None:
             rest = rest[os.write(file, rest) :]
     finally:
         os.close(file)
-
-
-def e2e_lines(log_id: str, number: int, record: UtteranceRecord, perf_offset_s: float = 0.0) -> str:
-    """An utterance's lines for the SIP plugin's latency script; empty where a stage is missing.
-
-    That script cannot print an utterance of which it knows one stage and not the next.
-
-    Args:
-        number: of the utterance, within ``log_id``.
-        perf_offset_s: how far the script's clock is ahead of the record's.
-    """
-    marks = record.marks
-    if any(mark not in marks for _, mark in E2E_EVENTS):
-        return ""
-    began = marks[Mark.TEXT_IN]
-    session = re.sub(r"[^\x21-\x7e]", "_", log_id)[:120] or "unknown"
-    lines = []
-    for event, mark in E2E_EVENTS:
-        at = datetime.fromtimestamp(record.started_unix_s + marks[mark] - began)  # noqa: DTZ006
-        wall = at.isoformat(sep=" ", timespec="milliseconds")
-        lines.append(
-            f"[{wall}] [E2E] {event} perf_counter={marks[mark] + perf_offset_s:.6f}"
-            f" utterance={number} session={session} plugin=mr_qwen3tts\n"
-        )
-    return "".join(lines)

@@ -46,6 +46,7 @@ SETTINGS = {
     "log_text": "Words are kept",
     "latency_log": "Latency log",
     "e2e_log": "End-to-end log",
+    "otel": "Collector of spans",
     "unknown": "Variables that are none of ours",
     "ignored": "Old variables without a meaning here",
 }

@@ -65,6 +65,10 @@ class LogChoices(Protocol):
     def e2e_log(self) -> str | None:
         """A file for the lines that the SIP plugin's latency script reads."""
 
+    @property
+    def otel(self) -> str | None:
+        """A collector that gets spans."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShownUtterance:
@@ -181,7 +185,7 @@ class Records:
             self.count("failed")
         if shown.starvations:
             self.count("starved")
-        if choices is not None and (choices.latency_log or choices.e2e_log):
+        if choices is not None and (choices.latency_log or choices.e2e_log or choices.otel):
             # A copy: the writer has a thread of its own, and the record is the speaker's.
             copy = replace(
                 record,
@@ -190,7 +194,15 @@ class Records:
                 text=record.text if with_text else None,
             )
             self._files.write(
-                LogLine(log_id, number, copy, choices.latency_log, choices.e2e_log, with_text)
+                LogLine(
+                    log_id,
+                    number,
+                    copy,
+                    choices.latency_log,
+                    choices.e2e_log,
+                    with_text,
+                    choices.otel,
+                )
             )
 
     def problem(self, what: str, error: BaseException | str, log_id: str = "") -> None:

@@ -12,6 +12,7 @@ from .variables import (
     Rule,
     SettingsError,
     address,
+    collector,
     flag,
     host_name,
     listening,
@@ -151,6 +152,10 @@ class Settings:
     """File to which one JSON line an utterance is appended."""
     e2e_log: str | None = _setting(lambda getenv: getenv("MR_QWEN3TTS_E2E_LOG"), words(4096), None)
     """File with lines for mr_sip's ``sip_e2e_latency_calc.py``."""
+    otel: str | None = _setting(
+        lambda getenv: getenv("MR_QWEN3TTS_OTEL"), collector(), None, secret=True
+    )
+    """Collector of OpenTelemetry that gets a span of each utterance; 1: as ``OTEL_*`` says."""
     sip_listen: str | None = _setting(
         lambda getenv: getenv("MR_QWEN3TTS_SIP_LISTEN"), listening(), None
     )

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from qwen3tts_speech.spans import endpoint_of
+
 YES = ("1", "true", "yes", "on", "y", "t", "enabled")
 NO = ("0", "false", "no", "off", "n", "f", "disabled")
 SHOWN_CHARS = 60
@@ -124,6 +126,19 @@ def address() -> Rule:
             return False
 
     return Rule("It looks like ws://127.0.0.1:8765/v1/speech.", read, good)
+
+
+def collector() -> Rule:
+    """Address of a collector of OpenTelemetry, or yes or no."""
+
+    def good(value: Any) -> bool:
+        try:
+            endpoint_of(value)
+        except (ValueError, AttributeError):  # no text
+            return False
+        return isinstance(value, str)
+
+    return Rule("It looks like http://127.0.0.1:4318, or is 1 or 0.", str, good)
 
 
 def listening() -> Rule:

@@ -60,6 +60,7 @@ def answer(
     dtmf: options.Dtmf = None,
     call_log: options.CallLog = None,
     latency_log: options.LatencyLogFile = None,
+    otel: options.Otel = None,
     max_seconds: options.MaxSeconds = None,
     transfer: options.Transfer = None,
     drain_seconds: Annotated[
@@ -127,6 +128,7 @@ def answer(
         registrar=registrar,
         record=record,
         latency_log=latency_log,
+        otel=otel,
         manner=manner,
         config=said,
         codecs=codecs,

@@ -72,6 +72,7 @@ def call(
     dtmf: options.Dtmf = None,
     call_log: options.CallLog = None,
     latency_log: options.LatencyLogFile = None,
+    otel: options.Otel = None,
     max_seconds: options.MaxSeconds = None,
     transfer: options.Transfer = None,
     on_machine: Annotated[
@@ -146,6 +147,7 @@ def call(
         registrar=registrar,
         record=record,
         latency_log=latency_log,
+        otel=otel,
         manner=manner,
         config=said,
         account=account,

@@ -158,6 +158,7 @@ class LineOptions:
                 max_calls=phone.sip.max_calls if phone.sip is not None else phone.max_calls,
                 record_path=phone.record_path,
                 latency_log=phone.latency_log,
+                otel=phone.otel,
                 records=phone.records,
             )
         except ValueError as error:

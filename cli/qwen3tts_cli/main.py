@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from qwen3tts_cli import answer, call, doctor, latency, say, serve, voices
+from qwen3tts_cli import answer, call, doctor, latency, say, serve, softphone, voices
 from qwen3tts_cli.exits import ExitCode, exit_code
 from qwen3tts_cli.output import complain, complain_of, configure_logging
 from qwen3tts_wire.errors import SpeechError
@@ -64,7 +64,7 @@ def options(
     configure_logging(log_level.value)
 
 
-for module in (serve, say, call, answer, latency, voices, doctor):
+for module in (serve, say, call, answer, softphone, latency, voices, doctor):
     module.add_to(app)
 
 

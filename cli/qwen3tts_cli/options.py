@@ -111,6 +111,17 @@ LatencyLogFile = Annotated[
         rich_help_panel="Call",
     ),
 ]
+Otel = Annotated[
+    str | None,
+    typer.Option(
+        "--otel",
+        envvar="MR_QWEN3TTS_OTEL",
+        metavar="URL",
+        help="Send a span of each call, utterance and stage to this collector of OpenTelemetry,"
+        " such as http://127.0.0.1:4318; 1: as the OTEL_* variables say.",
+        rich_help_panel="Call",
+    ),
+]
 MaxSeconds = Annotated[
     float | None,
     typer.Option(

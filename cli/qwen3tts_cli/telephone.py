@@ -61,6 +61,8 @@ class Telephone:
     """Names between commas, in order of preference."""
     srtp: Srtp | None = None
     call_log: Path | None = None
+    otel: str | None = None
+    """Where spans go."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """For what we send when we call or answer."""
     calling: bool = False
@@ -170,6 +172,7 @@ class Telephone:
         given = {
             "record_path": self.record,
             "latency_log": self.latency_log,
+            "otel": self.otel,
             "voice": manner.voice,
             "language": manner.language,
             "srtp": self.srtp.value if self.srtp is not None else None,

@@ -130,6 +130,11 @@ class PacerCore:
         """Frames waiting."""
         return len(self._queue)
 
+    def queued_of(self, context: int) -> int:
+        """Frames of one context waiting."""
+        known = self._contexts.get(context)
+        return known.queued if known is not None else 0
+
     @property
     def room(self) -> int:
         """Frames that may be pushed now."""

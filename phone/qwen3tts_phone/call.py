@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -33,6 +33,7 @@ from qwen3tts_phone.keypad import Keypad
 from qwen3tts_phone.recording import Recording
 from qwen3tts_phone.sent_audio import SentAudio
 from qwen3tts_speech.line import Speaker, Spoken, Utterance, VoiceOptions
+from qwen3tts_speech.live_sound import LiveSound
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call_record import CallRecord
@@ -54,6 +55,8 @@ class Call(ABC):
         self._body = body
         self._audio = CallAudio(body.ears)
         self._listening: Listening | None = None
+        self.on_hear: Callable[[Listening], None] | None = None
+        """Told of each `hear`, for whoever follows what is heard of the far end."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.line}, {self.direction}, {self.id!r})"
@@ -246,6 +249,21 @@ class Call(ABC):
         await self._audible()
         return await self._voice().play(samples, rate_hz).played()
 
+    def live(self, *, gives_way: bool = True) -> LiveSound:
+        """Put in sound while it comes, such as the microphone of somebody who joins the call:
+        ``await live.push(samples, rate_hz)``, piece by piece in real time, then ``live.close()``.
+
+        It waits nowhere for longer than 0.2 s. ``gives_way``: what is said and played goes first,
+        and live sound is dropped meanwhile; False: it has the line until it is closed, and what is
+        said waits. An interruption stops what is said, and leaves live sound on the line.
+
+        Raises:
+            WrongState: the call is not answered, or over.
+        """
+        sound = self._voice().live(gives_way=gives_way)
+        self._body.sent.add_live(sound)
+        return sound
+
     def interrupt(self) -> list[Utterance]:
         """Fall silent with the next frame: synchronous, and harmless where nothing is said.
 
@@ -313,6 +331,8 @@ class Call(ABC):
         if self._listening is not None:
             self._listening.stop()
         self._listening = listening
+        if self.on_hear is not None:
+            self.on_hear(listening)
         return listening
 
     def sent_audio(self) -> SentAudio:

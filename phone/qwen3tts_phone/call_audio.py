@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from qwen3tts_phone.call_events import HeardFrame
 from qwen3tts_phone.ears import Ears
@@ -18,6 +18,6 @@ class CallAudio:
         """Each frame as it comes, until the call ends."""
         return self._ears.audio()
 
-    def __call__(self, *, steady: bool = False) -> AsyncIterator[HeardFrame]:
+    def __call__(self, *, steady: bool = False) -> AsyncGenerator[HeardFrame, None]:
         """The same; ``steady``: on our clock, one frame for each packet time, without holes."""
         return self._ears.audio(steady=steady)

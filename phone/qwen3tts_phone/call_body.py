@@ -32,9 +32,9 @@ from qwen3tts_phone.errors import WrongState
 from qwen3tts_phone.keypad import Keypad
 from qwen3tts_phone.recognise.shared import SharedRecognisers
 from qwen3tts_phone.sent_audio import SentSide
-from qwen3tts_speech.latency import LatencyLog
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink
+from qwen3tts_speech.record_sink import EndOfCallSink, RecordSink
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.errors import SpeechError
 
@@ -47,7 +47,8 @@ class Voice:
 
     link: SpeechLink
     options: VoiceOptions
-    log: LatencyLog | None = None
+    log: RecordSink | None = None
+    """Takes the record of each utterance."""
 
 
 class CallBody:
@@ -141,6 +142,7 @@ class CallBody:
             ptime_ms=ptime_ms,
             voice=self.voice.options,
             call_id=self.facts.call_id,
+            line=self.facts.line,
             log=self.voice.log,
             clock=self.clock,
             on_spoken=self.facts.note_spoken,
@@ -239,6 +241,7 @@ class CallBody:
             )
         )
         self.news.close()
+        self._tell_sink(facts)
         try:
             if self._own_recognisers:
                 await self.recognisers.close()
@@ -247,6 +250,29 @@ class CallBody:
             await self._file()
         finally:
             self.cleared.set()
+
+    def _tell_sink(self, facts: CallFacts) -> None:
+        """What takes the utterances may want to know of the call, too, but of no name or number."""
+        log, end, ended_at = self.voice.log, facts.end, facts.ended_at
+        if not isinstance(log, EndOfCallSink) or end is None or ended_at is None:
+            return
+        attributes: dict[str, str | float] = {
+            "line": facts.line,
+            "direction": facts.direction,
+            "transport": facts.transport,
+            "codec": facts.media.codec,
+            "ended_by": end.by,
+            "interrupted": facts.interrupted,
+        }
+        if facts.answered_at is not None:
+            attributes["answered_ms"] = round((facts.answered_at - facts.started_at) * 1000, 1)
+        log.call_ended(
+            facts.call_id,
+            began_unix_s=facts.started_wall,
+            ended_unix_s=facts.started_wall + ended_at - facts.started_at,
+            attributes=attributes,
+            error=end.error.code if end.error is not None else "",
+        )
 
     async def _file(self) -> None:
         """The record is written, at once where no Opus file is to be made first."""

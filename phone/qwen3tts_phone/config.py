@@ -29,6 +29,7 @@ from qwen3tts_phone.sip.settings import Account, SipSettings
 from qwen3tts_settings.building import build, unknown_setting
 from qwen3tts_settings.entries import BadConfiguration, Entry
 from qwen3tts_settings.files import from_file
+from qwen3tts_speech.spans import endpoint_of
 
 EXAMPLE = "configs/phone.yaml"
 """A file that may be copied."""
@@ -104,8 +105,12 @@ class SpeechConfig:
     """The same number, text and voice give the same speech."""
     latency_log: Path | None = None
     """One JSON line an utterance is appended here."""
+    otel: str | None = None
+    """Collector of OpenTelemetry that gets a span of each utterance, such as
+    http://127.0.0.1:4318; "1": the one that the OTEL_* variables name."""
 
     def __post_init__(self) -> None:
+        endpoint_of(self.otel)
         if self.speed is not None and not 0.5 <= self.speed <= 2.5:
             raise ValueError(f"speed={self.speed} must be from 0.5 to 2.5")
         if self.seed is not None and self.seed < 0:
@@ -196,6 +201,7 @@ class PhoneConfig:
             language=speech.language,
             options=speech.options,
             latency_log=speech.latency_log,
+            otel=speech.otel,
             gate=safety.gate,
             guard=safety.guard,
             transfers=safety.transfers,

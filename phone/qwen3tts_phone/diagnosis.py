@@ -15,6 +15,7 @@ from qwen3tts_phone.finding import Finding
 from qwen3tts_phone.why_no_call import call_findings, of_error, registration_findings
 from qwen3tts_phone.why_no_sound import media_findings
 from qwen3tts_phone.why_no_stream import stream_findings
+from qwen3tts_phone.why_no_web import web_findings
 from qwen3tts_wire.errors import SpeechError
 
 __all__ = ["CODES", "Finding", "diagnose", "finding_of", "headline"]
@@ -102,7 +103,8 @@ def diagnose(facts: CallFacts) -> list[Finding]:
     registration = registration_findings(facts.registration)
     # A registration that failed matters where no call came about, or none could come in.
     found += [each for each in registration if each.code not in {one.code for one in found}]
-    found += media_findings(facts) if facts.line == "sip" else stream_findings(facts)
+    of_line = {"sip": media_findings, "webrtc": web_findings}.get(facts.line, stream_findings)
+    found += of_line(facts)
     if facts.unrecorded:
         found.append(
             Finding(

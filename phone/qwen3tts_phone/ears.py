@@ -6,7 +6,7 @@ Where they come from is not its matter: a leg of the media process (`leg_ears`),
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 import numpy as np
 
@@ -65,7 +65,7 @@ class Ears:
         if tap in self._taps:
             self._taps.remove(tap)
 
-    async def audio(self, *, steady: bool = False) -> AsyncIterator[HeardFrame]:
+    async def audio(self, *, steady: bool = False) -> AsyncGenerator[HeardFrame, None]:
         """Frame by frame until the call ends; for any number of readers.
 
         As they come; ``steady``: on our clock, one for each packet time, without holes: behind an

@@ -47,8 +47,8 @@ from qwen3tts_phone.sip.lines import bare
 from qwen3tts_phone.sip.options import OptionsReply
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_phone.srtp_key import SUITES
-from qwen3tts_speech.latency import LatencyLog
 from qwen3tts_speech.link import SpeechLink
+from qwen3tts_speech.record_sink import RecordSink, open_records
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,6 @@ class Phone:
         self.clock: Clock = clock or LoopClock()
         self._own_link = link is None
         self.link = SpeechLink(self.settings.server_url) if link is None else link
-        self.latency_log: LatencyLog | None = None
         self.calls: set[PhoneCall] = set()
         """Calls that are not over."""
         self.recognisers = SharedRecognisers()
@@ -102,6 +101,7 @@ class Phone:
         self._admissions: dict[PhoneCall, Admission] = {}
         self._replacing = asyncio.Lock()
         self._stack = AsyncExitStack()
+        self._records: RecordSink | None = None
         self._files: CallFiles
         self._media: MediaProcess
         self._sip: SipEndpoint
@@ -114,8 +114,7 @@ class Phone:
                 stack.push_async_callback(self.link.close)
                 self.ignored = (await self.link.check(settings.speech)).ignored
             stack.push_async_callback(self.recognisers.close)
-            if settings.latency_log is not None:
-                self.latency_log = stack.enter_context(LatencyLog(settings.latency_log))
+            self._records = await open_records(stack, settings.latency_log, settings.otel)
             self._files = CallFiles(self.record_settings, settings.record_path, self.clock)
             stack.push_async_callback(self._files.close)
             self._files.start()
@@ -393,7 +392,7 @@ class Phone:
                 local=(session.host, session.port),
             ),
         )
-        voice = Voice(self.link, self.settings.speech, self.latency_log)
+        voice = Voice(self.link, self.settings.speech, self._records)
         body = CallBody(facts, self.clock, voice, self._files, self.recognisers)
         call = PhoneCall(self, sip, leg, session, body)
         self.calls.add(call)

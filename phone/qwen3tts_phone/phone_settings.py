@@ -16,6 +16,7 @@ from qwen3tts_phone.sdp_codecs import PTIMES_MS, codecs_of
 from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.gate_settings import GateSettings
 from qwen3tts_phone.sip.settings import SipSettings, TlsSettings
+from qwen3tts_speech.spans import endpoint_of
 from qwen3tts_speech.utterance import VoiceOptions
 
 LOOPBACK = "127.0.0.1"
@@ -55,6 +56,9 @@ class PhoneSettings:
     """Stereo WAV of both directions; further calls get ``-2``, ``-3``, ... (0600)."""
     latency_log: Path | None = None
     """One JSON line an utterance is appended here."""
+    otel: str | None = None
+    """Collector that gets a span of each utterance (OpenTelemetry), such as http://127.0.0.1:4318;
+    ``1``: the one that the ``OTEL_*`` variables name."""
     max_calls: int = 200
     media: MediaSettings = field(default_factory=MediaSettings)
     accounts: tuple[Account, ...] = ()
@@ -97,6 +101,7 @@ class PhoneSettings:
 
     def __post_init__(self) -> None:
         codecs_of(self.codecs)
+        endpoint_of(self.otel)
         if self.ptime_ms not in PTIMES_MS:
             raise ValueError(f"ptime_ms={self.ptime_ms}: one of {PTIMES_MS}")
         for name, known in (

@@ -116,6 +116,14 @@ class RtpSink:
         each = self._find(context)
         return each.position() if each is not None else 0
 
+    def waiting_s(self, context: int) -> float:
+        """How much of the context was accepted and has not gone out yet, seconds."""
+        each = self._live.get(context)
+        if each is None or each.cut:
+            return 0.0
+        self._follow(each)
+        return len(each.queued) * self._ptime_ms / 1000
+
     def interrupt(self) -> None:
         """Fall silent with the next frame; takes no time."""
         if self._leg.over or self._leg.remote is None:

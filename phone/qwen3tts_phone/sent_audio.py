@@ -14,6 +14,7 @@ from qwen3tts_codecs.coder import Decoder
 from qwen3tts_codecs.errors import CodecError
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_phone.call_sink import CallSink
+from qwen3tts_speech.live_sound import LiveSound
 
 KEPT_S = 5.0
 """What a taker has not taken is forgotten after so much sound."""
@@ -28,6 +29,8 @@ class SentFrame:
     rate_hz: int
     at: float
     """When it went out, or is to be heard where the far end keeps the clock (monotonic, s)."""
+    live: bool = False
+    """Whether it is of live sound (`Call.live`), and not of what was said or played."""
 
     @property
     def duration_s(self) -> float:
@@ -46,6 +49,7 @@ class SentSide:
         self._payload: Payload | None = None
         self._decoder: Decoder | None = None
         self._takers: list[Take] = []
+        self._live: weakref.WeakSet[LiveSound] = weakref.WeakSet()
 
     def begin(self, sink: CallSink, payload: Payload) -> None:
         """The line is there. Raises CodecMissing."""
@@ -65,6 +69,10 @@ class SentSide:
         if not self._takers and self._sink is not None:
             self._sink.tap(self.sent)
         self._takers.append(take)
+
+    def add_live(self, sound: LiveSound) -> None:
+        """Frames of this sound are told apart."""
+        self._live.add(sound)
 
     def remove(self, take: Take) -> None:
         """No more of them; harmless where it never was."""
@@ -86,7 +94,8 @@ class SentSide:
             samples = self._decoder.decode(payload)
         except CodecError:  # of the codec before: a frame that went out during the change
             return
-        frame = SentFrame(samples, self._payload.sample_hz, at)
+        live = any(sound.made(payload) for sound in self._live)
+        frame = SentFrame(samples, self._payload.sample_hz, at, live)
         for take in list(self._takers):
             take(frame)
 

@@ -31,6 +31,12 @@ VERSION = 1
 class Mark(StrEnum):
     """A moment in an utterance's life, in the order of the line."""
 
+    SPEECH_END = "speech_end"
+    """The caller fell silent, as voice activity tells."""
+    TRANSCRIBED = "transcribed"
+    """The caller's words were known."""
+    TURN_END = "turn_end"
+    """The agent was given them: from here on it thinks."""
     TEXT_IN = "text_in"
     """The words were asked for (the call of ``say``)."""
     FIRST_DELTA = "first_delta"
@@ -114,10 +120,16 @@ class UtteranceRecord:
     """How far the server's monotonic clock is ahead of this one."""
     clock_error_ms: float = 0.0
     """How far server marks may be off: half the round trip of the ping that gave the offset."""
+    line: str = ""
+    """What the call came over: ``sip``, ``webrtc``, ``twilio``, …; empty where nobody said."""
+    codec: str = ""
+    """What the sound left in, such as ``PCMU``."""
     end_reason: str = ""
     """``text_end``, ``interrupted``, ``no_text``, ``failed``; empty while it lives."""
     text: str | None = None
     """What was said; written only where it is asked for."""
+    version: int = VERSION
+    """Of the format that it was read from; it is always written in the present one."""
 
     def mark(self, name: Mark | str, at: float) -> bool:
         """Note that ``name`` happened ``at`` (client monotonic, s). The first time wins.
@@ -222,7 +234,10 @@ class UtteranceRecord:
             "generated_samples": self.generated_samples,
             "rate_hz": self.rate_hz,
             "audible_sample": self.audible_sample,
+            "clock_offset_s": round(self.clock_offset_s, 6),
             "clock_error_ms": round(self.clock_error_ms, 3),
+            "line": self.line[:MAX_NAME_CHARS],
+            "codec": self.codec[:MAX_NAME_CHARS],
             "end_reason": self.end_reason[:MAX_NAME_CHARS],
         }
         if include_text and self.text is not None:
@@ -232,7 +247,7 @@ class UtteranceRecord:
 
     @classmethod
     def from_json(cls, line: str | bytes) -> UtteranceRecord:
-        """Read one line back. Unknown keys and marks are ignored.
+        """Read one line back. Unknown keys and marks are ignored, those of newer versions too.
 
         Raises ``ValueError`` with what is wrong with the line.
         """
@@ -259,10 +274,7 @@ class UtteranceRecord:
             voice=_name(raw, "voice"),
             engine=_name(raw, "engine"),
             started_unix_s=_number(raw, "started_unix_s"),
-            marks={
-                name: origin + _number(marks, name) / 1000
-                for name in sorted(MARKS.intersection(marks))
-            },
+            marks={name: origin + _number(marks, name) / 1000 for name in marks if name in MARKS},
             starvations=_count(raw, "starvations"),
             starved_ms=_number(raw, "starved_ms"),
             longest_gap_ms=_number(raw, "longest_gap_ms"),
@@ -272,9 +284,13 @@ class UtteranceRecord:
             audible_sample=(
                 None if raw.get("audible_sample") is None else _count(raw, "audible_sample")
             ),
+            clock_offset_s=_number(raw, "clock_offset_s"),
             clock_error_ms=_number(raw, "clock_error_ms"),
+            line=_name(raw, "line"),
+            codec=_name(raw, "codec"),
             end_reason=_name(raw, "end_reason"),
             text=text if isinstance(text, str) else None,
+            version=_count(raw, "v") or VERSION,
         )
 
 
@@ -284,7 +300,9 @@ LARGEST = 1e15
 
 def _number(raw: Mapping[str, Any], key: str) -> float:
     value = raw.get(key, 0.0)
-    if type(value) not in (int, float) or not abs(value) <= LARGEST:
+    if type(value) is float and -LARGEST <= value <= LARGEST:  # all but a few: kept quick
+        return value
+    if type(value) is not int or not abs(value) <= LARGEST:
         raise ValueError(f"{key} is not a number in range")
     return float(value)
 
@@ -338,20 +356,30 @@ class LogReader:
     """Lines of these that are no utterances."""
     examples: list[Damaged]
     """The first of them, at most `MAX_EXAMPLES`."""
+    newer: int
+    """Utterances that a newer version wrote; they are read as far as they are known here."""
+    line: bytes
+    """The line of the utterance that came last."""
+    offset: int
+    """Where that line begins, in bytes after the beginning of the reading."""
 
     def __init__(self, stream: BinaryIO, *, close: bool = False) -> None:
         self._stream = stream
         self._close = close
+        self.line = b""
+        self.offset = self.newer = 0
         self.lines = 0
         self.damaged = 0
         self.examples: list[Damaged] = []
 
     def __iter__(self) -> Iterator[UtteranceRecord]:
         try:
+            position = 0
             while line := self._stream.readline(MAX_LINE_BYTES):
                 self.lines += 1
+                begin, position = position, position + len(line)
                 if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
-                    self._skip_line()
+                    position += self._skip_line()
                     self._note(f"longer than {MAX_LINE_BYTES} bytes")
                 elif not line.isspace():
                     try:
@@ -359,6 +387,8 @@ class LogReader:
                     except ValueError as error:
                         self._note(str(error))
                     else:
+                        self.line, self.offset = line, begin
+                        self.newer += record.version > VERSION
                         yield record
         finally:
             self.close()
@@ -368,9 +398,14 @@ class LogReader:
         if self._close:
             self._stream.close()
 
-    def _skip_line(self) -> None:
-        while (rest := self._stream.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
-            pass
+    def _skip_line(self) -> int:
+        """Pass over the rest of a line; how many bytes it was."""
+        skipped = 0
+        while rest := self._stream.readline(MAX_LINE_BYTES):
+            skipped += len(rest)
+            if rest.endswith(b"\n"):
+                break
+        return skipped
 
     def _note(self, why: str) -> None:
         self.damaged += 1

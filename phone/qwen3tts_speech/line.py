@@ -13,14 +13,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterable, Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_codecs.pcm import Pcm
 from qwen3tts_pacer.clock import Clock, LoopClock
-from qwen3tts_speech.latency import LatencyLog, Mark, UtteranceRecord
+from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_speech.link import SpeechLink
+from qwen3tts_speech.live_sound import LiveSound, LiveSpell
 from qwen3tts_speech.patience import Patience
+from qwen3tts_speech.record_sink import RecordSink
 from qwen3tts_speech.sink import FrameSink
 from qwen3tts_speech.sound import Sound
 from qwen3tts_speech.utterance import ChooseVoice, Spoken, Utterance, VoiceOptions
@@ -35,6 +37,9 @@ SETTLE_S = 5.0
 """Longest wait for what was stopped: the server's answer takes at most 2 s of it."""
 
 
+T = TypeVar("T", bound="Live")
+
+
 class Live(Protocol):
     """What is being said or played, or waits to be."""
 
@@ -42,6 +47,13 @@ class Live(Protocol):
     """The sink's name for it."""
     written: asyncio.Event
     """Set when all of its frames are with the sink."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was interrupted."""
+
+    def give_way(self) -> None:
+        """Something else has frames to write, and waits for its turn."""
 
     def stop(self) -> None:
         """The sink is silent already."""
@@ -66,7 +78,8 @@ class Speaker:
         ptime_ms: duration of one frame.
         voice: how utterances are spoken that say nothing else.
         call_id: names the call in the records.
-        log: where each utterance's record is written when it ends.
+        line: says in the records what the call came over.
+        log: where each utterance's record goes when it ends, such as a LatencyLog.
         stall_s: an utterance whose caller has heard nothing for so long, though the server has
             text to say, ends with ConnectionLost. The text is there when it has ended, or when 200
             characters of it are unsaid. None: never.
@@ -82,7 +95,8 @@ class Speaker:
         ptime_ms: int = 20,
         voice: VoiceOptions | None = None,
         call_id: str = "",
-        log: LatencyLog | None = None,
+        line: str = "",
+        log: RecordSink | None = None,
         clock: Clock | None = None,
         stall_s: float | None = None,
         on_spoken: Callable[[Spoken, float], None] | None = None,
@@ -94,10 +108,16 @@ class Speaker:
         self.clock: Clock = clock or LoopClock()
         Patience(stall_s)  # what is no time is refused here, not by the first utterance
         self.stall_s = stall_s
-        self._voice = voice or VoiceOptions()
+        self.voice = voice or VoiceOptions()
+        """How utterances are spoken that say nothing else; those begun later, if it is changed."""
+        self.followers: list[Callable[[Utterance], None]] = []
+        """Called with each utterance as it begins; they must not raise."""
         self._call_id = call_id
+        self._line = line
         self._log = log
         self._on_spoken = on_spoken
+        self.closed = False
+        """Whether nothing more is to be said."""
         self._number = 0
         self._live: dict[int, Live] = {}
         self.utterances = 0
@@ -107,8 +127,8 @@ class Speaker:
 
     @property
     def speaking(self) -> bool:
-        """Whether an utterance is under way."""
-        return bool(self._live)
+        """Whether something is being said or played, or waits to be; live sound is neither."""
+        return any(not isinstance(each, LiveSpell) for each in self._live.values())
 
     def say(
         self,
@@ -133,17 +153,24 @@ class Speaker:
                 remedy="Give a string, or an asynchronous iterator of strings.",
             )
         self._number += 1
-        record = UtteranceRecord(call_id=self._call_id, context=str(self._number))
+        record = UtteranceRecord(
+            call_id=self._call_id,
+            context=str(self._number),
+            line=self._line,
+            codec=self.payload.name,
+        )
         record.mark(Mark.TEXT_IN, self.clock.now())
         utterance = Utterance(
             self,
             self._number,
             words,
-            options or self._voice,
+            options or self.voice,
             record,
         )
         self._live[self._number] = utterance
         self.utterances += 1
+        for follower in list(self.followers):
+            follower(utterance)
         return utterance
 
     def play(self, samples: Pcm, rate_hz: int) -> Sound:
@@ -152,6 +179,10 @@ class Speaker:
         sound = Sound(self, self._number, samples, rate_hz)
         self._live[self._number] = sound
         return sound
+
+    def live(self, *, gives_way: bool = True) -> LiveSound:
+        """Sound that comes while it is heard, such as a microphone's; see `LiveSound`."""
+        return LiveSound(self, gives_way=gives_way)
 
     def change(self, payload: Payload, ptime_ms: int) -> None:
         """The call has another codec: what waits here, and what comes, is said in it.
@@ -170,9 +201,13 @@ class Speaker:
     def interrupt(self) -> list[Utterance]:
         """Fall silent now: synchronous; nothing said so far is heard after the next frame.
 
+        Live sound has a frame or two cut out of it, and goes on; alone on the line it is let be.
+
         Returns:
             The utterances that it stopped; ``await utterance.spoken()`` tells what was heard.
         """
+        if self._live and not self.speaking and not self.closed:
+            return []
         self.sink.interrupt()
         stopped = list(self._live.values())
         utterances = [each for each in stopped if isinstance(each, Utterance)]
@@ -182,10 +217,11 @@ class Speaker:
         return utterances
 
     async def close(self) -> None:
-        """Stop speaking and wait until all is settled.
+        """Stop speaking for good and wait until all is settled.
 
         A source of words that does not let itself be stopped is left to itself after `SETTLE_S`.
         """
+        self.closed = True
         stopped = list(self._live.values())
         self.interrupt()
         await asyncio.gather(*(each.settled(SETTLE_S) for each in stopped))
@@ -206,6 +242,8 @@ class Speaker:
     async def turn_of(self, owner: Live) -> None:
         """Wait until all that was said before it is with the sink."""
         for earlier in [each for each in self._live.values() if each.number < owner.number]:
+            earlier.give_way()
+        for earlier in [each for each in self._live.values() if each.number < owner.number]:
             await earlier.written.wait()
 
     def next_to_write(self, utterance: Utterance) -> bool:
@@ -213,6 +251,20 @@ class Speaker:
         return all(
             each.written.is_set() for each in self._live.values() if each.number < utterance.number
         )
+
+    def takes_live(self) -> bool:
+        """Whether live sound can begin: nothing else is said or played, or waits to be."""
+        return not self.closed and all(
+            each.stopped or (isinstance(each, LiveSpell) and each.written.is_set())
+            for each in self._live.values()
+        )
+
+    def begins(self, make: Callable[[int], T]) -> T:
+        """What ``make`` makes of the next number is under way."""
+        self._number += 1
+        each = make(self._number)
+        self._live[self._number] = each
+        return each
 
     def ended(self, each: Live) -> None:
         """It has ended."""

@@ -189,6 +189,12 @@ class PacerSink:
             return over.position
         return self._pacer.position(context, self._queued_s)
 
+    def waiting_s(self, context: int) -> float:
+        """How much of the context was accepted and is not handed over yet, seconds."""
+        if context not in self._going:
+            return 0.0
+        return self._pacer.core.queued_of(context) * self._ptime_s
+
     def interrupt(self) -> None:
         """Fall silent: not one more frame is handed over."""
         now = self.clock.now()

@@ -68,6 +68,9 @@ class FrameSink(Protocol):
     def position(self, context: int) -> int:
         """Samples of the context that are at the caller's ear by now."""
 
+    def waiting_s(self, context: int) -> float:
+        """How much of the context was accepted and has not gone out yet, seconds."""
+
     def interrupt(self) -> None:
         """Fall silent with the next frame, at once and without waiting for anything; contexts
         written so far are never heard again."""

@@ -28,7 +28,7 @@ class Sound:
         self._speaker = speaker
         self._samples = samples
         self._block = max(1, int(rate_hz * BLOCK_S))
-        self._interrupted = False
+        self._interrupted = self._running = False
         self._writer = FrameWriter(speaker, self, rate_hz, UtteranceRecord("", str(number)))
         self._task = asyncio.create_task(self._run(), name=f"sound {number}")
         # Nobody needs to ask how it ended.
@@ -43,10 +43,19 @@ class Sound:
             raise asyncio.CancelledError
         return not self._interrupted
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it was interrupted."""
+        return self._interrupted
+
+    def give_way(self) -> None:
+        """It is played to its end first. For `Speaker`."""
+
     def stop(self) -> None:
         """The sink is silent already. For `Speaker`."""
         self._interrupted = True
-        self._task.cancel()
+        if self._running:  # a task cancelled before its first step would never tell its end
+            self._task.cancel()
 
     def change(self) -> None:
         """The call has another codec: what waits is played in it. For `Speaker`."""
@@ -61,7 +70,10 @@ class Sound:
         await asyncio.wait([self._task], timeout=most_s)
 
     async def _run(self) -> None:
+        self._running = True
         try:
+            if self._interrupted:
+                raise asyncio.CancelledError
             for start in range(0, len(self._samples), self._block):
                 await self._writer.push(to_bytes(self._samples[start : start + self._block]), "")
                 await asyncio.sleep(0)  # a sink with room lets nobody in by itself

@@ -13,6 +13,7 @@ from qwen3tts_speech.frame_writer import FrameWriter
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_speech.patience import OWED_CHARS, Patience
 from qwen3tts_speech.sink import Played
+from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.client import Audio, Context, Done, SpeechClient, Started
 from qwen3tts_wire.errors import ConnectionLost, SpeechError
 
@@ -122,6 +123,11 @@ class Utterance:
         return self._feed.text
 
     @property
+    def words(self) -> list[Word]:
+        """Its words so far, and where they sound, in samples at 24 kHz."""
+        return self._context.words if self._context is not None else []
+
+    @property
     def position(self) -> int:
         """Samples at 24 kHz that are at the caller's ear by now."""
         if self._played is not None:
@@ -132,6 +138,9 @@ class Utterance:
     def stopped(self) -> bool:
         """Whether it was interrupted."""
         return self._interrupted
+
+    def give_way(self) -> None:
+        """It is said to its end first. For `Speaker`."""
 
     def stop(self) -> None:
         """The sink is silent already: stop feeding and receiving. For `Speaker`.

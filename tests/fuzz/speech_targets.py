@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import json
 
-from qwen3tts_cli.latency import figures, summary
-from qwen3tts_cli.report import Report
-from qwen3tts_cli.waterfall import waterfall
 from qwen3tts_engine.segmenter import Segment, Segmenter
 from qwen3tts_phone.sse import SseEvent, SseParser
-from qwen3tts_speech.latency import MAX_EXAMPLES, Mark, UtteranceRecord, read_log
 from qwen3tts_wire.codec import Fault, decode
 from qwen3tts_wire.errors import EngineFailed, LimitExceeded, SpeechError
 from qwen3tts_wire.formats import AudioFrame
@@ -136,23 +130,6 @@ def _read(line: Driver) -> None:
         line.act(line.session.sent(line.now))
 
 
-def run_latency_log(data: bytes) -> None:
-    reader = read_log(io.BytesIO(data))
-    report = Report()
-    records = list(reader)
-    assert len(records) + reader.damaged <= reader.lines <= data.count(b"\n") + 1
-    assert len(reader.examples) == min(reader.damaged, MAX_EXAMPLES)
-    for record in records:
-        report.add(record)
-        assert "\n" not in record.to_json(include_text=True)
-        for line in waterfall(record, 80):
-            assert len(line) <= 160
-            line.encode("utf-8", "backslashreplace")
-    json.dumps(figures(report, reader.damaged))
-    summary(report)
-    report.typical()
-
-
 def run_sse(data: bytes) -> None:
     whole, ended = _events([data])
     for length in (1, 1 + len(data) % 13):
@@ -204,19 +181,6 @@ def _segments(text: str, language: str | None, length: int) -> list[Segment]:
     return found + segmenter.end()
 
 
-RECORDS = (
-    UtteranceRecord(call_id="k", context="c1", marks={Mark.FIRST_DELTA: 5.0}),
-    UtteranceRecord(
-        call_id="k",
-        context="c2",
-        started_unix_s=1.0,
-        end_reason="interrupted",
-        starvations=1,
-        marks={str(mark): 100 + n / 100 for n, mark in enumerate(Mark)},
-    ),
-)
-LOG = tuple(record.to_json().encode() for record in RECORDS)
-
 TARGETS = {
     "wire_server": Target(
         run_wire_server,
@@ -240,16 +204,6 @@ TARGETS = {
         examples.TO_SESSION,
         examples.WIRE_WORDS,
         stepwise=True,
-    ),
-    "latency_log": Target(
-        run_latency_log,
-        "A log of any bytes gives records and a count of the damaged lines, and what is read can"
-        " be added up, drawn and written.",
-        (b"\n".join(LOG), LOG[1] + b"\n", b'{"context_id":"c","marks_ms":{}}\n{"v":1}\n[]\n'),
-        (
-            *(f'"{mark}":'.encode() for mark in Mark),
-            *(b'"origin_s":', b'"marks_ms":{', b"1e308", b"1e-310", b"-1e15", b"null", b"NaN"),
-        ),
     ),
     "sse": Target(
         run_sse,

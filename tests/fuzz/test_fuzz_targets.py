@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 
 import pytest
@@ -15,8 +14,10 @@ from tests.fuzz import (
     chat_targets,
     description_target,
     dialog_targets,
+    e2e_target,
     gate_target,
     hearing_target,
+    latency_target,
     listening_target,
     phone_config_target,
     plugin_targets,
@@ -26,6 +27,7 @@ from tests.fuzz import (
     rest_target,
     safety_targets,
     sip_examples,
+    softphone_target,
     stream_targets,
     upstream_target,
     vllm_omni_target,
@@ -36,7 +38,6 @@ from tests.fuzz.target import MOST_STEPS, SEPARATOR, cuts, retold, steps, story
 
 DESCRIPTION = OFFER.encode()
 INVITE = request("INVITE", body=OFFER)
-RECORD = b'{"context_id":"c","marks_ms":{%s},"origin_s":%s}'
 HARD: dict[str, tuple[bytes, ...]] = {
     "wav": (
         b"RIFF\xff\xff\xff\xffWAVE",
@@ -197,17 +198,6 @@ HARD: dict[str, tuple[bytes, ...]] = {
             *("p", "e", "q", b"w\xff", b"w\xff", "r", "e"),
         ),
     ),
-    "latency_log": (
-        b"\n\n\x00\n{}\n[" + b"[" * 3000,
-        RECORD % (b'"text_in":1e400', b"0"),
-        RECORD % (b'"text_in":0,"first_delta":1e-310', b"0"),
-        RECORD % (b'"text_in":-1e15,"silent":1e15', b"-1e15"),
-        RECORD % (b'"text_in":true', b"null"),
-        RECORD % (b'"text_in":' + b"1" * 3000, b"0"),
-        json.dumps({"context_id": "\ud83d\n\x1b[31m", "marks_ms": {}, "end_reason": "\0"}).encode(),
-        b'{"context_id":"c","marks_ms":{}}\r\n' * 30,
-        b"\xff\xfe{\x00}\x00",
-    ),
     "sse": (
         b"\r" * 50 + b"data\r\n\r\n",
         b"data: " + b"x" * 195 + b"\n\n",
@@ -227,9 +217,11 @@ HARD: dict[str, tuple[bytes, ...]] = {
     **carriers_target.HARD,
     **chat_targets.HARD,
     **dialog_targets.HARD,
+    **e2e_target.HARD,
     **description_target.HARD,
     **gate_target.HARD,
     **hearing_target.HARD,
+    **latency_target.HARD,
     **listening_target.HARD,
     **phone_config_target.HARD,
     **record_targets.HARD,
@@ -239,6 +231,7 @@ HARD: dict[str, tuple[bytes, ...]] = {
     **reference_target.HARD,
     **rest_target.HARD,
     **safety_targets.HARD,
+    **softphone_target.HARD,
     **upstream_target.HARD,
     **vllm_omni_target.HARD,
 }

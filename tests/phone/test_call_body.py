@@ -70,6 +70,9 @@ class HastySink:
     def position(self, context: int) -> int:
         return self._positions.get(context, 0)
 
+    def waiting_s(self, context: int) -> float:
+        return 0.0
+
     def interrupt(self) -> None:
         """Nothing waits."""
 

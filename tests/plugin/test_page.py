@@ -202,7 +202,7 @@ def test_a_part_that_breaks_leaves_the_others_to_be_seen() -> None:
 
 
 def a_hostile_plugin() -> Any:
-    records = Records(lambda: SimpleNamespace(log_text=True, latency_log=None, e2e_log=None))
+    records = Records(lambda: SimpleNamespace(log_text=True, latency_log=None, e2e_log=None, otel=None))
     record = UtteranceRecord(voice=EVIL, engine=EVIL, text=EVIL)
     record.mark(Mark.TEXT_IN, 1.0)
     records.utterance(

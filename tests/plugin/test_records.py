@@ -6,13 +6,14 @@ import json
 import logging
 import os
 import re
+import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from mr_qwen3tts.log_files import MAX_WAITING, LogFiles, LogLine, append, e2e_lines
+from mr_qwen3tts.log_files import MAX_WAITING, LogFiles, LogLine, append
 from mr_qwen3tts.records import LAST, MAX_CALLS, MAX_PROBLEMS, Records, without_secrets
 from qwen3tts_speech.latency import Mark, UtteranceRecord, read_log
 from qwen3tts_wire.errors import ConnectionLost
@@ -29,6 +30,7 @@ class Choices:
     log_text: bool = False
     latency_log: str | None = None
     e2e_log: str | None = None
+    otel: str | None = None
 
 
 class Wall:
@@ -337,7 +339,7 @@ def test_both_logs_are_written_and_only_their_owner_may_read_them(tmp_path: Path
     assert [each.call_id for each in lines] == ["call-1", "call-1"]
     assert [each.text for each in lines] == [None, None]
     assert [E2E_LINE.fullmatch(line) is not None for line in e2e.read_text().splitlines()] == (
-        [True] * 6
+        [True] * 8
     )
     assert {path.stat().st_mode & 0o777 for path in (latency, e2e)} == {0o600}
     assert records.snapshot()["problems"] == []
@@ -425,28 +427,36 @@ def test_what_comes_after_the_end_is_not_written(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-# --- the lines of the SIP plugin's latency script
+# --- spans
 
 
-def test_the_e2e_lines_are_what_the_script_reads() -> None:
-    lines = e2e_lines("call-1", 7, said(at=50.0), perf_offset_s=1.5).splitlines()
-    found = [match.groups() for line in lines if (match := E2E_LINE.fullmatch(line))]
-    assert [(event, perf, number, session) for _, event, perf, number, session, _ in found] == [
-        ("LLM_FIRST_PARTIAL_SPEAK", "51.500000", "7", "call-1"),
-        ("KYUTAI_FIRST_TEXT_DELTA", "51.552000", "7", "call-1"),
-        ("KYUTAI_FIRST_AUDIO_FRAME", "51.700000", "7", "call-1"),
-    ]
-    assert [wall[-4:] for wall, *_ in found] == [".250", ".302", ".450"]
+def test_spans_go_where_the_settings_say_without_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, list[UtteranceRecord]] = {}
+
+    class Spans:
+        def __init__(self, wish: str) -> None:
+            self.taken = made.setdefault(wish, [])
+            self.append = self.taken.append
+
+        def close(self, timeout_s: float) -> None:
+            made[f"closed within {timeout_s:.0f} s"] = []
+
+    monkeypatch.setattr("mr_qwen3tts.log_files.open_spans", lambda wish, **_: Spans(wish))
+    records = Records(lambda: Choices(otel="http://127.0.0.1:4318"))
+    records.utterance("call-1", "", said("a secret"), outcome="said")
+    records.utterance("call-1", "", said(), outcome="said")
+    records.close()
+    assert [record.text for record in made["http://127.0.0.1:4318"]] == [None, None]
+    assert "closed within 1 s" in made
 
 
-def test_an_utterance_without_sound_has_no_e2e_lines() -> None:
-    """The script knows no missing stage after a first one: it breaks off with a TypeError."""
-    record = said()
-    del record.marks[Mark.RECEIVED]
-    assert e2e_lines("call-1", 1, record) == ""
-
-
-def test_a_session_cannot_forge_an_e2e_line() -> None:
-    lines = e2e_lines("a b\n[E2E] \u00e9" + "x" * 500, 1, said()).splitlines()
-    assert len(lines) == 3
-    assert all(E2E_LINE.fullmatch(line) for line in lines)
+def test_spans_that_cannot_be_made_are_a_problem_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
+    monkeypatch.setitem(sys.modules, name, None)
+    records = Records(lambda: Choices(otel="http://127.0.0.1:4318"))
+    records.utterance("call-1", "", said(), outcome="said")
+    records.utterance("call-1", "", said(), outcome="said")
+    records.close()
+    (problem,) = records.snapshot()["problems"]
+    assert (problem["what"], problem["times"]) == ("otel", 1)
+    assert "mr_qwen3tts[otel]" in problem["remedy"]

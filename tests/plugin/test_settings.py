@@ -65,6 +65,7 @@ WRITTEN: dict[str, tuple[str, object]] = {
     "LOG_TEXT": ("true", True),
     "LATENCY_LOG": ("/a", "/a"),
     "E2E_LOG": ("/b", "/b"),
+    "OTEL": ("http://127.0.0.1:4318", "http://127.0.0.1:4318"),
     "SIP_LISTEN": ("0.0.0.0:5060", "0.0.0.0:5060"),
     "SIP_ADVERTISED": ("203.0.113.5", "203.0.113.5"),
     "SIP_RTP_PORTS": ("10000-10100", (10000, 10100)),

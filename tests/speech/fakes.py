@@ -175,6 +175,10 @@ class FakeSink:
     def position(self, context: int) -> int:
         return self.played.get(context, 0)
 
+    def waiting_s(self, context: int) -> float:
+        waiting = self.frames[self._gone :]
+        return sum(frame.context == context for frame in waiting) * 0.02
+
     def interrupt(self) -> None:
         self.log.append("interrupt")
         self._silent = True

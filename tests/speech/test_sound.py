@@ -66,3 +66,13 @@ async def test_a_sound_that_is_stopped_between_two_pieces_is_converted_no_furthe
     assert not await sound.played()
     assert len(line.sink.frames) <= begun
     assert not line.speaker.speaking
+
+
+async def test_a_sound_that_is_stopped_before_its_first_step_is_over() -> None:
+    line = Line()
+    sound = line.speaker.play(noise(1.0), RATE_HZ)
+    line.speaker.interrupt()
+    assert not await sound.played()
+    assert not line.speaker.speaking
+    assert sound.written.is_set(), "whatever is said next has its turn"
+    assert line.sink.frames == []

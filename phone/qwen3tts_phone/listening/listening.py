@@ -107,6 +107,8 @@ class Listening:
         self.on_event = on_event
         self.on_voice: Callable[[bool, float], None] | None = None
         """Told True when the caller begins to speak or goes on, False when the turn is decided."""
+        self.followers: list[Callable[[Turn], None]] = []
+        """Told each turn the moment it is there, whoever reads them."""
         self.quiet = asyncio.Event()
         """Set while the caller has no turn open, and when the call is over."""
         self.quiet.set()
@@ -320,6 +322,8 @@ class Listening:
     def _deliver(self, turn: Turn) -> None:
         if turn.why != "noise":
             self._call.facts.note_turn(turn.text, turn.began_at, barge_in=turn.barge_in)
+        for follower in list(self.followers):
+            follower(turn)
         self._ready.append(turn)
         if len(self._ready) > WAITING_TURNS:
             self._ready.popleft()

@@ -40,8 +40,8 @@ from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_phone.streams.stream_call import StreamCall
 from qwen3tts_phone.streams.web_front import WebFront
 from qwen3tts_phone.streams.wire import TcpWire, WebSocketWire, Wire, address_of
-from qwen3tts_speech.latency import LatencyLog
 from qwen3tts_speech.link import SpeechLink
+from qwen3tts_speech.record_sink import RecordSink, open_records
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Streams:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._idle = asyncio.Event()
         self._learnt: Mapping[str, Any] = {}
-        self._latency_log: LatencyLog | None = None
+        self._records: RecordSink | None = None
         self._web: Server | None = None
         self._tcp: asyncio.Server | None = None
         self._front: WebFront
@@ -110,8 +110,7 @@ class Streams:
             if self._own_link:
                 stack.push_async_callback(self.link.close)
                 await self.link.check(settings.speech)
-            if settings.latency_log is not None:
-                self._latency_log = stack.enter_context(LatencyLog(settings.latency_log))
+            self._records = await open_records(stack, settings.latency_log, settings.otel)
             self._files = CallFiles(
                 settings.records or RecordSettings(), settings.record_path, self.clock
             )
@@ -299,7 +298,7 @@ class Streams:
             started_at=self.clock.now(),
             media=MediaFacts(peer_host=wire.peer.rpartition(":")[0].strip("[]")),
         )
-        voice = Voice(self.link, settings.speech, self._latency_log)
+        voice = Voice(self.link, settings.speech, self._records)
         body = CallBody(facts, self.clock, voice, self._files, self.recognisers)
         call = StreamCall(body, wire, adapter, settings, kind)
         if adapter.owns_clock:

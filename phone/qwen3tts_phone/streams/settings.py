@@ -14,6 +14,7 @@ from qwen3tts_phone.record_settings import RecordSettings
 from qwen3tts_phone.streams.adapter import StreamKind
 from qwen3tts_phone.streams.audiosocket import TYPE_OF
 from qwen3tts_phone.streams.kinds import NAMES
+from qwen3tts_speech.spans import endpoint_of
 from qwen3tts_speech.utterance import VoiceOptions
 
 LOOPBACK = "127.0.0.1"
@@ -80,11 +81,15 @@ class StreamSettings:
     """Stereo WAV of both directions; further calls get ``-2``, ``-3``, ... (0600)."""
     latency_log: Path | None = None
     """One JSON line an utterance is appended here."""
+    otel: str | None = None
+    """Collector that gets a span of each utterance (OpenTelemetry), such as http://127.0.0.1:4318;
+    ``1``: the one that the ``OTEL_*`` variables name."""
     records: RecordSettings | None = None
     """Call records and recordings in a folder."""
 
     def __post_init__(self) -> None:
         self._check_kinds()
+        endpoint_of(self.otel)
         for name in ("port", "audiosocket_port"):
             if not 0 <= getattr(self, name) < 65536:
                 raise ValueError(f"{name}={getattr(self, name)} is not between 0 and 65535")

@@ -1,0 +1,176 @@
+"""``mr-qwen3tts latency``: what logs of utterances say about time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qwen3tts_cli.exits import ExitCode
+from qwen3tts_cli.latency.options import Exports, Filters, Views, moment_of
+from qwen3tts_cli.output import complain, complain_of, note, notes, results
+from qwen3tts_cli.spread import spread
+
+if TYPE_CHECKING:
+    from qwen3tts_cli.latency.choices import Kind
+    from qwen3tts_cli.latency.columns import Columns
+    from qwen3tts_cli.latency.reading import Wanted
+    from qwen3tts_cli.latency.sources import Found
+
+MOST_DAMAGE_TOLD = 5
+"""Damaged lines that are named in the terminal; all are counted."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Put the subcommand into ``app``."""
+    app.command(
+        epilog="Examples:\n\n  mr-qwen3tts latency calls.jsonl --worst 5\n\n"
+        "  mr-qwen3tts latency logs/ --engine qwen3 --since 2h --html report.html\n\n"
+        "  mr-qwen3tts latency after.jsonl --before before.jsonl\n\n"
+        "  mr-qwen3tts latency calls.jsonl --follow\n\n"
+        "  tail -n 1000 calls.jsonl | mr-qwen3tts latency - --json"
+    )(spread(filters=Filters, views=Views, exports=Exports)(latency))
+
+
+def latency(
+    logs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LOG…",
+            help="Files that --latency-log has written (or mr_sip; .gz too), folders, patterns,"
+            " or - for standard input.",
+        ),
+    ],
+    filters: Filters,
+    views: Views,
+    exports: Exports,
+) -> None:
+    """[bold]Tables[/bold] of stages (p50, p95, p99), [bold]waterfalls[/bold] of utterances.
+
+    Without --worst, --slowest or --id the waterfall shows an utterance near the median. Filters
+    hold for all that is shown, written and compared.
+    """
+    if views.follow:
+        if exports.compares or exports.writes or exports.to is not None:
+            raise typer.BadParameter("--follow only shows; leave out what compares and writes.")
+        from qwen3tts_cli.latency.live import follow
+
+        follow(logs, filters.selection())
+        return
+    if not show_report(logs, filters=filters, views=views, exports=exports):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def show_report(
+    logs: Path | Sequence[str],
+    *,
+    filters: Filters | None = None,
+    views: Views | None = None,
+    exports: Exports | None = None,
+) -> bool:
+    """Print and write what is asked for; False, and an error told, where something is missing."""
+    from qwen3tts_cli.latency import exporting, show
+    from qwen3tts_cli.latency.reading import Wanted
+    from qwen3tts_cli.latency.sources import find_logs
+
+    filters, views, exports = filters or Filters(), views or Views(), exports or Exports()
+    found = find_logs([logs] if isinstance(logs, Path) else logs)
+    earlier = find_logs(exports.before or ())
+    for missing in (*found.missing, *earlier.missing):
+        complain_of(missing)
+    if not found.files or (exports.before and not earlier.files):
+        return False
+    wanted = Wanted(filters.selection(), views.chosen)
+    columns = _read(found, wanted, exports.from_)
+    before = None
+    if exports.before:
+        before = _read(earlier, Wanted(filters.selection()), exports.from_)
+    elif exports.split is not None:
+        at = moment_of("--split", exports.split)
+        before = columns.select(columns.started_unix_s < at)
+        columns = columns.select(columns.started_unix_s >= at)
+        wanted.found = None
+    if not _enough(columns, before, wanted, found):
+        return False
+    rows = show.chosen_rows(columns, views, wanted.found)
+    if exports.to is not None:
+        exporting.print_lines(columns, exports.to, sys.stdout, with_text=views.with_text)
+    else:
+        comparison = None
+        if before is not None:
+            with _busy("Comparing"):
+                comparison = show.compared(before, columns)
+        if views.as_json:
+            typer.echo(show.as_json(columns, rows, views, comparison))
+        else:
+            show.print_report(results(), columns, rows, views, comparison)
+        for name, write in exporting.exports(columns, before, exports, views.with_text):
+            with _busy(f"Writing {name}"):
+                told = write()
+            note(told)
+    return not (found.missing or earlier.missing)
+
+
+def _read(found: Found, wanted: Wanted, kind: Kind | None) -> Columns:
+    """The utterances; what was wrong with the logs is told."""
+    from qwen3tts_cli.latency.reading import read_columns
+
+    with _busy("Reading") as told:
+        columns = read_columns(
+            found.files, wanted, kind=kind, progress=lambda lines: told(f"{lines} lines")
+        )
+    findings = columns.findings
+    findings.remarks[:0] = found.remarks
+    for sentence in findings.sentences():
+        note(sentence)
+    several = len({each.source for each in findings.examples}) > 1 or len(found.files) > 1
+    for each in findings.examples[:MOST_DAMAGE_TOLD]:
+        note(f"  {each.source + ', ' if several else ''}line {each.line}: {each.why}")
+    if findings.damaged > MOST_DAMAGE_TOLD:
+        note(f"  … and {findings.damaged - MOST_DAMAGE_TOLD} more")
+    return columns
+
+
+def _enough(columns: Columns, before: Columns | None, wanted: Wanted, found: Found) -> bool:
+    """Whether there is something to tell of; else an error is told."""
+    where = found.files[0].name if len(found.files) == 1 else f"{len(found.files)} logs"
+    if not wanted.seen:
+        complain(
+            f"{where} holds no utterance.".replace("logs holds", "logs hold"),
+            "Make one with: mr-qwen3tts call … --latency-log FILE",
+        )
+    elif wanted.chosen is not None and wanted.found is None:
+        complain(f"no utterance in {where} is called {wanted.chosen}.", "Take a call_id of a log.")
+    elif not len(columns) and before is not None and len(before):
+        complain(
+            "no utterance is left after the change.", "Take another --split, or fewer filters."
+        )
+    elif not len(columns):
+        complain(
+            f"none of the {wanted.seen} utterances in {where} fits the filters.",
+            "Leave out a filter, or see with --group-by what there is.",
+        )
+    elif before is not None and not len(before):
+        complain(
+            "no utterance is left before the change.", "Take another log, or leave out a filter."
+        )
+    else:
+        return True
+    return False
+
+
+@contextmanager
+def _busy(what: str) -> Iterator[Callable[[str], None]]:
+    """A spinner at the terminal while something takes long; call it to say how far it is."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    console = notes()
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+        task = progress.add_task(what)
+        yield lambda told: progress.update(task, description=f"{what}: {told}")

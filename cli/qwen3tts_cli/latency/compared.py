@@ -1,0 +1,267 @@
+"""Two sets of utterances beside each other, such as before and after a change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_cli.latency.columns import Columns, Floats, InMemory, Named
+from qwen3tts_cli.latency.comparison import (
+    Difference,
+    Sample,
+    Verdict,
+    percentile_differences,
+    share_difference,
+)
+from qwen3tts_cli.latency.hops import hops_of
+from qwen3tts_cli.latency.stages import HEADLINES, SILENCE
+from qwen3tts_cli.latency.tables import RowNumbers, percentile
+
+PERCENTS: Final = (50.0, 95.0)
+HEADLINE_LEVEL: Final = 0.95
+HOP_LEVEL: Final = 0.99
+"""Of many intervals some miss by chance; those of the hops are wider for that."""
+MIX_MATTERS: Final = 0.1
+"""Where more than this share of the utterances would have to change their voice, it is told."""
+
+
+class Kind(StrEnum):
+    """What a row is about."""
+
+    HEADLINE = "headline"
+    SHARE = "share"
+    HOP = "hop"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One quantity in both sets."""
+
+    kind: Kind
+    name: str
+    what: str
+    """``p50``, ``p95``, or ``share``."""
+    unit: str
+    """``ms``, or ``%`` of utterances: then the differences are percentage points."""
+    difference: Difference
+    marks: str = ""
+    """Of a hop: its two marks."""
+    clock_ms: float = 0.0
+    """How far the clocks of both sets may be off together; the verdict allows for it."""
+
+    def in_unit(self, value: float) -> float:
+        """A value of `difference` in the unit of the row."""
+        return value * 100 if self.unit == "%" else value
+
+
+@dataclass(frozen=True, slots=True)
+class SetFacts:
+    """What a set consists of."""
+
+    utterances: int
+    calls: int
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All that can be said about how two sets differ."""
+
+    before: SetFacts
+    after: SetFacts
+    rows: list[Compared]
+    remarks: list[str] = field(default_factory=list)
+    """What a reader must know to trust it: whole sentences."""
+
+    def of(self, *kinds: Kind) -> list[Compared]:
+        """The rows of these kinds."""
+        return [row for row in self.rows if row.kind in kinds]
+
+    def to_json(self) -> list[dict[str, object]]:
+        """The rows for programs; numbers that there are none of are null."""
+
+        def known(row: Compared, value: float) -> float | None:
+            return round(row.in_unit(value), 4) if np.isfinite(value) else None
+
+        return [
+            {
+                "kind": str(row.kind),
+                "name": row.name,
+                "marks": row.marks,
+                "what": row.what,
+                "unit": row.unit,
+                "before": known(row, row.difference.before),
+                "after": known(row, row.difference.after),
+                "change": known(row, row.difference.change),
+                "low": known(row, row.difference.low),
+                "high": known(row, row.difference.high),
+                "level": row.difference.level,
+                "clock_ms": round(row.clock_ms, 4),
+                "verdict": str(row.difference.verdict),
+                "reason": row.difference.reason,
+                "utterances": list(row.difference.utterances),
+                "calls": list(row.difference.calls),
+            }
+            for row in self.rows
+        ]
+
+
+def compare(before: Columns, after: Columns, *, seed: int = 0) -> Comparison:
+    """How the second set differs from the first; ``seed`` chooses the calls that are drawn."""
+    calls = calls_of(before), calls_of(after)
+    rows = _headlines(before, after, calls, seed)
+    rows += _shares(before, after, calls)
+    rows += _hops(before, after, calls, seed)
+    return Comparison(
+        _facts(before, calls[0]), _facts(after, calls[1]), rows, _remarks(before, after, rows)
+    )
+
+
+Calls = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def calls_of(columns: Columns) -> NDArray[np.int64]:
+    """``[n]``: which call each utterance is of; without a name it is a call of its own."""
+    codes = columns.call.codes.astype(np.int64)
+    if "" in columns.call.names:
+        nameless = np.flatnonzero(columns.call.where(""))
+        codes[nameless] = len(columns.call.names) + nameless
+    return codes
+
+
+def _facts(columns: Columns, calls: NDArray[np.int64]) -> SetFacts:
+    sources = tuple(columns.source.counts())
+    return SetFacts(len(columns), len(np.unique(calls)), sources)
+
+
+def _headlines(before: Columns, after: Columns, calls: Calls, seed: int) -> list[Compared]:
+    times: dict[str, tuple[Floats, Floats]] = {
+        name: (before.between_ms(*pair), after.between_ms(*pair))
+        for name, pair in HEADLINES.items()
+    }
+    times[SILENCE] = before.silence_ms, after.silence_ms
+    found = []
+    for name, (was, is_now) in times.items():
+        samples = Sample.of(was, calls[0]), Sample.of(is_now, calls[1])
+        if samples[0].size or samples[1].size:
+            for percent, difference in zip(
+                PERCENTS,
+                percentile_differences(*samples, PERCENTS, level=HEADLINE_LEVEL, seed=seed),
+                strict=True,
+            ):
+                found.append(Compared(Kind.HEADLINE, name, f"p{percent:g}", "ms", difference))
+    return found
+
+
+def _shares(before: Columns, after: Columns, calls: Calls) -> list[Compared]:
+    def sample(place: int, of: NDArray[np.bool_], among: NDArray[np.bool_]) -> Sample:
+        values = np.where(among, of.astype(np.float64), np.nan)
+        return Sample.of(values, calls[place])
+
+    sets = (before, after)
+    gapless = [sample(at, each.starvations == 0, each.played) for at, each in enumerate(sets)]
+    everything = [np.ones(len(each), np.bool_) for each in sets]
+    failed = [
+        sample(at, each.end_reason.where("failed"), everything[at]) for at, each in enumerate(sets)
+    ]
+    found = []
+    for name, samples, less_is_better in (
+        ("without a gap", gapless, False),
+        ("failed", failed, True),
+    ):
+        if samples[0].size or samples[1].size:
+            difference = share_difference(
+                *samples, level=HEADLINE_LEVEL, less_is_better=less_is_better
+            )
+            found.append(Compared(Kind.SHARE, name, "share", "%", difference))
+    return found
+
+
+def _hops(before: Columns, after: Columns, calls: Calls, seed: int) -> list[Compared]:
+    was, is_now = hops_of(before), hops_of(after)
+    found = []
+    for hop in [each for each in was if each in is_now]:
+        (rows_before, ms_before), (rows_after, ms_after) = was[hop], is_now[hop]
+        samples = (
+            Sample.of(ms_before, calls[0][rows_before]),
+            Sample.of(ms_after, calls[1][rows_after]),
+        )
+        clock_ms = 0.0
+        if hop.crosses_clocks:
+            clock_ms = _clock(before, rows_before) + _clock(after, rows_after)
+        for percent, difference in zip(
+            PERCENTS,
+            percentile_differences(
+                *samples, PERCENTS, level=HOP_LEVEL, clock_ms=clock_ms, seed=seed
+            ),
+            strict=True,
+        ):
+            found.append(
+                Compared(Kind.HOP, hop.name, f"p{percent:g}", "ms", difference, hop.marks, clock_ms)
+            )
+    return found
+
+
+def _clock(columns: Columns, rows: RowNumbers) -> float:
+    """The typical uncertainty of the clocks in these utterances."""
+    return percentile(columns.clock_error_ms[rows], 50) if len(rows) else 0.0
+
+
+def _remarks(before: Columns, after: Columns, rows: list[Compared]) -> list[str]:
+    told = []
+    if both := _in_both(before, after):
+        told.append(f"{both} utterances stand in both sets.")
+    for what, names in (
+        ("engine", (before.engine, after.engine)),
+        ("voice", (before.voice, after.voice)),
+        ("line", (before.line, after.line)),
+        ("codec", (before.codec, after.codec)),
+    ):
+        if (moved := _moved(*names)) > MIX_MATTERS:
+            told.append(
+                f"The sets differ in {what} for {moved:.0%} of their utterances:"
+                f" a difference in time may come from that."
+            )
+    only = set(hops_of(before)) ^ set(hops_of(after))
+    if only:
+        told.append(
+            "In one set only, and so not compared: "
+            + ", ".join(sorted(f"{hop.marks}" for hop in only))
+            + "."
+        )
+    hops = [row for row in rows if row.kind is Kind.HOP and row.difference.told]
+    if any(row.difference.verdict in (Verdict.BETTER, Verdict.WORSE) for row in hops):
+        told.append(
+            f"Of {len(hops)} intervals of hops at {HOP_LEVEL:.0%} about"
+            f" {len(hops) * (1 - HOP_LEVEL):.1f} miss the truth by chance."
+        )
+    return told
+
+
+def _in_both(before: Columns, after: Columns) -> int:
+    """How many lines of the same logs both sets hold."""
+    shared = {each.name for each in before.sources} & {each.name for each in after.sources}
+    return sum(
+        len(
+            np.intersect1d(
+                before.offset[before.source.where(name)], after.offset[after.source.where(name)]
+            )
+        )
+        for name in shared - {InMemory.name}
+    )
+
+
+def _moved(before: Named, after: Named) -> float:
+    """Share of the utterances that would have to change their name for the sets to be alike."""
+    shares: list[Mapping[str, float]] = []
+    for each in (before, after):
+        counts = each.counts()
+        whole = sum(counts.values()) or 1
+        shares.append({name: count / whole for name, count in counts.items()})
+    names = set(shares[0]) | set(shares[1])
+    return sum(abs(shares[0].get(name, 0) - shares[1].get(name, 0)) for name in names) / 2

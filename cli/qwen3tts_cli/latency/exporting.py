@@ -1,0 +1,74 @@
+"""Utterances written for other programs: a page, a trace, spans, log lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TextIO
+
+from qwen3tts_cli.exits import MissingExtra
+from qwen3tts_cli.latency.choices import Kind
+from qwen3tts_cli.latency.columns import Columns
+from qwen3tts_cli.latency.options import Exports
+
+Write = Callable[[], str]
+"""Writes something; what is then told."""
+
+
+def exports(
+    columns: Columns, before: Columns | None, wanted: Exports, with_text: bool
+) -> Iterator[tuple[str, Write]]:
+    """What is to be written, by name. Each raises OSError or SpeechError where it fails."""
+    if (page := wanted.html) is not None:
+        yield str(page), lambda: _page(columns, before, wanted, with_text)
+    if (trace := wanted.perfetto) is not None:
+        yield str(trace), lambda: _trace(columns, wanted, with_text)
+    if (url := wanted.otel) is not None:
+        yield "spans", lambda: _spans(columns, url, with_text)
+
+
+def _page(columns: Columns, before: Columns | None, wanted: Exports, with_text: bool) -> str:
+    from qwen3tts_cli.latency.html import PlotlyMissing, write_page
+
+    assert wanted.html is not None
+    try:
+        size = write_page(
+            columns, wanted.html, before=before, title=wanted.title, with_text=with_text
+        )
+    except PlotlyMissing as missing:
+        raise MissingExtra(str(missing), remedy=missing.remedy) from None
+    return f"{wanted.html} ({size / 1e6:.1f} MB): open it in a browser."
+
+
+def _trace(columns: Columns, wanted: Exports, with_text: bool) -> str:
+    from qwen3tts_cli.latency.perfetto import write_trace
+
+    assert wanted.perfetto is not None
+    size = write_trace(columns.records(), wanted.perfetto, with_text=with_text)
+    return (
+        f"{wanted.perfetto} ({size.utterances} utterances of {size.calls} calls):"
+        " open it at https://ui.perfetto.dev, which sends it nowhere."
+    )
+
+
+def _spans(columns: Columns, url: str, with_text: bool) -> str:
+    from qwen3tts_speech.spans import export_records
+
+    sent = export_records(columns.records(), url, with_text=with_text)
+    return f"{sent} utterances were sent to the collector."
+
+
+def print_lines(columns: Columns, kind: Kind, stream: TextIO, *, with_text: bool) -> None:
+    """The utterances as lines of a log."""
+    if kind is Kind.OURS:
+        for record in columns.records():
+            stream.write(record.to_json(include_text=with_text) + "\n")
+        return
+    from qwen3tts_cli.output import note
+    from qwen3tts_speech.e2e_lines import E2eWriter
+
+    writer = E2eWriter(stream)
+    for record in columns.records():
+        writer.append(record if with_text else replace(record, text=None))
+    if writer.left_out:
+        note(f"{writer.left_out} utterances never sounded, and have no lines for mr_sip.")

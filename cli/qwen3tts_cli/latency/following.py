@@ -1,0 +1,167 @@
+"""Logs that are being written: what is added to them, and what the last of it adds up to."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from qwen3tts_cli.latency.selection import Selection
+from qwen3tts_cli.latency.sources import STANDARD_INPUT, find_logs
+from qwen3tts_cli.latency.tail import Lines, Tail
+from qwen3tts_speech.e2e_lines import is_e2e_line
+from qwen3tts_speech.e2e_reader import E2eGroups
+from qwen3tts_speech.latency import VERSION, UtteranceRecord
+from qwen3tts_wire.errors import BadRequest
+
+LAST: Final = 1000
+"""The figures are about so many utterances, the latest ones."""
+LOOK_AGAIN_S: Final = 2.0
+"""How often folders and patterns are looked through for new files."""
+MOST_NEWS: Final = 3
+"""So many of the latest remarks are shown."""
+
+
+class Grows(Protocol):
+    """Something that lines are added to."""
+
+    lines: Lines
+    news: list[str]
+
+    def poll(self) -> list[bytes]:
+        """The lines that are whole now; never waits."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class _Records:
+    """The utterances in the lines of one source."""
+
+    def __init__(self) -> None:
+        self.newer = self.damaged = 0
+        self._groups: E2eGroups | None = None
+        self._number = 0
+
+    def of(self, lines: Iterable[bytes]) -> list[UtteranceRecord]:
+        found: list[UtteranceRecord] = []
+        for line in lines:
+            self._number += 1
+            if line.isspace():
+                continue
+            try:
+                found += self._of(line)
+            except ValueError:
+                self.damaged += 1
+        return found
+
+    def _of(self, line: bytes) -> list[UtteranceRecord]:
+        if is_e2e_line(line):  # of mr_sip: an utterance has several
+            self._groups = self._groups or E2eGroups()
+            return [record for record, _ in self._groups.add(line, self._number)]
+        record = UtteranceRecord.from_json(line)
+        self.newer += record.version > VERSION
+        return [record]
+
+
+@dataclass(slots=True)
+class _Source:
+    name: str
+    grows: Grows
+    records: _Records = field(default_factory=_Records)
+
+
+class Following:
+    """Follows logs by the names of a command line; never waits, and holds a bounded part of them.
+
+    Args:
+        names: files (they need not be there yet), folders, patterns; ``-`` needs ``standard``.
+        selection: which utterances are taken.
+        standard: what standard input's lines come from.
+
+    Raises BadRequest for a compressed log: nothing is ever added to one.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        selection: Selection,
+        *,
+        standard: Grows | None = None,
+    ) -> None:
+        self.last: deque[UtteranceRecord] = deque(maxlen=LAST)
+        """The latest utterances, without their words."""
+        self.seen = 0
+        """Utterances taken since the beginning of the logs."""
+        self._names = list(names)
+        self._selection = selection
+        self._sources: dict[str, _Source] = {}
+        self._looked_at = -LOOK_AGAIN_S
+        self._news: deque[str] = deque(maxlen=MOST_NEWS)
+        for name in self._names:
+            if name == STANDARD_INPUT:
+                if standard is not None:
+                    self._sources[name] = _Source("standard input", standard)
+            elif name.endswith(".gz"):
+                raise BadRequest(
+                    f"{name} is compressed: nothing is added to it.",
+                    remedy="Read it without --follow.",
+                )
+
+    @property
+    def files(self) -> list[str]:
+        """What is followed."""
+        return [source.name for source in self._sources.values()]
+
+    @property
+    def damaged(self) -> int:
+        """Lines that are no utterances."""
+        sources = self._sources.values()
+        return sum(each.records.damaged + each.grows.lines.too_long for each in sources)
+
+    @property
+    def newer(self) -> int:
+        """Utterances of a newer version of the format."""
+        return sum(each.records.newer for each in self._sources.values())
+
+    @property
+    def news(self) -> list[str]:
+        """What happened to the files lately."""
+        return list(self._news)
+
+    def poll(self, now: float) -> list[UtteranceRecord]:
+        """The utterances that have come since the last time; ``now`` in seconds, of any clock."""
+        if now - self._looked_at >= LOOK_AGAIN_S:
+            self._looked_at = now
+            self._look()
+        found: list[UtteranceRecord] = []
+        for source in self._sources.values():
+            records = source.records.of(source.grows.poll())
+            found += [each for each in records if self._selection.takes(each)]
+            self._news.extend(source.grows.news)
+            source.grows.news.clear()
+        self.seen += len(found)
+        for record in found:
+            record.text = None
+        self.last.extend(found)
+        return found
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for source in self._sources.values():
+            source.grows.close()
+
+    def _look(self) -> None:
+        """Find the files that the names stand for now."""
+        for name in self._names:
+            if name == STANDARD_INPUT:
+                continue
+            files = [str(each.path) for each in find_logs([name]).files]
+            if not files and not os.path.isdir(name) and not any(char in name for char in "*?["):
+                files = [name]  # it is waited for
+            for file in files:
+                if file not in self._sources and not file.endswith(".gz"):
+                    self._sources[file] = _Source(file, Tail(Path(file)))

@@ -1,0 +1,247 @@
+"""The parts of the page that are plain HTML: they stand before any script has run (pure)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from qwen3tts_cli.latency.columns import Columns
+from qwen3tts_cli.latency.hops import SIDES, Hop, Hops, Way
+from qwen3tts_cli.latency.html.markup import NOTHING, count, ms, number, plural, text
+from qwen3tts_cli.latency.html.timeline import LATEST_S, moment
+from qwen3tts_cli.latency.stages import FIRST_SOUND, OF_SERVER
+from qwen3tts_cli.latency.tables import Row, RowNumbers, headlines, percentile, row, summary
+
+BEFORE: Final = ", before"
+WIDE_ENOUGH: Final = 0.11
+"""A segment that has at least this share of the longest bar carries its time."""
+
+
+def meta(columns: Columns) -> str:
+    """What was read, from when to when."""
+    facts = summary(columns)
+    logs = list(columns.source.counts())
+    parts = [plural(facts.utterances, "utterance"), plural(facts.calls, "call")]
+    if logs:
+        parts.append(logs[0] if len(logs) == 1 else plural(len(logs), "log"))
+    began, ended = facts.began_unix_s, facts.ended_unix_s
+    if 0 < began <= ended < LATEST_S:
+        first, last = moment(began), moment(ended)
+        same_day = first[:10] == last[:10]
+        parts.append(f"{first[:16]} to {last[11:16] if same_day else last[:16]} UTC")
+    return " · ".join(text(part) for part in parts)
+
+
+def verdict(columns: Columns, ways: Sequence[Way], before: Columns | None) -> str:
+    """The finding in two sentences: how long, and which hop."""
+    first = columns.first_sound_ms
+    first = first[np.isfinite(first)]
+    if not len(first) or not ways:
+        return (
+            '<p class="lead">No utterance has a first sound.</p>'
+            '<p class="why">See below how they ended.</p>'
+        )
+    old = "" if before is None else _was(before)
+    lead = f'<p class="lead">First sound after <b>{ms(percentile(first, 50))}</b>{old}</p>'
+    typical = ways[0]
+    said = []
+    if typical.hop_ms:
+        hop, took = max(typical.hop_ms.items(), key=lambda item: item[1])
+        part = took / typical.total_ms if typical.total_ms > 0 else math.nan
+        share = f" ({part:.0%})" if 0 < part <= 1 else ""
+        said.append(
+            f"The longest hop is <b>{_hop(hop)}</b>: {number(took)} of a typical"
+            f" {ms(typical.total_ms)}{share}."
+        )
+    if len(ways) > 1 and ways[1].total_ms > typical.total_ms:
+        slow = ways[1]
+        more = {
+            hop: slow.hop_ms.get(hop, 0.0) - typical.hop_ms.get(hop, 0.0)
+            for hop in {**typical.hop_ms, **slow.hop_ms}
+        }
+        hop, lost = max(more.items(), key=lambda item: item[1])
+        said.append(
+            f"The {text(slow.name.lower())} are {ms(slow.total_ms - typical.total_ms)} slower;"
+            f" {number(lost)} of that in <b>{_hop(hop)}</b>."
+        )
+    return lead + f'<p class="why">{" ".join(said)}</p>'
+
+
+def _was(before: Columns) -> str:
+    first = before.first_sound_ms
+    first = first[np.isfinite(first)]
+    return f' <span class="was">was {ms(percentile(first, 50))}</span>' if len(first) else ""
+
+
+def _hop(hop: Hop) -> str:
+    return f'<span class="hop-name {hop.side}">{text(hop.name)}</span>'
+
+
+def cards(columns: Columns) -> str:
+    """The headline figures."""
+    facts = summary(columns)
+    rows = {each.name: each for each in headlines(columns)}
+    made = []
+    if (first := rows.get(FIRST_SOUND)) is not None:
+        made += [
+            _card("first sound, p95", ms(first.p95), f"of {plural(first.count, 'utterance')}"),
+            _card("first sound, p99", ms(first.p99), f"longest {ms(first.largest)}"),
+        ]
+    if facts.played:
+        made.append(
+            _card(
+                "without a gap",
+                f"{_percent(facts.gapless_pct)}",
+                f"{plural(facts.starvations, 'gap')} in {count(facts.played)}",
+                bad=facts.gapless < facts.played,
+            )
+        )
+        made.append(
+            _card(
+                "longest gap",
+                ms(facts.longest_gap_ms) if facts.starvations else "none",
+                "silence in mid-speech",
+                bad=bool(facts.starvations),
+            )
+        )
+    silence = row("", columns.silence_ms[np.isfinite(columns.silence_ms)])
+    if silence.count:
+        made.append(
+            _card(
+                "barge-in to silence, p95",
+                ms(silence.p95),
+                f"p50 {ms(silence.p50)}, of {count(silence.count)}",
+            )
+        )
+    failed = int(columns.end_reason.where("failed").sum())
+    if failed:
+        share = 100 * failed / len(columns)
+        made.append(_card("failed", count(failed), f"{_percent(share)} of all", bad=True))
+    made.append(_clock_card(columns))
+    return f'<div class="cards">{"".join(made)}</div>'
+
+
+def _clock_card(columns: Columns) -> str:
+    across = np.zeros(len(columns), np.bool_)
+    for mark in OF_SERVER:
+        across |= columns.has(mark)
+    errors = columns.clock_error_ms[across]
+    if not len(errors):
+        return ""
+    return _card(
+        "uncertain between clocks",
+        f"±{ms(percentile(errors, 50))}",
+        f"at most ±{ms(float(errors.max()))}",
+    )
+
+
+def _card(label: str, value: str, more: str, *, bad: bool = False) -> str:
+    return (
+        f'<div class="card{" bad" if bad else ""}"><div class="value">{text(value)}</div>'
+        f'<div class="label">{text(label)}</div><div class="more">{text(more)}</div></div>'
+    )
+
+
+def _percent(value: float) -> str:
+    """Never rounds up to all."""
+    shown = math.floor(value * 100) / 100
+    return f"{shown:.2f}\u202f%" if shown < 100 else "100\u202f%"
+
+
+def ways(shown: Sequence[Way]) -> str:
+    """Stacked bars on one scale: where the time goes."""
+    longest = max((way.total_ms for way in shown), default=0.0)
+    if longest <= 0:
+        return ""
+    bars = "".join(_bar(way, longest, old=way.name.endswith(BEFORE)) for way in shown)
+    sides = dict.fromkeys(hop.side for way in shown for hop in way.hop_ms)
+    legend = "".join(
+        f'<li><i class="dot {side}"></i>{text(SIDES[side])}</li>' for side in SIDES if side in sides
+    )
+    return f'<div class="ways">{bars}</div><ul class="legend">{legend}</ul>'
+
+
+def _bar(way: Way, longest: float, *, old: bool) -> str:
+    parts = []
+    told = []
+    for hop, took in way.hop_ms.items():
+        told.append(f"{hop.name} {number(took)}")
+        if took <= 0:
+            continue
+        wide = took / longest >= WIDE_ENOUGH
+        label = f"<b>{number(took)}</b><span>{text(hop.name)}</span>" if wide else ""
+        parts.append(
+            f'<div class="seg {hop.side}" style="flex-grow:{max(took, longest / 1000):.4f}"'
+            f' title="{text(f"{hop.name}: {ms(took)} ({hop.marks})")}">{label}</div>'
+        )
+    rest = longest - sum(max(took, 0.0) for took in way.hop_ms.values())
+    empty = f'<div class="rest" style="flex-grow:{rest:.4f}"></div>' if rest > 0 else ""
+    return (
+        f'<div class="way{" old" if old else ""}"><div class="way-name">{text(way.name)}'
+        f'<span class="muted"> {plural(len(way.rows), "utterance")}</span>'
+        f'<b class="way-total">{ms(way.total_ms)}</b></div>'
+        f'<div class="bar" role="img" aria-label="{text(", ".join(told) + " ms")}">'
+        f"{''.join(parts)}{empty}</div></div>"
+    )
+
+
+def hop_table(columns: Columns, hops: Hops) -> str:
+    """Each hop's percentiles, and how far they reach."""
+    made = [(hop, row(hop.name, values)) for hop, (_, values) in hops.items()]
+    if not made:
+        return ""
+    # One hop's rare minutes must not press all the others to nothing.
+    scale = max(max((each.p95 for _, each in made), default=0.0), 1e-6)
+    lines = "".join(_hop_row(columns, hop, hops[hop][0], each, scale) for hop, each in made)
+    whole = "".join(_whole_row(each) for each in headlines(columns))
+    return (
+        '<div class="scroll"><table class="hops"><caption class="hidden">Hops, in milliseconds'
+        '</caption><thead><tr><th scope="col">hop</th><th scope="col" class="reach-head">'
+        'p50 and p95</th><th scope="col">p50</th><th scope="col">p95</th>'
+        '<th scope="col">p99</th><th scope="col" class="wide">max</th>'
+        f'<th scope="col" class="wide">n</th></tr></thead><tbody>{lines}</tbody>'
+        f'<tbody class="whole">{whole}</tbody></table></div>'
+    )
+
+
+def _hop_row(columns: Columns, hop: Hop, rows: RowNumbers, each: Row, scale: float) -> str:
+    clock = ""
+    if hop.crosses_clocks:
+        error = percentile(columns.clock_error_ms[rows], 50)
+        clock = (
+            f' <span class="clock" title="the clocks may be off by so much">±{number(error)}</span>'
+        )
+    p50, p95 = (100 * min(1.0, max(0.0, value) / scale) for value in (each.p50, each.p95))
+    return (
+        f'<tr><th scope="row"><i class="dot {hop.side}"></i><span>{text(hop.name)}{clock}'
+        f"<small>{text(hop.marks)}</small></span></th>"
+        f'<td class="reach-cell"><div class="reach {hop.side}">'
+        f'<i style="width:{p95:.2f}%"></i><b style="width:{p50:.2f}%"></b></div></td>'
+        f"{_numbers(each)}</tr>"
+    )
+
+
+def _whole_row(each: Row) -> str:
+    return (
+        f'<tr><th scope="row">{text(each.name)}</th><td class="reach-cell"></td>'
+        f"{_numbers(each)}</tr>"
+    )
+
+
+def _numbers(each: Row) -> str:
+    times = "".join(f"<td>{number(value)}</td>" for value in (each.p50, each.p95, each.p99))
+    largest, how_many = number(each.largest), count(each.count)
+    return f'{times}<td class="wide">{largest}</td><td class="wide">{how_many}</td>'
+
+
+def ends(columns: Columns) -> str:
+    """How the utterances ended, in a sentence."""
+    counts = columns.end_reason.counts()
+    told = ", ".join(
+        f"{count(times)} {text(name or 'still open')}" for name, times in list(counts.items())[:8]
+    )
+    more = f", {len(counts) - 8} other reasons" if len(counts) > 8 else ""
+    return f"<p>Ended by: {told or NOTHING}{more}.</p>"

@@ -1,0 +1,255 @@
+"""The options of ``mr-qwen3tts latency``, in groups; importing it loads nothing heavy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qwen3tts_cli.latency.choices import GroupBy, Kind, WorstOf
+
+if TYPE_CHECKING:
+    from qwen3tts_cli.latency.selection import Selection
+
+_PATTERN = "Only utterances whose {} is this; * and ? stand for any characters; may be given again."
+
+
+def _filter(what: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(
+        metavar="PATTERN", help=_PATTERN.format(what), rich_help_panel="Which utterances"
+    )
+    return option
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which utterances are looked at."""
+
+    call: Annotated[list[str] | None, _filter("call_id")] = None
+    engine: Annotated[list[str] | None, _filter("engine")] = None
+    voice: Annotated[list[str] | None, _filter("voice")] = None
+    ended: Annotated[list[str] | None, _filter("end_reason (text_end, interrupted, failed, …)")] = (
+        None
+    )
+    line: Annotated[list[str] | None, _filter("line (sip, webrtc, …)")] = None
+    codec: Annotated[list[str] | None, _filter("codec")] = None
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MOMENT",
+            help="Only from here on: '2026-03-01 14:30', '14:30' (today), '90m' (ago).",
+            rich_help_panel="Which utterances",
+        ),
+    ] = None
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MOMENT", help="Only before this.", rich_help_panel="Which utterances"
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Refuse what is no moment; raises ``typer.BadParameter``."""
+        limits = self._limits()
+        if limits.get("since", -math.inf) >= limits.get("until", math.inf):
+            raise typer.BadParameter("--until is not after --since.")
+
+    def selection(self) -> Selection:
+        """What they choose."""
+        from qwen3tts_cli.latency.selection import FILTERS, Selection
+
+        patterns = {name: tuple(getattr(self, name) or ()) for name in FILTERS}
+        return Selection(patterns, **self._limits())
+
+    def _limits(self) -> dict[str, float]:
+        said = {"since": self.since, "until": self.until}
+        return {
+            name: moment_of(f"--{name}", text) for name, text in said.items() if text is not None
+        }
+
+
+@dataclass(frozen=True)
+class Views:
+    """What is shown in the terminal."""
+
+    worst: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1000,
+            metavar="N",
+            help="Waterfalls of the N worst utterances.",
+            rich_help_panel="What is shown",
+        ),
+    ] = None
+    worst_of: Annotated[
+        WorstOf, typer.Option(help="What they are worst in.", rich_help_panel="What is shown")
+    ] = WorstOf.FIRST_SOUND
+    slowest: Annotated[
+        bool,
+        typer.Option(
+            "--slowest",
+            help="Waterfall of the utterance slowest to sound.",
+            rich_help_panel="What is shown",
+        ),
+    ] = False
+    chosen: Annotated[
+        str | None,
+        typer.Option(
+            "--id",
+            metavar="CALL/CONTEXT",
+            help="Waterfall of this utterance.",
+            rich_help_panel="What is shown",
+        ),
+    ] = None
+    group_by: Annotated[
+        GroupBy | None,
+        typer.Option(
+            help="First sound and gaps for each of these.", rich_help_panel="What is shown"
+        ),
+    ] = None
+    with_text: Annotated[
+        bool,
+        typer.Option(
+            "--with-text",
+            help="Show and export what was said, where the log has it.",
+            rich_help_panel="What is shown",
+        ),
+    ] = False
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print the figures as JSON.", rich_help_panel="What is shown"),
+    ] = False
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            "-f",
+            help="Live view of logs that are being written; q ends it. One line an utterance"
+            " where the output is no terminal.",
+            rich_help_panel="What is shown",
+        ),
+    ] = False
+
+    def check(self) -> None:
+        """Refuse two choices of the same; raises ``typer.BadParameter``."""
+        if sum((self.slowest, self.chosen is not None, self.worst is not None)) > 1:
+            raise typer.BadParameter("choose one of --worst, --slowest and --id.")
+        one_by_one = self.slowest or self.chosen is not None or self.worst is not None
+        if self.follow and (one_by_one or self.as_json or self.group_by is not None):
+            raise typer.BadParameter(
+                "--follow has a view of its own; leave out --worst, --slowest, --id, --group-by"
+                " and --json."
+            )
+
+
+@dataclass(frozen=True)
+class Exports:
+    """What is compared, and what is written for other programs."""
+
+    before: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LOG",
+            help="Compare with this log (file, folder or pattern), from before a change; may be"
+            " given again.",
+            rich_help_panel="Comparison",
+        ),
+    ] = None
+    split: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MOMENT",
+            help="Compare what was before this moment with what came after it, of the same logs.",
+            rich_help_panel="Comparison",
+        ),
+    ] = None
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write one self-contained page with plots, waterfalls, and the comparison.",
+            dir_okay=False,
+            rich_help_panel="Files and other programs",
+        ),
+    ] = None
+    title: Annotated[
+        str,
+        typer.Option(help="The page's heading.", rich_help_panel="Files and other programs"),
+    ] = "Latency"
+    perfetto: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a trace for the viewer at ui.perfetto.dev; FILE.gz is compressed.",
+            dir_okay=False,
+            rich_help_panel="Files and other programs",
+        ),
+    ] = None
+    otel: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Send the utterances as spans to this OpenTelemetry collector (OTLP over HTTP).",
+            rich_help_panel="Files and other programs",
+        ),
+    ] = None
+    to: Annotated[
+        Kind | None,
+        typer.Option(
+            help="Print the utterances as log lines, for mr_sip's latency calculator or as ours,"
+            " and nothing else.",
+            rich_help_panel="Files and other programs",
+        ),
+    ] = None
+    from_: Annotated[
+        Kind | None,
+        typer.Option(
+            "--from",
+            help="Whose lines the logs hold, where they do not tell by themselves.",
+            rich_help_panel="Files and other programs",
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Refuse what contradicts itself; raises ``typer.BadParameter``."""
+        if self.before and self.split is not None:
+            raise typer.BadParameter("choose one of --before and --split.")
+        if self.split is not None:
+            moment_of("--split", self.split)
+        if self.to is not None and (self.compares or self.writes):
+            raise typer.BadParameter(
+                "--to prints lines and nothing else; leave out --before, --split, --html,"
+                " --perfetto and --otel."
+            )
+        from qwen3tts_speech.spans import endpoint_of
+
+        try:
+            endpoint_of(self.otel)
+        except ValueError as error:
+            raise typer.BadParameter(f"{error}.") from None
+
+    @property
+    def compares(self) -> bool:
+        """Whether there are two sets."""
+        return bool(self.before) or self.split is not None
+
+    @property
+    def writes(self) -> bool:
+        """Whether anything goes elsewhere than to the terminal."""
+        return any(each is not None for each in (self.html, self.perfetto, self.otel))
+
+
+def moment_of(option: str, text: str) -> float:
+    """Unix time (s) of what was said; raises ``typer.BadParameter``."""
+    from datetime import datetime
+
+    from qwen3tts_cli.latency.moments import moment
+
+    try:
+        return moment(text, datetime.now().astimezone())
+    except ValueError as error:
+        raise typer.BadParameter(f"{option}: {error}") from None

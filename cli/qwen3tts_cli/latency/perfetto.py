@@ -1,0 +1,268 @@
+"""Utterances as a trace for the viewer at ui.perfetto.dev, or for chrome://tracing.
+
+A process of the trace is a call; its tracks are the utterances as the client saw them, what the
+server did for each, and a counter of the times that the line ran dry. Utterances of one call may
+overlap (the next one's words are on their way while one is heard); those that do lie on further
+tracks. Times are the wall clock's, in microseconds; within a call they are apart exactly as the
+records have them.
+
+Source: "Trace Event Format" (Google, 2016) and perfetto.dev/docs/getting-started/other-formats.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any, Final
+
+from qwen3tts_speech.latency import Mark, UtteranceRecord
+from qwen3tts_speech.stages import (
+    Stage,
+    began_unix_s,
+    client_stages,
+    falling_silent,
+    server_stages,
+    speaking,
+)
+
+MAX_CALLS = 10_000
+"""Calls whose tracks are remembered; one that was silent longest begins anew beyond."""
+MAX_SPANS = 64
+"""Utterances of a track that another one is kept apart from."""
+SAME_CLOCK_S = 1.0
+"""Wall clocks of a call's records that differ less are one clock that was set; its first reading
+counts, so that the call's own times stay exact."""
+MAX_UNIX_S = 4e9
+"""A later time is no time of this project's."""
+FIRST_TRACK: Final = 1_000_001
+"""Tracks are numbered from here through the whole trace: viewers take one whose number is that of a
+process for something else."""
+CATEGORY: Final = "speech"
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSize:
+    """What was written."""
+
+    utterances: int
+    calls: int
+    events: int
+    left_out: int
+    """Utterances without a mark, or with a time that is none."""
+
+
+@dataclass(slots=True)
+class _Lane:
+    """Two tracks for utterances that do not overlap."""
+
+    client: int
+    server: int
+    held: list[tuple[int, int]] = field(default_factory=list)
+    """The latest utterances on it, microseconds."""
+
+
+@dataclass(slots=True)
+class _Call:
+    number: int
+    """The process in the trace."""
+    offset_s: float
+    """What makes the wall clock of the records' marks."""
+    offset_us: int
+    starvations: int = 0
+    lanes: list[_Lane] = field(default_factory=list)
+
+
+def write_trace(
+    records: Iterable[UtteranceRecord], path: Path, *, with_text: bool = False
+) -> TraceSize:
+    """Write a trace, one utterance in memory at a time; compressed where ``path`` ends in ``.gz``.
+
+    Args:
+        with_text: whether it holds the words, where the records do.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    trace = _Trace(with_text)
+    encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+    with ExitStack() as stack:
+        stream: IO[str]
+        if path.suffix == ".gz":
+            stream = stack.enter_context(gzip.open(path, "wt", encoding="ascii", compresslevel=5))
+        else:
+            stream = stack.enter_context(path.open("w", encoding="ascii"))
+        stream.write('{"displayTimeUnit":"ms","otherData":{"source":"mr-qwen3tts"},"traceEvents":[')
+        separator = "\n"
+        for record in records:
+            for event in trace.events(record):
+                stream.write(separator)
+                stream.write(encode(event))
+                separator = ",\n"
+        stream.write("\n]}\n")
+    return trace.size()
+
+
+class _Trace:
+    """Turns records into events (pure)."""
+
+    def __init__(self, with_text: bool) -> None:
+        self._with_text = with_text
+        self._calls: OrderedDict[str, _Call] = OrderedDict()
+        self._utterances = self._processes = self._events = self._left_out = self._tracks = 0
+
+    def size(self) -> TraceSize:
+        return TraceSize(self._utterances, self._processes, self._events, self._left_out)
+
+    def events(self, record: UtteranceRecord) -> Iterator[dict[str, Any]]:
+        """All of one utterance; in front of them what names a call or a track that is new."""
+        offset_s = began_unix_s(record)
+        times = [offset_s + at for at in record.marks.values()]
+        if not times or not all(SAME_CLOCK_S <= at <= MAX_UNIX_S for at in times):
+            self._left_out += 1
+            return
+        self._utterances += 1
+        for event in self._of(record, offset_s):
+            self._events += 1
+            yield event
+
+    def _of(self, record: UtteranceRecord, offset_s: float) -> Iterator[dict[str, Any]]:
+        call = self._calls.pop(record.call_id, None)
+        if call is None or abs(call.offset_s - offset_s) > SAME_CLOCK_S:
+            self._processes += 1
+            call = _Call(self._processes, offset_s, round(offset_s * 1e6))
+            yield _meta(call, 0, "process_name", name=f"call {record.call_id or 'without a name'}")
+            yield _meta(call, 0, "process_sort_index", sort_index=call.number)
+            yield _counter(call, min(record.marks.values()))
+        self._calls[record.call_id] = call
+        if len(self._calls) > MAX_CALLS:
+            self._calls.popitem(last=False)
+
+        marks = record.marks.values()
+        whole = Stage(
+            f"utterance {record.context}".rstrip(),
+            min(marks),
+            max(marks),
+            Mark.TEXT_IN,
+            Mark.SILENT,
+        )
+        server = server_stages(record)
+        lane, new = self._lane(call, whole)
+        if new:
+            number = f" {len(call.lanes)}" if len(call.lanes) > 1 else ""
+            for track, name in ((lane.client, "client"), (lane.server, "server")):
+                yield _meta(call, track, "thread_name", name=f"{name}{number}")
+                yield _meta(call, track, "thread_sort_index", sort_index=track)
+        yield from self._client(call, lane.client, record, whole)
+        if server:
+            first, last = server[0], server[-1]
+            all_of_it = Stage(whole.name, first.start, last.end, first.first, last.last)
+            error = {"clock may be off by ms": round(record.clock_error_ms, 3)}
+            yield from _slice(call, lane.server, all_of_it, error)
+            for stage in server:
+                yield from _slice(call, lane.server, stage)
+
+    def _client(
+        self, call: _Call, track: int, record: UtteranceRecord, whole: Stage
+    ) -> Iterator[dict[str, Any]]:
+        """What happened at the client. Slices lie in each other or apart: viewers nest by time."""
+        facts = _facts(record, self._with_text)
+        if _us(call, whole.end) == _us(call, whole.start):
+            yield _instant(call, track, whole.name, whole.start, facts)
+        yield from _slice(call, track, whole, facts)
+        reached = whole.start
+        for stage in client_stages(record):
+            yield from _slice(call, track, stage)
+            reached = stage.end
+        spoken = speaking(record)
+        if spoken is not None and spoken.end >= reached:
+            rest = replace(spoken, start=max(spoken.start, reached))
+            yield from _slice(call, track, rest)
+        if (at := record.marks.get(Mark.INTERRUPTED)) is not None:
+            silence = falling_silent(record)
+            known = {} if silence is None else {"silent after ms": round(silence.ms, 3)}
+            yield _instant(call, track, "interrupted", at, known)
+        if record.starvations:
+            call.starvations += record.starvations
+            gaps = {
+                "gaps": record.starvations,
+                "silence ms": round(record.starved_ms, 3),
+                "longest ms": round(record.longest_gap_ms, 3),
+            }
+            # Where in it they were, a record does not say.
+            at = record.marks.get(Mark.LAST_FRAME, whole.end)
+            yield _instant(call, track, "gaps in this utterance", at, gaps)
+            yield _counter(call, at)
+
+    def _lane(self, call: _Call, whole: Stage) -> tuple[_Lane, bool]:
+        """The first two tracks with room for an utterance, and whether they are new."""
+        start = _us(call, whole.start)
+        end = _us(call, whole.end)
+        for lane in call.lanes:
+            if all(end <= held[0] or held[1] <= start for held in lane.held):
+                lane.held.append((start, end))
+                del lane.held[:-MAX_SPANS]
+                return lane, False
+        track = FIRST_TRACK + 2 * self._tracks
+        self._tracks += 1
+        call.lanes.append(_Lane(track, track + 1, [(start, end)]))
+        return call.lanes[-1], True
+
+
+def _us(call: _Call, at: float) -> int:
+    """Microseconds since 1970; two steps, as one sum of floats would lose some of them."""
+    return call.offset_us + round(at * 1e6)
+
+
+def _slice(
+    call: _Call, track: int, stage: Stage, args: dict[str, Any] | None = None
+) -> Iterator[dict[str, Any]]:
+    """A stretch of time; none for one without length: viewers cannot tell what it lies in."""
+    start = _us(call, stage.start)
+    duration = _us(call, stage.end) - start
+    if duration > 0:
+        place = {"pid": call.number, "tid": track, "ts": start, "dur": duration}
+        event: dict[str, Any] = {"ph": "X", "name": stage.name, "cat": CATEGORY, **place}
+        if args:
+            event["args"] = args
+        yield event
+
+
+def _instant(call: _Call, track: int, name: str, at: float, args: dict[str, Any]) -> dict[str, Any]:
+    place = {"pid": call.number, "tid": track, "ts": _us(call, at), "s": "t"}
+    return {"ph": "i", "name": name, "cat": CATEGORY, **place, "args": args}
+
+
+def _counter(call: _Call, at: float) -> dict[str, Any]:
+    values = {"gaps": call.starvations}
+    place = {"pid": call.number, "tid": 0, "ts": _us(call, at)}
+    return {"ph": "C", "name": "starvations", "cat": CATEGORY, **place, "args": values}
+
+
+def _meta(call: _Call, track: int, kind: str, **args: Any) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": call.number, "tid": track, "args": args}
+
+
+def _facts(record: UtteranceRecord, with_text: bool) -> dict[str, Any]:
+    """What the viewer shows of an utterance that is chosen."""
+    rate_hz = record.rate_hz or 24_000
+    facts: dict[str, Any] = {
+        "call": record.call_id,
+        "utterance": record.context,
+        "engine": record.engine,
+        "voice": record.voice,
+        "line": record.line,
+        "codec": record.codec,
+        "ended": record.end_reason,
+        "heard s": round(record.heard_samples / rate_hz, 3),
+        "generated s": round(record.generated_samples / rate_hz, 3),
+        "server's clock may be off by ms": round(record.clock_error_ms, 3),
+        "words": record.text if with_text else None,
+    }
+    if (ms := record.first_sound_ms) is not None:
+        facts["first sound ms"] = round(ms, 3)
+    return {name: value for name, value in facts.items() if value not in (None, "")}

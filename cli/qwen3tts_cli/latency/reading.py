@@ -1,0 +1,261 @@
+"""Logs of any kind into columns: plain, compressed, piped, ours or mr_sip's."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+import tempfile
+import weakref
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from qwen3tts_cli.latency.choices import Kind
+from qwen3tts_cli.latency.columns import Columns, ColumnsBuilder, Source
+from qwen3tts_cli.latency.findings import MAX_EXAMPLES, DamagedLine, Findings
+from qwen3tts_cli.latency.order import backwards_ms, steps_back
+from qwen3tts_cli.latency.selection import Selection
+from qwen3tts_cli.latency.sources import LogChanged, LogFile
+from qwen3tts_speech.latency import MAX_LINE_BYTES, Damaged, LogReader, UtteranceRecord
+
+GZIP: Final = b"\x1f\x8b"
+HEAD_BYTES: Final = 4096
+"""So much of a file tells what it is."""
+LENGTH_BYTES: Final = 4
+
+
+class Reader(Protocol):
+    """What `LogReader` and its like are here."""
+
+    lines: int
+    damaged: int
+    examples: list[Damaged]
+
+    def __iter__(self) -> Iterator[UtteranceRecord]: ...
+
+
+class FileSource:
+    """A file of our lines that can be read again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    def records_at(self, offsets: Iterable[int]) -> Iterator[UtteranceRecord]:
+        """The utterances whose lines begin there. Raises LogChanged, OSError."""
+        with self.path.open("rb") as file:
+            for offset in offsets:
+                file.seek(offset)
+                try:
+                    yield UtteranceRecord.from_json(file.readline(MAX_LINE_BYTES))
+                except ValueError:
+                    raise LogChanged(self.name) from None
+
+
+class SpooledSource:
+    """What cannot be read again from where it came: kept in a file that has no name.
+
+    A line is kept with its length before it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._end = 0
+        self._descriptor, path = tempfile.mkstemp(prefix="latency-")
+        os.unlink(path)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def keep(self, line: bytes) -> int:
+        """Keep one line; where it is."""
+        begin, kept = self._end, len(line).to_bytes(LENGTH_BYTES, "big") + line
+        while kept:
+            written = os.pwrite(self._descriptor, kept, self._end)
+            kept, self._end = kept[written:], self._end + written
+        return begin
+
+    def records_at(self, offsets: Iterable[int]) -> Iterator[UtteranceRecord]:
+        """The utterances that were kept there."""
+        for offset in offsets:
+            length = int.from_bytes(os.pread(self._descriptor, LENGTH_BYTES, offset), "big")
+            line = os.pread(self._descriptor, length, offset + LENGTH_BYTES)
+            yield UtteranceRecord.from_json(line)
+
+
+@dataclass
+class Wanted:
+    """What is looked for while logs are read."""
+
+    selection: Selection
+    chosen: str | None = None
+    """Names one utterance: its call, its context, or both with a ``/`` between."""
+    found: int | None = None
+    """Its row."""
+    seen: int = 0
+    """Utterances read, wanted or not."""
+
+
+def read_columns(
+    files: Iterable[LogFile],
+    wanted: Wanted | None = None,
+    *,
+    kind: Kind | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Columns:
+    """Read them all, one line in memory at a time.
+
+    Args:
+        files: as `sources.find_logs` gives them.
+        wanted: which utterances are kept.
+        kind: whose lines they hold; None = the lines tell.
+        progress: called now and then with the number of lines read.
+
+    Raises OSError where a file cannot be opened. What is damaged is left out, and told in
+    ``findings``.
+    """
+    wanted = wanted or Wanted(Selection())
+    builder = ColumnsBuilder()
+    seen: dict[int, int] = {}
+    for number, file in enumerate(files):
+        reading = _Reading(file, number, builder, wanted, seen, progress)
+        reading.run(kind)
+    columns = builder.columns()
+    findings = columns.findings
+    findings.out_of_order = int((backwards_ms(columns) > 0).sum())
+    findings.clock_steps = len(steps_back(columns))
+    return columns
+
+
+class _Reading:
+    """One source being read."""
+
+    def __init__(
+        self,
+        file: LogFile,
+        number: int,
+        builder: ColumnsBuilder,
+        wanted: Wanted,
+        seen: dict[int, int],
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        self._file = file
+        self._number = number
+        self._builder = builder
+        self._wanted = wanted
+        self._seen = seen
+        """By the hashes of lines: the source that each was first in."""
+        self._progress = progress or (lambda lines: None)
+
+    def run(self, kind: Kind | None) -> None:
+        findings, before = self._builder.findings, self._wanted.seen
+        head, lines = b"", findings.lines
+        with ExitStack() as stack:
+            try:
+                stream, again = self._open(stack)
+                head = stream.peek(HEAD_BYTES)[:HEAD_BYTES]
+                reader, offsets = _reader(stream, kind or _kind(head))
+                stack.callback(self._tell, reader, findings)
+                source = FileSource(self._file.path) if again and offsets else None
+                self._take(reader, source or SpooledSource(self._file.name))
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                findings.remarks.append(
+                    f"{self._file.name} is cut short or damaged ({str(error).rstrip('.')});"
+                    " it was read as far as it goes."
+                )
+        if self._wanted.seen == before:
+            findings.remarks.append(self._nothing(head, findings.lines - lines))
+
+    def _open(self, stack: ExitStack) -> tuple[io.BufferedReader, bool]:
+        """The bytes, and whether they can be read again by their places."""
+        if self._file.is_input:
+            plain, again = _buffered(self._file.stream or sys.stdin.buffer), False
+        else:
+            plain = stack.enter_context(self._file.path.open("rb"))
+            again = plain.seekable()
+        if plain.peek(2)[:2] != GZIP:
+            return plain, again
+        return _buffered(stack.enter_context(gzip.GzipFile(fileobj=plain))), False
+
+    def _take(self, reader: Reader, source: Source) -> None:
+        builder, wanted, selection = self._builder, self._wanted, self._wanted.selection
+        all_taken, spool = selection.all, source if isinstance(source, SpooledSource) else None
+        ours = reader if isinstance(reader, LogReader) else None
+        for record in reader:
+            wanted.seen += 1
+            if not wanted.seen % 5000:
+                self._progress(builder.findings.lines + reader.lines)
+            line = ours.line if ours else record.to_json(include_text=True).encode()
+            if self._seen.setdefault(hash(line), self._number) != self._number:
+                builder.findings.repeated += 1
+                continue
+            if not all_taken and not selection.takes(record):
+                continue
+            if wanted.chosen is not None and wanted.found is None and is_called(record, wanted):
+                wanted.found = len(builder)
+            offset = spool.keep(line) if spool else ours.offset if ours else 0
+            builder.add(record, source, offset)
+
+    def _tell(self, reader: Reader, findings: Findings) -> None:
+        name = self._file.name
+        findings.lines += reader.lines
+        findings.damaged += reader.damaged
+        findings.newer += getattr(reader, "newer", 0)
+        if unplaced := getattr(reader, "unplaced", 0):
+            findings.remarks.append(
+                f"{name}: {unplaced} lines say not whose they are and fit no utterance; left out."
+            )
+        room = MAX_EXAMPLES - len(findings.examples)
+        findings.examples += [
+            DamagedLine(name, each.line, each.why) for each in reader.examples[:room]
+        ]
+
+    def _nothing(self, head: bytes, lines: int) -> str:
+        name = self._file.name
+        if not head:
+            return f"{name} is empty."
+        if b"\0" in head:
+            return f"{name} holds no utterance: it is no text."
+        return f"{name} holds no utterance in {lines} lines."
+
+
+def is_called(record: UtteranceRecord, wanted: Wanted) -> bool:
+    """Whether this is the utterance that is looked for."""
+    return wanted.chosen in names(record)
+
+
+def names(record: UtteranceRecord) -> set[str]:
+    """What an utterance may be called by."""
+    return {record.context, record.call_id, f"{record.call_id}/{record.context}"} - {""}
+
+
+def _buffered(stream: Any) -> io.BufferedReader:
+    return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)
+
+
+def _kind(head: bytes) -> Kind:
+    """By the first line that is somebody's."""
+    from qwen3tts_speech.e2e_lines import is_e2e_line
+
+    for line in head.splitlines():
+        if is_e2e_line(line):
+            return Kind.MR_SIP
+        if line.lstrip().startswith(b"{"):
+            break
+    return Kind.OURS
+
+
+def _reader(stream: io.BufferedReader, kind: Kind) -> tuple[Reader, bool]:
+    """What reads it, and whether it knows where in the file each utterance is."""
+    if kind is Kind.MR_SIP:
+        from qwen3tts_speech.e2e_reader import E2eReader
+
+        return E2eReader(stream), False
+    return LogReader(stream), True

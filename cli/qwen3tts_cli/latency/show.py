@@ -1,0 +1,224 @@
+"""The report in the terminal, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from qwen3tts_cli.latency import tables
+from qwen3tts_cli.latency.columns import Columns, Named
+from qwen3tts_cli.latency.options import Views
+from qwen3tts_cli.latency.tables import Group, Row, Summary
+from qwen3tts_cli.latency.waterfall import remarks, waterfall
+from qwen3tts_cli.latency.worst import typical, values_of, worst
+from qwen3tts_cli.output import printable
+from qwen3tts_speech.latency import UtteranceRecord
+
+if TYPE_CHECKING:
+    from qwen3tts_cli.latency.compared import Comparison
+
+NO_TERMINAL_COLUMNS = 100
+
+
+def chosen_rows(columns: Columns, views: Views, found: int | None) -> list[int]:
+    """The utterances that get a waterfall, worst first."""
+    if views.chosen is not None:
+        return [] if found is None else [found]
+    if views.slowest or views.worst is not None:
+        return [int(row) for row in worst(columns, views.worst or 1, views.worst_of)]
+    middle = typical(columns)
+    return [] if middle is None else [middle]
+
+
+def compared(before: Columns, after: Columns) -> Comparison:
+    """The two sets compared."""
+    from qwen3tts_cli.latency.compared import compare
+
+    return compare(before, after)
+
+
+def print_report(
+    console: Console,
+    columns: Columns,
+    rows: Iterable[int],
+    views: Views,
+    comparison: Comparison | None = None,
+) -> None:
+    """All of it, for people."""
+    headlines, stages = tables.headlines(columns), tables.stages(columns)
+    console.print(table("To the first sound on the wire, and to silence (ms)", headlines))
+    console.print(table("The stages on the way to the first sound (ms)", stages))
+    if views.group_by is not None:
+        by: Named = getattr(columns, views.group_by.column)
+        console.print(_groups(f"First delta → first sound (ms), by {views.group_by}", columns, by))
+    for line in sentences(tables.summary(columns)):
+        console.print(line, markup=False)
+    if comparison is not None:
+        from qwen3tts_cli.latency.comparison_table import print_comparison
+
+        console.print()
+        print_comparison(console, comparison)
+    width = console.width if console.is_terminal else NO_TERMINAL_COLUMNS
+    for row in rows:
+        console.print()
+        for line in _utterance(columns, row, width, views):
+            console.print(line, markup=False)
+
+
+def _utterance(columns: Columns, row: int, width: int, views: Views) -> list[str]:
+    record = columns.record_at(row)
+    lines = [f"Utterance {record.call_id}/{record.context}:", "  " + about(record)]
+    if len(columns.sources) > 1:
+        lines[1] += f" · {columns.source.of(row)}"
+    if views.with_text and record.text:
+        lines.append(f"  “{record.text}”")
+    lines = [printable(line.replace("\n", " ")) for line in lines]
+    return [*lines, *waterfall(record, width), *remarks(record)]
+
+
+def about(record: UtteranceRecord) -> str:
+    """When it was and what it was said with, in one line."""
+    parts = [clock_time(record.started_unix_s), record.engine]
+    parts += [f"voice {record.voice}"] if record.voice else []
+    parts += [f"{record.line} {record.codec}".strip()]
+    parts += [f"ended by {record.end_reason}" if record.end_reason else "not ended"]
+    return " · ".join(part for part in parts if part)
+
+
+def clock_time(unix_s: float) -> str:
+    """The local date and time, to the millisecond; empty where there is none."""
+    if not unix_s or not math.isfinite(unix_s):
+        return ""
+    try:
+        local = datetime.fromtimestamp(unix_s, UTC).astimezone().replace(tzinfo=None)
+    except (ValueError, OverflowError, OSError):
+        return ""  # a damaged log holds any number
+    return local.isoformat(" ", "milliseconds")
+
+
+def sentences(summary: Summary) -> list[str]:
+    """The counts, in sentences."""
+    lines = [
+        f"{summary.utterances} utterances, {summary.played} played,"
+        f" {summary.interrupted} interrupted."
+    ]
+    if not math.isnan(summary.gapless_pct):
+        lines.append(
+            f"{summary.gapless_pct:.2f} % without a gap; {summary.starvations} gaps in all,"
+            f" the longest {summary.longest_gap_ms:.1f} ms."
+        )
+    ends = ", ".join(f"{count} {reason or 'open'}" for reason, count in summary.ends.items())
+    lines.append(printable(f"Ended by: {ends}."))
+    began, ended = clock_time(summary.began_unix_s), clock_time(summary.ended_unix_s)
+    if began and ended:
+        calls = "1 call" if summary.calls == 1 else f"{summary.calls} calls"
+        lines.append(f"In {calls}, from {began[:19]} to {ended[:19]}.")
+    return lines
+
+
+def table(title: str, rows: list[Row]) -> Table:
+    """Rows of percentiles, with the clocks' uncertainty where there is one."""
+    shown = Table(title=title, title_justify="left")
+    shown.add_column("from → to", overflow="fold")
+    uncertain = any(row.clock_error_ms for row in rows)
+    for heading in ("n", "p50", "p95", "p99", "max", *(["clocks ±"] if uncertain else [])):
+        # In a narrow terminal the names are broken, never the numbers.
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        times = [f"{time:.1f}" for time in (row.p50, row.p95, row.p99, row.largest)]
+        error = [f"{row.clock_error_ms:.1f}" if row.clock_error_ms else ""] if uncertain else []
+        shown.add_row(row.name, str(row.count), *times, *error)
+    return shown
+
+
+def _groups(title: str, columns: Columns, by: Named) -> Table:
+    shown = Table(title=title, title_justify="left")
+    shown.add_column("name", overflow="fold")
+    for heading in ("utterances", "p50", "p95", "p99", "max", "gapless %"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    found = tables.groups(columns, by)
+    for each in found:
+        row = each.first_sound
+        times = (row.p50, row.p95, row.p99, row.largest, each.gapless_pct)
+        cells = ["" if math.isnan(time) else f"{time:.1f}" for time in times]
+        shown.add_row(printable(each.name) or "none", str(each.utterances), *cells)
+    if (more := len(by.counts()) - len(found)) > 0:
+        shown.caption = f"and {more} more"
+    return shown
+
+
+def as_json(
+    columns: Columns, rows: Iterable[int], views: Views, comparison: Comparison | None = None
+) -> str:
+    """The same for programs; times in ms, null where there is none."""
+    shown = figures(columns)
+    if views.group_by is not None:
+        groups = tables.groups(columns, getattr(columns, views.group_by.column))
+        shown["groups"] = [_group(each) for each in groups]
+    if views.worst is not None or views.slowest or views.chosen is not None:
+        values = values_of(views.worst_of, columns)
+        shown["utterance_list"] = [
+            {
+                "worst_of": str(views.worst_of),
+                "value_ms": _known(float(values[row])),
+                "log": columns.source.of(row),
+                **json.loads(columns.record_at(row).to_json(include_text=views.with_text)),
+            }
+            for row in rows
+        ]
+    if comparison is not None:
+        shown["comparison"] = comparison.to_json()
+    return json.dumps(shown, indent=2, allow_nan=False)
+
+
+def figures(columns: Columns) -> dict[str, Any]:
+    """Counts, tables and findings."""
+    found, findings = tables.summary(columns), columns.findings
+    return {
+        "utterances": found.utterances,
+        "calls": found.calls,
+        "played": found.played,
+        "interrupted": found.interrupted,
+        "began_unix_s": _known(found.began_unix_s),
+        "ended_unix_s": _known(found.ended_unix_s),
+        "lines": findings.lines,
+        "damaged_lines": findings.damaged,
+        "repeated_lines": findings.repeated,
+        "newer_versions": findings.newer,
+        "out_of_order": findings.out_of_order,
+        "clock_steps": findings.clock_steps,
+        "findings": findings.sentences(),
+        "gapless_pct": _known(found.gapless_pct),
+        "starvations": found.starvations,
+        "longest_gap_ms": found.longest_gap_ms,
+        "ends": found.ends,
+        "headlines": [_row(row) for row in tables.headlines(columns)],
+        "stages": [_row(row) for row in tables.stages(columns)],
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        key: _known(value) if isinstance(value, float) else value
+        for key, value in asdict(row).items()
+    }
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "utterances": group.utterances,
+        "gapless_pct": _known(group.gapless_pct),
+        "first_sound": _row(group.first_sound),
+    }
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None

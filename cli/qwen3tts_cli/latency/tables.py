@@ -1,0 +1,170 @@
+"""What many utterances add up to: rows of percentiles, counts and what stands out (pure)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_cli.latency.columns import Columns, Floats, Named
+from qwen3tts_cli.latency.stages import (
+    CHAIN,
+    FIRST_SOUND,
+    HEADLINES,
+    SILENCE,
+    crosses_clocks,
+    stage_name,
+)
+from qwen3tts_speech.latency import Mark
+
+Stage = tuple[Mark, Mark]
+RowNumbers = NDArray[np.intp]
+MOST_NAMES: Final = 32
+"""A damaged log may hold any number of names; so many are told one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table; times in milliseconds."""
+
+    name: str
+    count: int
+    p50: float
+    p95: float
+    p99: float
+    largest: float
+    clock_error_ms: float | None = None
+    """Median uncertainty of a time from one machine's clock to the other's; else None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Utterances that have a name in common."""
+
+    name: str
+    utterances: int
+    gapless_pct: float
+    """NaN where none was played."""
+    first_sound: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Counts of all utterances."""
+
+    utterances: int
+    calls: int
+    played: int
+    """Of which a frame reached the wire."""
+    gapless: int
+    """Played, and never run dry."""
+    interrupted: int
+    starvations: int
+    longest_gap_ms: float
+    ends: dict[str, int]
+    """By reason, most first, at most `MOST_NAMES`; ``""`` = still open."""
+    began_unix_s: float
+    """The first one's start; NaN where there is none, as the next."""
+    ended_unix_s: float
+
+    @property
+    def gapless_pct(self) -> float:
+        """Share of the utterances played that never ran dry; NaN where none was played."""
+        return 100 * self.gapless / self.played if self.played else math.nan
+
+
+def summary(columns: Columns) -> Summary:
+    """Count them."""
+    played, started = columns.played, columns.started_unix_s
+    return Summary(
+        utterances=len(columns),
+        calls=len(columns.call.counts()),
+        played=int(played.sum()),
+        gapless=int((played & (columns.starvations == 0)).sum()),
+        interrupted=int(columns.has(Mark.INTERRUPTED).sum()),
+        starvations=int(columns.starvations.sum(dtype=np.int64)),
+        longest_gap_ms=float(columns.longest_gap_ms.max(initial=0.0)),
+        ends=dict(list(columns.end_reason.counts().items())[:MOST_NAMES]),
+        began_unix_s=float(started.min(initial=math.inf)) if len(started) else math.nan,
+        ended_unix_s=float(started.max(initial=-math.inf)) if len(started) else math.nan,
+    )
+
+
+def percentile(values: Floats, percent: float) -> float:
+    """The smallest value that at least ``percent`` of all do not exceed; NaN where none is."""
+    if not len(values):
+        return math.nan
+    return float(np.percentile(values, percent, method="inverted_cdf"))
+
+
+def row(name: str, values: Floats, clock_error_ms: float | None = None) -> Row:
+    """Percentiles of values without NaN."""
+    if not len(values):
+        return Row(name, 0, math.nan, math.nan, math.nan, math.nan, clock_error_ms)
+    p50, p95, p99 = np.percentile(values, (50, 95, 99), method="inverted_cdf")
+    largest = float(values.max())
+    return Row(name, len(values), float(p50), float(p95), float(p99), largest, clock_error_ms)
+
+
+def headline_values(columns: Columns) -> dict[str, Floats]:
+    """The times that matter most: each without the utterances that lack it; the empty left out."""
+    found = {name: columns.between_ms(*marks) for name, marks in HEADLINES.items()}
+    found[SILENCE] = columns.silence_ms
+    present = {name: values[~np.isnan(values)] for name, values in found.items()}
+    return {name: values for name, values in present.items() if len(values)}
+
+
+def stage_rows(columns: Columns) -> dict[Stage, tuple[RowNumbers, Floats]]:
+    """For each stage, in the order of the line: which utterances have it, and its duration (ms).
+
+    A stage reaches from one mark of `CHAIN` to the next that the utterance has.
+    """
+    found: dict[Stage, tuple[RowNumbers, Floats]] = {}
+    before = np.full(len(columns), -1, np.int8)
+    for place, mark in enumerate(CHAIN):
+        present = columns.has(mark)
+        for earlier in range(place):
+            rows = np.flatnonzero(present & (before == earlier))
+            if len(rows):
+                durations = columns.mark_ms[mark][rows] - columns.mark_ms[CHAIN[earlier]][rows]
+                found[CHAIN[earlier], mark] = rows, durations
+        before[present] = place
+    return found
+
+
+def stage_values(columns: Columns) -> dict[Stage, Floats]:
+    """The durations (ms) of each stage, in the order of the line."""
+    return {stage: values for stage, (_, values) in stage_rows(columns).items()}
+
+
+def headlines(columns: Columns) -> list[Row]:
+    """Times to the first sound, and to silence after an interruption."""
+    return [row(name, values) for name, values in headline_values(columns).items()]
+
+
+def stages(columns: Columns) -> list[Row]:
+    """The stages in the order of the line."""
+    made = []
+    for (first, last), (rows, values) in stage_rows(columns).items():
+        error = None
+        if crosses_clocks(first, last):
+            error = percentile(columns.clock_error_ms[rows], 50)
+        made.append(row(stage_name(first, last), values, error))
+    return made
+
+
+def groups(columns: Columns, by: Named) -> list[Group]:
+    """The first sound and the gaps by a name, most utterances first; at most `MOST_NAMES`."""
+    made = []
+    for name, count in list(by.counts().items())[:MOST_NAMES]:
+        mine = by.where(name)
+        first_sound = columns.first_sound_ms[mine]
+        played = columns.played & mine
+        gapless = int((columns.starvations[played] == 0).sum())
+        share = 100 * gapless / int(played.sum()) if played.any() else math.nan
+        values = first_sound[~np.isnan(first_sound)]
+        made.append(Group(name, count, share, row(FIRST_SOUND, values)))
+    return made

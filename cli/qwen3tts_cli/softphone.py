@@ -1,0 +1,213 @@
+"""``mr-qwen3tts softphone``: a page for the browser that calls the voice, an agent, a SIP phone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qwen3tts_cli import options
+from qwen3tts_cli.agent import check_agent, with_agent
+from qwen3tts_cli.exits import needs, run
+from qwen3tts_cli.listen_options import ListenOptions
+from qwen3tts_cli.manner import Manner
+from qwen3tts_cli.page_options import PageOptions, parsed_servers
+from qwen3tts_cli.softphone_told import tell_softphone
+from qwen3tts_cli.speech import speech_server
+from qwen3tts_cli.spread import spread
+from qwen3tts_cli.talk import Course
+from qwen3tts_cli.telephone import (
+    Telephone,
+    check_writable,
+    local_address,
+    read_config,
+    tell_remarks,
+)
+from qwen3tts_cli.words import Words, choose_words
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.config import PhoneConfig
+    from qwen3tts_phone.phone import Phone
+    from qwen3tts_phone.softphone.settings import SoftphoneSettings
+
+
+def add_to(app: typer.Typer) -> None:
+    """Put the subcommand into ``app``."""
+    app.command(
+        epilog="Examples:\n\n  mr-qwen3tts softphone"
+        "\n\n  mr-qwen3tts softphone --host 0.0.0.0 --port 8443"
+        "\n\n  mr-qwen3tts softphone --server Qwen=ws://127.0.0.1:8765/v1/speech"
+        " --server Other=ws://127.0.0.1:8766/v1/speech\n\n"
+        "  mr-qwen3tts softphone --llm http://127.0.0.1:11434/v1 --model llama3.2 --stt whisper"
+        " --greeting 'Good morning!'\n\n"
+        "  mr-qwen3tts softphone --config configs/phone.yaml --latency-log page.jsonl"
+    )(spread(page=PageOptions, manner=Manner, listening=ListenOptions)(softphone))
+
+
+@dataclass(frozen=True, slots=True)
+class Softphoning:
+    """What the command line says, checked."""
+
+    page: PageOptions
+    manner: Manner
+    course: Course
+    words: Words | None
+    """What an agent talks with; None = there is none."""
+    latency_log: Path | None
+    otel: str | None
+    call_log: Path | None
+    config: PhoneConfig | None
+    sip: bool
+
+
+def softphone(
+    llm: options.LlmUrl = None,
+    model: options.LlmModel = "default",
+    system: options.LlmSystem = "",
+    key_env: options.LlmKeyEnv = "MR_QWEN3TTS_LLM_KEY",
+    max_seconds: options.MaxSeconds = None,
+    latency_log: options.LatencyLogFile = None,
+    otel: options.Otel = None,
+    call_log: options.CallLog = None,
+    config: options.PhoneConfig = None,
+    sip: Annotated[
+        bool,
+        typer.Option(
+            "--sip",
+            help="Let the page dial SIP addresses without --config: calls go out from this"
+            " machine, in no account's name.",
+            rich_help_panel="Telephone",
+        ),
+    ] = False,
+    *,
+    page: PageOptions,
+    manner: Manner,
+    listening: ListenOptions,
+) -> None:
+    """Serve a [bold]softphone[/bold]: a page with one button that calls the voice from a browser.
+
+    What is typed is spoken; with --llm and --stt an agent talks. Ctrl-C ends it."""
+    words = None
+    if llm is not None:
+        if listening.stt is None:
+            raise typer.BadParameter("--llm needs --stt, such as --stt whisper, to hear callers.")
+        words = choose_words(
+            say=None,
+            token_ms=0.0,
+            file=None,
+            stdin=False,
+            by_key=False,
+            llm=llm,
+            model=model,
+            system=system,
+            prompt="",
+            key_env=key_env,
+        )
+    course = Course(max_seconds=max_seconds, listening=listening)
+    check_agent(words or Words(), course)
+    for option, path in (("--latency-log", latency_log), ("--call-log", call_log)):
+        check_writable(option, path)
+    said = read_config(config)
+    asked = Softphoning(page, manner, course, words, latency_log, otel, call_log, said, sip)
+    with needs("webrtc"):
+        settings_of(asked, {"": "ws://127.0.0.1:8765/v1/speech"}, manner)
+    if said is not None or sip:
+        telephone_of(asked).check()
+    tell_remarks(said)
+    run(serve(asked))
+
+
+async def serve(asked: Softphoning) -> None:
+    """Serve the page until somebody ends it."""
+    with needs("webrtc"):
+        from qwen3tts_phone.softphone.server import Softphone
+    async with AsyncExitStack() as stack:
+        servers = parsed_servers(asked.page.server)
+        if not servers:
+            known = asked.config.speech.server if asked.config is not None else None
+            known = known or os.environ.get("MR_QWEN3TTS_SERVER", "").strip() or None
+            servers = {"": await stack.enter_async_context(speech_server(known))}
+        url = next(iter(servers.values()))
+        manner = await asked.manner.voiced_at(url)
+        course = asked.course
+        if asked.words is not None:
+            course = await stack.enter_async_context(
+                with_agent(asked.words, course, manner.language)
+            )
+        phone = None
+        if asked.config is not None or asked.sip:
+            phone = await stack.enter_async_context(await telephone_at(asked, url, manner))
+        page = await stack.enter_async_context(
+            Softphone(settings_of(asked, servers, manner), phone=phone, agent=course.agent)
+        )
+        tell_softphone(page, open_it=asked.page.open_it)
+        await asyncio.Event().wait()
+
+
+def settings_of(asked: Softphoning, servers: dict[str, str], manner: Manner) -> SoftphoneSettings:
+    """The softphone's settings; raises ``typer.BadParameter``."""
+    from qwen3tts_phone.listening.settings import ListenSettings
+    from qwen3tts_phone.record_settings import RecordSettings
+    from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings
+
+    page, listening = asked.page, asked.course.listening
+    heard = listening.stt is not None or listening.listens
+    base = asked.config.settings().records if asked.config is not None else None
+    try:
+        return SoftphoneSettings(
+            host=page.host,
+            port=page.port,
+            engines=tuple(EngineSettings(url, name) for name, url in servers.items()),
+            voice=manner.voice,
+            language=manner.language,
+            options=manner.options,
+            token=page.token(),
+            https=False if page.http else None,
+            certificate=page.certificate,
+            key=page.certificate_key,
+            insecure=page.insecure,
+            names=tuple(page.name or ()),
+            listen=listening.settings() if heard else ListenSettings(),
+            max_calls=page.max_calls,
+            max_call_s=asked.course.max_seconds or 7200.0,
+            recording=page.recording,
+            recordings=page.recordings,
+            records=RecordSettings(
+                log=asked.call_log or (base.log if base is not None else None),
+                consent=page.consent.value,
+            ),
+            latency_log=asked.latency_log,
+            otel=asked.otel or (asked.config.speech.otel if asked.config is not None else None),
+        )
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from error
+
+
+def telephone_of(asked: Softphoning) -> Telephone:
+    """The phone that dials for the page."""
+    return Telephone(
+        host=local_address() if asked.config is None else None,
+        port=None if asked.config is not None else 0,
+        user=None,
+        password_env="",
+        registrar=None,
+        record=None,
+        latency_log=asked.latency_log,
+        otel=asked.otel,
+        manner=asked.manner,
+        config=asked.config,
+        call_log=asked.call_log,
+        calling=True,
+    )
+
+
+async def telephone_at(asked: Softphoning, url: str, manner: Manner) -> Phone:
+    """The same, not begun yet; calls go out from the address that others can reach."""
+    with needs("phone"):
+        from qwen3tts_phone.phone import Phone
+    return Phone(telephone_of(asked).settings(url, manner))

@@ -1,0 +1,158 @@
+"""One WebSocket of a page: its hello, what it sends, what waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from qwen3tts_phone.softphone import protocol
+from qwen3tts_phone.softphone.protocol import Fault, Hello, read_page, written
+from qwen3tts_wire.errors import BadRequest, SpeechError
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.softphone.session import Session
+
+logger = logging.getLogger(__name__)
+
+BAD_TOKEN, NO_HELLO, TAKEN_OVER, SESSION_OVER = 4401, 4408, 4409, 4410
+"""Close codes of ours (RFC 6455 section 7.4.2)."""
+GOODBYE = (WSCloseCode.OK, WSCloseCode.GOING_AWAY)
+"""With these a browser closes when its page is closed or left."""
+ENDED = (WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
+CLOSE_S = 2.0
+"""Longest wait for a page to take what is left for it."""
+
+
+class FrontDesk(Protocol):
+    """Where a page's hello leads to."""
+
+    def admit(self, token: str, address: str) -> None:
+        """Raises BadToken, SlowDown."""
+
+    def session(self, resume: str | None, address: str, program: str) -> tuple[Session, bool]:
+        """The session that goes on, or a new one, and whether it goes on. Raises ServerBusy."""
+
+
+class PageConnection:
+    """It serves one session, until either of them ends."""
+
+    def __init__(self, front: FrontDesk, address: str, program: str, hello_s: float) -> None:
+        self._front = front
+        self._address = address
+        self._program = program
+        self._hello_s = hello_s
+        self.socket: web.WebSocketResponse
+        self._resumed = False
+        self._closed: asyncio.Event | None = None
+        """Set when a close that we began is done; None = we began none."""
+
+    async def serve(self, socket: web.WebSocketResponse) -> None:
+        """To its end; never raises for what a page does."""
+        self.socket = socket
+        try:
+            session = await self._greeted()
+        except SpeechError as error:
+            code = {"bad_token": BAD_TOKEN, "slow_down": BAD_TOKEN}.get(error.code, 1013)
+            if isinstance(error, BadRequest):
+                code = int(WSCloseCode.POLICY_VIOLATION)
+            await self._refuse(error, code)
+            return
+        except TimeoutError:
+            await self._close(NO_HELLO)
+            return
+        if session is None:
+            return
+        old = session.connection
+        session.attach(self, resumed=self._resumed)
+        beside = [asyncio.create_task(self._write(session), name="to a page")]
+        if isinstance(old, PageConnection):
+            beside.append(asyncio.create_task(old.take_over(), name="end of a page's connection"))
+        gone = False
+        try:
+            gone = await self._read(session)
+        finally:
+            if self._closed is not None:  # the connection goes when this returns
+                await self._closed.wait()
+            session.detach(self, gone=gone)
+            beside[0].cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+            await self._close(int(WSCloseCode.OK))
+
+    async def take_over(self) -> None:
+        """Another connection serves the session."""
+        await self._close(TAKEN_OVER)
+
+    async def leave(self) -> None:
+        """The server goes."""
+        await self._close(int(WSCloseCode.GOING_AWAY))
+
+    # --- inside
+
+    async def _greeted(self) -> Session | None:
+        """The session that its first message asks for; None = it has gone."""
+        async with asyncio.timeout(self._hello_s):
+            message = await self.socket.receive()
+        if message.type is not WSMsgType.TEXT:
+            return None
+        hello = read_page(message.data)
+        if isinstance(hello, Fault):
+            raise hello.error
+        if not isinstance(hello, Hello):
+            raise BadRequest("The first message is hello.")
+        self._front.admit(hello.token, self._address)
+        session, self._resumed = self._front.session(hello.resume, self._address, self._program)
+        return session
+
+    async def _read(self, session: Session) -> bool:
+        """What the page sends, to its end; whether it has said goodbye."""
+        while True:
+            message = await self.socket.receive()
+            if message.type is WSMsgType.CLOSE:
+                return message.data in GOODBYE
+            if message.type in ENDED:
+                return False
+            if message.type is WSMsgType.TEXT:
+                session.take(read_page(message.data))
+            elif message.type is WSMsgType.BINARY:
+                session.take(Fault(BadRequest("Messages are text.")))
+
+    async def _write(self, session: Session) -> None:
+        """What waits for the page goes out as fast as it takes it."""
+        while not self.socket.closed and session.connection is self:
+            message = session.outbox.take()
+            if message is not None:
+                try:
+                    await self.socket.send_str(written(message))
+                except (ConnectionError, RuntimeError):
+                    return  # reading tells the end
+            elif session.over:
+                await self._close(SESSION_OVER)
+                return
+            else:
+                session.news.clear()
+                await session.news.wait()
+
+    async def _refuse(self, error: SpeechError, code: int) -> None:
+        told = protocol.Error(error.code, error.message, error.remedy, "hello", fatal=True)
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self.socket.send_str(written(told))
+        except (TimeoutError, ConnectionError, RuntimeError):
+            pass
+        await self._close(code)
+
+    async def _close(self, code: int) -> None:
+        if self._closed is not None:
+            await self._closed.wait()
+            return
+        self._closed = asyncio.Event()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self.socket.close(code=code)
+        except (TimeoutError, ConnectionError, RuntimeError):
+            pass
+        finally:
+            self._closed.set()

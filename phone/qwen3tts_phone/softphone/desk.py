@@ -1,0 +1,189 @@
+"""What all pages of a softphone share: engines, files, limits, the agent, the way to telephones."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.call_body import CallBody, Voice
+from qwen3tts_phone.call_files import CallFiles
+from qwen3tts_phone.recognise.shared import SharedRecognisers
+from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.softphone.engines import Engines, SpeechEngine
+from qwen3tts_phone.softphone.offer import CodecChoice
+from qwen3tts_phone.softphone.protocol import (
+    MAX_TYPED_CHARS,
+    CallEntry,
+    LimitsEntry,
+    SipEntry,
+    Welcome,
+)
+from qwen3tts_phone.softphone.recorded import Recorded
+from qwen3tts_phone.softphone.settings import SoftphoneSettings
+from qwen3tts_phone.softphone.web_call import Learnt, WebCall, new_facts
+from qwen3tts_speech.record_sink import RecordSink, open_records
+from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_wire.errors import ServerBusy
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.agent.agent import Agent
+    from qwen3tts_phone.softphone.gateway import Gateway
+    from qwen3tts_phone.softphone.running import RunningCall
+
+
+class Desk:
+    """Opened and closed by `Softphone`."""
+
+    def __init__(
+        self,
+        settings: SoftphoneSettings,
+        clock: Clock,
+        agent: Agent | None,
+        gateway: Gateway | None,
+        sink: RecordSink | None,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.agent = agent
+        self.gateway = gateway
+        self.engines = Engines(settings.engines)
+        self.calls: set[WebCall] = set()
+        """Calls of pages that are not over."""
+        self.recognisers = SharedRecognisers()
+        self.recorded: Recorded
+        self._sink = sink
+        self._files: CallFiles
+        self._learnt = Learnt()
+        self._reserved = 0
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Raises SpeechError where no engine answers, OSError where something cannot be written."""
+        stack.push_async_callback(self.engines.close)
+        await self.engines.open()
+        if self.settings.voice or self.settings.language or self.settings.options:
+            await self.engines.all[0].link.check(self.settings.speech)
+        self.recorded = Recorded(self.settings.recordings)
+        stack.callback(self.recorded.close)
+        self._sink = await open_records(
+            stack, self.settings.latency_log, self.settings.otel, self._sink
+        )
+        self._files = CallFiles(self.settings.records or RecordSettings(), None, self.clock)
+        stack.push_async_callback(self._files.close)
+        self._files.start()
+        stack.push_async_callback(self.recognisers.close)
+
+    @property
+    def now_ms(self) -> float:
+        """The server's time as pages are told it."""
+        return self.clock.now() * 1000
+
+    # --- calls
+
+    async def web_call(
+        self,
+        sdp: str,
+        codec: CodecChoice,
+        engine: SpeechEngine,
+        options: VoiceOptions,
+        *,
+        host: str,
+        program: str,
+    ) -> tuple[WebCall, str]:
+        """Take a page's offer; the call and the answer's SDP.
+
+        Raises:
+            ServerBusy: so many calls are under way as may be.
+            CallError: the offer cannot be used.
+        """
+        if len(self.calls) + self._reserved >= self.settings.max_calls:
+            raise ServerBusy(
+                f"All {self.settings.max_calls} calls are in use.",
+                remedy="Wait until one has ended, or start the softphone with --max-calls.",
+            )
+        facts = new_facts(self.clock, host=host, user_agent=program)
+        facts.keep_transcript = self._files.settings.transcript
+        voice = Voice(engine.link, options, self._sink)
+        body = CallBody(facts, self.clock, voice, self._files, self.recognisers)
+        self._reserved += 1
+        try:
+            call, answer = await WebCall.made(body, sdp, codec=codec, learnt=self._learnt)
+        finally:
+            self._reserved -= 1
+        self.calls.add(call)
+        return call, answer
+
+    def options(self, voice: str | None, language: str | None) -> VoiceOptions:
+        """How a page wants it spoken, over what the settings say."""
+        base = self.settings.speech
+        if voice is None and language is None:
+            return base
+        return replace(base, voice=voice, language=language)
+
+    # --- what a page is told
+
+    def welcome(self, session: str, *, resumed: bool, call_id: str | None) -> Welcome:
+        """The answer to its hello."""
+        return Welcome(
+            session,
+            version(),
+            self.engines.entries(),
+            self.settings.codecs,
+            self.agent is not None,
+            self.settings.recording,
+            self.sip(),
+            self.call_entries(),
+            self.limits(),
+            self.now_ms,
+            resumed,
+            call_id,
+        )
+
+    def sip(self) -> SipEntry:
+        """What a page may do with telephone calls."""
+        gateway = self.gateway
+        if gateway is None:
+            return SipEntry()
+        return SipEntry(gateway.can_dial, gateway.can_listen, gateway.accounts)
+
+    def call_entries(self) -> tuple[CallEntry, ...]:
+        """Telephone calls that are under way."""
+        return entries(self.gateway.calls.shown()) if self.gateway is not None else ()
+
+    def limits(self) -> LimitsEntry:
+        """The bounds of this server."""
+        settings = self.settings
+        return LimitsEntry(
+            settings.text_chars,
+            MAX_TYPED_CHARS,
+            settings.upload_bytes,
+            settings.upload_s,
+            settings.resume_s * 1000,
+            settings.max_calls,
+        )
+
+
+def entries(calls: list[RunningCall]) -> tuple[CallEntry, ...]:
+    """Running calls as the protocol has them."""
+    return tuple(
+        CallEntry(
+            each.id,
+            each.line,
+            each.direction,
+            each.remote,
+            each.state,
+            each.since_ms,
+            each.speaking,
+        )
+        for each in calls
+    )
+
+
+def version() -> str:
+    """This package's; empty where it is not installed."""
+    try:
+        return metadata.version("mr_qwen3tts")
+    except metadata.PackageNotFoundError:
+        return ""

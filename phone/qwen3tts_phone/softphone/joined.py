@@ -1,0 +1,263 @@
+"""A page's call and another one, joined: what each side hears of the other.
+
+    microphone ─ steady frames ─ LiveSound ─ the other call's speaker and sink
+    the other call's far end ─ steady frames ─┐
+    what the other call says ─ sent audio ────┴ Mixer ─ LiveSound ─ the page's speaker and sink
+
+The clocks of both far ends are brought to ours by the jitter buffers that their frames come from
+(`Playout`); from there on there is one clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterable, AsyncIterator, Coroutine
+from contextlib import aclosing
+
+from qwen3tts_pacer.errors import PacerError
+from qwen3tts_phone.call import Call
+from qwen3tts_phone.softphone.line_state import CONNECTING, UP, LineState, LineStates, state_after
+from qwen3tts_phone.softphone.mixer import Mixer
+from qwen3tts_speech.line import Utterance, VoiceOptions
+from qwen3tts_speech.live_sound import LiveSound
+from qwen3tts_wire.errors import SpeechError
+
+__all__ = ["Dialled", "Guest", "Joined", "LineState"]
+
+logger = logging.getLogger(__name__)
+
+PTIME_MS = 20
+"""Length of a frame of the mix."""
+FAR, OURS = "far", "ours"
+
+
+class Joined(ABC):
+    """Made by `Gateway`; runs until `close`, or until one of the two calls is over.
+
+    ``page`` is the call of the page, ``call`` the other one.
+    """
+
+    def __init__(self, page: Call, call: Call, *, talking: bool, first: LineState) -> None:
+        self.page = page
+        self.call = call
+        self.talking = talking
+        """Whether the page's microphone is in the other call."""
+        self._states = LineStates(first)
+        self._live: LiveSound | None = None
+        """The microphone in the other call."""
+        self._over = asyncio.Event()
+        self._closing: asyncio.Task[None] | None = None
+        self._running = asyncio.create_task(self._run(), name=f"page joined to {call.id}")
+
+    # --- what the page asks for
+
+    def speak(
+        self, words: str | AsyncIterable[str], options: VoiceOptions | None = None
+    ) -> Utterance:
+        """Say something in the other call; it is heard in the page, too. As `Call.speak`."""
+        return self.call.speak(words, options)
+
+    def interrupt(self) -> list[Utterance]:
+        """Stop what is being said in the other call; the microphone stays."""
+        return self.call.interrupt()
+
+    async def press(self, digits: str) -> None:
+        """Press keys in the other call; raises CallError."""
+        await self.call.send_dtmf(digits)
+
+    def talk(self, on: bool) -> None:
+        """Put the page's microphone into the other call, or take it out."""
+        self.talking = on
+        if not on:
+            self._close_live()
+
+    # --- what happens
+
+    def states(self) -> AsyncIterator[LineState]:
+        """Where the other call stands, at once and whenever it changes; ends after ``ended``.
+
+        For any number of readers.
+        """
+        return self._states.all()
+
+    async def over(self) -> None:
+        """Wait until the two are no longer joined, and nothing of it runs any more."""
+        await self._over.wait()
+
+    async def close(self) -> None:
+        """The page leaves; returns when all is cleared away. Harmless when it is over.
+
+        A call that it dialled is hung up, one that it listened to goes on.
+        """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._leave(), name="page leaves")
+        await asyncio.shield(self._closing)
+
+    # --- what the kinds differ in
+
+    @abstractmethod
+    async def _follow(self) -> None:
+        """Tell the states, to the end of the other call."""
+
+    @abstractmethod
+    def _talk_in(self) -> LiveSound:
+        """The microphone comes into the other call."""
+
+    @abstractmethod
+    async def _left(self) -> None:
+        """The page has gone."""
+
+    # --- inside
+
+    async def _run(self) -> None:
+        """To the end of one of the two."""
+        ends = [self._follow(), _to_the_end(self.page)]
+        streams = [self._give_microphone(), self._give_sound()]
+        ending = [asyncio.create_task(each) for each in ends]
+        running = [asyncio.create_task(_ended_quietly(each)) for each in streams]
+        try:
+            await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (*ending, *running):
+                task.cancel()
+            outcomes = await asyncio.gather(*ending, *running, return_exceptions=True)
+            for outcome in outcomes:
+                if isinstance(outcome, Exception):
+                    logger.error("a joined call broke", exc_info=outcome)
+            self._close_live()
+        if self._closing is None:
+            # Not from inside `close`, which waits for this task.
+            self._closing = asyncio.create_task(self._leave(), name="page leaves")
+
+    async def _leave(self) -> None:
+        try:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+            await self._left()
+            if self.call.over:
+                await self.page.hangup()
+        except SpeechError as error:
+            logger.warning("a joined call did not end well: %s", error)
+        finally:
+            self._states.add(LineState("ended", "The page has left.", by="local"))
+            self._over.set()
+
+    def _close_live(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            live.close()
+
+    async def _give_microphone(self) -> None:
+        """What the page hears with, into the other call."""
+        await self.page.answered()
+        await self.call.answered()
+        async with aclosing(self.page.audio(steady=True)) as frames:
+            async for frame in frames:
+                if not self.talking or self.call.held:
+                    continue  # what is said while nobody can hear it is not said later
+                if self._live is None:
+                    self._live = self._talk_in()
+                await self._live.push(frame.samples, frame.rate_hz)
+
+    async def _give_sound(self) -> None:
+        """Both sides of the other call, into the page."""
+        await self.page.answered()
+        speaker = self.page.speaker
+        if speaker is None:
+            return
+        clock, call = self.page.clock, self.call
+        mixer = Mixer(speaker.payload.sample_hz, PTIME_MS, clock.now())
+        live = self.page.live()
+        hearing = asyncio.create_task(_ended_quietly(self._hear_far(mixer)))
+        try:
+            with call.sent_audio() as sent:
+                while not hearing.done():
+                    await clock.sleep_until(mixer.next_deadline)
+                    for each in sent.take():
+                        if not each.live:  # nobody wants to hear himself a moment later
+                            mixer.put(OURS, each.samples, each.rate_hz, each.at)
+                    for samples in mixer.due(clock.now()):
+                        await live.push(samples, mixer.rate_hz)
+        finally:
+            live.close()
+            hearing.cancel()
+            await asyncio.gather(hearing, return_exceptions=True)
+
+    async def _hear_far(self, mixer: Mixer) -> None:
+        async with aclosing(self.call.audio(steady=True)) as frames:
+            async for frame in frames:
+                mixer.put(FAR, frame.samples, frame.rate_hz, frame.at)
+
+
+class Dialled(Joined):
+    """A call that a page has made. Its microphone is in it from the answer on.
+
+    While something is said by typing, the microphone waits. When either side ends, so does the
+    other.
+    """
+
+    def __init__(self, page: Call, call: Call) -> None:
+        super().__init__(page, call, talking=True, first=CONNECTING)
+
+    async def _follow(self) -> None:
+        async for event in self.call.events:
+            state = state_after(event)
+            if state is not None:
+                self._states.add(state)
+
+    def _talk_in(self) -> LiveSound:
+        return self.call.live(gives_way=True)
+
+    async def _left(self) -> None:
+        await self.call.hangup()
+        async for event in self.call.events:
+            state = state_after(event)
+            if state is not None:
+                self._states.add(state)
+
+
+class Guest(Joined):
+    """A page in a call that runs without it: it hears both sides, and is heard where it asks to be.
+
+    When it begins to talk, what the call's agent is saying is interrupted; what it would say next
+    waits until the page talks no more. When the call ends, so does the page's; when the page
+    leaves, the call goes on.
+    """
+
+    def __init__(self, page: Call, call: Call) -> None:
+        super().__init__(page, call, talking=False, first=UP)
+
+    def talk(self, on: bool) -> None:
+        """Be heard in the call, or no more."""
+        if on and not self.talking:
+            self.call.interrupt()
+            with contextlib.suppress(SpeechError):  # not answered yet: it joins with the answer
+                self._live = self._talk_in()
+        super().talk(on)
+
+    async def _follow(self) -> None:
+        async for event in self.call.progress():
+            state = state_after(event)
+            if state is not None:
+                self._states.add(state)
+        if self._states.last.state != "ended":
+            self._states.add(LineState("ended", await self.call.ended()))
+
+    def _talk_in(self) -> LiveSound:
+        return self.call.live(gives_way=False)
+
+    async def _left(self) -> None:
+        """The call goes on."""
+
+
+async def _to_the_end(call: Call) -> None:
+    await call.ended()
+
+
+async def _ended_quietly(work: Coroutine[None, None, None]) -> None:
+    """Either call may be over at any moment; what ends it is told elsewhere."""
+    with contextlib.suppress(SpeechError, PacerError):
+        await work

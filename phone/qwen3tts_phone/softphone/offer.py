@@ -1,0 +1,189 @@
+"""A browser's offer of sound, read and judged before any library sees it (pure; RFC 8866, 8829)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from qwen3tts_codecs.opus import OpusSettings
+from qwen3tts_codecs.payload import PCMA, PCMU, Payload, opus
+from qwen3tts_phone.errors import BadSdp, NoCommonCodec
+
+CodecChoice = Literal["auto", "opus", "PCMU", "PCMA"]
+AUTO = ("opus", "PCMU", "PCMA")
+"""What ``auto`` takes, the best first. A browser has all three (RFC 7874 section 3)."""
+PROFILE = "UDP/TLS/RTP/SAVPF"
+CLOCKS_HZ = {"opus": 48_000, "pcmu": 8000, "pcma": 8000}
+STATIC = {0: ("PCMU", 8000), 8: ("PCMA", 8000)}
+"""Payload types that need no rtpmap (RFC 3551 section 6)."""
+MAX_CHARS = 65_536
+MAX_LINES = 2000
+MAX_FORMATS = 64
+MAX_CANDIDATES = 100
+"""An offer has at most a few for each network of its machine; to each one packets are sent."""
+RELOAD = "Reload the page, and use a current browser."
+
+_LINE = re.compile(r"([a-z])=(.*)", re.DOTALL)
+_MEDIA = re.compile(r"(\w+) (\d{1,5})(?:/\d+)? (\S+) (.+)", re.DOTALL)
+_RTPMAP = re.compile(r"(\d{1,3}) ([^/\s]+)/(\d{1,6})(?:/\d+)?", re.DOTALL)
+_FMTP = re.compile(r"(\d{1,3}) (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedCodec:
+    """A codec of ours that the browser has too."""
+
+    name: str
+    """``opus``, ``PCMU`` or ``PCMA``."""
+    payload_type: int
+    parameters: str = ""
+    """Its fmtp: how it wants to be sent to."""
+
+    def payload(self) -> Payload:
+        """What we send with. RFC 7587 section 6.1: bitrate, FEC and band are the receiver's."""
+        if self.name == "opus":
+            return opus(self.payload_type, OpusSettings().for_far_end(self.parameters))
+        payload = PCMU if self.name == "PCMU" else PCMA
+        return (
+            payload
+            if self.payload_type == payload.payload_type
+            else payload.with_type(self.payload_type)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a browser offers: one line of sound both ways, or to it alone."""
+
+    sdp: str = field(repr=False)
+    """As it came: it holds addresses and the connection's password."""
+    codecs: tuple[OfferedCodec, ...]
+    """Those that we have too, in the browser's order."""
+    all_codecs: tuple[str, ...]
+    """The names of all that it has."""
+    sends: bool
+    """Whether the browser sends sound: False without a microphone."""
+
+    def chosen(self, choice: CodecChoice) -> OfferedCodec:
+        """The codec to speak with. Raises NoCommonCodec."""
+        wanted: Sequence[str] = AUTO if choice == "auto" else (choice,)
+        for name in wanted:
+            for codec in self.codecs:
+                if codec.name == name:
+                    return codec
+        has = ", ".join(self.all_codecs) or "none at all"
+        raise NoCommonCodec(
+            f"The browser does not offer {' or '.join(wanted)}; it has {has}.",
+            remedy="Choose the codec auto, or another browser: all current ones have Opus and PCMU."
+            if choice != "auto"
+            else "Use a current browser: all have Opus and PCMU.",
+        )
+
+
+def read_offer(sdp: str) -> Offer:
+    """Read an offer. Raises BadSdp, whose message says what is wrong with it."""
+    if len(sdp) > MAX_CHARS:
+        raise _bad(f"is longer than {MAX_CHARS} characters")
+    lines = [line for line in sdp.replace("\r\n", "\n").split("\n") if line]
+    if len(lines) > MAX_LINES:
+        raise _bad(f"has more than {MAX_LINES} lines")
+    if not lines or lines[0] != "v=0":
+        raise _bad("does not begin with v=0")
+    fields: list[tuple[str, str]] = []
+    for line in lines:
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise _bad("has a line that is none of a session description")
+        fields.append((found[1], found[2]))
+    places = [at for at, (kind, _) in enumerate(fields) if kind == "m"]
+    if len(places) != 1:
+        raise _bad(f"has {len(places)} lines of media; one of sound is wanted, and nothing else")
+    at = places[0]
+    media = _MEDIA.fullmatch(fields[at][1])
+    if media is None:
+        raise _bad("has a media line that cannot be read")
+    if media[1] != "audio":
+        raise _bad("offers no sound")
+    if media[3] != PROFILE:
+        raise _bad(f"does not offer {PROFILE}, which WebRTC is made of")
+    session, section = _attributes(fields[:at]), _attributes(fields[at + 1 :])
+    _check_transport(session, section)
+    return Offer(sdp, *_codecs(media[4].split(), section), _sends(session, section))
+
+
+Attributes = dict[str, list[str]]
+
+
+def _attributes(fields: Sequence[tuple[str, str]]) -> Attributes:
+    """The values of ``a=`` lines by their names; "" for a flag."""
+    found: Attributes = {}
+    for kind, value in fields:
+        if kind == "a":
+            name, _, rest = value.partition(":")
+            found.setdefault(name, []).append(rest)
+    return found
+
+
+def _check_transport(session: Attributes, section: Attributes) -> None:
+    for name, what in (
+        ("ice-ufrag", "user fragment of ICE"),
+        ("ice-pwd", "password of ICE"),
+        ("fingerprint", "fingerprint of a certificate"),
+    ):
+        if not any(section.get(name) or session.get(name) or ()):
+            raise _bad(f"has no {what}")
+    if "rtcp-mux" not in section:
+        raise _bad("wants a port of its own for RTCP")
+    if len(section.get("candidate", ())) > MAX_CANDIDATES:
+        raise _bad(f"has more than {MAX_CANDIDATES} addresses")
+
+
+def _codecs(
+    formats: Sequence[str], section: Attributes
+) -> tuple[tuple[OfferedCodec, ...], tuple[str, ...]]:
+    if len(formats) > MAX_FORMATS:
+        raise _bad(f"has more than {MAX_FORMATS} formats")
+    known = dict(STATIC)
+    for value in section.get("rtpmap", ()):
+        found = _RTPMAP.fullmatch(value)
+        if found is not None:
+            known[int(found[1])] = (found[2], int(found[3]))
+    parameters = {
+        int(found[1]): found[2]
+        for value in section.get("fmtp", ())
+        if (found := _FMTP.fullmatch(value)) is not None
+    }
+    ours: list[OfferedCodec] = []
+    names: list[str] = []
+    for text in formats:
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else -1
+        if number not in known or number > 127:
+            continue
+        name, clock_hz = known[number]
+        if name not in names:
+            names.append(name[:40])
+        if CLOCKS_HZ.get(name.lower()) != clock_hz:
+            continue
+        plain = "opus" if name.lower() == "opus" else name.upper()
+        # RFC 3551 section 3: what is not static has a dynamic type.
+        if plain == "opus" and number < 96:
+            continue
+        ours.append(OfferedCodec(plain, number, parameters.get(number, "")))
+    return tuple(ours), tuple(names)
+
+
+def _sends(session: Attributes, section: Attributes) -> bool:
+    """Whether the browser sends. Raises BadSdp where it does not listen."""
+    for attributes in (section, session):
+        for name in ("sendrecv", "recvonly", "sendonly", "inactive"):
+            if name in attributes:
+                if name in ("sendonly", "inactive"):
+                    raise _bad("does not want to hear anything")
+                return name == "sendrecv"
+    return True  # RFC 8866 section 6.7: the default
+
+
+def _bad(what: str) -> BadSdp:
+    return BadSdp(f"The browser's offer {what}.", remedy=RELOAD)

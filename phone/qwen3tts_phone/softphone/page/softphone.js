@@ -1,0 +1,414 @@
+// The softphone without its looks: one session with the server, at most one call in it.
+
+import { CallState } from "./call_state.js";
+import { Captions } from "./captions.js";
+import { now } from "./dom.js";
+import { LineStats } from "./line_stats.js";
+import { closeMicrophone } from "./microphone.js";
+import { Peer } from "./peer.js";
+import { problem, serverProblem } from "./problems.js";
+import { Socket } from "./socket.js";
+import { Sound } from "./sound.js";
+import { tab } from "./storage.js";
+import { Tabs } from "./tabs.js";
+import { TypedWords } from "./typed_words.js";
+
+const ANSWER_MS = 15000;
+const STATS_MS = 250;
+const REPORT_EVERY = 4;
+const RESUME_MS = 8000;
+const USUAL_BUFFER_MS = 40;
+const MICROPHONE = ["microphone_refused", "microphone_missing", "microphone_in_use", "microphone_gone", "no_secure_context"];
+
+/** Events: "change" (how it stands), "problem" (a Problem, or null: it is over), "captions", "line",
+ *  "caller", "calls", "recording", "track". Views listen; nothing here touches the document but
+ *  the element that plays. */
+export class Softphone extends EventTarget {
+  constructor(player) {
+    super();
+    this.sound = new Sound(player);
+    this.state = new CallState();
+    this.captions = new Captions();
+    this.stats = new LineStats();
+    this.tabs = new Tabs(() => this.state.busy);
+    this.tabs.addEventListener("end", () => this.#end(problem("taken_over"), true));
+    this.typing = new TypedWords((type, fields) => this.socket.send(type, fields));
+    this.server = null;
+    this.calls = [];
+    this.socket = null;
+    this.reset();
+  }
+
+  /** As before a call. */
+  reset() {
+    this.kind = null;
+    this.callId = null;
+    this.codec = "";
+    this.party = "";
+    this.line = null;
+    this.muted = false;
+    this.talking = false;
+    this.callerSpeaking = false;
+    this.recordingOn = false;
+    this.upSince = null;
+    this.ending = null;
+    this.trouble = null;
+  }
+
+  // --- the server ---
+
+  connect(token) {
+    this.socket?.close();
+    this.token = token;
+    this.refusedBy = null;
+    this.socket = null;
+    if (!token) {
+      this.#problem(problem("token_missing"));
+      return;
+    }
+    const socket = new Socket(token);
+    this.socket = socket;
+    socket.addEventListener("welcome", ({ detail }) => this.#welcome(detail));
+    socket.addEventListener("message", ({ detail }) => this.#message(detail));
+    socket.addEventListener("away", ({ detail }) => this.#away(detail.failures));
+    socket.addEventListener("refused", ({ detail }) => this.#refused(detail));
+    socket.open();
+    this.#tell("change");
+  }
+
+  get connection() {
+    return this.socket?.state ?? "refused";
+  }
+
+  get clock() {
+    return this.socket.clock;
+  }
+
+  #welcome(hello) {
+    clearTimeout(this.awayEnd);
+    this.server = hello;
+    this.calls = hello.calls ?? [];
+    this.#tell("welcome", hello);
+    this.#problem(null, ["server_away", "server_lost"]);
+    if (hello.again && this.state.busy && !(hello.resumed && hello.call_id)) {
+      this.#end(problem(hello.resumed ? "network_lost" : "session_expired"));
+    }
+    if (!hello.again && tab.get("call")) {
+      tab.set("call", null);
+      this.#problem(problem("reloaded"));
+    }
+    this.#tell("calls");
+    this.#tell("change");
+  }
+
+  #away(failures) {
+    // One short break is not worth a word.
+    if (failures > 1 || this.server === null) this.#problem(problem(this.state.busy ? "server_lost" : "server_away"));
+    if (this.state.busy && failures === 1) {
+      const wait = (this.server?.limits?.resume_ms ?? RESUME_MS) + 1000;
+      clearTimeout(this.awayEnd);
+      this.awayEnd = setTimeout(() => {
+        if (this.state.busy) this.#end(problem("network_lost"));
+      }, wait);
+    }
+    this.#tell("change");
+  }
+
+  #refused(message) {
+    const aboutToken = /token|access/i.test(message.code ?? "");
+    const why = message.message ? serverProblem(message) : problem(message.code);
+    why.fatal = true;
+    if (aboutToken) {
+      tab.set("token", null);
+      why.code = "token_wrong";
+      if (!why.remedy) why.remedy = problem("token_wrong").remedy;
+    }
+    this.refusedBy = why;
+    if (this.state.busy) this.#end(why);
+    this.#problem(why);
+    this.#tell("change");
+  }
+
+  // --- a call ---
+
+  /** Make a call; `kind` is "call", "dial" or "listen", `fields` are what that message has besides the SDP. */
+  async call(kind, fields, { evenIfOther = false } = {}) {
+    if (!this.state.can("prepare")) return;
+    this.#problem(null);
+    if (!window.RTCPeerConnection) return this.#problem(problem("no_webrtc"));
+    if (this.connection !== "open") {
+      this.socket?.retryNow();
+      return this.#problem(this.refusedBy ?? problem(this.token ? "server_away" : "token_missing"));
+    }
+    this.reset();
+    this.state.go("prepare");
+    this.kind = kind;
+    this.party = fields.uri ?? fields.remote ?? "";
+    this.recordingOn = fields.record === true;
+    this.captions.clear();
+    this.typing.reset();
+    this.stats.reset();
+    this.#tell("captions");
+    this.#tell("change");
+    const mine = (this.attempt = Symbol("call"));
+    const gone = () => this.attempt !== mine;
+    this.sound.wake();
+    if (evenIfOther) this.tabs.endOthers();
+    else if (await this.tabs.otherBusy()) {
+      if (!gone()) this.#end(problem("other_tab"));
+      return;
+    }
+    if (kind !== "listen") await this.useMicrophone(gone);
+    if (gone()) return;
+    try {
+      const { remote: _remote, codec = "auto", ...rest } = fields;
+      const peer = (this.peer = new Peer());
+      peer.addEventListener("state", ({ detail }) => this.#peerState(peer, detail));
+      peer.addEventListener("track", () => this.#track(peer));
+      const sdp = await peer.offer(this.sound.track, codec);
+      if (gone()) return peer.close();
+      if (!this.socket.send(kind, { sdp, codec, ...rest })) throw problem("server_away");
+      tab.set("call", "1");
+      this.#go("offer");
+      this.answerDue = setTimeout(() => this.#end(problem("no_answer"), true), ANSWER_MS);
+      this.polling = setInterval(() => this.#poll(), STATS_MS);
+    } catch (error) {
+      if (!gone()) this.#end(error.code ? error : problem("answer_unusable", error.message));
+    }
+  }
+
+  get microphone() {
+    return this.sound.microphone;
+  }
+
+  /** Whether the microphone's sound goes out. */
+  get heard() {
+    return !this.muted && (this.kind !== "listen" || this.talking);
+  }
+
+  /** Ask for the microphone; a call goes on without. True where there is one now. */
+  async useMicrophone(gone = () => !this.state.busy) {
+    let stream = null;
+    try {
+      stream = await this.sound.ask();
+    } catch (error) {
+      if (!gone()) this.#problem(error.code ? error : problem("microphone_missing", error.message));
+      this.#tell("change");
+      return false;
+    }
+    if (gone()) {
+      closeMicrophone(stream);
+      return false;
+    }
+    this.sound.take(stream, () => this.#microphoneGone(stream));
+    this.sound.open(this.heard);
+    await this.peer?.use(this.sound.track);
+    this.#problem(null, MICROPHONE);
+    this.#tell("change");
+    return true;
+  }
+
+  #microphoneGone(stream) {
+    if (stream !== this.microphone) return;
+    this.sound.take(null);
+    this.peer?.use(null);
+    this.#problem(problem("microphone_gone"));
+    this.#tell("change");
+  }
+
+  hangUp() {
+    if (!this.state.busy) return;
+    this.#end(null, true);
+  }
+
+  mute(on) {
+    this.muted = on;
+    this.sound.open(this.heard);
+    this.socket.send("mute", { on });
+    this.#tell("change");
+  }
+
+  /** In listening: put the microphone into the call, or take it out. */
+  async talk(on) {
+    if (on && !this.microphone && !(await this.useMicrophone())) return;
+    this.talking = on;
+    this.sound.open(this.heard);
+    this.socket.send("talk", { on });
+    this.#tell("change");
+  }
+
+  key(digit) {
+    this.socket.send("key", { digit });
+  }
+
+  interrupt() {
+    if (this.kind === "listen") return;
+    this.typing.drop();
+    this.socket?.send("interrupt");
+  }
+
+  setVoice(choice) {
+    if (this.state.busy) this.socket.send("voice", choice);
+  }
+
+  // --- what the server says ---
+
+  #message(message) {
+    const earTime = (time) => this.clock.here(time) + this.earDelayMs;
+    if (this.captions.take(message, earTime)) {
+      if (message.type !== "heard") this.#tell("captions");
+      return undefined;
+    }
+    switch (message.type) {
+      case "answer":
+        return this.#answer(message);
+      case "state":
+        return this.#serverState(message);
+      case "caller":
+        this.callerSpeaking = message.speaking === true;
+        return this.#tell("caller");
+      case "line":
+        this.line = message;
+        return this.#tell("line");
+      case "calls":
+        this.calls = message.calls ?? [];
+        return this.#tell("calls");
+      case "recording":
+        return this.#tell("recording", message);
+      case "error":
+        return this.#error(message);
+      default:
+        return undefined;
+    }
+  }
+
+  /** From the server's clock to the ear: half the way, the jitter buffer, the sound card. */
+  get earDelayMs() {
+    const { jitter_buffer_ms: buffer, rtt_ms: way } = this.stats.latest;
+    return (buffer ?? USUAL_BUFFER_MS) + (way ?? 0) / 2 + this.sound.cardMs;
+  }
+
+  async #answer({ sdp, call_id: callId, codec }) {
+    clearTimeout(this.answerDue);
+    if (!this.state.busy || !this.peer) return;
+    this.callId = callId;
+    this.codec = codec;
+    try {
+      await this.peer.accept(sdp);
+    } catch (error) {
+      this.#end(error, true);
+    }
+    this.#tell("change");
+  }
+
+  #serverState({ state, cause, remedy, code }) {
+    if (!this.state.busy) return;
+    clearTimeout(this.answerDue);
+    if (state === "ended") {
+      const why = code ? serverProblem({ code, message: cause, remedy }) : null;
+      this.ending = { cause: cause ?? "", remedy: remedy ?? "" };
+      this.#end(why);
+    } else {
+      this.#go(state);
+    }
+  }
+
+  #error(message) {
+    const why = serverProblem(message);
+    const setsUp = ["call", "dial", "listen"].includes(message.about);
+    if (setsUp && this.state.busy && this.state.name !== "up") this.#end(why);
+    else if (!message.fatal) this.#problem(why);
+  }
+
+  // --- the sound ---
+
+  async #track(peer) {
+    if (peer !== this.peer) return;
+    await this.sound.hear(peer.stream);
+    await this.play();
+    this.#tell("track");
+  }
+
+  /** Play; a browser that wants a click first says so. */
+  async play() {
+    if (await this.sound.play()) this.#problem(null, ["sound_blocked"]);
+    else this.#problem(problem("sound_blocked"));
+  }
+
+  #peerState(peer, state) {
+    if (peer !== this.peer || !this.state.busy) return;
+    if (state === "failed") this.#end(problem("network_lost"), true);
+    else if (state === "disconnected" && this.state.name === "up") {
+      this.#go("lost");
+      this.#problem(problem("sound_lost"));
+    } else if (state === "connected" && this.state.name === "lost") {
+      this.#go("up");
+    }
+  }
+
+  async #poll() {
+    const peer = this.peer;
+    if (!peer) return;
+    const report = await peer.stats();
+    if (peer !== this.peer) return;
+    const figures = this.stats.read(report);
+    this.polls = (this.polls ?? 0) + 1;
+    if (this.polls % REPORT_EVERY === 0 && this.state.name === "up") {
+      this.socket.send("report", this.stats.report);
+    }
+    this.#tell("measured", figures);
+  }
+
+  // --- the end ---
+
+  #go(move) {
+    if (!this.state.can(move)) return;
+    const before = this.state.name;
+    const name = this.state.go(move);
+    if (name === "up") {
+      this.upSince ??= now();
+      this.#problem(null, ["sound_lost"]);
+    }
+    if (name !== before) this.#tell("change");
+  }
+
+  #end(why, tellServer = false) {
+    if (!this.state.busy) return;
+    this.attempt = null;
+    clearTimeout(this.answerDue);
+    clearTimeout(this.awayEnd);
+    clearInterval(this.polling);
+    if (tellServer) this.socket?.send("hangup");
+    tab.set("call", null);
+    this.sound.stop();
+    this.peer?.close();
+    this.peer = null;
+    this.callerSpeaking = false;
+    this.endedAfter = this.upSince === null ? null : (now() - this.upSince) / 1000;
+    this.captions.stop();
+    this.trouble = why;
+    this.state.go("end");
+    this.#problem(why);
+    this.#tell("captions");
+    this.#tell("change");
+  }
+
+  /** The page goes away: the call ends with it. */
+  leave() {
+    const inCall = this.state.busy;
+    const session = this.socket?.session;
+    if (session) navigator.sendBeacon?.("/leave", JSON.stringify({ token: this.token, session }));
+    this.peer?.close();
+    this.sound.take(null);
+    this.socket?.close();
+    if (inCall) tab.set("call", "1");
+  }
+
+  #problem(why, onlyCodes = null) {
+    this.#tell("problem", { why, onlyCodes });
+  }
+
+  #tell(name, detail) {
+    this.dispatchEvent(new CustomEvent(name, { detail }));
+  }
+}

@@ -1,0 +1,365 @@
+"""One call of a page, from its offer to its end: what the page asks for, and what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, cast
+
+from qwen3tts_codecs.payload import payload_by_name
+from qwen3tts_phone.call_events import MediaBegan, MediaSilent
+from qwen3tts_phone.recording import Recording
+from qwen3tts_phone.softphone import protocol
+from qwen3tts_phone.softphone.captions import Captions
+from qwen3tts_phone.softphone.desk import Desk
+from qwen3tts_phone.softphone.line_figures import FarReport
+from qwen3tts_phone.softphone.offer import CodecChoice
+from qwen3tts_phone.softphone.page_ears import PageEars
+from qwen3tts_phone.softphone.page_voice import PageVoice
+from qwen3tts_phone.softphone.protocol import Call, Dial, Listen, ServerMessage, State
+from qwen3tts_phone.softphone.typed_words import TypedWords
+from qwen3tts_phone.softphone.web_call import WebCall
+from qwen3tts_phone.without_words import without_words
+from qwen3tts_speech.utterance import Utterance, VoiceOptions
+from qwen3tts_wire.errors import BadRequest, SpeechError
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.softphone.joined import Joined
+
+logger = logging.getLogger(__name__)
+
+FIGURES_S = 0.2
+"""How often a page is told how its line stands."""
+LOST = State(
+    "lost",
+    "nothing comes from this browser",
+    "Check the network; the call goes on when it is back.",
+)
+
+
+class PageCall:
+    """It runs by itself from `begin` to its end.
+
+    Args:
+        desk: what it works with.
+        tell: is given each message for the page.
+        host: the page's address; ``program``: what its browser calls itself.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        tell: Callable[[ServerMessage], None],
+        *,
+        host: str = "",
+        program: str = "",
+    ) -> None:
+        self._desk = desk
+        self._tell = tell
+        self._host = host
+        self._program = program
+        self._call: WebCall | None = None
+        self._joined: Joined | None = None
+        self._captions = Captions(tell, desk.clock)
+        self._voice = PageVoice(desk, self._captions)
+        self._ears = PageEars(tell, desk.settings.listen)
+        self._recording: tuple[str, Recording] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._run: asyncio.Task[None] | None = None
+        self.state = State("connecting")
+        """What the page was told last."""
+
+    @property
+    def id(self) -> str | None:
+        """The call's name; None = there is none yet."""
+        return self._call.id if self._call is not None else None
+
+    @property
+    def over(self) -> bool:
+        """Whether all of it has ended."""
+        return self._run is not None and self._run.done()
+
+    def begin(self, asked: Call | Dial | Listen) -> None:
+        """Make the call; what comes of it is told."""
+        self._run = asyncio.create_task(self._whole(asked), name="call of a page")
+
+    async def ended(self) -> None:
+        """Wait until all of it has ended."""
+        if self._run is not None:
+            await asyncio.wait([self._run])
+
+    # --- what the page asks for
+
+    def leave(self, reason: str = "") -> None:
+        """The page hangs up, or has gone; returns at once."""
+        if self._call is not None:
+            self._call.far_end_left(reason)
+        elif self._run is not None:
+            self._run.cancel()
+
+    def interrupt(self) -> None:
+        """Stop what is being said."""
+        if self._joined is not None:
+            self._joined.interrupt()
+        elif self._call is not None:
+            self._call.interrupt()
+
+    def type(self, number: int, text: str) -> None:
+        """More typed words; raises as `PageVoice.type`."""
+        self._voice.type(number, text, self._say)
+
+    def type_end(self, number: int) -> None:
+        """A typed utterance is complete."""
+        self._voice.type_end(number)
+
+    def choose_voice(self, message: protocol.Voice) -> None:
+        """Speak so from now on, and tell where that cannot be. Raises NoSuchEngine."""
+        self._voice.choose(message.engine, message.voice, message.language)
+        self._start(self._voice.check())
+
+    def press(self, digit: str) -> None:
+        """A key of the pad."""
+        if self._joined is not None:
+            self._start(self._joined.press(digit))
+        elif self._call is not None:
+            self._call.pressed(digit)
+
+    def talk(self, on: bool) -> None:
+        """Put the microphone into the other call, or take it out. Raises BadRequest."""
+        if self._joined is None:
+            raise BadRequest("There is no other call to talk in.")
+        self._joined.talk(on)
+
+    def report(self, message: protocol.Report) -> None:
+        """What the browser measures."""
+        if self._call is not None:
+            self._call.report(
+                FarReport.checked(
+                    message.jitter_buffer_ms,
+                    message.rtt_ms,
+                    message.lost,
+                    message.concealed,
+                    message.received,
+                )
+            )
+
+    def repeat(self) -> None:
+        """The page was away: tell how it stands, and what is being said."""
+        self._tell(self.state)
+        self._captions.repeat()
+
+    # --- its course
+
+    async def _whole(self, asked: Call | Dial | Listen) -> None:
+        try:
+            await self._course(asked)
+        except SpeechError as error:
+            self._ended(error.message, error.remedy, "error", error.code)
+        except asyncio.CancelledError:
+            self._ended("we hung up", by="local")
+            raise
+        except Exception as error:
+            logger.error("a call of a page broke\n%s", without_words(error))
+            self._ended("it broke here; the log has more", by="error", code="internal_error")
+        finally:
+            await self._clear_away()
+
+    async def _course(self, asked: Call | Dial | Listen) -> None:
+        desk, voice = self._desk, self._voice
+        self._tell(self.state)
+        if not isinstance(asked, Call) and desk.gateway is None:
+            raise BadRequest(
+                "This softphone has no telephone.", remedy="Start it with --sip or --config FILE."
+            )
+        if isinstance(asked, Listen):
+            voice.choose(None, None, None)
+        else:
+            voice.choose(asked.engine, asked.voice, asked.language)
+        call, answer = await desk.web_call(
+            asked.sdp,
+            cast(CodecChoice, asked.codec),
+            voice.engine,
+            voice.options,
+            host=self._host,
+            program=self._program,
+        )
+        self._call = call
+        hz = payload_by_name(call.codec).sample_hz
+        self._tell(protocol.Answer(call.id, answer, call.codec, hz))
+        call.on_hear = self._ears.follow
+        self._start(self._end_in_time(call))
+        self._start(self._follow_events(call))
+        if not isinstance(asked, Listen):
+            self._record(call, asked.record)
+        if isinstance(asked, Call):
+            await self._alone(call, asked)
+        else:
+            await self._with_other(call, asked)
+
+    async def _alone(self, call: WebCall, asked: Call) -> None:
+        """The page and the voice, or an agent."""
+        await call.answer()
+        if call.speaker is not None:
+            self._voice.leads(call.speaker)
+            self._captions.follow(call.speaker)
+        self._stands(State("up"))
+        self._start(self._figures(call))
+        if self._desk.agent is not None:
+            self._start(self._desk.agent.talk(call))
+        else:
+            self._start(self._listen(call, asked.barge_in))
+        await self._finish(call, await call.ended())
+
+    async def _with_other(self, call: WebCall, asked: Dial | Listen) -> None:
+        """The page and another call."""
+        gateway = self._desk.gateway
+        assert gateway is not None
+        joined: Joined
+        if isinstance(asked, Dial):
+            joined = await gateway.dial(call, asked.uri)
+        else:
+            joined = await gateway.listen(call, asked.call_id)
+        self._joined = joined
+        self._start(self._figures(call))
+        await call.answer()
+        if isinstance(asked, Dial):
+            self._start(self._with_party(joined, asked.barge_in))
+        last: State | None = None
+        async for line in joined.states():
+            state = State(line.state, line.cause, line.remedy, line.by, line.code)
+            if line.state == "ended":
+                last = state
+            else:
+                self._stands(state)
+        await joined.over()
+        await self._finish(call, await call.ended(), last)
+
+    async def _finish(self, call: WebCall, cause: str, last: State | None = None) -> None:
+        await self._captions.close()
+        if last is None or not (last.cause or last.code):
+            end = call.facts.end
+            by = end.by if end is not None else ""
+            error = end.error if end is not None else None
+            last = State("ended", cause, by=by)
+            if error is not None:
+                last = State("ended", error.message, error.remedy, by, error.code)
+        self._stands(last)
+        await self._keep_recording()
+
+    async def _clear_away(self) -> None:
+        self._voice.end()
+        async with AsyncExitStack() as stack:  # each step is done, whatever another one raises
+            stack.push_async_callback(self._captions.close)
+            stack.push_async_callback(self._stop_tasks)
+            if self._call is not None:
+                stack.callback(self._desk.calls.discard, self._call)
+                stack.push_async_callback(self._call.hangup)
+            if self._joined is not None:
+                stack.push_async_callback(self._joined.close)
+
+    async def _stop_tasks(self) -> None:
+        for task in (tasks := list(self._tasks)):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- beside it
+
+    def _start(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(work, name="work of a page's call")
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or task.exception() is None:
+            return
+        error = task.exception()
+        assert error is not None
+        if isinstance(error, SpeechError):
+            self._ears.complain(error)
+        else:
+            logger.error("a page's call: something broke\n%s", without_words(error))
+
+    async def _listen(self, call: WebCall, barge_in: bool) -> None:
+        """Hear whether the caller speaks, and let him cut in."""
+        self._ears.listen(call, barge_in=barge_in)
+
+    async def _with_party(self, joined: Joined, barge_in: bool) -> None:
+        """The party that was dialled has answered: its voice is heard, and ours is the page's."""
+        await joined.call.answered()
+        if joined.call.speaker is not None:
+            self._voice.leads(joined.call.speaker)
+        self._ears.listen(joined.call, barge_in=barge_in)
+
+    async def _follow_events(self, call: WebCall) -> None:
+        async for event in call.progress():
+            if isinstance(event, MediaSilent) and self.state.state == "up":
+                self._stands(LOST)
+            elif isinstance(event, MediaBegan) and self.state.state == "lost":
+                self._stands(State("up"))
+
+    async def _end_in_time(self, call: WebCall) -> None:
+        clock = self._desk.clock
+        await clock.sleep_until(clock.now() + self._desk.settings.max_call_s)
+        self._tell(
+            protocol.Error("too_long", "The call has lasted as long as one may.", "Call again.")
+        )
+        await call.hangup()
+
+    async def _figures(self, call: WebCall) -> None:
+        clock = self._desk.clock
+        known = set(protocol.Line.__dataclass_fields__)
+        while not call.over:
+            figures = call.line_figures().to_json()
+            pacer = figures.pop("pacer", "")
+            figures |= {"time": self._desk.now_ms, "state": pacer or figures.get("state", "")}
+            self._tell(protocol.Line(**{name: figures[name] for name in known & figures.keys()}))
+            await clock.sleep_until(clock.now() + FIGURES_S)
+
+    def _say(self, words: TypedWords, options: VoiceOptions) -> Utterance:
+        if self._joined is not None:
+            return self._joined.speak(words, options)
+        if self._call is None:
+            raise BadRequest("There is no call yet.", remedy="Call first, then type.")
+        return self._call.speak(words, options)
+
+    # --- recording
+
+    def _record(self, call: WebCall, wanted: bool) -> None:
+        if not wanted:
+            return
+        if not self._desk.settings.recording:
+            raise BadRequest("Calls are not recorded here.", remedy="Switch recording off.")
+        name, path = self._desk.recorded.new()
+        self._recording = name, call.record(path)
+
+    async def _keep_recording(self) -> None:
+        if self._recording is None:
+            return
+        name, recording = self._recording
+        try:
+            await recording.finished()
+            if recording.error is not None:
+                raise recording.error
+            self._tell(protocol.Recorded(name, self._desk.recorded.done(name, recording.wav)))
+        except SpeechError as error:
+            self._ears.complain(error)
+        except OSError as error:
+            logger.error("a page's recording could not be kept: %s", error)
+            self._tell(
+                protocol.Error(
+                    "recording_failed", "The recording could not be written.", "Check the disk."
+                )
+            )
+
+    # --- telling
+
+    def _stands(self, state: State) -> None:
+        self.state = state
+        self._tell(state)
+
+    def _ended(self, cause: str, remedy: str = "", by: str = "", code: str = "") -> None:
+        if self.state.state != "ended":
+            self._stands(State("ended", cause, remedy, by, code))

@@ -1,0 +1,211 @@
+"""The softphone: a page for the browser, and the server behind it.
+
+>>> async with Softphone(engines=(EngineSettings("ws://127.0.0.1:8765/v1/speech"),)) as softphone:
+...     print(softphone.url)                       # open it: one button calls the voice
+...     await asyncio.Event().wait()
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from qwen3tts_pacer.clock import Clock, LoopClock
+from qwen3tts_phone.errors import PortBusy
+from qwen3tts_phone.softphone.access import Access, Hosts, new_token
+from qwen3tts_phone.softphone.certificate import Certificate, given_certificate, kept_certificate
+from qwen3tts_phone.softphone.desk import Desk
+from qwen3tts_phone.softphone.errors import MissingWebPackages
+from qwen3tts_phone.softphone.gateway import Gateway
+from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings, is_loopback
+from qwen3tts_phone.softphone.web_call import WebCall
+from qwen3tts_speech.record_sink import RecordSink
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.agent.agent import Agent
+    from qwen3tts_phone.phone import Phone
+    from qwen3tts_phone.softphone.running import HasCalls
+    from qwen3tts_phone.softphone.session import Session
+
+__all__ = ["EngineSettings", "Softphone", "SoftphoneSettings"]
+
+CLOSE_S = 2.0
+"""Longest wait for requests that are under way at the end."""
+ALL = ("0.0.0.0", "::", "")
+ELSEWHERE = ("192.0.2.1", "2001:db8::1")
+"""Stand for any other machine (RFC 5737, RFC 3849)."""
+
+
+class Softphone:
+    """The page's server; an async context manager. All of its calls end with it.
+
+    Args:
+        settings: what it is told; ``changes`` are fields of them.
+        phone: what dials SIP addresses for pages, and whose calls may be listened in to.
+        further: other lines whose calls may be listened in to, such as `Streams`.
+        agent: talks on the pages' calls; None = they say what is typed.
+        sink: is given the record of each utterance, beside ``settings.latency_log``.
+
+    Entering it raises MissingWebPackages, PortBusy, BadCertificate, ConnectionLost (no speech
+    server), UnknownVoice or BadRequest (an option that is none) or OSError (a log or folder that
+    cannot be written).
+    """
+
+    def __init__(
+        self,
+        settings: SoftphoneSettings | None = None,
+        *,
+        phone: Phone | None = None,
+        further: Sequence[HasCalls] = (),
+        agent: Agent | None = None,
+        sink: RecordSink | None = None,
+        clock: Clock | None = None,
+        **changes: Any,
+    ) -> None:
+        self.settings = replace(settings or SoftphoneSettings(), **changes)
+        self.clock: Clock = clock or LoopClock()
+        self.token = self.settings.token or new_token()
+        """What a page has to show."""
+        self.port = 0
+        """The bound port."""
+        self.certificate: Certificate | None = None
+        """What it shows; None = it speaks plain HTTP."""
+        gateway = (
+            Gateway(phone, further, clock=self.clock) if phone is not None or further else None
+        )
+        self._desk = Desk(self.settings, self.clock, agent, gateway, sink)
+        self._sessions: dict[str, Session] = {}
+        self._stack = AsyncExitStack()
+
+    def __repr__(self) -> str:
+        return f"Softphone({self.settings.host}:{self.port})"
+
+    async def __aenter__(self) -> Self:
+        try:
+            import aiortc  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
+            from aiohttp import web
+
+            from qwen3tts_phone.softphone.site import Site
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.startswith("qwen3tts_"):
+                raise
+            raise MissingWebPackages(error.name) from None
+        settings = self.settings
+        async with AsyncExitStack() as stack:
+            context = self._tls()
+            listener = _listener(settings.host, settings.port)
+            stack.callback(listener.close)
+            self.port = listener.getsockname()[1]
+            await self._desk.open(stack)
+            hosts = Hosts(settings.host, settings.names)
+            site = Site(self._desk, Access(self.token), hosts, self.scheme)
+            self._sessions = site.sessions
+            runner = web.AppRunner(
+                site.application(), access_log=None, handle_signals=False, shutdown_timeout=CLOSE_S
+            )
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            await web.SockSite(runner, listener, ssl_context=context).start()
+            stack.push_async_callback(site.close)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._stack.__aexit__(kind, error, traceback)
+
+    # --- what it is
+
+    @property
+    def scheme(self) -> str:
+        """``http`` or ``https``."""
+        return "https" if self.settings.tls else "http"
+
+    @property
+    def url(self) -> str:
+        """The address to open, with the token: whoever has it may use the page."""
+        return self.url_at(shown_host(self.settings.host))
+
+    def url_at(self, host: str) -> str:
+        """The same under another name or address of this machine."""
+        shown = f"[{host}]" if ":" in host else host
+        return f"{self.scheme}://{shown}:{self.port}/#token={self.token}"
+
+    @property
+    def calls(self) -> frozenset[WebCall]:
+        """Calls of pages that are not over."""
+        return frozenset(self._desk.calls)
+
+    @property
+    def sessions(self) -> int:
+        """How many pages are open, or may come back."""
+        return len(self._sessions)
+
+    # --- inside
+
+    def _tls(self) -> ssl.SSLContext | None:
+        settings = self.settings
+        if not settings.tls:
+            return None
+        if settings.certificate is not None:
+            self.certificate = given_certificate(settings.certificate, settings.key)
+        else:
+            self.certificate = kept_certificate(certificate_hosts(settings))
+        return self.certificate.context()
+
+
+def shown_host(host: str) -> str:
+    """The address by which others reach what is bound to ``host``."""
+    return local_address() if host in ALL else host
+
+
+def certificate_hosts(settings: SoftphoneSettings) -> list[str]:
+    """What a certificate has to name."""
+    hosts = {"localhost", "127.0.0.1", *settings.names}
+    if settings.host in ALL:
+        hosts |= {local_address(), socket.gethostname()}
+    elif not is_loopback(settings.host):
+        hosts.add(settings.host)
+    return sorted(hosts)
+
+
+def local_address() -> str:
+    """The address of this machine from which packets to others leave; nothing is sent."""
+    for family, elsewhere in zip((socket.AF_INET, socket.AF_INET6), ELSEWHERE, strict=True):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((elsewhere, 9))
+                return str(probe.getsockname()[0])
+        except OSError:
+            continue
+    return "127.0.0.1"
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """A bound socket; raises PortBusy."""
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=1)
+        family, kind, _, _, address = found[0]
+        listener = socket.socket(family, kind)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except BaseException:
+            listener.close()
+            raise
+    except OSError as error:
+        raise PortBusy(
+            f"Port {port} at {host} cannot be had: {os.strerror(error.errno or 0)}.",
+            remedy=PortBusy.remedy_for(error),
+        ) from error
+    return listener

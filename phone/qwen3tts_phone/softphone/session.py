@@ -1,0 +1,198 @@
+"""One page: what it may ask for in which order, and its call, which outlives a lost connection."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from contextlib import aclosing
+
+from qwen3tts_phone.errors import WrongState
+from qwen3tts_phone.softphone import protocol
+from qwen3tts_phone.softphone.desk import Desk, entries
+from qwen3tts_phone.softphone.outbox import Outbox
+from qwen3tts_phone.softphone.page_call import PageCall
+from qwen3tts_phone.softphone.protocol import Fault, PageMessage, ServerMessage
+from qwen3tts_wire.errors import BadRequest, SpeechError
+
+logger = logging.getLogger(__name__)
+
+
+class Session:
+    """One page's, from its hello until it leaves or its connection stays away for too long.
+
+    Args:
+        desk: what all pages share.
+        host: the page's address.
+        program: what its browser calls itself.
+        on_over: called once, when it has ended.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        *,
+        host: str = "",
+        program: str = "",
+        on_over: Callable[[Session], None] | None = None,
+    ) -> None:
+        self.id = secrets.token_urlsafe(16)
+        self.outbox = Outbox()
+        """What waits to be sent; it outlives a connection."""
+        self.news = asyncio.Event()
+        """Set when something waits, or the session is over."""
+        self.closed = False
+        """Whether it ends: nothing that the page asks for is done any more."""
+        self.over = False
+        """Whether it has ended, and all of it was told."""
+        self.connection: object | None = None
+        """The one that serves it; None = the page is away."""
+        self._desk = desk
+        self._host = host
+        self._program = program
+        self._on_over = on_over
+        self._call: PageCall | None = None
+        self._ending: list[PageCall] = []
+        """Calls before it that are told to be over, and still clear themselves away."""
+        self._grace: asyncio.Task[None] | None = None
+        self._calls: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    # --- its connection
+
+    def attach(self, connection: object, *, resumed: bool = False) -> None:
+        """A connection serves it from now on; the page is greeted."""
+        self.connection = connection
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+        call = self._call
+        going_on = call is not None and not call.over
+        call_id = call.id if call is not None and going_on else None
+        self.outbox.put_first(self._desk.welcome(self.id, resumed=resumed, call_id=call_id))
+        self.news.set()
+        if call is not None and going_on:
+            call.repeat()
+        if self._calls is None and self._desk.gateway is not None:
+            self._calls = asyncio.create_task(self._follow_calls(), name="calls for a page")
+
+    def detach(self, connection: object, *, gone: bool) -> None:
+        """A connection has ended; ``gone``: the page said goodbye, and does not come back."""
+        if self.connection is not connection:
+            return  # another one has taken over
+        self.connection = None
+        if gone:
+            self.close("it was closed")
+        elif not self.closed:
+            self._grace = asyncio.create_task(self._wait_for_it(), name="wait for a page")
+
+    def tell(self, message: ServerMessage) -> None:
+        """Something for the page, as soon as it takes it."""
+        if self.over:
+            return
+        if not self.outbox.put(message) and not self.closed:
+            logger.warning("a page takes nothing any more; its session is closed")
+            self.close("it took nothing any more")
+        self.news.set()
+
+    # --- what the page asks for
+
+    def take(self, message: PageMessage | Fault) -> None:
+        """One message of the page; never raises: what cannot be done is told."""
+        if self.closed:
+            return
+        about = message.type or "" if isinstance(message, Fault) else message.type
+        try:
+            if isinstance(message, Fault):
+                raise message.error
+            self._do(message)
+        except SpeechError as error:
+            self.tell(protocol.Error(error.code, error.message, error.remedy, about))
+
+    def _do(self, message: PageMessage) -> None:
+        match message:
+            case protocol.Ping(time=time):
+                self.tell(protocol.Pong(time, self._desk.now_ms))
+            case protocol.Report():
+                if self._call is not None and not self._call.over:
+                    self._call.report(message)
+            case protocol.Hello():
+                raise BadRequest("This page has said hello already.")
+            case protocol.Call() | protocol.Dial() | protocol.Listen():
+                self._begin(message)
+            case protocol.HangUp():
+                if self._call is not None:
+                    self._call.leave()
+            case protocol.Voice():
+                self._desk.engines.chosen(message.engine)
+                if self._call is not None and not self._call.over:
+                    self._call.choose_voice(message)
+            case protocol.Mute():
+                pass  # the page stops its own microphone
+            case protocol.TypeEnd(utterance=number):
+                if self._call is not None:
+                    self._call.type_end(number)
+            case protocol.Interrupt():
+                if self._call is not None:
+                    self._call.interrupt()
+            case protocol.Type(utterance=number, text=text):
+                self._running().type(number, text)
+            case protocol.Key(digit=digit):
+                self._running().press(digit)
+            case protocol.Talk(on=on):
+                self._running().talk(on)
+
+    def _begin(self, message: protocol.Call | protocol.Dial | protocol.Listen) -> None:
+        if self._call is not None and not self._call.over:
+            if self._call.state.state != "ended":
+                raise WrongState("This page has a call already.", remedy="Hang up first.")
+            self._ending.append(self._call)
+        self._ending = [each for each in self._ending if not each.over]
+        self._call = PageCall(self._desk, self.tell, host=self._host, program=self._program)
+        self._call.begin(message)
+
+    def _running(self) -> PageCall:
+        if self._call is None or self._call.over:
+            raise WrongState("There is no call.", remedy="Call first.")
+        return self._call
+
+    # --- the end
+
+    def close(self, reason: str = "") -> None:
+        """It ends, and its call with it; returns at once."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._call is not None:
+            self._call.leave(reason)
+        self._closing = asyncio.create_task(self._clear_away(), name="end of a page")
+
+    async def ended(self) -> None:
+        """Wait until nothing of it runs any more."""
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+
+    async def _clear_away(self) -> None:
+        for task in (self._grace, self._calls):
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+                await asyncio.wait([task])
+        for call in (*self._ending, *([self._call] if self._call is not None else [])):
+            await call.ended()
+        self.over = True
+        self.news.set()
+        if self._on_over is not None:
+            self._on_over(self)
+
+    async def _wait_for_it(self) -> None:
+        clock = self._desk.clock
+        await clock.sleep_until(clock.now() + self._desk.settings.resume_s)
+        self._grace = None
+        self.close("it did not come back")
+
+    async def _follow_calls(self) -> None:
+        assert self._desk.gateway is not None
+        async with aclosing(self._desk.gateway.calls.follow()) as lists:
+            async for calls in lists:
+                self.tell(protocol.Calls(entries(calls)))

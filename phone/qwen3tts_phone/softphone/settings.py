@@ -1,0 +1,154 @@
+"""What the softphone is told: read once, checked once, frozen."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qwen3tts_phone.listening.settings import ListenSettings
+from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_speech.spans import endpoint_of
+from qwen3tts_speech.utterance import VoiceOptions
+
+LOOPBACK = "127.0.0.1"
+SERVER = "ws://127.0.0.1:8765/v1/speech"
+MOST_ENGINES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """One speech server that the page may choose."""
+
+    url: str
+    """Its ``ws://`` or ``wss://`` address."""
+    name: str = ""
+    """What people are shown; empty = what it calls itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class SoftphoneSettings:
+    """Where the page is served, with which voices, and what a page may do.
+
+    Raises ValueError whose text begins with the name of the field.
+    """
+
+    host: str = LOOPBACK
+    """Address to bind; 0.0.0.0 for all."""
+    port: int = 0
+    """0 = any free one."""
+    engines: tuple[EngineSettings, ...] = (EngineSettings(SERVER),)
+    """The speech servers, the first one chosen at first."""
+    voice: str | None = None
+    language: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of ``context.open``, such as ``mode`` or ``instructions``."""
+    token: str = field(default="", repr=False)
+    """What a page must show; empty = one is made at each start."""
+    https: bool | None = None
+    """Whether to speak TLS; None = wherever others than this machine can reach it."""
+    certificate: Path | None = None
+    """PEM with a certificate of one's own and its chain; None = one is made."""
+    key: Path | None = None
+    """Its private key; None = it stands in the same file."""
+    insecure: bool = False
+    """Whether plain HTTP may be served beyond this machine."""
+    names: tuple[str, ...] = ()
+    """Further host names under which the page is reached."""
+    codecs: tuple[str, ...] = ("opus", "PCMU")
+    """Those that are offered, the preferred one first."""
+    listen: ListenSettings = field(default_factory=ListenSettings)
+    """When a caller's voice counts as what."""
+    max_calls: int = 8
+    max_call_s: float = 7200.0
+    """A page's call ends after so long."""
+    max_sessions: int = 32
+    text_chars: int = 20_000
+    """The longest typed utterance."""
+    message_bytes: int = 131_072
+    """A longer message ends the page's connection."""
+    upload_bytes: int = 1_500_000
+    """The largest reference recording; what the speech server takes bounds it as well."""
+    upload_s: float = 30.0
+    """The longest one."""
+    hello_s: float = 5.0
+    """A connection that has not said hello by then is closed."""
+    resume_s: float = 8.0
+    """A call outlives its page's connection for so long."""
+    recording: bool = True
+    """Whether a page may have its calls recorded."""
+    recordings: Path | None = None
+    """Where recordings stay; None = in a private folder that is deleted at the end."""
+    records: RecordSettings | None = None
+    """Call records, and what is heard before a recording begins."""
+    latency_log: Path | None = None
+    """One JSON line an utterance is appended here."""
+    otel: str | None = None
+    """Collector that gets a span of each utterance (OpenTelemetry), such as http://127.0.0.1:4318;
+    ``1``: the one that the ``OTEL_*`` variables name."""
+
+    def __post_init__(self) -> None:
+        endpoint_of(self.otel)
+        if not 0 <= self.port < 65536:
+            raise ValueError(f"port={self.port} is not between 0 and 65535")
+        if not 1 <= len(self.engines) <= MOST_ENGINES:
+            raise ValueError(f"engines: 1 to {MOST_ENGINES} are needed, not {len(self.engines)}")
+        if self.token and not (8 <= len(self.token) <= 512 and _is_token(self.token)):
+            raise ValueError(
+                "token has 8 to 512 letters, digits or - . _ ~, which need no quoting in an address"
+            )
+        for name, least, most in (
+            ("max_calls", 1, 1000),
+            ("max_sessions", 1, 10_000),
+            ("text_chars", 1, 100_000),
+            ("message_bytes", 16_384, 4_194_304),
+            ("upload_bytes", 1, 64_000_000),
+        ):
+            if not least <= getattr(self, name) <= most:
+                raise ValueError(f"{name}={getattr(self, name)} is not {least} to {most}")
+        for name in ("upload_s", "hello_s", "resume_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and 0 < value <= 3600):
+                raise ValueError(f"{name}={value} is no time in seconds")
+        if not (math.isfinite(self.max_call_s) and self.max_call_s > 0):
+            raise ValueError(f"max_call_s={self.max_call_s} is no time in seconds")
+        if not self.codecs or set(self.codecs) - {"opus", "PCMU"}:
+            raise ValueError(f"codecs={self.codecs}: opus, PCMU or both")
+        if self.key is not None and self.certificate is None:
+            raise ValueError("key is given without certificate")
+        if self.certificate is not None and self.https is False:
+            raise ValueError("certificate is given, and https is off")
+        if self.https is False and not self.insecure and not is_loopback(self.host):
+            raise ValueError(
+                f"https is off, and host={self.host} is not this machine alone: a browser gives no"
+                " microphone to such a page; give insecure=True if a proxy before it has TLS"
+            )
+
+    @property
+    def tls(self) -> bool:
+        """Whether it speaks TLS."""
+        if self.https is None:
+            return self.certificate is not None or not (is_loopback(self.host) or self.insecure)
+        return self.https
+
+    @property
+    def speech(self) -> VoiceOptions:
+        """How is spoken where the page says nothing else."""
+        return VoiceOptions(self.voice, self.language, dict(self.options))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name is this machine alone."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_token(text: str) -> bool:
+    return text.isascii() and all(each.isalnum() or each in "-._~" for each in text)

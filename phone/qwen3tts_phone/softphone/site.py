@@ -1,0 +1,275 @@
+"""What the page is served: its files, its WebSocket, uploads, recordings; and to whom."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+from aiohttp import BodyPartReader, web
+from aiohttp.typedefs import Handler, Middleware
+
+from qwen3tts_phone.softphone.access import Access, Hosts, bearer
+from qwen3tts_phone.softphone.connection import PageConnection
+from qwen3tts_phone.softphone.desk import Desk
+from qwen3tts_phone.softphone.errors import BadToken, SlowDown, WrongPlace
+from qwen3tts_phone.softphone.page_files import INDEX, PageFile, page_files
+from qwen3tts_phone.softphone.protocol import PROTOCOL
+from qwen3tts_phone.softphone.reference_voice import MOST_TEXT_CHARS, ReferenceVoice, made_voice
+from qwen3tts_phone.softphone.session import Session
+from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy, SpeechError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HEARTBEAT_S = 6.0
+"""A page that does not answer a ping within half of it is away."""
+UPLOAD_S = 60.0
+"""Longest time for one upload, and for the making of its voice."""
+LEAVE_BYTES = 4096
+STATUS = {
+    "bad_token": 401,
+    "wrong_place": 403,
+    "no_such_recording": 404,
+    "no_such_engine": 404,
+    "cannot_clone": 409,
+    "limit_exceeded": 413,
+    "bad_request": 422,
+    "slow_down": 429,
+    "server_busy": 503,
+    "connection_lost": 503,
+    "engine_unavailable": 503,
+}
+"""HTTP's status for a kind of error; 500 where it has none."""
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "microphone=(self), camera=(), geolocation=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+POLICY = (
+    "default-src 'self'; connect-src 'self' {socket}; media-src 'self' blob:;"
+    " img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'none'"
+)
+"""Content-Security-Policy; some browsers do not count a WebSocket of the same host as ``self``."""
+
+
+class Site:
+    """The web application, and the sessions of its pages."""
+
+    def __init__(self, desk: Desk, access: Access, hosts: Hosts, scheme: str) -> None:
+        self.sessions: dict[str, Session] = {}
+        """Those that are not over, by their ids."""
+        self._desk = desk
+        self._access = access
+        self._hosts = hosts
+        self._scheme = scheme
+        self._files: Mapping[str, PageFile] = page_files()
+        self._connections: set[PageConnection] = set()
+        self._closing = False
+
+    def application(self) -> web.Application:
+        """For aiohttp's runner."""
+        application = web.Application(middlewares=[self._guarded()])
+        routes = application.router
+        routes.add_get("/", self._index)
+        routes.add_get("/static/{name}", self._static)
+        routes.add_get("/ws", self._socket)
+        routes.add_post("/voices", self._voices)
+        routes.add_get("/recordings/{name}", self._recording)
+        routes.add_post("/leave", self._leave)
+        return application
+
+    async def close(self) -> None:
+        """All pages are told goodbye; their calls end."""
+        self._closing = True
+        sessions = list(self.sessions.values())
+        for session in sessions:
+            session.close("the softphone was ended")
+        await asyncio.gather(*(session.ended() for session in sessions))
+        await asyncio.gather(*(each.leave() for each in list(self._connections)))
+
+    # --- for a connection
+
+    def admit(self, token: str, address: str) -> None:
+        """Raises BadToken, or SlowDown after too many of them."""
+        now = self._desk.clock.now()
+        if wait_s := self._access.wait_s(address, now):
+            raise SlowDown(wait_s)
+        if not self._access.admits(token, address, now):
+            raise BadToken
+
+    def session(self, resume: str | None, address: str, program: str) -> tuple[Session, bool]:
+        """The session that a page asks for, or a new one; raises ServerBusy."""
+        known = self.sessions.get(resume or "")
+        if known is not None and not known.closed:
+            return known, True
+        if self._closing or len(self.sessions) >= self._desk.settings.max_sessions:
+            raise ServerBusy(
+                "The softphone has no room for one more page.",
+                remedy="Close another one, or try again in a moment.",
+            )
+        made = Session(self._desk, host=address, program=program, on_over=self._forget)
+        self.sessions[made.id] = made
+        return made, False
+
+    def _forget(self, session: Session) -> None:
+        self.sessions.pop(session.id, None)
+
+    # --- requests
+
+    def _guarded(self) -> Middleware:
+        @web.middleware
+        async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+            try:
+                host = request.headers.get("Host")
+                if not self._hosts.admits(host):
+                    raise WrongPlace
+                asks = request.method == "POST" or request.path == "/ws"
+                origin = request.headers.get("Origin")
+                if asks and not self._hosts.same_origin(origin, host, self._scheme):
+                    raise WrongPlace
+                response = await handler(request)
+            except web.HTTPException as error:
+                response = _refusal(error.status, "http", error.reason or "", "")
+                if error.status == 405:
+                    response.headers["Allow"] = error.headers.get("Allow", "GET")
+            except SpeechError as error:
+                status = STATUS.get(error.code, 422 if isinstance(error, BadRequest) else 500)
+                response = _refusal(status, error.code, error.message, error.remedy)
+                if isinstance(error, SlowDown):
+                    response.headers["Retry-After"] = str(max(1, round(error.wait_s)))
+            if not response.prepared:
+                self._put_headers(response, request)
+            return response
+
+        return guarded
+
+    def _put_headers(self, response: web.StreamResponse, request: web.Request) -> None:
+        response.headers.update(HEADERS)
+        scheme = "wss" if self._scheme == "https" else "ws"
+        host = request.headers.get("Host", "")
+        socket = f"{scheme}://{host}" if self._hosts.admits(host) else ""
+        response.headers["Content-Security-Policy"] = POLICY.format(socket=socket)
+
+    async def _index(self, request: web.Request) -> web.StreamResponse:
+        return self._file(INDEX)
+
+    async def _static(self, request: web.Request) -> web.StreamResponse:
+        return self._file(request.match_info["name"])
+
+    def _file(self, name: str) -> web.Response:
+        file = self._files.get(name)
+        if file is None:
+            raise web.HTTPNotFound
+        charset = None if file.kind.startswith("image/png") else "utf-8"
+        return web.Response(body=file.body, content_type=file.kind, charset=charset)
+
+    async def _socket(self, request: web.Request) -> web.StreamResponse:
+        offered = request.headers.get("Sec-WebSocket-Protocol", "")
+        if PROTOCOL not in [each.strip() for each in offered.split(",")]:
+            raise BadRequest(f"This WebSocket speaks {PROTOCOL}.", remedy="Reload the page.")
+        socket = web.WebSocketResponse(
+            protocols=(PROTOCOL,),
+            heartbeat=HEARTBEAT_S,
+            max_msg_size=self._desk.settings.message_bytes,
+            compress=False,
+            autoclose=False,
+        )
+        await socket.prepare(request)
+        program = request.headers.get("User-Agent", "")
+        connection = PageConnection(
+            self, request.remote or "", program, self._desk.settings.hello_s
+        )
+        self._connections.add(connection)
+        try:
+            await connection.serve(socket)
+        finally:
+            self._connections.discard(connection)
+        return socket
+
+    async def _voices(self, request: web.Request) -> web.StreamResponse:
+        self._check_token(request)
+        try:
+            async with asyncio.timeout(UPLOAD_S):
+                engine_id, voice = await self._uploaded(request)
+                engine = self._desk.engines.chosen(engine_id)
+                entry = await made_voice(engine, voice, self._desk.settings.upload_s)
+        except TimeoutError:
+            raise ServerBusy(
+                "The voice was not ready in time.", remedy="Try again, with a shorter recording."
+            ) from None
+        shown = {"id": entry.id, "name": entry.name, "language": entry.language}
+        return web.json_response({"engine": engine.id, "voice": shown})
+
+    async def _uploaded(self, request: web.Request) -> tuple[str | None, ReferenceVoice]:
+        if not request.content_type.startswith("multipart/"):
+            raise BadRequest("An upload is multipart/form-data.")
+        most = self._desk.settings.upload_bytes
+        audio, fields = b"", dict[str, str]()
+        name = ""
+        try:
+            async for part in await request.multipart():
+                if not isinstance(part, BodyPartReader):
+                    raise BadRequest("An upload has no parts in parts.")
+                if part.name == "audio":
+                    audio = await _bounded(part, most)
+                    name = (part.filename or "")[:80]
+                elif part.name in ("ref_text", "engine", "name"):
+                    data = await _bounded(part, 4 * MOST_TEXT_CHARS)
+                    fields[part.name] = data.decode("utf-8", "replace").strip()[:MOST_TEXT_CHARS]
+                else:
+                    raise BadRequest("An upload has audio, ref_text, name and engine.")
+        except (ValueError, AssertionError) as error:
+            raise BadRequest("The upload is damaged.", remedy="Send it again.") from error
+        shown = "".join(each for each in fields.get("name") or name if each.isprintable())
+        voice = ReferenceVoice(audio, fields.get("ref_text") or None, shown.strip())
+        return fields.get("engine") or None, voice
+
+    async def _recording(self, request: web.Request) -> web.StreamResponse:
+        self._check_token(request)
+        path = self._desk.recorded.path(request.match_info["name"])
+        headers = {"Content-Disposition": f'attachment; filename="{path.name}"'}
+        response = web.FileResponse(path, headers=headers)
+        response.content_type = "audio/wav"
+        self._put_headers(response, request)
+        return response
+
+    async def _leave(self, request: web.Request) -> web.StreamResponse:
+        """A page that is being closed: what it says by a beacon."""
+        data = await request.content.read(LEAVE_BYTES)
+        try:
+            said = json.loads(data)
+            token, session_id = str(said["token"]), str(said["session"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise BadRequest("A page that leaves gives token and session.") from None
+        self.admit(token, request.remote or "")
+        session = self.sessions.get(session_id)
+        if session is not None:
+            session.close("it was closed")
+        return web.Response(status=204)
+
+    def _check_token(self, request: web.Request) -> None:
+        self.admit(bearer(request.headers.get("Authorization")), request.remote or "")
+
+
+async def _bounded(part: BodyPartReader, most: int) -> bytes:
+    """A part's bytes; raises LimitExceeded."""
+    data = bytearray()
+    while chunk := await part.read_chunk(65_536):
+        data += chunk
+        if len(data) > most:
+            raise LimitExceeded(
+                f"A part of the upload has more than {most:,} bytes.",
+                remedy="Take a shorter recording: five to fifteen seconds are best.",
+            )
+    return bytes(data)
+
+
+def _refusal(status: int, code: str, message: str, remedy: str) -> web.Response:
+    body = {"error": {"code": code, "message": message, "remedy": remedy}}
+    return web.json_response(body, status=status)

@@ -1,0 +1,343 @@
+"""A call whose other end is a browser: sound by WebRTC, all else as on every line.
+
+call, answer = await WebCall.made(body, offer)     # the answer goes to the page
+await call.answer()                                # connected: it can be spoken on
+await call.say("Good morning.")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterable, Mapping
+from typing import Any
+
+from qwen3tts_codecs.payload import Payload
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_pacer.policy import FillingPolicy
+from qwen3tts_phone.call import LINGER_S, Call
+from qwen3tts_phone.call_body import CallBody
+from qwen3tts_phone.call_events import HeardFrame, KeyPressed, MediaBegan, MediaSilent
+from qwen3tts_phone.call_facts import CallFacts, EndFacts, MediaFacts
+from qwen3tts_phone.errors import CallError, WrongState
+from qwen3tts_phone.keypad import checked_keys
+from qwen3tts_phone.softphone.line_figures import FarReport, LineFigures, LineState
+from qwen3tts_phone.softphone.line_watch import WebSettings
+from qwen3tts_phone.softphone.offer import CodecChoice, Offer, read_offer
+from qwen3tts_phone.softphone.web_counters import web_stats
+from qwen3tts_phone.softphone.web_line import WebLine
+from qwen3tts_phone.softphone.web_sink import WebSink
+from qwen3tts_speech.latency import Mark
+from qwen3tts_speech.utterance import Utterance, VoiceOptions
+
+__all__ = ["Learnt", "WebCall", "WebSettings", "new_facts"]
+
+logger = logging.getLogger(__name__)
+
+LINE = "webrtc"
+PTIME_MS = 20
+MOST_AGENT_CHARS = 200
+
+
+class Learnt:
+    """What the pacers of calls have learnt about arrivals, from one call to the next."""
+
+    def __init__(self) -> None:
+        self._learnt: Mapping[str, Any] = {}
+
+    def policy(self, ptime_s: float) -> FillingPolicy:
+        """What decides about the waits of one call."""
+        return FillingPolicy(ptime_s=ptime_s, learnt=self._learnt)
+
+    def keep(self, policy: FillingPolicy) -> None:
+        """A call is over."""
+        self._learnt = policy.export() or self._learnt
+
+
+class WebCall(Call):
+    """A call with a browser; made by `made`, and running until it or the connection ends."""
+
+    def __init__(
+        self,
+        body: CallBody,
+        payload: Payload,
+        offer: Offer,
+        settings: WebSettings,
+        learnt: Learnt,
+        sink: WebSink,
+        policy: FillingPolicy,
+    ) -> None:
+        super().__init__(body)
+        self._offer = offer
+        self._learnt = learnt
+        self._policy = policy
+        self._sink = sink
+        self._payload = payload
+        self._line = WebLine(_Owner(self), offer, payload, settings, body.clock)
+        self._said: Utterance | None = None
+        self._connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ending = asyncio.Event()
+        self._end: EndFacts | None = None
+        self._cause = ""
+        self._running: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def made(
+        cls,
+        body: CallBody,
+        offer_sdp: str,
+        *,
+        codec: CodecChoice = "auto",
+        settings: WebSettings | None = None,
+        learnt: Learnt | None = None,
+    ) -> tuple[WebCall, str]:
+        """Take a browser's offer, whose gathering is complete; the call and our answer's SDP.
+
+        Raises:
+            BadSdp: it is no offer of one audio line that a browser makes.
+            NoCommonCodec: it has none of the codecs that were asked for.
+            CodecMissing: the library for Opus is not installed.
+            CallError: aiortc is not installed, or this machine has no network.
+        """
+        offer = read_offer(offer_sdp)
+        chosen = offer.chosen(codec)
+        payload = chosen.payload()
+        payload.encoder(PTIME_MS)  # raises what is missing before anything is opened
+        _require_aiortc()
+        from qwen3tts_phone.softphone.line_track import LineTrack
+
+        settings, learnt = settings or WebSettings(), learnt or Learnt()
+        track = LineTrack(payload.frame_ticks(PTIME_MS), payload.clock_hz)
+        policy = learnt.policy(PTIME_MS / 1000)
+        sink = WebSink(track.put, payload, ptime_ms=PTIME_MS, clock=body.clock, policy=policy)
+        call = cls(body, payload, offer, settings, learnt, sink, policy)
+        answer = await call._line.open(chosen, track)
+        try:
+            call._begin(chosen.name)
+        except BaseException:
+            await call._line.close()
+            raise
+        return call, answer
+
+    # --- what it is
+
+    @property
+    def state(self) -> LineState:
+        """How the line stands."""
+        if self._end is not None or self.over:
+            return "ended"
+        if not self._line.up.is_set():
+            return "connecting"
+        return "lost" if self._line.lost else "up"
+
+    @property
+    def encrypted(self) -> bool:
+        """Always: DTLS-SRTP."""
+        return True
+
+    @property
+    def sink(self) -> WebSink:
+        """Where its speech goes."""
+        return self._sink
+
+    def line_figures(self) -> LineFigures:
+        """How the line stands now."""
+        sink, sound, far = self._sink, self._line.sound, self._line.far
+        return LineFigures(
+            time=self.clock.now(),
+            state=self.state,
+            pacer=sink.state,
+            codec=self.codec,
+            queued_ms=sink.unsent_s * 1000,
+            frames=sink.sent_frames,
+            skipped=sink.skipped_slots,
+            starvations=sink.starvations,
+            longest_gap_ms=sink.longest_gap_s * 1000,
+            first_sound_ms=self._first_sound_ms(),
+            silent_ms=self._line.silent_s() * 1000,
+            received=sound.received,
+            lost_in=sound.lost,
+            jitter_in_ms=sound.jitter_s * 1000,
+            rtt_ms=far.rtt_ms(),
+            report=far.report,
+        )
+
+    # --- taking it
+
+    async def answer(self, headers: Mapping[str, str] | None = None) -> None:
+        """Wait for the connection; it can be spoken on when this returns. Once is enough.
+
+        Raises:
+            WrongState: it is over.
+            CallError: no connection came about.
+        """
+        body = self._body
+        body.check_up()
+        await asyncio.shield(self._connected)
+        body.check_up()
+        if not body.up.done():
+            body.answered()
+
+    async def reject(
+        self, status: int = 486, reason: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Refuse it. Raises WrongState once it was answered."""
+        if self._body.up.done():
+            raise WrongState(
+                "A call that was answered cannot be refused.", remedy="Hang up: call.hangup()."
+            )
+        self._ends(EndFacts(by="local", status=status, reason=reason), "we refused it")
+        await self.ended()
+
+    # --- speaking
+
+    def speak(
+        self, words: str | AsyncIterable[str], options: VoiceOptions | None = None
+    ) -> Utterance:
+        """Begin to say something and return at once, as on every call."""
+        self._said = super().speak(words, options)
+        return self._said
+
+    # --- ending it
+
+    async def hangup(self, headers: Mapping[str, str] | None = None) -> None:
+        """End it. Harmless when it is over."""
+        if self._end is None:
+            if self.speaking:
+                self.interrupt()
+            if self._sink.last_at is not None:
+                await self.clock.sleep_until(self._sink.last_at + LINGER_S)
+            self._ends(EndFacts(by="local"), "we hung up")
+        await self.ended()
+
+    # --- what the page tells by its own connection
+
+    def pressed(self, digit: str, duration_ms: int = 160) -> None:
+        """A key of the page was pressed: one of ``0123456789*#ABCD``. Raises CallError."""
+        digits = checked_keys(digit)
+        if self._end is None and len(digits) == 1:
+            self._body.pressed(KeyPressed(self.clock.now(), digits, duration_ms, "page"))
+
+    def report(self, report: FarReport) -> None:
+        """The browser tells how our sound arrives."""
+        self._line.far.told(report)
+        queued_s = self._line.far.queued_s()
+        if queued_s is not None:
+            self._sink.lies_behind(queued_s)
+
+    def far_end_left(self, reason: str = "") -> None:
+        """The page has said goodbye, or has not come back: the call ends, by it."""
+        words = "the page hung up" + (f": {reason[:200]}" if reason else "")
+        self._ends(EndFacts(by="remote", reason=reason[:200]), words)
+
+    # --- inside
+
+    def _begin(self, codec: str) -> None:
+        body, media = self._body, self.facts.media
+        media.codec_in, media.srtp, media.receive = codec, "DTLS-SRTP", self._offer.sends
+        body.begin(self._payload, self._sink, PTIME_MS)
+        self._running = asyncio.create_task(self._run(), name=f"call {self.id}")
+        body.start(self._line.look_after(), "line")
+        body.start(self._line.fill_holes(), "holes")
+
+    def _up(self) -> None:
+        """The connection is made: silence flows, and it can be answered."""
+        if self._end is None and not self._connected.done():
+            self._sink.start()
+            self._connected.set_result(None)
+
+    def _first_sound_ms(self) -> float | None:
+        """Of what was said last: from its first text to its first audible frame."""
+        if self._said is None:
+            return None
+        began = self._said.record.marks.get(Mark.FIRST_DELTA)
+        audible = self._sink.first_audible_at(self._said.number)
+        return None if began is None or audible is None else (audible - began) * 1000
+
+    def _ends(self, end: EndFacts, cause: str) -> None:
+        """The first reason is the one that counts."""
+        if self._end is not None:
+            return
+        self._end, self._cause = end, cause.rstrip(".")
+        if not self._connected.done():
+            self._connected.set_exception(end.error or WrongState(f"The call ended: {cause}."))
+            self._connected.exception()  # nobody needs to ask
+        self._body.silence()
+        self._ending.set()
+
+    async def _run(self) -> None:
+        """Wait for the end, and clear away."""
+        try:
+            await self._ending.wait()
+        finally:
+            self._ends(EndFacts(by="error"), "it was cut off here")
+            await self._clear()
+
+    async def _clear(self) -> None:
+        body, sink = self._body, self._sink
+        assert self._end is not None
+        await body.settle()
+        try:
+            await self._line.close()
+        except Exception:  # what belongs to the call is cleared away nevertheless
+            logger.exception("the connection of call %s did not close", self.id)
+        self.facts.first_rtp_out_at = sink.first_at
+        self.facts.media.stats = web_stats(
+            sink, self._line.sound, self._line.far, self.unheard_frames
+        )
+        await body.finish(self._end, self._cause)
+        await sink.close()
+        self._learnt.keep(self._policy)
+
+
+class _Owner:
+    """What a `WebLine` tells its call."""
+
+    def __init__(self, call: WebCall) -> None:
+        self._call = call
+
+    def line_up(self) -> None:
+        self._call._up()
+
+    def line_heard(self, frame: HeardFrame) -> None:
+        body = self._call._body
+        body.facts.first_rtp_in_at = body.facts.first_rtp_in_at or frame.at
+        body.ears.take(frame)
+
+    def line_silent(self, silent_s: float) -> None:
+        call = self._call
+        call.facts.media.silent_s = silent_s
+        ever = call.facts.first_rtp_in_at is not None
+        call._body.tell(MediaSilent(call.clock.now(), silent_s, ever))
+
+    def line_back(self, now: float) -> None:
+        self._call.facts.media.silent_s = 0.0
+        self._call._body.tell(MediaBegan(now))
+
+    def line_over(self, end: EndFacts, cause: str) -> None:
+        self._call._ends(end, cause)
+
+
+def new_facts(clock: Clock, *, host: str = "", user_agent: str = "") -> CallFacts:
+    """The facts of a call that begins now with a browser at ``host``; for its `CallBody`."""
+    return CallFacts(
+        call_id=f"web-{uuid.uuid4()}",
+        line=LINE,
+        direction="in",
+        transport="udp",
+        user_agent=user_agent[:MOST_AGENT_CHARS],
+        started_wall=time.time(),
+        started_at=clock.now(),
+        media=MediaFacts(peer_host=host),
+    )
+
+
+def _require_aiortc() -> None:
+    if importlib.util.find_spec("aiortc") is None:
+        raise CallError(
+            "Calls from a browser need aiortc, which is not installed.",
+            remedy='Install it: pip install "mr_qwen3tts[webrtc]".',
+        )

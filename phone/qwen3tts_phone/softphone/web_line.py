@@ -1,0 +1,188 @@
+"""The line to one browser: its connection, what comes by it, and whether it is still there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from qwen3tts_codecs.payload import Payload
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.call_events import HeardFrame
+from qwen3tts_phone.call_facts import EndFacts
+from qwen3tts_phone.errors import CalleeUnreachable, StreamLost
+from qwen3tts_phone.media.reception import ReportFigures
+from qwen3tts_phone.softphone.line_watch import NETWORK, NO_WAY, LineWatch, WebSettings
+from qwen3tts_phone.softphone.offer import Offer, OfferedCodec
+from qwen3tts_phone.softphone.remote_sound import RemoteSound, SoundPacket
+from qwen3tts_phone.softphone.web_counters import FarWorst
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.softphone.line_track import LineTrack
+    from qwen3tts_phone.softphone.peer import Peer
+
+LOOK_S = 0.5
+"""How often it is looked whether the browser is still there."""
+LONG_S = 8.0
+"""A connection that closes after a silence of this length was lost, not closed by the browser."""
+
+
+class LineOwner(Protocol):
+    """Who is told what happens on the line; at once, and in no time."""
+
+    def line_up(self) -> None:
+        """The connection is made."""
+
+    def line_heard(self, frame: HeardFrame) -> None:
+        """The browser's sound."""
+
+    def line_silent(self, silent_s: float) -> None:
+        """Nothing has come for so long."""
+
+    def line_back(self, now: float) -> None:
+        """Something comes, for the first time or again."""
+
+    def line_over(self, end: EndFacts, cause: str) -> None:
+        """It has ended, or never came about; may be told more than once."""
+
+
+class WebLine:
+    """One call's; `open` begins to connect, and `look_after` goes on to the end."""
+
+    def __init__(
+        self,
+        owner: LineOwner,
+        offer: Offer,
+        payload: Payload,
+        settings: WebSettings,
+        clock: Clock,
+    ) -> None:
+        self.sound = RemoteSound(payload)
+        self.far = FarWorst()
+        self.up = asyncio.Event()
+        """Set when the connection is made."""
+        self._owner = owner
+        self._offer = offer
+        self._settings = settings
+        self._clock = clock
+        self._watch: LineWatch | None = None
+        self._peer: Peer | None = None
+        self._hole = asyncio.Event()
+        self._closed = False
+
+    async def open(self, codec: OfferedCodec, track: LineTrack) -> str:
+        """Begin to connect; our answer's SDP. Raises BadSdp, CallError."""
+        from qwen3tts_phone.softphone.peer import Peer
+
+        self._peer = await Peer.answering(
+            self._offer,
+            codec,
+            track,
+            self._settings,
+            take=self._hear,
+            report=self._reception,
+            changed=self._changed,
+        )
+        return self._peer.answer_sdp
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing has come for a while."""
+        return self._watch is not None and self._watch.lost
+
+    def silent_s(self) -> float:
+        """For how long nothing has come, seconds; 0 before the connection."""
+        return self._watch.silent_s(self._clock.now()) if self._watch is not None else 0.0
+
+    async def look_after(self) -> None:
+        """Wait for the connection, and see what becomes of it."""
+        settings, clock = self._settings, self._clock
+        timer = asyncio.ensure_future(clock.sleep_until(clock.now() + settings.connect_s))
+        up = asyncio.ensure_future(self.up.wait())
+        try:
+            await asyncio.wait((timer, up), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            up.cancel()
+        if self._watch is None:
+            message = f"The browser was not reached within {settings.connect_s:g} s."
+            error = CalleeUnreachable(message, remedy=NO_WAY, why="session")
+            self._owner.line_over(EndFacts(by="timeout", error=error), message)
+            return
+        await self._look(self._watch)
+
+    async def fill_holes(self) -> None:
+        """Hand on what a hole holds up, when the missing packet is waited for no longer."""
+        while True:
+            await self._hole.wait()
+            self._hole.clear()
+            while (deadline := self.sound.next_deadline()) is not None:
+                await self._clock.sleep_until(deadline)
+                for heard in self.sound.due(self._clock.now()):
+                    self._owner.line_heard(heard)
+
+    async def close(self) -> None:
+        """End the connection, and tell the browser. Harmless when it is over."""
+        self._closed = True
+        if self._peer is not None:
+            await self._peer.close()
+
+    # --- inside
+
+    def _changed(self, state: str) -> None:
+        """The connection has another state."""
+        if self._closed:
+            return
+        if state == "connected" and self._watch is None:
+            self._watch = LineWatch(self._settings, self._clock.now(), sends=self._offer.sends)
+            self.up.set()
+            self._owner.line_up()
+        elif state == "failed":
+            message = "No connection to the browser came about."
+            error = CalleeUnreachable(message, remedy=NO_WAY, why="session")
+            self._owner.line_over(EndFacts(by="error", error=error), message)
+        elif state == "closed" and self.silent_s() >= LONG_S:
+            message = "The connection to the browser broke off."
+            lost = StreamLost(message, remedy=NETWORK)
+            self._owner.line_over(EndFacts(by="error", error=lost), message)
+        elif state == "closed":
+            self._owner.line_over(EndFacts(by="remote"), "the browser hung up")
+
+    async def _look(self, watch: LineWatch) -> None:
+        """Tell of a silence, and end what nothing comes from any more."""
+        assert self._peer is not None
+        origin, count, before = self._clock.now(), 0, 0
+        while True:
+            figures = await self._peer.figures()
+            self.far.figures(figures)
+            now = self._clock.now()
+            if figures.packets != before:
+                before = figures.packets
+                if watch.report(now):
+                    self._owner.line_back(now)
+            silent_s = watch.news(now)
+            if silent_s is not None:
+                self._owner.line_silent(silent_s)
+            lost = watch.vanished(now)
+            if lost is not None:
+                self._owner.line_over(EndFacts(by="timeout", error=lost), lost.message)
+                return
+            count += 1
+            await self._clock.sleep_until(origin + count * LOOK_S)
+
+    def _hear(self, packet: SoundPacket) -> None:
+        """A packet of the browser."""
+        watch = self._watch
+        if watch is None or self._closed:
+            return
+        now = self._clock.now()
+        heard = self.sound.take(packet, now)
+        if watch.sound(now):
+            self._owner.line_back(now)
+        for each in heard:
+            self._owner.line_heard(each)
+        if self.sound.next_deadline() is not None:
+            self._hole.set()
+
+    def _reception(self) -> tuple[int, ReportFigures] | None:
+        ssrc = self.sound.ssrc
+        return None if ssrc is None else (ssrc, self.sound.report())

@@ -1,0 +1,110 @@
+"""Where the records of utterances go: a log, spans, a program of one's own, or several of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from logging import getLogger
+from typing import Protocol, runtime_checkable
+
+from qwen3tts_speech.latency import LatencyLog, UtteranceRecord
+from qwen3tts_speech.spans import open_spans
+
+log = getLogger(__name__)
+
+
+class RecordSink(Protocol):
+    """Takes the record of each utterance when it has ended, such as a `LatencyLog`."""
+
+    def append(self, record: UtteranceRecord) -> None:
+        """Keep it or send it on; returns at once and never raises."""
+
+
+@runtime_checkable
+class EndOfCallSink(RecordSink, Protocol):
+    """Wants to know of the end of each call, too, such as `Spans`."""
+
+    def call_ended(
+        self,
+        call_id: str,
+        *,
+        began_unix_s: float,
+        ended_unix_s: float,
+        attributes: Mapping[str, str | int | float | bool] | None = None,
+        error: str = "",
+    ) -> None:
+        """A call is over; returns at once and never raises."""
+
+
+class RecordSinks:
+    """Several places as one; what one of them breaks with is told once, and harms no other."""
+
+    def __init__(self, *sinks: RecordSink) -> None:
+        self.sinks = sinks
+        self._broken: set[int] = set()
+
+    def append(self, record: UtteranceRecord) -> None:
+        """Give it to all of them."""
+        for sink in self.sinks:
+            self._guarded(sink, partial(sink.append, record))
+
+    def call_ended(
+        self,
+        call_id: str,
+        *,
+        began_unix_s: float,
+        ended_unix_s: float,
+        attributes: Mapping[str, str | int | float | bool] | None = None,
+        error: str = "",
+    ) -> None:
+        """Tell those that want to know."""
+        for sink in self.sinks:
+            if isinstance(sink, EndOfCallSink):
+                told = partial(
+                    sink.call_ended,
+                    call_id,
+                    began_unix_s=began_unix_s,
+                    ended_unix_s=ended_unix_s,
+                    attributes=attributes,
+                    error=error,
+                )
+                self._guarded(sink, told)
+
+    def _guarded(self, sink: RecordSink, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception:
+            if id(sink) not in self._broken:
+                self._broken.add(id(sink))
+                log.exception("a %s does not take what it is given", type(sink).__name__)
+
+
+def together(*sinks: RecordSink | None) -> RecordSink | None:
+    """Those that are there, as one; None where there is none."""
+    there = [sink for sink in sinks if sink is not None]
+    if not there:
+        return None
+    return there[0] if len(there) == 1 else RecordSinks(*there)
+
+
+async def open_records(
+    stack: AsyncExitStack,
+    latency_log: str | os.PathLike[str] | None,
+    otel: str | None,
+    *more: RecordSink | None,
+) -> RecordSink | None:
+    """The log and the spans that settings ask for, and more; ``stack`` closes them.
+
+    Raises:
+        OSError: the log cannot be opened.
+        ValueError, OtelMissing: what `qwen3tts_speech.spans.open_spans` refuses.
+    """
+    written = stack.enter_context(LatencyLog(latency_log)) if latency_log is not None else None
+    # OpenTelemetry takes a moment to load.
+    spans = await asyncio.to_thread(open_spans, otel) if otel is not None else None
+    if spans is not None:
+        stack.push_async_callback(asyncio.to_thread, spans.close)
+    return together(written, spans, *more)

@@ -1,0 +1,328 @@
+"""Spans of utterances: a call is a trace, an utterance a span in it, a stage a span in that.
+
+Made when an utterance has ended, from its record, with the times that things had. `spans` opens
+them; here OpenTelemetry is imported only by what is called.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from logging import getLogger
+from typing import TYPE_CHECKING, Any
+
+from qwen3tts_speech.latency import MAX_NAME_CHARS, Mark, UtteranceRecord
+from qwen3tts_speech.stages import (
+    Stage,
+    began_unix_s,
+    client_stages,
+    falling_silent,
+    server_stages,
+    speaking,
+)
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+    from opentelemetry.trace import Span
+
+log = getLogger(__name__)
+
+SCOPE = "mr_qwen3tts"
+SERVICE = "mr-qwen3tts"
+"""The service's name where ``OTEL_SERVICE_NAME`` gives none."""
+MAX_CALLS = 4096
+"""Calls whose spans are kept open; of the one that was silent longest it is ended beyond."""
+IDLE_S = 900.0
+"""A call in which nothing has ended for so long, while something did in another, is taken for over
+where nobody tells its end. If it goes on after all, it has a second trace."""
+MAX_UNIX_S = 4e9
+"""A later time is no time of this project's."""
+MAX_CHARS = 4096
+"""Longest text of a span."""
+CLOSE_S = 2.0
+"""How long the end waits for a collector."""
+ENDED_WELL = ("", "text_end", "interrupted", "no_text")
+"""Ends of an utterance that are no error."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call that has spans."""
+
+    context: Context
+    """Holds the ids of the call's span, which is made when it has ended."""
+    trace_id: int
+    span_id: int
+    sampled: bool
+    start_ns: int
+    end_ns: int
+    utterances: int = 0
+
+
+class Spans:
+    """Makes spans of the records of utterances. Its methods never raise and never wait.
+
+    Args:
+        processor: what spans are given to, such as OpenTelemetry's ``BatchSpanProcessor``.
+        with_text: whether an utterance's span holds its words, where the record does.
+    """
+
+    def __init__(self, processor: SpanProcessor, *, with_text: bool = False) -> None:
+        self._ids = _ids()
+        self._provider = _provider(self._ids)
+        self._provider.add_span_processor(processor)
+        self._tracer = self._provider.get_tracer(SCOPE)
+        self._with_text = with_text
+        self._calls: OrderedDict[str, _Call] = OrderedDict()
+        self._lock = threading.Lock()
+        self._broken = False
+        self.left_out = 0
+        """Records without a mark, or with a time that is none."""
+
+    def append(self, record: UtteranceRecord) -> None:
+        """An utterance has ended."""
+        self._guarded(lambda: self._utterance(record))
+
+    def call_ended(
+        self,
+        call_id: str,
+        *,
+        began_unix_s: float,
+        ended_unix_s: float,
+        attributes: Mapping[str, str | int | float | bool] | None = None,
+        error: str = "",
+    ) -> None:
+        """A call is over; one of which nothing was said has a span, too.
+
+        Args:
+            attributes: what is known of it; ``qwen3tts.call.`` is put before their names.
+            error: why it did not simply end, as the code of an error; empty = it did.
+        """
+
+        def end() -> None:
+            if not (0 <= began_unix_s <= MAX_UNIX_S and 0 <= ended_unix_s <= MAX_UNIX_S):
+                return
+            began, ended = int(began_unix_s * 1e9), int(ended_unix_s * 1e9)
+            call = self._calls.pop(call_id, None) or self._new_call(began, ended)
+            call.start_ns, call.end_ns = min(call.start_ns, began), max(call.end_ns, ended)
+            self._end_call(call_id, call, dict(attributes or {}), error)
+
+        self._guarded(end)
+
+    def close(self, timeout_s: float = CLOSE_S) -> None:
+        """End what is open and send what waits, for at most ``timeout_s``."""
+        self._guarded(self._end_calls)
+        # In a thread, as OpenTelemetry waits for the collector without a bound of ours.
+        ending = threading.Thread(target=self._provider.shutdown, name="otel end", daemon=True)
+        ending.start()
+        ending.join(timeout_s)
+        if ending.is_alive():
+            log.warning("the collector of spans does not answer: the last ones are lost")
+
+    # --- inside
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """What breaks here is told once, and is no matter of the call's."""
+        try:
+            with self._lock:
+                work()
+        except Exception:
+            if not self._broken:
+                self._broken = True
+                log.exception("spans cannot be made")
+
+    def _utterance(self, record: UtteranceRecord) -> None:
+        offset_s = began_unix_s(record)
+        times = [offset_s + at for at in record.marks.values()]
+        if not times or not all(0 <= at <= MAX_UNIX_S for at in times):
+            self.left_out += 1
+            return
+        whole = _Times(offset_s)
+        start_ns, end_ns = (
+            whole.ns(min(record.marks.values())),
+            whole.ns(max(record.marks.values())),
+        )
+        call = self._call_of(record.call_id, start_ns, end_ns)
+        span = self._tracer.start_span(
+            "utterance",
+            call.context,
+            attributes=_attributes(record, self._with_text),
+            start_time=start_ns,
+        )
+        if span.is_recording():
+            for mark in (Mark.TEXT_END, Mark.INTERRUPTED, Mark.SILENT):
+                if (at := record.marks.get(mark)) is not None:
+                    span.add_event(mark, timestamp=whole.ns(at))
+            self._stages(span, record, whole)
+            _set_status(span, record.end_reason)
+        span.end(end_ns)
+
+    def _stages(self, span: Span, record: UtteranceRecord, times: _Times) -> None:
+        from opentelemetry.trace import set_span_in_context
+
+        inside = set_span_in_context(span)
+        further = [stage for stage in (speaking(record), falling_silent(record)) if stage]
+        for stage in (*client_stages(record), *further):
+            made = self._stage(inside, stage, times, {})
+            if stage.first is Mark.REQUEST_SENT and stage.last is Mark.RECEIVED:
+                error = {"qwen3tts.clock_error_ms": record.clock_error_ms}
+                below = set_span_in_context(made)
+                for each in server_stages(record):
+                    self._stage(below, each, times, error)
+
+    def _stage(
+        self, inside: Context, stage: Stage, times: _Times, attributes: dict[str, float]
+    ) -> Span:
+        held: dict[str, Any] = {
+            "qwen3tts.stage.first": str(stage.first),
+            "qwen3tts.stage.last": str(stage.last),
+            **attributes,
+        }
+        start_ns = times.ns(stage.start)
+        span = self._tracer.start_span(stage.name, inside, attributes=held, start_time=start_ns)
+        span.end(max(start_ns, times.ns(stage.end)))
+        return span
+
+    def _call_of(self, call_id: str, start_ns: int, end_ns: int) -> _Call:
+        call = self._calls.pop(call_id, None) or self._new_call(start_ns, end_ns)
+        call.start_ns, call.end_ns = min(call.start_ns, start_ns), max(call.end_ns, end_ns)
+        call.utterances += 1
+        self._calls[call_id] = call
+        while True:
+            oldest, its = next(iter(self._calls.items()))
+            idle_s = (end_ns - its.end_ns) / 1e9
+            if its is call or (idle_s <= IDLE_S and len(self._calls) <= MAX_CALLS):
+                return call
+            del self._calls[oldest]
+            self._end_call(oldest, its, {}, "")
+
+    def _new_call(self, start_ns: int, end_ns: int) -> _Call:
+        from opentelemetry import trace
+        from opentelemetry.context import Context
+        from opentelemetry.sdk.trace.sampling import Decision
+
+        trace_id, span_id = self._ids.fresh()
+        sampling = self._provider.sampler.should_sample(None, trace_id, "call")
+        sampled = sampling.decision is Decision.RECORD_AND_SAMPLE
+        flags = trace.TraceFlags(trace.TraceFlags.SAMPLED if sampled else trace.TraceFlags.DEFAULT)
+        parent = trace.SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags)
+        context = trace.set_span_in_context(trace.NonRecordingSpan(parent), Context())
+        return _Call(context, trace_id, span_id, sampled, start_ns, end_ns)
+
+    def _end_call(self, call_id: str, call: _Call, attributes: dict[str, Any], error: str) -> None:
+        from opentelemetry.context import Context
+        from opentelemetry.trace import SpanKind
+
+        held: dict[str, Any] = {"qwen3tts.call.id": call_id[:MAX_NAME_CHARS]}
+        held |= {f"qwen3tts.call.{name}": _bounded(value) for name, value in attributes.items()}
+        held["qwen3tts.call.utterances"] = call.utterances
+        if not call.sampled:
+            return
+        self._ids.next_ids = call.trace_id, call.span_id
+        try:
+            span = self._tracer.start_span(
+                "call", Context(), SpanKind.SERVER, attributes=held, start_time=call.start_ns
+            )
+        finally:
+            self._ids.next_ids = None
+        if error:
+            _fail(span, error)
+        span.end(max(call.start_ns, call.end_ns))
+
+    def _end_calls(self) -> None:
+        while self._calls:
+            call_id, call = self._calls.popitem(last=False)
+            self._end_call(call_id, call, {}, "")
+
+
+class _Times:
+    """From the record's clock to nanoseconds since 1970, without losing microseconds."""
+
+    def __init__(self, offset_s: float) -> None:
+        self._offset_ns = round(offset_s * 1e6) * 1000
+
+    def ns(self, at: float) -> int:
+        return self._offset_ns + round(at * 1e6) * 1000
+
+
+def _attributes(record: UtteranceRecord, with_text: bool) -> dict[str, Any]:
+    """What a span of an utterance says; names of OpenTelemetry's own where it has them."""
+    rate_hz = record.rate_hz or 24_000
+    held: dict[str, Any] = {
+        "gen_ai.output.type": "speech",
+        "gen_ai.provider.name": record.engine,
+        "qwen3tts.call.id": record.call_id,
+        "qwen3tts.utterance.id": record.context,
+        "qwen3tts.voice": record.voice,
+        "qwen3tts.line": record.line,
+        "qwen3tts.codec": record.codec,
+        "qwen3tts.end_reason": record.end_reason,
+        "qwen3tts.starvations": record.starvations,
+        "qwen3tts.starved_ms": round(record.starved_ms, 3),
+        "qwen3tts.longest_gap_ms": round(record.longest_gap_ms, 3),
+        "qwen3tts.heard_s": round(record.heard_samples / rate_hz, 3),
+        "qwen3tts.generated_s": round(record.generated_samples / rate_hz, 3),
+        "qwen3tts.clock_error_ms": round(record.clock_error_ms, 3),
+        "qwen3tts.first_sound_ms": _rounded(record.first_sound_ms),
+        "qwen3tts.silence_ms": _rounded(record.silence_ms),
+        "qwen3tts.text": record.text if with_text else None,
+    }
+    return {name: _bounded(value) for name, value in held.items() if value not in (None, "")}
+
+
+def _rounded(ms: float | None) -> float | None:
+    return None if ms is None else round(ms, 3)
+
+
+def _bounded(value: Any) -> Any:
+    """Text that protobuf takes: no half of a surrogate pair, and not without end."""
+    if isinstance(value, str):
+        return value[:MAX_CHARS].encode("utf-8", "replace").decode()
+    return value
+
+
+def _set_status(span: Span, reason: str) -> None:
+    if reason not in ENDED_WELL:
+        _fail(span, reason)
+
+
+def _fail(span: Span, why: str) -> None:
+    from opentelemetry.trace import Status, StatusCode
+
+    span.set_attribute("error.type", _bounded(why[:MAX_NAME_CHARS]))
+    span.set_status(Status(StatusCode.ERROR, why[:MAX_NAME_CHARS]))
+
+
+def _ids() -> Any:
+    """Gives random ids, and those of a call's span when that is made at last."""
+    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+
+    class CallIds(RandomIdGenerator):
+        next_ids: tuple[int, int] | None = None
+
+        def fresh(self) -> tuple[int, int]:
+            return super().generate_trace_id(), super().generate_span_id()
+
+        def generate_trace_id(self) -> int:
+            return self.next_ids[0] if self.next_ids is not None else super().generate_trace_id()
+
+        def generate_span_id(self) -> int:
+            return self.next_ids[1] if self.next_ids is not None else super().generate_span_id()
+
+    return CallIds()
+
+
+def _provider(ids: Any) -> TracerProvider:
+    from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+
+    resource = Resource.create()
+    if "OTEL_SERVICE_NAME" not in os.environ and SERVICE_NAME not in os.environ.get(
+        "OTEL_RESOURCE_ATTRIBUTES", ""
+    ):
+        resource = resource.merge(Resource({SERVICE_NAME: SERVICE}))
+    return TracerProvider(resource=resource, id_generator=ids, shutdown_on_exit=False)

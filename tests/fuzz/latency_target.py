@@ -1,0 +1,152 @@
+"""Fuzz targets: logs of utterances read, added up and drawn, and moments as people write them."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from qwen3tts_cli.latency import show, tables
+from qwen3tts_cli.latency.columns import Columns
+from qwen3tts_cli.latency.moments import moment
+from qwen3tts_cli.latency.options import Views
+from qwen3tts_cli.latency.reading import Wanted, read_columns
+from qwen3tts_cli.latency.selection import Selection
+from qwen3tts_cli.latency.sources import LogFile
+from qwen3tts_cli.latency.tail import Lines
+from qwen3tts_cli.latency.waterfall import remarks, waterfall
+from qwen3tts_speech.latency import MAX_EXAMPLES, Mark, UtteranceRecord, read_log
+from tests.fuzz.target import Target, cuts
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def run_latency_log(data: bytes) -> None:
+    reader = read_log(io.BytesIO(data))
+    records = list(reader)
+    assert len(records) + reader.damaged <= reader.lines <= data.count(b"\n") + 1
+    assert len(reader.examples) == min(reader.damaged, MAX_EXAMPLES)
+    for record in records:
+        assert "\n" not in record.to_json(include_text=True)
+        for line in (*waterfall(record, 80), *remarks(record), show.about(record)):
+            assert len(line) <= 3 * 256 + 160
+            line.encode("utf-8", "backslashreplace")
+    columns = _columns(data)
+    findings = columns.findings
+    assert findings.lines <= data.count(b"\n") + 1
+    assert len(columns) <= findings.lines - findings.damaged
+    views = Views(worst=2)
+    rows = show.chosen_rows(columns, views, None)
+    json.loads(show.as_json(columns, rows, views))
+    shown = Console(file=io.StringIO(), width=80)
+    show.print_report(shown, columns, rows, views)
+    for told in (*tables.headlines(columns), *tables.stages(columns)):
+        assert told.count
+        assert not math.isnan(told.p50 + told.p95 + told.p99 + told.largest)
+    for row in range(len(columns)):
+        again = columns.record_at(row)
+        assert again.call_id == columns.call.of(row)
+        assert {name for name in columns.mark_ms if columns.has(name)[row]} == set(again.marks)
+
+
+def _columns(data: bytes) -> Columns:
+    piped = LogFile(Path("-"), stream=io.BytesIO(data))
+    return read_columns([piped], Wanted(Selection()))
+
+
+def run_tail(data: bytes) -> None:
+    """The first byte says how the rest is cut; a line is the same however it comes."""
+    if not data:
+        return
+    whole, parts = Lines(), Lines()
+    expected = whole.feed(data[1:]) + whole.end()
+    found = [line for piece in cuts(data[1:], 1 + data[0] % 32) for line in parts.feed(piece)]
+    assert found + parts.end() == expected
+    assert b"".join(expected) == data[1:]
+
+
+def run_moment(data: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        assert math.isfinite(moment(data.decode("utf-8", "replace"), NOW))
+
+
+RECORD = b'{"context_id":"c","marks_ms":{%s},"origin_s":%s}'
+RECORDS = (
+    UtteranceRecord(call_id="k", context="c1", marks={Mark.FIRST_DELTA: 5.0}),
+    UtteranceRecord(
+        call_id="k",
+        context="c2",
+        started_unix_s=1.0,
+        end_reason="interrupted",
+        starvations=1,
+        clock_error_ms=0.5,
+        marks={str(mark): 100 + n / 100 for n, mark in enumerate(Mark)},
+    ),
+)
+LOG = tuple(record.to_json().encode() for record in RECORDS)
+
+TARGETS = {
+    "latency_log": Target(
+        run_latency_log,
+        "A log of any bytes gives records and a count of the damaged lines, and what is read can"
+        " be added up, drawn, written, and read again.",
+        (b"\n".join(LOG), LOG[1] + b"\n", b'{"context_id":"c","marks_ms":{}}\n{"v":1}\n[]\n'),
+        (
+            *(f'"{mark}":'.encode() for mark in Mark),
+            *(b'"origin_s":', b'"marks_ms":{', b"1e308", b"1e-310", b"-1e15", b"null", b"NaN"),
+            *(b'"v":2', b'"started_unix_s":', b'"clock_error_ms":', b"\x1f\x8b\x08", b"[E2E] "),
+        ),
+    ),
+    "log_tail": Target(
+        run_tail,
+        "A growing file gives the same lines however its bytes come, and all of them.",
+        (b"\x00one\ntwo\n\nthree", b"\x05" + LOG[0] + b"\r\n" + LOG[1]),
+        (b"\n", b"\r\n", b"\x00"),
+    ),
+    "moment": Target(
+        run_moment,
+        "Any text is a moment, a finite Unix time, or ValueError.",
+        (b"2026-03-01 14:30", b"14:30", b"90m", b"2026-03-01T14:30:00.5+02:00", b"2026-W09-7"),
+        (b"Z", b"T", b":", b"-", b"9999-12-31", b"0001-01-01", b"w", b"h", b" "),
+        most_bytes=64,
+    ),
+}
+HARD: dict[str, tuple[bytes, ...]] = {
+    "latency_log": (
+        b"\n\n\x00\n{}\n[" + b"[" * 3000,
+        RECORD % (b'"text_in":1e400', b"0"),
+        RECORD % (b'"text_in":0,"first_delta":1e-310', b"0"),
+        RECORD % (b'"text_in":-1e15,"silent":1e15', b"-1e15"),
+        RECORD % (b'"text_in":1e15,"first_audible_wire":-1e15,"first_delta":0', b"1e15"),
+        RECORD % (b'"text_in":true', b"null"),
+        RECORD % (b'"text_in":' + b"1" * 3000, b"0"),
+        json.dumps({"context_id": "\ud83d\n\x1b[31m", "marks_ms": {}, "end_reason": "\0"}).encode(),
+        b'{"context_id":"c","marks_ms":{}}\r\n' * 30,
+        b'{"context_id":"c","marks_ms":{},"started_unix_s":1e15,"starvations":1000000000000000}',
+        b'{"context_id":"c","marks_ms":{},"started_unix_s":-1e15,"rate_hz":0,"heard_samples":9}',
+        b'{"context_id":"c","marks_ms":{},"v":1e999}\n{"context_id":"c","marks_ms":{},"v":99}',
+        b"\xff\xfe{\x00}\x00",
+        gzip.compress(LOG[0] + b"\n", mtime=0)[:-9],
+        b"\x1f\x8b",
+        b"\x1f\x8b\x08\x00\xff\xff\xff\xff",
+    ),
+    "log_tail": (b"", b"\x01", b"\x00\n\n\n", b"\x1f" + b"x" * 3000),
+    "moment": (
+        b"",
+        b"99999999w",
+        b"999999w",
+        b"0001-01-01",
+        b"9999-12-31T23:59:59.999999-23:59",
+        b"24:00",
+        b"25:61",
+        b"\xd9\xa1\xd9\xa2:\xd9\xa3\xd9\xa0",
+        b"1e9m",
+        b"-5m",
+    ),
+}

@@ -1,0 +1,103 @@
+"""A call without a network: what goes out is kept as samples, what comes in is what a test says."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_codecs.payload import PCMU, Payload
+from qwen3tts_phone.call import Call
+from qwen3tts_phone.call_body import CallBody, Voice
+from qwen3tts_phone.call_events import CallHeld, CallResumed, HeardFrame
+from qwen3tts_phone.call_facts import CallFacts, EndFacts
+from qwen3tts_phone.call_files import CallFiles
+from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.softphone.web_sink import WebSink
+from qwen3tts_speech.link import SpeechLink
+from qwen3tts_speech.utterance import VoiceOptions
+from tests.fakes import FakeClock
+
+Samples = NDArray[np.int16]
+PTIME_S = 0.02
+
+_numbers = itertools.count(1)
+
+
+class PlainCall(Call):
+    """One call on a fake clock; its payload is what it sends with."""
+
+    def __init__(
+        self,
+        clock: FakeClock,
+        payload: Payload = PCMU,
+        *,
+        link: SpeechLink | None = None,
+        direction: Literal["in", "out"] = "in",
+    ) -> None:
+        facts = CallFacts(call_id=f"plain-{next(_numbers)}", line="plain", direction=direction)
+        facts.started_at = clock.now()
+        voice = Voice(link or SpeechLink("ws://127.0.0.1:1/v1/speech"), VoiceOptions())
+        files = CallFiles(RecordSettings(), None, clock)
+        super().__init__(CallBody(facts, clock, voice, files))
+        self.keys = ""
+        self.payload = payload
+        self._decoder = payload.decoder()
+        self._out: list[Samples] = []
+        self._stamp = 0
+        self.web_sink = WebSink(self._put, payload, clock=clock)
+        self._body.begin(payload, self.web_sink)
+
+    def _put(self, payload: bytes, ticks: int) -> None:
+        samples = self._decoder.decode(payload)
+        self._out += [np.zeros_like(samples)] * max(0, ticks - 1)
+        self._out.append(samples)
+
+    # --- what a test looks at, and does
+
+    @property
+    def sent(self) -> Samples:
+        """What its far end has heard since the answer, shape [n] at the payload's rate."""
+        return np.concatenate([np.zeros(0, np.int16), *self._out])
+
+    def hears(self, samples: Samples, rate_hz: int | None = None, at: float | None = None) -> None:
+        """A frame comes from its far end."""
+        rate_hz = rate_hz or self.payload.sample_hz
+        at = self.clock.now() if at is None else at
+        self._body.ears.take(HeardFrame(samples, at, False, rate_hz, self._stamp, rate_hz))
+        self._stamp += len(samples)
+
+    def hold_comes(self, held: bool) -> None:
+        """The far end puts it on hold, or takes it back."""
+        self._body.held = held
+        now = self.clock.now()
+        self._body.tell(CallHeld(now) if held else CallResumed(now))
+
+    async def far_end_leaves(self, end: EndFacts | None = None, cause: str = "they left") -> None:
+        """The far end hangs up."""
+        await self._end(end or EndFacts(by="remote"), cause)
+
+    # --- a call
+
+    async def answer(self, headers: Mapping[str, str] | None = None) -> None:
+        self.web_sink.start()
+        self._body.answered()
+
+    async def send_dtmf(
+        self, keys: str, *, method: str = "auto", duration_ms: int = 160, gap_ms: int = 80
+    ) -> None:
+        self.keys += keys
+
+    async def hangup(self, headers: Mapping[str, str] | None = None) -> None:
+        if not self.over:
+            await self._end(EndFacts(by="local"), "we hung up")
+        await self.ended()
+
+    async def _end(self, end: EndFacts, cause: str) -> None:
+        self._body.silence()
+        await self._body.settle()
+        await self.web_sink.close()
+        await self._body.finish(end, cause)

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import pytest
+
+from qwen3tts_phone.softphone.access import (
+    FORGET_S,
+    FREE_FAILURES,
+    LONGEST_WAIT_S,
+    MOST_ADDRESSES,
+    Access,
+    Hosts,
+    bearer,
+    new_token,
+)
+
+HERE = "192.0.2.7"
+
+
+def test_only_the_token_itself_is_right() -> None:
+    access = Access("correct-token")
+    assert access.admits("correct-token", HERE, 0.0)
+    for wrong in ("", "correct-toke", "correct-token ", "correct-tokené", "\udcff"):
+        assert not access.admits(wrong, f"of {wrong!r}", 0.0)
+    assert "correct" not in repr(access)
+
+
+def test_wrong_tokens_cost_more_and_more_time() -> None:
+    access = Access("right")
+    waits = []
+    now = 0.0
+    for _ in range(FREE_FAILURES + 9):
+        waits.append(access.wait_s(HERE, now))
+        now += waits[-1]
+        assert not access.admits("wrong", HERE, now)
+    assert waits[:FREE_FAILURES] == [0.0] * FREE_FAILURES
+    assert waits[FREE_FAILURES : FREE_FAILURES + 4] == [1.0, 2.0, 4.0, 8.0]
+    assert waits[-1] == LONGEST_WAIT_S
+
+
+def test_while_an_address_waits_even_the_right_token_is_none() -> None:
+    access = Access("right")
+    for _ in range(FREE_FAILURES):
+        access.admits("wrong", HERE, 0.0)
+    assert not access.admits("right", HERE, 0.5)
+    assert access.admits("right", "192.0.2.8", 0.5)
+    assert access.admits("right", HERE, 1.0)
+    assert access.wait_s(HERE, 1.0) == 0.0
+
+
+def test_old_mistakes_are_forgotten_and_never_fill_the_memory() -> None:
+    access = Access("right")
+    for _ in range(FREE_FAILURES):
+        access.admits("wrong", HERE, 0.0)
+    assert access.wait_s(HERE, FORGET_S) == 0.0
+    access.admits("wrong", HERE, FORGET_S)
+    assert access.wait_s(HERE, FORGET_S) == 0.0
+    for number in range(MOST_ADDRESSES + 10):
+        access.admits("wrong", str(number), FORGET_S)
+    assert len(access._failures) == MOST_ADDRESSES
+
+
+def test_a_new_token_needs_no_quoting_and_is_never_the_same() -> None:
+    tokens = {new_token() for _ in range(50)}
+    assert len(tokens) == 50
+    assert all(
+        len(each) == 24 and each.replace("-", "").replace("_", "").isalnum() for each in tokens
+    )
+
+
+def test_a_bearer_token_is_read_as_the_header_has_it() -> None:
+    assert bearer("Bearer abc") == "abc"
+    assert bearer("bearer  abc ") == "abc"
+    assert bearer("Basic abc") == ""
+    assert bearer(None) == ""
+
+
+def test_this_machine_alone_answers_to_its_own_names() -> None:
+    hosts = Hosts("127.0.0.1", ["softphone.example"])
+    for good in ("127.0.0.1:80", "localhost:8780", "[::1]:8780", "LOCALHOST", "softphone.example"):
+        assert hosts.admits(good), good
+    for bad in ("evil.example", "192.0.2.7:8780", "", None, "[::1", "127.0.0.1.evil.example"):
+        assert not hosts.admits(bad), bad
+
+
+def test_an_open_server_answers_to_addresses_and_to_no_foreign_name() -> None:
+    hosts = Hosts("0.0.0.0", ["box.local"])
+    for good in ("192.0.2.7:8780", "[2001:db8::1]:8780", "box.local:8780", "localhost"):
+        assert hosts.admits(good), good
+    assert not hosts.admits("rebound.evil.example:8780")
+
+
+@pytest.mark.parametrize(
+    ("origin", "same"),
+    [
+        ("http://127.0.0.1:8780", True),
+        ("http://127.0.0.1:8781", False),
+        ("https://127.0.0.1:8780", False),
+        ("http://localhost:8780", False),
+        ("http://evil.example", False),
+        ("http://127.0.0.1:8780/path", False),
+        ("http://127.0.0.1:99999", False),
+        ("null", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_a_request_comes_from_a_page_of_ours_or_not_at_all(origin: str | None, same: bool) -> None:
+    assert Hosts("127.0.0.1").same_origin(origin, "127.0.0.1:8780", "http") is same
+
+
+def test_the_port_that_goes_without_saying_is_the_same_origin() -> None:
+    hosts = Hosts("0.0.0.0", ["box.local"])
+    assert hosts.same_origin("https://box.local", "box.local:443", "https")
+    assert hosts.same_origin("https://box.local:443", "box.local", "https")

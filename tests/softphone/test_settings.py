@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings, is_loopback
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"port": 65536}, "port"),
+        ({"engines": ()}, "engines"),
+        ({"token": "short"}, "token"),
+        ({"token": "with blank or #"}, "token"),
+        ({"max_calls": 0}, "max_calls"),
+        ({"max_sessions": 0}, "max_sessions"),
+        ({"max_call_s": 0}, "max_call_s"),
+        ({"text_chars": 0}, "text_chars"),
+        ({"message_bytes": 10}, "message_bytes"),
+        ({"upload_bytes": 0}, "upload_bytes"),
+        ({"upload_s": float("nan")}, "upload_s"),
+        ({"hello_s": 0}, "hello_s"),
+        ({"resume_s": -1}, "resume_s"),
+        ({"codecs": ("G729",)}, "codecs"),
+        ({"codecs": ()}, "codecs"),
+        ({"key": Path("key.pem")}, "key"),
+        ({"certificate": Path("a.pem"), "https": False}, "certificate"),
+        ({"host": "0.0.0.0", "https": False}, "https"),
+    ],
+)
+def test_what_cannot_be_is_named(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=f"^{named}"):
+        SoftphoneSettings(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "tls"),
+    [
+        ({}, False),
+        ({"host": "localhost"}, False),
+        ({"host": "0.0.0.0"}, True),
+        ({"host": "192.0.2.7"}, True),
+        ({"https": True}, True),
+        ({"host": "0.0.0.0", "https": False, "insecure": True}, False),
+        ({"certificate": Path("site.pem")}, True),
+    ],
+)
+def test_beyond_this_machine_it_is_https(changes: dict[str, Any], tls: bool) -> None:
+    assert SoftphoneSettings(**changes).tls is tls
+
+
+def test_the_token_is_in_no_representation() -> None:
+    assert "secret-token" not in repr(SoftphoneSettings(token="secret-token"))
+
+
+def test_only_this_machines_addresses_are_loopback() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "localhost", "LOCALHOST.")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "192.0.2.7", "example.org", "")))
+
+
+def test_an_engine_is_its_address_and_a_name() -> None:
+    assert EngineSettings("ws://127.0.0.1:1/v1/speech").name == ""

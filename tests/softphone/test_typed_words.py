@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from qwen3tts_phone.softphone.typed_words import TypedWords
+from qwen3tts_wire.errors import BadRequest, LimitExceeded
+from tests.fakes import settle
+
+
+async def all_of(words: TypedWords) -> list[str]:
+    return [text async for text in words]
+
+
+async def test_words_come_as_they_are_typed_and_end_when_told() -> None:
+    words = TypedWords(1, 100)
+    reading = asyncio.create_task(all_of(words))
+    words.put("Good ")
+    await settle()
+    words.put("morn")
+    words.put("ing.")
+    await settle()
+    assert not reading.done()
+    words.end()
+    words.end()
+    assert await reading == ["Good ", "morning."]
+
+
+async def test_what_was_typed_before_anybody_reads_is_not_lost() -> None:
+    words = TypedWords(1, 100)
+    words.put("Good ")
+    words.put("morning.")
+    words.end()
+    assert await all_of(words) == ["Good morning."]
+
+
+def test_too_much_is_refused_and_nothing_of_it_taken() -> None:
+    words = TypedWords(1, 10)
+    words.put("12345678")
+    with pytest.raises(LimitExceeded, match="at most 10"):
+        words.put("901")
+    words.put("90")
+    assert words.take() == "1234567890"
+
+
+def test_what_has_ended_takes_no_more() -> None:
+    words = TypedWords(1, 10)
+    words.end()
+    with pytest.raises(BadRequest):
+        words.put("a")
