@@ -6,13 +6,17 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install test check format lint types coverage fuzz wheel bench soak peers clients host tiny-models oracle regression clean
+.PHONY: help demo softphone install test check format lint types coverage fuzz wheel bench soak peers clients host tiny-models oracle regression clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.ready-demo  ## from nothing to a finished phone call, with its recording and latencies
 	$(BIN)/python -m qwen3tts_cli.demo
+
+softphone: $(VENV)/.ready-demo  ## a telephone in the browser: serves the page and prints its address
+	@$(BIN)/python -c "import aiortc, aiohttp, segno" 2>/dev/null || $(PIP) install --constraint constraints.txt -e '.[webrtc]'
+	$(BIN)/mr-qwen3tts softphone --open $(SOFTPHONE_ARGS)
 
 install: $(VENV)/.ready-dev $(VENV)/.ready-bench oracle clients host peers  ## everything that tests and benchmarks need, in .venv
 

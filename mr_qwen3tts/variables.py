@@ -138,7 +138,7 @@ def collector() -> Rule:
             return False
         return isinstance(value, str)
 
-    return Rule("It looks like http://127.0.0.1:4318, or is 1 or 0.", str, good)
+    return Rule("It looks like http://127.0.0.1:4318; or 1 or 0.", str, good)
 
 
 def listening() -> Rule:

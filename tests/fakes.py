@@ -26,13 +26,17 @@ class FakeClock:
         heapq.heappush(self._sleepers, (deadline, next(self._order), woken))
         await woken
 
+    def jump(self, seconds: float) -> None:
+        """Time has passed, and nobody could run meanwhile."""
+        self._now += seconds
+
     async def advance(self, seconds: float) -> None:
         """Move time forward, waking each sleeper at its own deadline, in order."""
         end = self._now + seconds
         await settle()
         while self._sleepers and self._sleepers[0][0] <= end:
             deadline, _, woken = heapq.heappop(self._sleepers)
-            self._now = deadline
+            self._now = max(self._now, deadline)
             if not woken.done():
                 woken.set_result(None)
             await settle()

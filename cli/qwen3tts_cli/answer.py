@@ -12,6 +12,7 @@ from qwen3tts_cli.exits import run
 from qwen3tts_cli.lines import SIP, SIP_PORT, LineOptions
 from qwen3tts_cli.listen_options import ListenOptions
 from qwen3tts_cli.manner import Manner
+from qwen3tts_cli.page_beside import BesideOptions
 from qwen3tts_cli.reception import DRAIN_S, attend
 from qwen3tts_cli.spread import spread
 from qwen3tts_cli.talk import Course, checked_digits
@@ -38,7 +39,8 @@ def add_to(app: typer.Typer) -> None:
         "  mr-qwen3tts answer --line audiosocket --line twilio:8443 --certificate site.pem"
         " --host 0.0.0.0 --llm http://127.0.0.1:11434/v1 --stt whisper\n\n"
         "  mr-qwen3tts answer --config configs/phone.yaml --say 'Hello, you have reached us.'"
-    )(spread(manner=Manner, listening=ListenOptions, lines=LineOptions)(answer))
+        " --softphone 8780"
+    )(spread(manner=Manner, listening=ListenOptions, lines=LineOptions, page=BesideOptions)(answer))
 
 
 def answer(
@@ -93,6 +95,7 @@ def answer(
     manner: Manner,
     listening: ListenOptions,
     lines: LineOptions,
+    page: BesideOptions,
     server: options.Server = None,
 ) -> None:
     """[bold]Answer[/bold] calls, say the words to each caller, and hang up; with --llm and --stt
@@ -140,7 +143,7 @@ def answer(
     telephone.check()
     tell_remarks(said)
     once = once or words.once
-    run(attend(telephone, words, course, once, server, drain_seconds, lines, ports))
+    run(attend(telephone, words, course, once, server, drain_seconds, lines, ports, page))
 
 
 def check_sip_options(**given: object) -> None:

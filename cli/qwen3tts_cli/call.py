@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ from qwen3tts_cli.listen_options import ListenOptions
 from qwen3tts_cli.machine import MachineAnswered, OnMachine
 from qwen3tts_cli.manner import Manner, tell_ignored
 from qwen3tts_cli.output import note, notes
+from qwen3tts_cli.page_beside import BesideOptions, open_beside
 from qwen3tts_cli.speech import speech_server
 from qwen3tts_cli.spread import spread
 from qwen3tts_cli.talk import Course, checked_digits, talk
@@ -46,7 +48,7 @@ def add_to(app: typer.Typer) -> None:
         " --stt whisper --prompt 'Ask how the day was.'\n\n"
         "  mr-qwen3tts call 100 --config phone.yaml --account office --say 'One moment.'"
         " --transfer sip:200@pbx.example.org"
-    )(spread(manner=Manner, listening=ListenOptions)(call))
+    )(spread(manner=Manner, listening=ListenOptions, page=BesideOptions)(call))
 
 
 def call(
@@ -110,6 +112,7 @@ def call(
     *,
     manner: Manner,
     listening: ListenOptions,
+    page: BesideOptions,
     server: options.Server = None,
 ) -> None:
     """[bold]Call[/bold] a SIP address, say the words as they come, and hang up; with --llm and
@@ -160,7 +163,7 @@ def call(
     )
     telephone.check()
     tell_remarks(said)
-    run(place(uri, telephone, words, course, server))
+    run(place(uri, telephone, words, course, server, page))
 
 
 def host_of(uri: str) -> str:
@@ -180,6 +183,7 @@ async def place(
     words: Words,
     course: Course,
     server: str | None,
+    page: BesideOptions | None = None,
 ) -> None:
     """Place one call and see it through; again where the file has a rule for that.
 
@@ -194,8 +198,10 @@ async def place(
         async with (
             with_agent(words, course, telephone.language) as prepared,
             Phone(telephone.settings(url, manner)) as phone,
+            AsyncExitStack() as stack,
         ):
             tell_ignored(phone.ignored)
+            await open_beside(stack, page or BesideOptions(), phone.settings, phone=phone)
             attempts = Attempts(phone, uri, telephone, words, prepared)
             await place_with_retries(
                 attempts.attempt,

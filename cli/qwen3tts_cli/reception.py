@@ -13,6 +13,7 @@ from qwen3tts_cli.exits import at_first_sigterm, first_error, needs
 from qwen3tts_cli.lines import SIP, LineOptions, Ports
 from qwen3tts_cli.manner import tell_ignored
 from qwen3tts_cli.output import about, complain_of, note
+from qwen3tts_cli.page_beside import BesideOptions, open_beside
 from qwen3tts_cli.serve import is_loopback
 from qwen3tts_cli.speech import speech_server
 from qwen3tts_cli.talk import Course, talk
@@ -43,6 +44,7 @@ async def attend(
     drain_s: float = DRAIN_S,
     lines: LineOptions | None = None,
     ports: Ports | None = None,
+    page: BesideOptions | None = None,
 ) -> None:
     """Answer calls, each on its own; with ``once`` the error of the one call is raised.
 
@@ -58,6 +60,8 @@ async def attend(
         settings = telephone.settings(url, manner, max_calls=1 if once else None)
         changes = AccountChanges()
         sources: list[Line] = []
+        phone: Phone | None = None
+        streams: Streams | None = None
         if SIP in lines.kinds:
             phone = await stack.enter_async_context(Phone(settings, on_account=changes))
             sources.append(phone)
@@ -70,6 +74,15 @@ async def attend(
             streams = await stack.enter_async_context(Streams(streaming))
             sources.append(streams)
             tell_streams(streams)
+        further = [] if streams is None else [streams]
+        await open_beside(
+            stack,
+            page or BesideOptions(),
+            settings,
+            phone=phone,
+            further=further,
+            agent=course.agent,
+        )
         changes.told = True
         reception = Reception(sources, words, course, dict(telephone.headers))
         stop = asyncio.Event()

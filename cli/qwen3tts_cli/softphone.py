@@ -125,6 +125,7 @@ def softphone(
 async def serve(asked: Softphoning) -> None:
     """Serve the page until somebody ends it."""
     with needs("webrtc"):
+        from qwen3tts_phone.softphone.scheduling import prefer_this_thread
         from qwen3tts_phone.softphone.server import Softphone
     async with AsyncExitStack() as stack:
         servers = parsed_servers(asked.page.server)
@@ -142,6 +143,7 @@ async def serve(asked: Softphoning) -> None:
         phone = None
         if asked.config is not None or asked.sip:
             phone = await stack.enter_async_context(await telephone_at(asked, url, manner))
+        prefer_this_thread()  # the packets of a call in the browser leave from here
         page = await stack.enter_async_context(
             Softphone(settings_of(asked, servers, manner), phone=phone, agent=course.agent)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import webbrowser
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,12 @@ def tell_softphone(softphone: Softphone, *, open_it: bool = False) -> None:
             "The browser warns once, since the certificate is signed by itself: go on if its"
             f" SHA-256 fingerprint is {certificate.fingerprint}."
         )
-    if open_it and not webbrowser.open(softphone.url):
+    if open_it:  # a browser in the terminal returns only at its end
+        threading.Thread(target=_browse, args=(softphone.url,), name="browser", daemon=True).start()
+
+
+def _browse(url: str) -> None:
+    if not webbrowser.open(url):
         note("No browser could be started here; open the address by hand.")
 
 

@@ -58,7 +58,10 @@ class PacerCore:
     ``capacity`` bounds the queue in frames. ``lead_s`` is how far ahead of its place on the grid a
     slot may be sent, for sinks that keep a buffer; then up to that much goes out at once at the
     start. ``rephase`` (not continuous only) lets each talkspurt begin at once rather than on the
-    grid of the one before.
+    grid of the one before. ``late_s`` is how long after its place a slot is sent nevertheless, for
+    receivers that play by timestamps from a buffer of their own: what went out late is caught up
+    with, two slots in the time of one. Later than that, and by default after one ptime, slots are
+    skipped.
     """
 
     def __init__(
@@ -71,11 +74,14 @@ class PacerCore:
         capacity: int = 3000,
         lead_s: float = 0.0,
         rephase: bool = False,
+        late_s: float = 0.0,
     ) -> None:
         if not 0.001 <= ptime_s <= 1.0:
             raise ValueError(f"ptime_s={ptime_s} is not between 0.001 and 1 second")
         if capacity < 1 or not 0.0 <= lead_s <= 10.0:
             raise ValueError(f"capacity={capacity} must be positive, lead_s={lead_s} 0 to 10 s")
+        if not 0.0 <= late_s <= 1.0:
+            raise ValueError(f"late_s={late_s} is not between 0 and 1 second")
         if rephase and continuous:
             raise ValueError("rephase needs continuous=False: an unbroken stream has one phase")
         self.policy: Filling = policy or FillingPolicy(ptime_s=ptime_s)
@@ -101,6 +107,7 @@ class PacerCore:
         self._lead = lead_s
         self.lead_s = lead_s
         self._half = ptime_s / 2
+        self._late = late_s
         self._state = State.IDLE
         self._queue: deque[Frame] = deque()
         self._contexts: dict[int, _Context] = {}
@@ -274,7 +281,7 @@ class PacerCore:
         tick = self._tick
         at = self._origin + tick * ptime
         late = now - at
-        if late >= ptime:
+        if late >= ptime and late >= self._late:
             tick = self._skip(now)
             at = self._origin + tick * ptime
             late = now - at

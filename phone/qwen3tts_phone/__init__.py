@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from qwen3tts_phone.streams.server import Streams
     from qwen3tts_phone.streams.settings import StreamSettings
     from qwen3tts_phone.streams.stream_call import StreamCall
+    from qwen3tts_speech.live_sound import LiveSound
     from qwen3tts_speech.utterance import Spoken, Utterance, VoiceOptions
     from qwen3tts_wire.errors import SpeechError
 
@@ -183,6 +184,7 @@ _FROM = {
     "qwen3tts_phone.streams.server": ("Streams",),
     "qwen3tts_phone.streams.settings": ("StreamSettings",),
     "qwen3tts_phone.streams.stream_call": ("StreamCall",),
+    "qwen3tts_speech.live_sound": ("LiveSound",),
     "qwen3tts_speech.utterance": (
         "Spoken",
         "Utterance",
@@ -223,6 +225,7 @@ __all__ = [
     "Keypad",
     "ListenSettings",
     "Listening",
+    "LiveSound",
     "MediaSilent",
     "MissingDetector",
     "ModelRefused",

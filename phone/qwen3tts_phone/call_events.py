@@ -87,8 +87,8 @@ class KeyPressed:
     digit: str
     duration_ms: int
     by: str = "rfc4733"
-    """How it came: ``rfc4733`` (with the media), ``info`` (a SIP INFO), ``stream``, or ``page`` (the
-    softphone's keypad)."""
+    """How it came: ``rfc4733`` (with the media), ``info`` (a SIP INFO), ``stream``, or ``page``
+    (the softphone's keypad)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ def _sound(facts: CallFacts, lasted_s: float) -> list[Finding]:
                 "The browser was connected, and no sound of its microphone came.",
                 "Let the page use the microphone: the sign in the browser's address line says "
                 "whether it may. In a phone's browser another program may have it.",
+                severe=False,  # who has none may listen and type
             )
         ]
     if media.silent_s > 0:

@@ -40,6 +40,14 @@ All four or none: it breaks off at an utterance of which it knows the agent's tu
 these, and not the others. mr_sip writes the last one too, but not always with the session; where it
 does, its line comes first, and the first one counts.
 """
+OTHERS: Final = {
+    Mark.SPEECH_END: "VAD_EAGER_END",
+    Mark.TRANSCRIBED: "TRANSCRIBE_DONE",
+    Mark.TURN_END: "UTTERANCE_CALLBACK",
+    Mark.FIRST_FRAME_WIRE: "FIRST_RTP_SENT",
+}
+"""The events that mr_sip writes where its line is used; the calculator's headline is from the first
+to the last of these."""
 OWN = "QWEN3TTS_"
 """How events begin that are marks of ours and that the calculator knows nothing of."""
 RECORD = "QWEN3TTS_RECORD"
@@ -142,9 +150,9 @@ def e2e_lines(
 
     Args:
         number: of the utterance, within ``session``.
-        every_mark: also what the calculator passes over: our other marks, as events of their own,
-            the first packet (``FIRST_RTP_SENT``), and the rest of the record. mr_sip writes the
-            packet itself where its line is used, so this is for calls of our own telephone.
+        every_mark: also `OTHERS`, and what the calculator passes over: our further marks and the
+            rest of the record. This is for calls of our own telephone; where mr_sip's line is used
+            it writes `OTHERS` itself.
         perf_offset_s: how far the calculator's clock is ahead of the record's.
     """
     marks = record.marks
@@ -180,10 +188,9 @@ def _further(record: UtteranceRecord) -> list[tuple[str, float, str]]:
     facts |= {name: held for name in NAMES if (held := getattr(record, name))}
     written = "".join(f" {name}={_token(value, 200)}" for name, value in facts.items())
     events = [(RECORD, marks[Mark.TEXT_IN], written)]
-    if Mark.FIRST_FRAME_WIRE in marks:
-        events.append(("FIRST_RTP_SENT", marks[Mark.FIRST_FRAME_WIRE], f" plugin={PLUGIN}"))
+    others = {str(mark): event for mark, event in OTHERS.items()}
     events += [
-        (f"{OWN}{name.upper()}", at, "")
+        (others.get(name, f"{OWN}{name.upper()}"), at, "")
         for name, at in sorted(marks.items(), key=lambda item: item[1])
         if name not in known
     ]
@@ -221,27 +228,18 @@ class E2eWriter:
 
 def marks_of(line: E2eLine) -> dict[str, float]:
     """The marks that an event gives, seconds of the machine's clock; none for most events."""
-    match line.event:
-        case "VAD_EAGER_END" | "SMART_TURN_EAGER_END":
-            spoke_until = line.number("last_speech_audio_pc")
-            return _known("speech_end", line.perf_s if spoke_until is None else spoke_until)
-        case "TRANSCRIBE_DONE":
-            return _known("transcribed", line.perf_s)
-        case "UTTERANCE_CALLBACK":
-            return _known("turn_end", line.perf_s)
-        case "FIRST_RTP_SENT":
-            return {Mark.FIRST_FRAME_WIRE: line.perf_s}
-        case "E2E_LATENCY":
-            sent = line.number("rtp_sent_pc")
-            return {} if sent is None else {Mark.FIRST_FRAME_WIRE: sent}
-        case own if own.startswith(OWN):
-            return _known(own.removeprefix(OWN).lower(), line.perf_s)
-        case event:
-            return {mark: line.perf_s for name, mark in SPOKEN if name == event}
-
-
-def _known(mark: str, at: float) -> dict[str, float]:
-    return {mark: at} if mark in MARKS else {}
+    event, at = line.event, line.perf_s
+    if event in ("VAD_EAGER_END", "SMART_TURN_EAGER_END"):
+        spoke_until = line.number("last_speech_audio_pc")
+        return {Mark.SPEECH_END: at if spoke_until is None else spoke_until}
+    if event == "E2E_LATENCY":
+        sent = line.number("rtp_sent_pc")
+        return {} if sent is None else {Mark.FIRST_FRAME_WIRE: sent}
+    if event.startswith(OWN):
+        own = event.removeprefix(OWN).lower()
+        return {own: at} if own in MARKS else {}
+    known = [*SPOKEN, *((name, mark) for mark, name in OTHERS.items())]
+    return {mark: at for name, mark in known if name == event}
 
 
 def take_facts(record: UtteranceRecord, line: E2eLine) -> None:

@@ -78,10 +78,12 @@ class E2eGroups:
         if event.perf_s < self._now_s - RESTART_S:
             done = self.finish()
         self._now_s = max(self._now_s, event.perf_s)
-        if event.session == UNKNOWN and self._keep_for_others(event):
-            return done
         key = event.session, event.utterance
         group = self._open.get(key)
+        # Where the speaker's own lines have no session, either, those of the wire belong to them.
+        at_home = group is not None and Mark.RECEIVED in group.record.marks
+        if event.session == UNKNOWN and not at_home and self._keep_for_others(event):
+            return done
         if group is None:
             record = UtteranceRecord(
                 call_id="" if event.session == UNKNOWN else event.session,

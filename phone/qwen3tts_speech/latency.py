@@ -32,7 +32,8 @@ class Mark(StrEnum):
     """A moment in an utterance's life, in the order of the line."""
 
     SPEECH_END = "speech_end"
-    """The caller fell silent, as voice activity tells."""
+    """The caller fell silent, as voice activity tells; only of an agent's first words of a turn,
+    as the next two."""
     TRANSCRIBED = "transcribed"
     """The caller's words were known."""
     TURN_END = "turn_end"

@@ -252,11 +252,15 @@ class Speaker:
             each.written.is_set() for each in self._live.values() if each.number < utterance.number
         )
 
-    def takes_live(self) -> bool:
-        """Whether live sound can begin: nothing else is said or played, or waits to be."""
+    def takes_live(self, before: int | None = None) -> bool:
+        """Whether live sound can begin: nothing else is said or played, or waits to be.
+
+        ``before``: only what is numbered below it counts.
+        """
         return not self.closed and all(
             each.stopped or (isinstance(each, LiveSpell) and each.written.is_set())
             for each in self._live.values()
+            if before is None or each.number < before
         )
 
     def begins(self, make: Callable[[int], T]) -> T:

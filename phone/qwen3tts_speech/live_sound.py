@@ -62,7 +62,8 @@ class LiveSound:
     Args:
         speaker: the call's.
         gives_way: whether what is said and played goes first, and this is dropped meanwhile; else
-            the line is its from now on until it is closed, and what is said after this waits.
+            the line is its until it is closed, once what is being said is over, and what is said
+            after this waits.
     """
 
     def __init__(self, speaker: Speaker, *, gives_way: bool = True) -> None:
@@ -149,6 +150,8 @@ class LiveSound:
                 return False
             spell = self._claim()
         if not spell.begun:
+            if not self._speaker.takes_live(before=spell.number):
+                return False
             await self._speaker.sink.room()
             if spell.written.is_set():  # it has given way meanwhile, or all is over
                 return False

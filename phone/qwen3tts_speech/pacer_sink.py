@@ -96,6 +96,7 @@ class PacerSink:
         policy: decides about waits before and within an utterance.
         continuous: silence is handed over as well, from :meth:`start` on, frame by frame: for a
             receiver that has no clock of its own.
+        late_ms: how late a frame is handed over nevertheless, rather than its place skipped.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class PacerSink:
         on_refused: Callable[[], None] | None = None,
         policy: Filling | None = None,
         continuous: bool = False,
+        late_ms: int = 0,
     ) -> None:
         ptime_s = ptime_ms / 1000
         self.clock: Clock = clock or LoopClock()
@@ -133,6 +135,7 @@ class PacerSink:
             capacity=CAPACITY,
             lead_s=lead_ms / 1000,
             rephase=not continuous,
+            late_s=late_ms / 1000,
         )
         self._pacer = AudioPacer(_Hand(self), core, self.clock)
         self._started = False

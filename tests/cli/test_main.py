@@ -160,7 +160,10 @@ def test_an_error_is_told_with_cause_and_remedy_and_without_a_traceback(
 
 def test_a_missing_file_is_told_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["latency", "/nonexistent/calls.jsonl"]) == 1
-    assert capsys.readouterr().err == "Error: /nonexistent/calls.jsonl: No such file or directory\n"
+    assert capsys.readouterr().err == (
+        "Error: /nonexistent/calls.jsonl: No such file or folder.\n"
+        "Remedy: Make one with: mr-qwen3tts call … --latency-log FILE\n"
+    )
 
 
 @pytest.mark.parametrize(

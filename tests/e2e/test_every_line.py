@@ -1,4 +1,4 @@
-"""One program of a user's, unchanged, on a call over SIP, from Asterisk and from a carrier."""
+"""One program of a user's, unchanged, on a call over SIP, from Asterisk, a carrier, a browser."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from qwen3tts_phone import Call, CallbackRecogniser, CallEnded, Phone, Spoken, S
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
 from tests.e2e.far_ends import FarEnd, SipFar, audiosocket_far, speech, twilio_far
+from tests.softphone.web_calls import web_call
 
 pytestmark = pytest.mark.network
 
@@ -58,6 +59,13 @@ async def program(call: Call, path: Path, steps: asyncio.Queue[str]) -> Outcome:
 
 
 @asynccontextmanager
+async def own_link(url: str) -> AsyncIterator[SpeechLink]:
+    link = SpeechLink(url)
+    yield link
+    await link.close()
+
+
+@asynccontextmanager
 async def over(line: str, url: str) -> AsyncIterator[tuple[Call, FarEnd]]:
     """A call that has come in by that line, and its other end."""
     if line == "sip":
@@ -65,6 +73,10 @@ async def over(line: str, url: str) -> AsyncIterator[tuple[Call, FarEnd]]:
         async with Phone(server_url=url) as ours, Phone(link=mute) as theirs:
             far = await theirs.dial(ours.uri)
             yield await anext(aiter(ours)), SipFar(far)
+        return
+    if line == "webrtc":
+        async with own_link(url) as link, web_call(link) as (web, browser):
+            yield web, browser
         return
     async with Streams(server_url=url, kinds=(line,)) as streams:
         there = (
@@ -82,7 +94,7 @@ def loud_s(track: NDArray[np.int16], rate_hz: int) -> float:
     return float((np.abs(frames).max(axis=1) > 500).sum()) / 50
 
 
-@pytest.mark.parametrize("line", ["sip", "audiosocket", "twilio"])
+@pytest.mark.parametrize("line", ["sip", "audiosocket", "twilio", "webrtc"])
 async def test_a_program_has_the_same_call_on_every_line(line: str, tmp_path: Path) -> None:
     engine = EmbeddedEngine()
     steps: asyncio.Queue[str] = asyncio.Queue()

@@ -38,8 +38,8 @@ def run_e2e_log(data: bytes) -> None:
         assert UtteranceRecord.from_json(record.to_json()).marks.keys() == record.marks.keys()
         writer.append(record)
     assert writer.written + writer.left_out == len(records)
-    for line in again.getvalue().splitlines():
-        read_line(line)
+    for written in again.getvalue().splitlines():
+        read_line(written)
     for line in data.split(b"\n"):
         with contextlib.suppress(BadE2eLine):
             assert "text" not in read_line(line).fields

@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from qwen3tts_cli.latency import show, tables
+from qwen3tts_cli.latency.choices import GroupBy
 from qwen3tts_cli.latency.columns import Columns
 from qwen3tts_cli.latency.moments import moment
 from qwen3tts_cli.latency.options import Views
@@ -44,8 +45,6 @@ def run_latency_log(data: bytes) -> None:
     views = Views(worst=2)
     rows = show.chosen_rows(columns, views, None)
     json.loads(show.as_json(columns, rows, views))
-    shown = Console(file=io.StringIO(), width=80)
-    show.print_report(shown, columns, rows, views)
     for told in (*tables.headlines(columns), *tables.stages(columns)):
         assert told.count
         assert not math.isnan(told.p50 + told.p95 + told.p99 + told.largest)
@@ -58,6 +57,17 @@ def run_latency_log(data: bytes) -> None:
 def _columns(data: bytes) -> Columns:
     piped = LogFile(Path("-"), stream=io.BytesIO(data))
     return read_columns([piped], Wanted(Selection()))
+
+
+def run_terminal(data: bytes) -> None:
+    """The first byte says by what utterances are told apart."""
+    columns = _columns(data[1:])
+    views = Views(worst=2, with_text=True, group_by=list(GroupBy)[(data or b"0")[0] % len(GroupBy)])
+    with io.StringIO() as file:
+        shown = Console(file=file, width=80)
+        show.print_report(shown, columns, show.chosen_rows(columns, views, None), views)
+        assert "nan" not in file.getvalue() or b"nan" in data
+        assert not {"\x1b", "\x07", "\x00"} & set(file.getvalue())
 
 
 def run_tail(data: bytes) -> None:
@@ -103,6 +113,12 @@ TARGETS = {
             *(b'"v":2', b'"started_unix_s":', b'"clock_error_ms":', b"\x1f\x8b\x08", b"[E2E] "),
         ),
     ),
+    "latency_report": Target(
+        run_terminal,
+        "Whatever a log holds is told in the terminal, and nothing in it steers the terminal.",
+        (*(bytes([number]) + b"\n".join(LOG) for number in range(len(GroupBy))),),
+        (*(f'"{mark}":'.encode() for mark in Mark), b'"engine":"', b"[/b]", b"[red]", b"\\u001b"),
+    ),
     "log_tail": Target(
         run_tail,
         "A growing file gives the same lines however its bytes come, and all of them.",
@@ -135,6 +151,14 @@ HARD: dict[str, tuple[bytes, ...]] = {
         gzip.compress(LOG[0] + b"\n", mtime=0)[:-9],
         b"\x1f\x8b",
         b"\x1f\x8b\x08\x00\xff\xff\xff\xff",
+    ),
+    "latency_report": (
+        b"",
+        b"\x01" + RECORD % (b'"first_delta":0,"first_audible_wire":NaN', b"0"),
+        b'\x01{"context_id":"[/b]","engine":"[/x][red]","marks_ms":{}}',
+        b'\x00{"context_id":"\\u001b[2J","call_id":"\\u001b]0;x\\u0007","marks_ms":{"slot":0}}',
+        b'\x02{"context_id":"c","voice":"a\\nb","marks_ms":{"first_delta":0,"first_audible_wire":1},'
+        b'"text":"[/i] \\u0000 \\ud800"}',
     ),
     "log_tail": (b"", b"\x01", b"\x00\n\n\n", b"\x1f" + b"x" * 3000),
     "moment": (

@@ -20,7 +20,7 @@ HOSTS = (Hosts("127.0.0.1", ["box.local"]), Hosts("0.0.0.0"))
 
 def run_page(data: bytes) -> None:
     """One text message."""
-    read = read_page(data.decode("utf-8", "surrogatepass" if len(data) % 2 else "replace"))
+    read = read_page(data.decode("utf-8", "replace"))
     if isinstance(read, Fault):
         assert isinstance(read.error, SpeechError)
         told = Error(read.error.code, read.error.message, read.error.remedy, read.type or "")
@@ -62,8 +62,10 @@ TARGETS = {
             b'{"type":"key","digit":"#"}',
             b'{"type":"ping","time":-1e3}',
         ),
-        tuple(f'"{name}"'.encode() for name in PAGE_MESSAGES)
-        + (b'"sdp":', b'"utterance":', b"true", b"null", b"1e999", b"\\ud800"),
+        (
+            *(f'"{name}"'.encode() for name in PAGE_MESSAGES),
+            *(b'"sdp":', b'"utterance":', b"true", b"null", b"1e999", b"\\ud800"),
+        ),
     ),
     "softphone_place": Target(
         run_place,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
 from tests.conftest import require_package
 from tests.e2e.agent_parties import spoken as voice_of
-from tests.e2e.far_ends import Samples, audiosocket_far
+from tests.e2e.far_ends import FarEnd, Samples, audiosocket_far, twilio_far
 from tests.e2e.parties import Ear, phone
 from tests.e2e.test_codec_change import change
 from tests.fakes import FakeClock
@@ -81,6 +81,13 @@ def heard_of(sentence: Samples, hz: int, heard: Samples, heard_hz: int) -> float
 def late(page: WebCall) -> bool:
     """Whether this machine was too busy to send in time: what was skipped cannot be heard."""
     return page.sink.skipped_slots > 5
+
+
+def far_of(line: str, streams: Streams) -> AbstractAsyncContextManager[FarEnd]:
+    """The far end of a stream: one that plays as sound comes, or one that keeps a queue."""
+    if line == "twilio":
+        return twilio_far(streams.port)
+    return audiosocket_far(streams.audiosocket_port)
 
 
 def rate_of(far: FarBrowser) -> int:
@@ -241,15 +248,16 @@ async def test_a_page_listens_in_and_is_heard_only_when_it_talks() -> None:
     assert late(at.page) or heard_of(mine, 8000, heard, 8000) >= 0.8
 
 
-async def test_a_page_listens_to_a_stream_of_a_pbx_and_talks_in_it() -> None:
+@pytest.mark.parametrize("line", ["audiosocket", "twilio"])
+async def test_a_page_listens_to_a_stream_and_talks_in_it(line: str) -> None:
     mine = await voice_of(FROM_THE_PAGE)
     theirs_says = await voice_of(FROM_THE_PARTY)
     engine = RecordingEngine()
     async with (
         asyncio.timeout(60),
         running_server(engine, host="127.0.0.1", port=0) as server,
-        Streams(server_url=server.url, kinds=("audiosocket",)) as streams,
-        audiosocket_far(streams.audiosocket_port) as pbx,
+        Streams(server_url=server.url, kinds=(line,)) as streams,
+        far_of(line, streams) as pbx,
         web_call(SpeechLink(server.url), codec="PCMU") as (page, far),
     ):
         call = await anext(aiter(streams))

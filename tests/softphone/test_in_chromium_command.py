@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,11 +21,15 @@ from tests.softphone.served import at_the_page
 pytestmark = [pytest.mark.network, pytest.mark.asyncio(loop_scope="module")]
 
 WITHIN_S = 60.0
+CALLS = 10
 
 
 @asynccontextmanager
-async def command(tmp_path: Path, *arguments: str) -> AsyncIterator[tuple[str, int]]:
-    """The softphone as a process with a voice of its own: its address and its process."""
+async def command(tmp_path: Path, *arguments: str) -> AsyncIterator[tuple[str, Process]]:
+    """The softphone as a process with a voice of its own: its address and the process.
+
+    In the end it is interrupted as by Ctrl-C, unless it is gone already.
+    """
     require_package("aiortc", "pip install 'mr_qwen3tts[webrtc]'")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "qwen3tts_cli.main", "softphone", "--port", "0", *arguments),
@@ -45,7 +50,9 @@ async def command(tmp_path: Path, *arguments: str) -> AsyncIterator[tuple[str, i
                 line = (await process.stdout.readline()).decode()
                 assert line, told
                 told += line
-            yield found[0], process.pid
+            yield found[0], process
+            if process.returncode is not None:
+                return
             process.send_signal(signal.SIGINT)
             told += (await process.stdout.read()).decode()
             assert await process.wait() in (0, 130), told
@@ -75,13 +82,64 @@ async def test_what_it_prints_is_a_telephone(
     assert spoken["heard"] == "Good morning."
 
 
-def held(pid: int) -> tuple[int, int, int]:
+REFUSED = ["WebSocket connection to .* failed", "ERR_CONNECTION"]
+"""What Chromium itself writes to the console when a server is gone."""
+
+
+async def test_a_server_that_is_killed_in_a_call_is_told(
+    chromium: Chromium, tmp_path: Path
+) -> None:
+    async with (
+        command(tmp_path) as (url, process),
+        at_the_page(chromium, url, allowed_errors=REFUSED) as person,
+    ):
+        await person.call()
+        process.kill()
+        await process.wait()
+        notice = person.page.locator("#notice[data-code]")
+        await notice.wait_for()
+        assert await notice.get_attribute("data-code") in ("server_away", "network_lost")
+        assert await notice.locator(".notice-remedy").inner_text()
+        await person.visit.until(
+            "() => window.softphone.state === 'ended' || window.softphone.state === 'idle'"
+        )
+
+
+def held(process: Process) -> tuple[int, int, int]:
     """File handles, threads and resident memory (kB) of a process."""
-    status = dict(
-        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    place = Path(f"/proc/{process.pid}")
+    status = dict(line.split(":", 1) for line in (place / "status").read_text().splitlines())
+    handles = len(list((place / "fd").iterdir()))
+    return handles, int(status["Threads"]), int(status["VmRSS"].split()[0])
+
+
+async def test_ten_calls_leave_no_socket_thread_or_memory_in_the_process(
+    chromium: Chromium, tmp_path: Path
+) -> None:
+    async with (
+        command(tmp_path) as (url, process),
+        at_the_page(chromium, url) as person,
+    ):
+
+        async def one_call() -> None:
+            await person.call()
+            before = len(person.visit.received)
+            await person.put("Yes.")
+            await person.visit.message("spoken", after=before)
+            await person.hang_up()
+
+        for _ in range(2):  # what is made once and kept is made now
+            await one_call()
+        first = held(process)
+        for _ in range(CALLS):
+            await one_call()
+        # One more hello: all that the server did for the last call is over by its answer.
+        await person.page.reload()
+        await person.ready()
+        last = held(process)
+    handles, threads, memory_kb = (
+        after - before for after, before in zip(last, first, strict=True)
     )
-    return (
-        len(os.listdir(f"/proc/{pid}/fd")),
-        int(status["Threads"]),
-        int(status["VmRSS"].split()[0]),
-    )
+    assert handles <= 1
+    assert threads <= 1
+    assert memory_kb < CALLS * 1024

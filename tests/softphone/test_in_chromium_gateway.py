@@ -18,13 +18,16 @@ from tests.e2e.parties import Ear
 from tests.peers.recording_engine import RecordingEngine
 from tests.softphone.browser import Chromium, Samples
 from tests.softphone.served import Person, Served, at_the_page, measuring, served
-from tests.softphone.sound import likeness
+from tests.softphone.sound import Sound, Wanted, likeness
 
 pytestmark = [pytest.mark.network, pytest.mark.asyncio(loop_scope="module")]
 
 FROM_THE_PAGE = "Somebody speaks into the microphone of the browser."
 FROM_THE_PARTY = "This is the other party, who has answered the telephone."
 TYPED = "These words were typed into the page."
+ROUNDS = 2
+"""Each side says its sentence so often, and one of them has to come through: a busy machine harms
+some."""
 
 
 @dataclass
@@ -62,7 +65,8 @@ async def test_the_page_dials_and_both_hear_each_other_and_what_is_typed(
     chromium: Chromium,
 ) -> None:
     mine, theirs = await spoken(FROM_THE_PAGE), await spoken(FROM_THE_PARTY)
-    chromium.says(of(mine, 3.0), 8000)
+    chromium.says(np.tile(of(mine, 3.0), 4), 8000)
+    takes: list[Samples] = []
     async with line() as wired, at_the_page(chromium, measuring(wired.here)) as person:
         await dial(person, wired.party.uri)
         call = await anext(aiter(wired.party))
@@ -72,29 +76,42 @@ async def test_the_page_dials_and_both_hear_each_other_and_what_is_typed(
         ear = Ear(call)
         await person.visit.listen()
         await person.is_("up")
-        await person.type(TYPED)
-        [told] = await person.spoken()
-        await ear.sound(2.5)
-        await call.play(theirs, 8000)
+        for count in range(1, ROUNDS + 1):
+            before = len(wired.here.engine.spoken)
+            await person.put(TYPED)
+            told = (await person.spoken(count))[-1]
+            assert (told["heard"], told["interrupted"]) == (TYPED, False)
+            takes.append(wired.here.engine.pcm(before))
+            await call.play(theirs, 8000)
+        heard = await person.visit.heard()
         await person.button("Keypad")
         await person.page.locator("#keypad [data-digit='5']").click()
         assert await call.dtmf.collect(most=1) == "5"
-        heard = await person.visit.heard()
         await call.hangup()
         await person.is_("ended")
         said = await person.page.locator("#status, #notice, #summary").all_inner_texts()
-        party_heard = await ear.heard()
-    assert told["heard"] == TYPED
-    typed = wired.here.engine.pcm()
-    for name, sound, hz, by, by_hz, share in (
-        ("typed, party", typed, 24_000, party_heard, 8000, 0.8),
-        ("typed, page", typed, 24_000, heard.samples, heard.rate_hz, 0.8),
-        ("party, page", theirs, 8000, heard.samples, heard.rate_hz, 0.8),
-        ("page, party", mine, 8000, party_heard, 8000, 0.4),
-    ):
-        like = likeness(sound, hz, by, by_hz)
-        assert like.found >= share * like.segments, (name, like)
+    wanted = Wanted()
+    wanted.listen("typed, at the page", takes, 24_000, heard)
+    wanted.listen("typed, at the party", takes, 24_000, so_far(ear))
+    wanted.listen("the party, at the page", [theirs], 8000, heard)
+    wanted.listen("the page, at the party", [mine], 8000, so_far(ear))
+    assert not wanted.missing
     assert any("hung up" in each or "ended" in each.lower() for each in said), said
+
+
+async def hears_on(ear: Ear, call: Call, seconds: float) -> None:
+    """Wait until so much more has come."""
+    until = len(ear.frames) + seconds * 50
+    while len(ear.frames) < until:
+        assert not call.over
+        await call.clock.sleep_until(call.clock.now() + 0.1)
+
+
+def so_far(ear: Ear) -> Sound:
+    """What the party has heard; a telephone between the two speaks PCMU."""
+    frames = list(ear.frames)
+    assert {each.rate_hz for each in frames} == {8000}
+    return Sound(np.concatenate([each.samples for each in frames]), 8000)
 
 
 async def test_a_party_that_is_busy_is_told(chromium: Chromium) -> None:
@@ -137,7 +154,7 @@ async def under_way(wired: Line) -> AsyncIterator[tuple[Call, Call]]:
 async def test_the_page_listens_in_and_talks_only_when_told(chromium: Chromium) -> None:
     mine, theirs = await spoken(FROM_THE_PAGE), await spoken(FROM_THE_PARTY)
     ours_says = await spoken("And this is what the agent answers to it.")
-    chromium.says(np.concatenate([of(mine, 0.5)] * 8), 8000)
+    chromium.says(np.tile(of(mine, 0.5), 12), 8000)
     async with line() as wired, at_the_page(chromium, measuring(wired.here)) as person:
         await person.ready()
         async with under_way(wired) as (caller, ours):
@@ -145,28 +162,25 @@ async def test_the_page_listens_in_and_talks_only_when_told(chromium: Chromium) 
             await person.page.get_by_role("button", name="Listen in").click()
             await person.visit.listen()
             await person.is_("up")
-            await caller.play(theirs, 8000)
-            await ours.play(ours_says, 8000)
+            for _ in range(ROUNDS):
+                await caller.play(theirs, 8000)
+                await ours.play(ours_says, 8000)
             heard = await person.visit.heard()
-            quiet_until = len(ear.frames)
+            before = len(so_far(ear).samples)
             await person.button("Talk")
-            await ear.sound(4.0)
+            await hears_on(ear, caller, 4.0 * ROUNDS)
             await person.button("Leave")
             await person.is_("ended")
             assert not ours.over
-            await caller.hangup()
-            frames = ear.frames
-            await ear.heard()
-        before = np.concatenate([each.samples for each in frames[:quiet_until]])
-        after = np.concatenate([each.samples for each in frames[quiet_until:]])
-    for sound in (theirs, ours_says):
-        like = likeness(sound, 8000, heard.samples, heard.rate_hz)
-        assert like.found >= 0.8 * like.segments, like
+    everything = so_far(ear).samples
+    wanted = Wanted()
+    wanted.listen("the caller", [theirs], 8000, heard)
+    wanted.listen("the agent", [ours_says], 8000, heard)
+    wanted.listen("the page, after Talk", [mine], 8000, Sound(everything[before:], 8000))
+    assert not wanted.missing
     # Before Talk the caller heard the agent alone.
-    told = likeness(mine, 8000, before, 8000)
-    assert told.found < 0.3 * told.segments, told
-    told = likeness(mine, 8000, after, 8000)
-    assert told.found >= 0.3 * told.segments, told
+    told = likeness(mine, 8000, everything[:before], 8000)
+    assert not told.known, told
 
 
 async def test_the_list_of_calls_follows_them(chromium: Chromium) -> None:

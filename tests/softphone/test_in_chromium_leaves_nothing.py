@@ -20,12 +20,10 @@ KEPT_OBJECTS = ("WebCall", "PageCall", "RTCPeerConnection", "RTCRtpSender", "Rec
 
 
 async def one_call(person: Person) -> None:
-    before = len(person.visit.messages("spoken"))
     await person.call()
-    await person.type("Yes.")
-    await person.visit.until(
-        "count => window.softphone.captions().filter(each => each.done).length > 0", before
-    )
+    before = len(person.visit.received)
+    await person.put("Yes.")
+    await person.visit.message("spoken", after=before)
     await person.hang_up()
 
 

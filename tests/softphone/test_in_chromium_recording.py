@@ -13,13 +13,15 @@ from qwen3tts_engine.base import Engine
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from tests.conftest import require_package
 from tests.e2e.far_ends import speech
-from tests.softphone.browser import Chromium, Samples
+from tests.softphone.browser import SILENCE, Chromium, Samples
 from tests.softphone.served import Person, at_the_page, measuring, served
-from tests.softphone.sound import likeness
+from tests.softphone.sound import Sound, Wanted
 
 pytestmark = [pytest.mark.network, pytest.mark.asyncio(loop_scope="module")]
 
 TEXT = "This sentence goes through the line as it was spoken, whatever the line may be made of."
+ROUNDS = 2
+"""On a machine that is busy slots are missed; one sentence of these goes out unharmed."""
 REFERENCE = "The quick brown fox jumps over the lazy dog, and then it goes to sleep in the sun."
 
 
@@ -37,14 +39,18 @@ async def test_a_recording_is_downloaded_with_both_sides(
     chromium: Chromium, tmp_path: Path
 ) -> None:
     caller = await words("I say something while the other one speaks.")
-    chromium.says(np.concatenate([np.zeros(8000, np.int16), caller]), 8000)
+    chromium.says(np.tile(np.concatenate([np.zeros(8000, np.int16), caller]), ROUNDS + 1), 8000)
+    said: list[Samples] = []
     async with served() as here, at_the_page(chromium, measuring(here)) as person:
         await person.ready()
         await person.page.get_by_role("checkbox", name="Record the call").check()
         await person.page.get_by_role("checkbox", name="Stop the voice when I speak").uncheck()
         await person.call()
-        await person.type(TEXT)
-        await person.spoken()
+        for count in range(1, ROUNDS + 1):
+            before = len(here.engine.spoken)
+            await person.put(TEXT)
+            await person.spoken(count)
+            said.append(here.engine.pcm(before))
         await person.hang_up()
         async with person.page.expect_download() as download:
             await person.page.get_by_role("button", name="Download the recording").click()
@@ -55,10 +61,10 @@ async def test_a_recording_is_downloaded_with_both_sides(
         rate = whole.getframerate()
         assert (whole.getnchannels(), whole.getsampwidth()) == (2, 2)
         both = np.frombuffer(whole.readframes(whole.getnframes()), "<i2").reshape(-1, 2)
-    ours = likeness(here.engine.pcm(), 24_000, both[:, 1], rate)
-    assert ours.found >= 0.9 * ours.segments, ours
-    theirs = likeness(caller, 8000, both[:, 0], rate)
-    assert theirs.found >= 0.8 * theirs.segments, theirs
+    wanted = Wanted()
+    wanted.listen("ours", said, 24_000, Sound(both[:, 1], rate))
+    wanted.listen("the caller's", [caller], 8000, Sound(both[:, 0], rate))
+    assert not wanted.missing
 
 
 def tiny(folder: Path) -> Engine:
@@ -125,6 +131,7 @@ async def test_a_reference_voice_is_recorded_and_spoken_with(
         await person.button("Stop recording")
         await person.page.get_by_role("textbox", name="What is said in it").fill(REFERENCE)
         await person.button("Use this voice")
+        chromium.says(SILENCE, 48_000)
         await speaks_with_it(person)
 
 

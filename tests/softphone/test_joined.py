@@ -230,6 +230,27 @@ async def test_a_party_that_is_busy_ends_the_pages_call_with_cause_and_remedy() 
     assert page.over
 
 
+async def test_the_page_hears_that_it_rings_until_somebody_answers_or_sends_sound() -> None:
+    clock = FakeClock()
+    page, call = PlainCall(clock), PlainCall(clock, direction="out")
+    await page.answer()
+    joined = Dialled(page, call)
+    await clock.advance(0.5)
+    assert not page.sent.any(), "it does not ring yet"
+    call._body.tell(CallRinging(clock.now()))
+    await clock.advance(10.0)
+    heard = page.sent.astype(float)
+    rings = [level(heard[at : at + 4000], 8000, 425) > 1000 for at in range(4000, 80_000, 4000)]
+    assert sum(rings) == pytest.approx(4, abs=2), "two rings of a second each"
+    frame = tone(FAR, 8000, PTIME_S)
+    for _ in range(20):
+        call.hears(frame)
+        await clock.advance(PTIME_S)
+    assert tones(page, 0.2) == {FAR}
+    await call.far_end_leaves()
+    await joined.over()
+
+
 async def test_a_page_that_leaves_hangs_up_on_whom_it_dialled() -> None:
     clock = FakeClock()
     page, call = PlainCall(clock), PlainCall(clock)

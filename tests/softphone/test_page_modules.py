@@ -51,7 +51,8 @@ async def asked(visit: Visit, module: str, body: str, given: object = None) -> A
 
 TYPE = """
 const sent = [];
-const typed = new m.TypedWords((type, fields) => sent.push([type, fields.utterance, fields.text ?? null]));
+const send = (type, fields) => sent.push([type, fields.utterance, fields.text ?? null]);
+const typed = new m.TypedWords(send);
 const box = [];
 for (const [what, text, time] of g) {
   if (what === 'type') box.push(typed.typed(text, time));
@@ -269,7 +270,8 @@ async def test_a_token_is_found_in_a_link_or_alone(
 async def test_a_call_makes_only_the_moves_of_its_table(modules: Visit) -> None:
     body = """
     const state = new m.CallState();
-    const seen = ['prepare', 'offer', 'ringing', 'up', 'lost', 'up', 'end', 'prepare'].map((move) => state.go(move));
+    const moves = ['prepare', 'offer', 'ringing', 'up', 'lost', 'up', 'end', 'prepare'];
+    const seen = moves.map((move) => state.go(move));
     let refused = '';
     try { state.go('up'); } catch (error) { refused = error.message; }
     return [seen, refused];
@@ -290,8 +292,8 @@ async def test_the_jitter_buffer_is_that_of_the_last_moment_not_of_the_whole_cal
     const first = stats.read(report(4800, 48000, 100));
     const second = stats.read(report(4800 + 960, 96000, 580));
     const none = stats.read(new Map());
-    return [first.jitter_buffer_ms, second.jitter_buffer_ms, first.concealed, second.newly_concealed,
-      second.rate_hz, none.jitter_buffer_ms];
+    return [first.jitter_buffer_ms, second.jitter_buffer_ms, first.concealed,
+      second.newly_concealed, second.rate_hz, none.jitter_buffer_ms];
     """
     assert await asked(modules, "line_stats.js", body) == [100, 20, 0, 480, 48000, 20]
 
@@ -299,7 +301,31 @@ async def test_the_jitter_buffer_is_that_of_the_last_moment_not_of_the_whole_cal
 async def test_a_recorded_voice_is_a_wav_file(modules: Visit) -> None:
     body = "return Array.from(new Uint8Array(m.wav(new Float32Array([0, 1, -1, 2]), 48000)))"
     data = bytes(await asked(modules, "capture.js", body))
-    assert data[:4] == b"RIFF" and data[8:16] == b"WAVEfmt "
+    assert data[:4] == b"RIFF"
+    assert data[8:16] == b"WAVEfmt "
     assert int.from_bytes(data[24:28], "little") == 48000
     samples = [int.from_bytes(data[i : i + 2], "little", signed=True) for i in range(44, 52, 2)]
     assert samples == [0, 32767, -32767, 32767]
+
+
+async def test_the_end_of_the_call_before_does_not_end_the_next_one(modules: Visit) -> None:
+    body = """
+    const phone = new m.Softphone(document.createElement('audio'));
+    const sent = [];
+    phone.socket = { state: 'open', send: (type) => sent.push(type) > 0 };
+    const ended = { type: 'state', state: 'ended', cause: 'the far end has hung up' };
+    phone.state.name = 'up';
+    phone.hangUp();
+    const seen = [phone.state.name];
+    phone.state.name = 'connecting';
+    phone.told({ type: 'utterance', id: 1, who: 'typed', text: 'Of the call before.' });
+    phone.told(ended);
+    seen.push(phone.state.name, phone.captions.entries.length);
+    phone.told({ type: 'answer', call_id: 'second', sdp: '', codec: 'opus' });
+    phone.told(ended);
+    seen.push(phone.state.name, phone.ending.cause);
+    return [sent, seen];
+    """
+    sent, seen = await asked(modules, "softphone.js", body)
+    assert sent == ["hangup"]
+    assert seen == ["ended", "connecting", 0, "ended", "the far end has hung up"]

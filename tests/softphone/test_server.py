@@ -27,9 +27,9 @@ from qwen3tts_phone.softphone.protocol import PROTOCOL
 from qwen3tts_phone.softphone.server import Softphone
 from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings
 from qwen3tts_server.run import running_server
-from qwen3tts_wire.errors import ConnectionLost, UnknownVoice
+from qwen3tts_wire.errors import BadRequest, ConnectionLost, UnknownVoice
 from tests.e2e.far_ends import speech
-from tests.engine.fake_engine import FakeEngine
+from tests.engine.fake_engine import CloningEngine, FakeEngine
 from tests.softphone.far_browser import far_browser
 from tests.softphone.page_client import PageClient, page_client
 
@@ -504,6 +504,25 @@ async def test_an_upload_that_cannot_be_used_says_why() -> None:
             headers = {**page.headers, "Content-Type": kind}
             async with page.http.post(f"{page.base}/voices", data=data, headers=headers) as answer:
                 assert answer.status in (409, 422)
+
+
+async def test_a_voice_of_ones_own_is_made_and_offered_to_all_pages() -> None:
+    engine = CloningEngine()
+    async with served(engine) as here, page_client(here.softphone) as page:
+        status, told = await upload(page, audio=b"RIFFsound", ref_text="It says.", name="Mine")
+        assert status == 200
+        assert told == {
+            "engine": "tones",
+            "voice": {"id": "voice-9", "name": "Mine", "language": ""},
+        }
+        assert engine.loads == [(None, b"RIFFsound", "It says.", False)]
+        async with page_client(here.softphone) as other:
+            (entry,) = other.told[0]["engines"]
+            assert entry["can_clone"]
+            assert entry["voices"][0]["id"] == "voice-9"
+        engine.error = BadRequest("The recording is damaged.", remedy="Send another one.")
+        status, told = await upload(page, audio=b"junk", ref_text="x")
+        assert (status, told["error"]["remedy"]) == (422, "Send another one.")
 
 
 # --- beginning and end

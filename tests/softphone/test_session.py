@@ -26,7 +26,6 @@ class FakeCall:
     def __init__(self, desk: Desk, tell: Any, **_: str) -> None:
         self.log: list[Any] = []
         self.id = "call-1"
-        self.state = protocol.State("connecting")
         self._over = asyncio.Event()
         self.made.append(self)
 
@@ -34,8 +33,11 @@ class FakeCall:
     def over(self) -> bool:
         return self._over.is_set()
 
-    def begin(self, asked: object) -> None:
+    ending = False
+
+    def begin(self, asked: object, before: FakeCall | None = None) -> None:
         self.log.append(asked)
+        self.before = before
 
     def leave(self, reason: str = "") -> None:
         self.log.append(("leave", reason))
@@ -110,11 +112,12 @@ async def test_a_page_has_one_call_at_a_time(page: Page) -> None:
     assert len(FakeCall.made) == 2
 
 
-async def test_a_call_that_is_told_to_be_over_makes_room_for_the_next(page: Page) -> None:
+async def test_a_call_that_is_hung_up_makes_room_for_the_next(page: Page) -> None:
     page.says(CALL)
     first = call()
-    first.state = protocol.State("ended")
+    first.ending = True
     assert page.says(CALL) == []
+    assert call().before is first
     page.session.close()
     await settle()
     assert page.over == []  # the first one still clears itself away

@@ -75,3 +75,4 @@ async def test_a_sentence_that_did_not_come_whole_is_told(change: str) -> None:
     like = await compared(change)
     assert like.found < 0.7 * like.segments
     assert not like.whole
+    assert like.known == (change == "half")

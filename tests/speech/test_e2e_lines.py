@@ -122,6 +122,16 @@ def test_the_writer_numbers_the_utterances_of_each_call() -> None:
     ]
 
 
+def test_a_turn_on_our_own_telephone_has_the_calculators_headline() -> None:
+    record = said()
+    for mark, before in ((Mark.SPEECH_END, 0.9), (Mark.TRANSCRIBED, 0.6), (Mark.TURN_END, 0.5)):
+        record.mark(mark, 50.0 - before)
+    lines = e2e_lines("call-1", 1, record, every_mark=True).splitlines()
+    found = {match[2]: match[3] for line in lines if (match := CALCULATOR.fullmatch(line))}
+    assert (found["VAD_EAGER_END"], found["FIRST_RTP_SENT"]) == ("49.100000", "50.201000")
+    assert (found["TRANSCRIBE_DONE"], found["UTTERANCE_CALLBACK"]) == ("49.400000", "49.500000")
+
+
 # --- round trip
 
 

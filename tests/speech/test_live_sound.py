@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -251,15 +251,35 @@ async def test_after_the_calls_end_nothing_is_put_in_and_nothing_is_left() -> No
     assert not [task for task in asyncio.all_tasks() if "live sound" in task.get_name()]
 
 
-async def test_two_who_talk_take_turns() -> None:
-    line = Line()
-    one, other = line.speaker.live(), line.speaker.live()
-    await one.push(voice(1)[0], RATE_HZ)
-    await other.push(voice(1, 5)[0], RATE_HZ)
+@pytest.mark.parametrize("gives_way", [True, False])
+async def test_two_who_talk_take_turns(gives_way: bool) -> None:
+    paced = Paced()
+    one = paced.speaker.live(gives_way=gives_way)
+    other = paced.speaker.live(gives_way=gives_way)
+    for number in range(10):
+        await one.push(voice(1, number)[0], RATE_HZ)
+        await other.push(voice(1, 500)[0], RATE_HZ)
+        await paced.clock.advance(PTIME_S)
     assert (one.on_the_line, other.on_the_line) == (True, False)
     one.close()
-    await other.push(voice(1, 6)[0], RATE_HZ)
-    assert other.on_the_line
+    await paced.live(other, 10, first=10)
     other.close()
-    await line.sink.play_all()
-    await cast(Any, line.speaker).close()
+    await paced.clock.advance(0.3)
+    assert paced.numbers == list(range(20))
+    await paced.speaker.close()
+    await paced.sink.close()
+
+
+async def test_sound_that_does_not_give_way_waits_for_what_is_being_said() -> None:
+    paced = Paced()
+    played = paced.speaker.play(np.full(10 * FRAME, 3000 + 777 * 10, np.int16), RATE_HZ)
+    await paced.clock.advance(PTIME_S)
+    sound = paced.speaker.live(gives_way=False)
+    await paced.live(sound, 30)
+    sound.close()
+    await paced.clock.advance(0.3)
+    assert await played.played()
+    assert paced.numbers[:10] == [777] * 10
+    assert paced.numbers[10:] == list(range(30))[-len(paced.numbers[10:]) :]
+    assert len(paced.numbers) > 20
+    await paced.sink.close()

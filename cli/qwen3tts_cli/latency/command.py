@@ -12,7 +12,7 @@ import typer
 
 from qwen3tts_cli.exits import ExitCode
 from qwen3tts_cli.latency.options import Exports, Filters, Views, moment_of
-from qwen3tts_cli.output import complain, complain_of, note, notes, results
+from qwen3tts_cli.output import complain, complain_of, note, notes, printable, results
 from qwen3tts_cli.spread import spread
 
 if TYPE_CHECKING:
@@ -166,11 +166,13 @@ def _enough(columns: Columns, before: Columns | None, wanted: Wanted, found: Fou
 @contextmanager
 def _busy(what: str) -> Iterator[Callable[[str], None]]:
     """A spinner at the terminal while something takes long; call it to say how far it is."""
+    from rich.markup import escape
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     console = notes()
     hidden = not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
-        task = progress.add_task(what)
-        yield lambda told: progress.update(task, description=f"{what}: {told}")
+        name = escape(printable(what))
+        task = progress.add_task(name)
+        yield lambda told: progress.update(task, description=f"{name}: {told}")

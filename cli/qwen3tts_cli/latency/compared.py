@@ -174,7 +174,7 @@ def _shares(before: Columns, after: Columns, calls: Calls) -> list[Compared]:
         ("without a gap", gapless, False),
         ("failed", failed, True),
     ):
-        if samples[0].size or samples[1].size:
+        if any(each.values.any() for each in samples):
             difference = share_difference(
                 *samples, level=HEADLINE_LEVEL, less_is_better=less_is_better
             )

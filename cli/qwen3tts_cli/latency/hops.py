@@ -40,7 +40,7 @@ _MEANING: Final[Mapping[Mark, tuple[str, Side]]] = {
     Mark.FIRST_DELTA: ("first words come", Side.AGENT),
     Mark.REQUEST_SENT: ("words sent", Side.CLIENT),
     Mark.REQUEST_RECEIVED: ("network to the server", Side.NETWORK),
-    Mark.SEGMENT_READY: ("first clause complete", Side.SERVER),
+    Mark.SEGMENT_READY: ("words of the first clause", Side.AGENT),
     Mark.SLOT: ("waiting for the engine", Side.SERVER),
     Mark.PREFILL: ("engine reads the prompt", Side.SERVER),
     Mark.FIRST_CODES: ("engine: first codes", Side.SERVER),
@@ -51,7 +51,10 @@ _MEANING: Final[Mapping[Mark, tuple[str, Side]]] = {
     Mark.FIRST_FRAME_WIRE: ("pacer: lead and next slot", Side.LINE),
     Mark.FIRST_AUDIBLE_WIRE: ("silence before the voice", Side.LINE),
 }
-"""A hop is named after the mark that it ends with: that is what everybody was waiting for."""
+"""A hop is named after the mark that it ends with: that is what everybody was waiting for.
+
+The first clause is the agent's: the server waits for its words, and finds its end in microseconds.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ Source: "Trace Event Format" (Google, 2016) and perfetto.dev/docs/getting-starte
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -82,6 +84,8 @@ def write_trace(
 ) -> TraceSize:
     """Write a trace, one utterance in memory at a time; compressed where ``path`` ends in ``.gz``.
 
+    A new file is its owner's alone (mode 0600).
+
     Args:
         with_text: whether it holds the words, where the records do.
 
@@ -91,11 +95,14 @@ def write_trace(
     trace = _Trace(with_text)
     encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
     with ExitStack() as stack:
+        # It holds who called, as the log does: its owner may read it.
+        owner = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        file = stack.enter_context(os.fdopen(owner, "wb"))
         stream: IO[str]
         if path.suffix == ".gz":
-            stream = stack.enter_context(gzip.open(path, "wt", encoding="ascii", compresslevel=5))
+            stream = stack.enter_context(gzip.open(file, "wt", encoding="ascii", compresslevel=5))
         else:
-            stream = stack.enter_context(path.open("w", encoding="ascii"))
+            stream = stack.enter_context(io.TextIOWrapper(file, encoding="ascii"))
         stream.write('{"displayTimeUnit":"ms","otherData":{"source":"mr-qwen3tts"},"traceEvents":[')
         separator = "\n"
         for record in records:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from qwen3tts_cli.latency import tables
 from qwen3tts_cli.latency.columns import Columns, Named
@@ -148,7 +149,8 @@ def _groups(title: str, columns: Columns, by: Named) -> Table:
         row = each.first_sound
         times = (row.p50, row.p95, row.p99, row.largest, each.gapless_pct)
         cells = ["" if math.isnan(time) else f"{time:.1f}" for time in times]
-        shown.add_row(printable(each.name) or "none", str(each.utterances), *cells)
+        # As it is: a name may look like markup.
+        shown.add_row(Text(printable(each.name) or "none"), str(each.utterances), *cells)
     if (more := len(by.counts()) - len(found)) > 0:
         shown.caption = f"and {more} more"
     return shown

@@ -9,7 +9,7 @@ from qwen3tts_phone.agent.growing_words import GrowingWords
 from qwen3tts_phone.agent.kit import Kit
 from qwen3tts_phone.agent.saying import Saying, SayingKind
 from qwen3tts_phone.agent.turn_record import TurnRecord
-from qwen3tts_speech.latency import Mark
+from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_wire.errors import SpeechError
 
 LONGER = 4.0
@@ -98,8 +98,21 @@ class Mouth:
         except SpeechError:
             entry.heard = ""
             raise
+        if kind != "filler" and all(each.kind == "filler" for each in self._sayings):
+            self._note_turn(saying.records[0])
         self._sayings.append(saying)
         return saying
+
+    def _note_turn(self, record: UtteranceRecord) -> None:
+        """The turn's first words: their record begins where the caller fell silent."""
+        times = self._record.times
+        ended, transcribed = times.get("caller_end"), times.get("transcript")
+        if ended is None or transcribed is None:
+            return
+        record.mark(Mark.SPEECH_END, ended)
+        record.mark(Mark.TRANSCRIBED, transcribed)
+        # The turn may be taken to be over before its words are known, or after.
+        record.mark(Mark.TURN_END, max(transcribed, times.get("turn_end", transcribed)))
 
     async def say(self, kind: SayingKind, text: str) -> None:
         """Begin to say a sentence; nothing where it is empty."""

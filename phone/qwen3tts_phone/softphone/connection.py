@@ -32,6 +32,9 @@ class FrontDesk(Protocol):
     def admit(self, token: str, address: str) -> None:
         """Raises BadToken, SlowDown."""
 
+    async def refresh(self) -> None:
+        """Learn what can be told of the engines."""
+
     def session(self, resume: str | None, address: str, program: str) -> tuple[Session, bool]:
         """The session that goes on, or a new one, and whether it goes on. Raises ServerBusy."""
 
@@ -103,6 +106,7 @@ class PageConnection:
         if not isinstance(hello, Hello):
             raise BadRequest("The first message is hello.")
         self._front.admit(hello.token, self._address)
+        await self._front.refresh()
         session, self._resumed = self._front.session(hello.resume, self._address, self._program)
         return session
 

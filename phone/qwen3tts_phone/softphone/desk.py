@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+import asyncio
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.call_body import CallBody, Voice
@@ -26,12 +27,15 @@ from qwen3tts_phone.softphone.settings import SoftphoneSettings
 from qwen3tts_phone.softphone.web_call import Learnt, WebCall, new_facts
 from qwen3tts_speech.record_sink import RecordSink, open_records
 from qwen3tts_speech.utterance import VoiceOptions
-from qwen3tts_wire.errors import ServerBusy
+from qwen3tts_wire.errors import BadRequest, ServerBusy
 
 if TYPE_CHECKING:
     from qwen3tts_phone.agent.agent import Agent
     from qwen3tts_phone.softphone.gateway import Gateway
     from qwen3tts_phone.softphone.running import RunningCall
+
+REFRESH_S = 1.0
+"""So long a page that opens waits for engines to say what they offer."""
 
 
 class Desk:
@@ -85,7 +89,7 @@ class Desk:
     async def web_call(
         self,
         sdp: str,
-        codec: CodecChoice,
+        codec: str,
         engine: SpeechEngine,
         options: VoiceOptions,
         *,
@@ -109,18 +113,40 @@ class Desk:
         body = CallBody(facts, self.clock, voice, self._files, self.recognisers)
         self._reserved += 1
         try:
-            call, answer = await WebCall.made(body, sdp, codec=codec, learnt=self._learnt)
+            call, answer = await WebCall.made(
+                body, sdp, codec=self.codec(codec), learnt=self._learnt
+            )
         finally:
             self._reserved -= 1
         self.calls.add(call)
         return call, answer
 
-    def options(self, voice: str | None, language: str | None) -> VoiceOptions:
-        """How a page wants it spoken, over what the settings say."""
+    def options(
+        self, engine: SpeechEngine, voice: str | None, language: str | None
+    ) -> VoiceOptions:
+        """How a page wants it spoken; the settings' voice is one of the first engine's."""
         base = self.settings.speech
-        if voice is None and language is None:
+        if voice is None and language is None and engine is self.engines.all[0]:
             return base
         return replace(base, voice=voice, language=language)
+
+    def codec(self, wish: str) -> CodecChoice:
+        """The codec that a page's call is to have; raises BadRequest for one that is not offered.
+
+        Where the settings put PCMU first, it is the one of a page that has no wish.
+        """
+        offered = self.settings.codecs
+        if wish == "auto":
+            wish = "auto" if offered[0] == "opus" and len(offered) > 1 else offered[0]
+        elif wish not in offered:
+            raise BadRequest(f"{wish} is not offered.", remedy=f"Choose {' or '.join(offered)}.")
+        return cast(CodecChoice, wish)
+
+    async def refresh(self) -> None:
+        """Learn what the engines offer now; one that does not answer at once is not waited for."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REFRESH_S):
+                await self.engines.ask()
 
     # --- what a page is told
 

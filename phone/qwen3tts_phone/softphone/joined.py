@@ -19,8 +19,10 @@ from contextlib import aclosing
 
 from qwen3tts_pacer.errors import PacerError
 from qwen3tts_phone.call import Call
+from qwen3tts_phone.call_events import TransferAsked
 from qwen3tts_phone.softphone.line_state import CONNECTING, UP, LineState, LineStates, state_after
 from qwen3tts_phone.softphone.mixer import Mixer
+from qwen3tts_phone.softphone.ringback import Ringback
 from qwen3tts_speech.line import Utterance, VoiceOptions
 from qwen3tts_speech.live_sound import LiveSound
 from qwen3tts_wire.errors import SpeechError
@@ -31,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 PTIME_MS = 20
 """Length of a frame of the mix."""
-FAR, OURS = "far", "ours"
+FAR, OURS, RINGBACK = "far", "ours", "ringback"
 
 
 class Joined(ABC):
@@ -48,6 +50,8 @@ class Joined(ABC):
         self._states = LineStates(first)
         self._live: LiveSound | None = None
         """The microphone in the other call."""
+        self._far_sounds = False
+        """Whether the other call's far end has sent sound."""
         self._over = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         self._running = asyncio.create_task(self._run(), name=f"page joined to {call.id}")
@@ -169,13 +173,17 @@ class Joined(ABC):
         if speaker is None:
             return
         clock, call = self.page.clock, self.call
-        mixer = Mixer(speaker.payload.sample_hz, PTIME_MS, clock.now())
+        rate_hz = speaker.payload.sample_hz
+        mixer, ringback = Mixer(rate_hz, PTIME_MS, clock.now()), Ringback(rate_hz)
         live = self.page.live()
         hearing = asyncio.create_task(_ended_quietly(self._hear_far(mixer)))
         try:
             with call.sent_audio() as sent:
                 while not hearing.done():
-                    await clock.sleep_until(mixer.next_deadline)
+                    await clock.sleep_until(deadline := mixer.next_deadline)
+                    if self._rings:
+                        count = rate_hz * PTIME_MS // 1000
+                        mixer.put(RINGBACK, ringback.next(count), rate_hz, deadline)
                     for each in sent.take():
                         if not each.live:  # nobody wants to hear himself a moment later
                             mixer.put(OURS, each.samples, each.rate_hz, each.at)
@@ -186,9 +194,15 @@ class Joined(ABC):
             hearing.cancel()
             await asyncio.gather(hearing, return_exceptions=True)
 
+    @property
+    def _rings(self) -> bool:
+        """Whether the page is to hear that it rings: nothing has come from the other end."""
+        return self._states.last.state == "ringing" and not self._far_sounds
+
     async def _hear_far(self, mixer: Mixer) -> None:
         async with aclosing(self.call.audio(steady=True)) as frames:
             async for frame in frames:
+                self._far_sounds = True
                 mixer.put(FAR, frame.samples, frame.rate_hz, frame.at)
 
 
@@ -204,6 +218,8 @@ class Dialled(Joined):
 
     async def _follow(self) -> None:
         async for event in self.call.events:
+            if isinstance(event, TransferAsked):
+                event.refuse()  # the page knows this one party
             state = state_after(event)
             if state is not None:
                 self._states.add(state)
@@ -213,10 +229,7 @@ class Dialled(Joined):
 
     async def _left(self) -> None:
         await self.call.hangup()
-        async for event in self.call.events:
-            state = state_after(event)
-            if state is not None:
-                self._states.add(state)
+        await self._follow()
 
 
 class Guest(Joined):

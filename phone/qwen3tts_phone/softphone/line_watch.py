@@ -48,9 +48,8 @@ class WebSettings:
 class LineWatch:
     """One call's, from the connection on. Times are seconds of the clock."""
 
-    def __init__(self, settings: WebSettings, now: float, *, sends: bool) -> None:
+    def __init__(self, settings: WebSettings, now: float) -> None:
         self._settings = settings
-        self._sends = sends
         self._sound_at = self._any_at = now
         self._told = False
         self._any_sound = False
@@ -101,4 +100,5 @@ class LineWatch:
         # What sends its sound still and stops with all at once has lost the network; what has
         # stopped its sound before (a microphone that is off) is heard of by its reports alone.
         alone = self._any_at - self._sound_at
-        return short_s if self._sends and alone < short_s else max(short_s, REPORTS_S)
+        steady = self._any_sound and alone < short_s
+        return short_s if steady else max(short_s, REPORTS_S)

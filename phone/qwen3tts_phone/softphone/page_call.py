@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Any
 
 from qwen3tts_codecs.payload import payload_by_name
 from qwen3tts_phone.call_events import MediaBegan, MediaSilent
-from qwen3tts_phone.recording import Recording
 from qwen3tts_phone.softphone import protocol
 from qwen3tts_phone.softphone.captions import Captions
 from qwen3tts_phone.softphone.desk import Desk
 from qwen3tts_phone.softphone.line_figures import FarReport
-from qwen3tts_phone.softphone.offer import CodecChoice
 from qwen3tts_phone.softphone.page_ears import PageEars
+from qwen3tts_phone.softphone.page_recording import PageRecording
 from qwen3tts_phone.softphone.page_voice import PageVoice
 from qwen3tts_phone.softphone.protocol import Call, Dial, Listen, ServerMessage, State
 from qwen3tts_phone.softphone.typed_words import TypedWords
@@ -65,9 +64,10 @@ class PageCall:
         self._captions = Captions(tell, desk.clock)
         self._voice = PageVoice(desk, self._captions)
         self._ears = PageEars(tell, desk.settings.listen)
-        self._recording: tuple[str, Recording] | None = None
+        self._recording = PageRecording(desk, tell)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._run: asyncio.Task[None] | None = None
+        self._left = False
         self.state = State("connecting")
         """What the page was told last."""
 
@@ -81,9 +81,14 @@ class PageCall:
         """Whether all of it has ended."""
         return self._run is not None and self._run.done()
 
-    def begin(self, asked: Call | Dial | Listen) -> None:
-        """Make the call; what comes of it is told."""
-        self._run = asyncio.create_task(self._whole(asked), name="call of a page")
+    @property
+    def ending(self) -> bool:
+        """Whether it is hung up, or over."""
+        return self._left or self.state.state == "ended"
+
+    def begin(self, asked: Call | Dial | Listen, before: PageCall | None = None) -> None:
+        """Make the call, when the one ``before`` has ended; what comes of it is told."""
+        self._run = asyncio.create_task(self._whole(asked, before), name="call of a page")
 
     async def ended(self) -> None:
         """Wait until all of it has ended."""
@@ -94,6 +99,7 @@ class PageCall:
 
     def leave(self, reason: str = "") -> None:
         """The page hangs up, or has gone; returns at once."""
+        self._left = True
         if self._call is not None:
             self._call.far_end_left(reason)
         elif self._run is not None:
@@ -152,8 +158,10 @@ class PageCall:
 
     # --- its course
 
-    async def _whole(self, asked: Call | Dial | Listen) -> None:
+    async def _whole(self, asked: Call | Dial | Listen, before: PageCall | None) -> None:
         try:
+            if before is not None:
+                await before.ended()
             await self._course(asked)
         except SpeechError as error:
             self._ended(error.message, error.remedy, "error", error.code)
@@ -179,7 +187,7 @@ class PageCall:
             voice.choose(asked.engine, asked.voice, asked.language)
         call, answer = await desk.web_call(
             asked.sdp,
-            cast(CodecChoice, asked.codec),
+            asked.codec,
             voice.engine,
             voice.options,
             host=self._host,
@@ -191,8 +199,8 @@ class PageCall:
         call.on_hear = self._ears.follow
         self._start(self._end_in_time(call))
         self._start(self._follow_events(call))
-        if not isinstance(asked, Listen):
-            self._record(call, asked.record)
+        if not isinstance(asked, Listen) and asked.record:
+            self._recording.begin(call)
         if isinstance(asked, Call):
             await self._alone(call, asked)
         else:
@@ -223,7 +231,7 @@ class PageCall:
             joined = await gateway.listen(call, asked.call_id)
         self._joined = joined
         self._start(self._figures(call))
-        await call.answer()
+        self._start(self._connect(call))
         if isinstance(asked, Dial):
             self._start(self._with_party(joined, asked.barge_in))
         last: State | None = None
@@ -238,15 +246,15 @@ class PageCall:
 
     async def _finish(self, call: WebCall, cause: str, last: State | None = None) -> None:
         await self._captions.close()
-        if last is None or not (last.cause or last.code):
-            end = call.facts.end
-            by = end.by if end is not None else ""
-            error = end.error if end is not None else None
+        end = call.facts.end
+        by = end.by if end is not None else ""
+        error = end.error if end is not None else None
+        if last is None or (not last.code and (error is not None or not last.cause)):
             last = State("ended", cause, by=by)
             if error is not None:
                 last = State("ended", error.message, error.remedy, by, error.code)
         self._stands(last)
-        await self._keep_recording()
+        await self._recording.keep()
 
     async def _clear_away(self) -> None:
         self._voice.end()
@@ -286,9 +294,17 @@ class PageCall:
         """Hear whether the caller speaks, and let him cut in."""
         self._ears.listen(call, barge_in=barge_in)
 
+    async def _connect(self, call: WebCall) -> None:
+        """Wait for the browser; what keeps it from coming ends the call, and is told there."""
+        with suppress(SpeechError):
+            await call.answer()
+
     async def _with_party(self, joined: Joined, barge_in: bool) -> None:
         """The party that was dialled has answered: its voice is heard, and ours is the page's."""
-        await joined.call.answered()
+        with suppress(SpeechError):  # the states tell it
+            await joined.call.answered()
+        if joined.call.over:
+            return
         if joined.call.speaker is not None:
             self._voice.leads(joined.call.speaker)
         self._ears.listen(joined.call, barge_in=barge_in)
@@ -320,39 +336,10 @@ class PageCall:
 
     def _say(self, words: TypedWords, options: VoiceOptions) -> Utterance:
         if self._joined is not None:
-            return self._joined.speak(words, options)
+            return self._joined.speak(words)  # as the call's own speaker has been told
         if self._call is None:
             raise BadRequest("There is no call yet.", remedy="Call first, then type.")
         return self._call.speak(words, options)
-
-    # --- recording
-
-    def _record(self, call: WebCall, wanted: bool) -> None:
-        if not wanted:
-            return
-        if not self._desk.settings.recording:
-            raise BadRequest("Calls are not recorded here.", remedy="Switch recording off.")
-        name, path = self._desk.recorded.new()
-        self._recording = name, call.record(path)
-
-    async def _keep_recording(self) -> None:
-        if self._recording is None:
-            return
-        name, recording = self._recording
-        try:
-            await recording.finished()
-            if recording.error is not None:
-                raise recording.error
-            self._tell(protocol.Recorded(name, self._desk.recorded.done(name, recording.wav)))
-        except SpeechError as error:
-            self._ears.complain(error)
-        except OSError as error:
-            logger.error("a page's recording could not be kept: %s", error)
-            self._tell(
-                protocol.Error(
-                    "recording_failed", "The recording could not be written.", "Check the disk."
-                )
-            )
 
     # --- telling
 

@@ -35,7 +35,7 @@ class PageVoice:
     def choose(self, engine: str | None, voice: str | None, language: str | None) -> None:
         """Speak so from the next utterance on. Raises NoSuchEngine."""
         self.engine = self._desk.engines.chosen(engine)
-        self.options = self._desk.options(voice, language)
+        self.options = self._desk.options(self.engine, voice, language)
         if self._speaker is not None:
             self.leads(self._speaker)
 

@@ -194,7 +194,8 @@ def local_address() -> str:
 def _listener(host: str, port: int) -> socket.socket:
     """A bound socket; raises PortBusy."""
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=1)
+        flags = socket.AI_PASSIVE
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
         family, kind, _, _, address = found[0]
         listener = socket.socket(family, kind)
         try:
@@ -203,6 +204,11 @@ def _listener(host: str, port: int) -> socket.socket:
         except BaseException:
             listener.close()
             raise
+    except socket.gaierror as error:
+        raise PortBusy(
+            f"{host} is no address of this machine.",
+            remedy="Give one of its addresses; 0.0.0.0 is all that it has.",
+        ) from error
     except OSError as error:
         raise PortBusy(
             f"Port {port} at {host} cannot be had: {os.strerror(error.errno or 0)}.",

@@ -54,7 +54,7 @@ class Session:
         self._on_over = on_over
         self._call: PageCall | None = None
         self._ending: list[PageCall] = []
-        """Calls before it that are told to be over, and still clear themselves away."""
+        """Calls before it that are hung up, and still clear themselves away."""
         self._grace: asyncio.Task[None] | None = None
         self._calls: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -145,12 +145,13 @@ class Session:
 
     def _begin(self, message: protocol.Call | protocol.Dial | protocol.Listen) -> None:
         if self._call is not None and not self._call.over:
-            if self._call.state.state != "ended":
+            if not self._call.ending:
                 raise WrongState("This page has a call already.", remedy="Hang up first.")
             self._ending.append(self._call)
         self._ending = [each for each in self._ending if not each.over]
+        before = self._ending[-1] if self._ending else None
         self._call = PageCall(self._desk, self.tell, host=self._host, program=self._program)
-        self._call.begin(message)
+        self._call.begin(message, before)
 
     def _running(self) -> PageCall:
         if self._call is None or self._call.over:

@@ -42,6 +42,7 @@ STATUS = {
 }
 """HTTP's status for a kind of error; 500 where it has none."""
 HEADERS = {
+    "Server": "mr-qwen3tts",
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -102,6 +103,10 @@ class Site:
             raise SlowDown(wait_s)
         if not self._access.admits(token, address, now):
             raise BadToken
+
+    async def refresh(self) -> None:
+        """Learn what the engines offer now."""
+        await self._desk.refresh()
 
     def session(self, resume: str | None, address: str, program: str) -> tuple[Session, bool]:
         """The session that a page asks for, or a new one; raises ServerBusy."""

@@ -33,7 +33,7 @@ from qwen3tts_phone.softphone.web_sink import WebSink
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.utterance import Utterance, VoiceOptions
 
-__all__ = ["Learnt", "WebCall", "WebSettings", "new_facts"]
+__all__ = ["CodecChoice", "Learnt", "WebCall", "WebSettings", "new_facts"]
 
 logger = logging.getLogger(__name__)
 
@@ -321,7 +321,9 @@ class _Owner:
         self._call._ends(end, cause)
 
 
-def new_facts(clock: Clock, *, host: str = "", user_agent: str = "") -> CallFacts:
+def new_facts(
+    clock: Clock, *, host: str = "", user_agent: str = "", keep_transcript: bool = False
+) -> CallFacts:
     """The facts of a call that begins now with a browser at ``host``; for its `CallBody`."""
     return CallFacts(
         call_id=f"web-{uuid.uuid4()}",
@@ -329,6 +331,7 @@ def new_facts(clock: Clock, *, host: str = "", user_agent: str = "") -> CallFact
         direction="in",
         transport="udp",
         user_agent=user_agent[:MOST_AGENT_CHARS],
+        keep_transcript=keep_transcript,
         started_wall=time.time(),
         started_at=clock.now(),
         media=MediaFacts(peer_host=host),

@@ -133,7 +133,7 @@ class WebLine:
         if self._closed:
             return
         if state == "connected" and self._watch is None:
-            self._watch = LineWatch(self._settings, self._clock.now(), sends=self._offer.sends)
+            self._watch = LineWatch(self._settings, self._clock.now())
             self.up.set()
             self._owner.line_up()
         elif state == "failed":

@@ -21,6 +21,10 @@ QUEUED_S = 0.06
 MOST_QUEUED_S = 1.0
 """No more is believed."""
 
+LATE_MS = 100
+"""A packet may go out so late. This clock shares its process with all else, and a browser's buffer
+grows by what came late, where it would have to make up what was skipped."""
+
 Put = Callable[[bytes, int], None]
 """Takes the payload of a packet, and how many frames have passed since the last one."""
 
@@ -46,6 +50,7 @@ class WebSink(PacerSink):
             clock=clock,
             policy=policy or FillingPolicy(ptime_s=ptime_ms / 1000),
             continuous=True,
+            late_ms=LATE_MS,
         )
         self.sent_packets = 0
         self.sent_octets = 0

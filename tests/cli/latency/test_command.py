@@ -241,6 +241,23 @@ def test_groups_have_a_table(two: tuple[Path, Path], capsys: pytest.CaptureFixtu
     assert next(each for each in groups if each["name"] == "failed")["gapless_pct"] is None
 
 
+def test_names_that_look_like_markup_are_shown_as_they_are(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = UtteranceRecord("[/bold]", "[red]1", engine="[/x]")
+    record.mark(Mark.TEXT_IN, 1.0)
+    odd = tmp_path / "[b]calls.jsonl"
+    with LatencyLog(odd) as writer:
+        writer.append(record)
+    assert run(["latency", str(odd), "--group-by", "engine", "--id", "[/bold]"]) == 0
+    shown = capsys.readouterr().out
+    assert "│ [/x] │" in shown
+    assert "Utterance [/bold]/[red]1:" in shown
+    trace = tmp_path / "[i].json"
+    assert run(["latency", str(log), "--group-by", "log", "--perfetto", str(trace)]) == 0
+    assert trace.exists()
+
+
 def test_clocks_that_ran_backwards_are_counted_and_no_figure_is_nan(
     log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -288,13 +288,13 @@ def test_the_file_is_written_as_a_whole_or_not_at_all(
     target = tmp_path / "page.html"
     size = write_page(made(), target, title="first")
     assert target.stat().st_size == size
+    assert target.stat().st_mode & 0o777 == 0o600
     old = target.read_bytes()
 
-    def fails(self: Path, data: bytes) -> int:
-        self.touch()
+    def fails(self: Path, target: Path) -> Path:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", fails)
+    monkeypatch.setattr(Path, "replace", fails)
     with pytest.raises(OSError, match="No space"):
         write_page(made(), target, title="second")
     assert target.read_bytes() == old

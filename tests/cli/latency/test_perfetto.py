@@ -180,6 +180,7 @@ def test_a_name_that_ends_in_gz_is_compressed(tmp_path: Path) -> None:
     size = write_trace(made_records(Made(utterances=30, calls=3)), path)
     events = checked(json.loads(gzip.decompress(path.read_bytes())))
     assert (size.utterances, size.calls, size.events) == (30, 3, len(events))
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_log_without_utterances_is_a_trace_without_events(tmp_path: Path) -> None:

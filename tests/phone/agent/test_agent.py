@@ -20,6 +20,7 @@ from qwen3tts_phone.agent.turn_record import TurnRecord
 from qwen3tts_phone.agent.turn_taking import TurnTaking
 from qwen3tts_phone.listening.errors import MissingDetector
 from qwen3tts_phone.listening.settings import ListenSettings
+from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, EngineFailed, SpeechError
 from tests.fakes import FakeClock, settle
 from tests.phone.agent.parts import ScriptedCall, Session, agent_of, begin
@@ -55,6 +56,13 @@ class Model:
 
 async def started(model: Model, **more: object) -> Session:
     return await begin(model.__call__, None, **more)
+
+
+class Kept:
+    """Keeps the records of utterances."""
+
+    def __init__(self, records: list[UtteranceRecord]) -> None:
+        self.append = records.append
 
 
 QUIET = AgentSettings(quiet_s=0)
@@ -107,6 +115,22 @@ async def test_an_interruption_leaves_just_what_was_heard_and_keeps_the_rest() -
     assert (record.heard, record.unsaid, record.interrupted) == ("one two three", "four five", True)
     session.call.sink.at_once = True
     await session.end()
+
+
+async def test_the_first_words_of_a_turn_are_timed_from_where_the_caller_fell_silent() -> None:
+    session = await started(Model("Fine, |thank you."), greeting="Hello.")
+    kept: list[UtteranceRecord] = []
+    speaker = session.call.speaker
+    assert speaker is not None
+    speaker._log = Kept(kept)
+    await session.call.says("How are you?", transcribed_at=session.call.time.now() + 0.2)
+    await session.call.says("And now?", decided_at=session.call.time.now() + 0.5)
+    conversation = await session.end()
+    assert len(kept) == 2
+    for record, turn in zip(kept, conversation.turns[1:], strict=True):
+        assert record.marks[Mark.SPEECH_END] == turn.times["caller_end"]
+        assert record.marks[Mark.TRANSCRIBED] == turn.times["transcript"]
+        assert record.marks[Mark.TURN_END] == max(turn.times["transcript"], turn.times["turn_end"])
 
 
 async def test_the_rest_can_be_said_after_all() -> None:

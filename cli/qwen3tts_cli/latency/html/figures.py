@@ -15,6 +15,7 @@ from qwen3tts_cli.latency.compared import Compared, Kind
 from qwen3tts_cli.latency.comparison import Verdict
 from qwen3tts_cli.latency.hops import Hops
 from qwen3tts_cli.latency.html.timeline import Timeline
+from qwen3tts_cli.latency.stages import FIRST_SOUND
 
 Figure = dict[str, Any]
 GRID: Final = np.concatenate(
@@ -45,7 +46,9 @@ def spread(hops: Hops) -> Figure:
     order = [hop.name for hop in hops]
     data: list[Figure] = []
     for side, members in boxes.items():
-        marks = np.array([np.percentile(ms, (5, 25, 50, 75, 95, 99)) for _, ms in members])
+        marks = np.array(
+            [np.percentile(ms, (5, 25, 50, 75, 95, 99), method="inverted_cdf") for _, ms in members]
+        )
         names = [name for name, _ in members]
         data.append(
             {
@@ -185,16 +188,17 @@ def over_time(timeline: Timeline) -> Figure:
 def forest(rows: Sequence[Compared]) -> Figure:
     """The change of each quantity with its interval, beside zero.
 
-    Hops that did not change are left to the table: there are many, and nothing is to be seen.
+    What did not change is left to the table: there is much of it, and nothing to be seen.
     """
     shown = [
         row
         for row in rows
         if row.difference.told
         and row.unit == "ms"
-        and (row.kind is Kind.HEADLINE or row.difference.verdict is not Verdict.SAME)
+        and (row.name == FIRST_SOUND or row.difference.verdict is not Verdict.SAME)
     ]
     names = [f"{row.name}, {row.what}" for row in shown]
+    of_whole = sum(row.kind is Kind.HEADLINE for row in shown)
     groups = {
         "faster": (Verdict.BETTER,),
         "slower": (Verdict.WORSE,),
@@ -220,6 +224,17 @@ def forest(rows: Sequence[Compared]) -> Figure:
             "gridcolor": "@none",
             "range": [-0.6, len(names) - 0.4],
         },
+        "shapes": [
+            {
+                "type": "line",
+                "xref": "paper",
+                "x0": 0,
+                "x1": 1,
+                "y0": len(names) - of_whole - 0.5,
+                "y1": len(names) - of_whole - 0.5,
+                "line": {"color": "@grid", "width": 1, "dash": "dot"},
+            }
+        ],
         "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
         "hovermode": "closest",
         "margin": {"l": 10, "r": 16, "t": 34, "b": 48},

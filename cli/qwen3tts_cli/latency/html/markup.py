@@ -30,7 +30,7 @@ def script_json(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """Without NaN, infinities and numpy, to four digits: more is not to be seen."""
+    """Without NaN, infinities and numpy, to five digits: more is not to be seen."""
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, np.ndarray):
@@ -38,7 +38,8 @@ def _plain(value: object) -> object:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_plain(each) for each in value]
     if isinstance(value, float | np.floating):
-        return float(f"{value:.5g}") if math.isfinite(value) else None
+        rounded = float(f"{value:.5g}")  # the largest ones round to infinity
+        return rounded if math.isfinite(rounded) else None
     return int(value) if isinstance(value, np.integer) else value
 
 

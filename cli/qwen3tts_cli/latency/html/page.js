@@ -133,10 +133,22 @@
     return made;
   }
 
+  // The names of calls are long and random; the number of the utterance must be seen.
+  function shortened(name) {
+    const cut = name.lastIndexOf("/");
+    return name.length <= 26 || cut < 12 ? name : name.slice(0, 10) + "…" + name.slice(cut);
+  }
+
   function number(value) {
     if (value === null || value === undefined) return "–";
+    if (!value) return "0";
     const size = Math.abs(value);
     return value.toFixed(size >= 99.95 ? 0 : size >= 0.995 ? 1 : 2).replace("-", "−");
+  }
+
+  function waited(utterance) {
+    if (utterance.group === "Longest gaps") return number(utterance.longest_gap) + " ms gap";
+    return utterance.total === null ? "no sound" : number(utterance.total) + " ms";
   }
 
   const wayOf = (utterance) => Math.max(0, ...utterance.hops.map((hop) => hop.to - utterance.start));
@@ -157,8 +169,9 @@
       const item = element("div", "item");
       item.id = "item-" + place;
       item.setAttribute("role", "option");
+      item.title = utterance.id;
       const row = element("div", "row");
-      row.append(element("span", "", utterance.id || "(no name)"), element("span", "", utterance.total === null ? "no sound" : number(utterance.total) + " ms"));
+      row.append(element("span", "", shortened(utterance.id) || "(no name)"), element("span", "", waited(utterance)));
       const thumb = element("div", "thumb");
       thumb.setAttribute("aria-hidden", "true");
       for (const hop of utterance.hops) {

@@ -43,7 +43,7 @@ def write_page(
     with_text: bool = False,
     seed: int = 0,
 ) -> int:
-    """Write the page; the number of its bytes.
+    """Write the page, readable by its owner alone; the number of its bytes.
 
     ``before`` is compared with ``columns``. ``with_text`` puts words into the page where the log
     has them. ``seed`` chooses samples: the same logs give the same page.
@@ -55,8 +55,12 @@ def write_page(
     # Whoever reads the old page while this one is written keeps a whole one.
     target = Path(path)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    part.unlink(missing_ok=True)
     try:
-        part.write_bytes(content)
+        # As private as the log: it has names of calls, and words where they are asked for.
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
@@ -264,8 +268,8 @@ def _trust(columns: Columns, before: Columns | None, chosen: Chosen, course: Tim
     )
     if below:
         told.append(
-            f"{plural(below, 'hop')} took less than no time: clocks or their offset were off."
-            " They count as they are in tables, and as nothing in bars."
+            f"{plural(below, 'hop')} took less than no time by the clocks:"
+            " they count as they are in tables, and as nothing in bars."
         )
     if chosen.unreadable:
         told.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Final
 
 import numpy as np
@@ -26,7 +27,7 @@ def meta(columns: Columns) -> str:
     logs = list(columns.source.counts())
     parts = [plural(facts.utterances, "utterance"), plural(facts.calls, "call")]
     if logs:
-        parts.append(logs[0] if len(logs) == 1 else plural(len(logs), "log"))
+        parts.append(PurePath(logs[0]).name if len(logs) == 1 else plural(len(logs), "log"))
     began, ended = facts.began_unix_s, facts.ended_unix_s
     if 0 < began <= ended < LATEST_S:
         first, last = moment(began), moment(ended)

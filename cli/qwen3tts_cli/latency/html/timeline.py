@@ -10,9 +10,11 @@ from typing import Final
 import numpy as np
 
 from qwen3tts_cli.latency.columns import Columns, Floats
-from qwen3tts_cli.latency.tables import RowNumbers
+from qwen3tts_cli.latency.tables import RowNumbers, percentile
 
 MOST_BINS: Final = 96
+UTTERANCES_A_BIN: Final = 6
+"""On average, at least: percentiles of fewer say nothing."""
 MOST_POINTS: Final = 1500
 STEPS_S: Final = (
     *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800),
@@ -51,7 +53,7 @@ def timeline(columns: Columns, *, seed: int = 0) -> Timeline:
     if not dated.any():
         return Timeline(1.0, [], [], [], [], [], [], [], True, undated)
     begin, end = float(started[dated].min()), float(started[dated].max())
-    width = _width(end - begin)
+    width = _width(end - begin, int(dated.sum()))
     origin = math.floor(begin / width) * width
     rows = np.flatnonzero(dated)
     bins = ((started[rows] - origin) // width).astype(np.int64)
@@ -63,12 +65,12 @@ def timeline(columns: Columns, *, seed: int = 0) -> Timeline:
         mine = rows[places == place]
         times = first_sound[mine]
         times = times[np.isfinite(times)]
-        p50, p95 = np.percentile(times, (50, 95)) if len(times) else (math.nan, math.nan)
+        p50, p95 = percentile(times, 50), percentile(times, 95)
         _add_bin(
             made,
             origin + (number + 0.5) * width,
-            float(p50),
-            float(p95),
+            p50,
+            p95,
             int(columns.starvations[mine].sum(dtype=np.int64)),
             float(columns.longest_gap_ms[mine].max()),
         )
@@ -117,11 +119,12 @@ def _thinned(rows: RowNumbers, ms: Floats, seed: int) -> RowNumbers:
     return thinned
 
 
-def _width(span_s: float) -> float:
+def _width(span_s: float, utterances: int) -> float:
+    most = max(2, min(MOST_BINS, utterances // UTTERANCES_A_BIN))
     for step in STEPS_S:
-        if span_s / step <= MOST_BINS - 1:
+        if span_s / step <= most - 1:
             return float(step)
-    return math.ceil(span_s / (MOST_BINS - 1) / 86_400) * 86_400.0
+    return math.ceil(span_s / (most - 1) / 86_400) * 86_400.0
 
 
 def moment(unix_s: float) -> str:

@@ -1,6 +1,7 @@
 // The buttons of the call, and how it stands in words.
 
 import { byId, clockText, now, show, write } from "./dom.js";
+import { sentence } from "./problems.js";
 
 const LINK = {
   opening: "Connecting",
@@ -29,6 +30,7 @@ function statusText(phone) {
     return phone.talking ? "Listening in, and you are heard" : "Listening in; nobody hears you";
   }
   if (state.name === "up" && phone.muted) return "In a call, muted";
+  if (state.name === "preparing" && phone.asking) return "Waiting for the microphone: the browser asks for it";
   return STATUS[state.name];
 }
 
@@ -37,7 +39,7 @@ function summary(phone) {
   if (phone.state.name !== "ended") return "";
   const { cause = "", remedy = "" } = phone.trouble ? {} : (phone.ending ?? {});
   const lasted = phone.endedAfter === null ? "" : `It lasted ${clockText(phone.endedAfter)}.`;
-  return [cause, remedy, lasted].filter(Boolean).join(" ");
+  return [sentence(cause), sentence(remedy), lasted].filter(Boolean).join(" ");
 }
 
 export class Controls {

@@ -130,8 +130,10 @@ async function keepAwake(on) {
 }
 
 let shown = "idle";
+let drawing = false;
 function frame() {
-  if (!phone.state.busy) return;
+  drawing = phone.state.busy;
+  if (!drawing) return;
   captions.tick();
   picture.tick();
   controls.tick();
@@ -148,7 +150,10 @@ phone.addEventListener("change", () => {
     figures.clear();
     typing.clear();
   }
-  if (busy && !wasBusy) requestAnimationFrame(frame);
+  if (busy && !drawing) {
+    drawing = true;
+    requestAnimationFrame(frame);
+  }
   if (busy !== wasBusy) keepAwake(busy);
 });
 

@@ -20,7 +20,7 @@ export class Peer extends EventTarget {
 
   /** The offer as SDP. The line is sendrecv also without a microphone: one can be plugged in later. */
   async offer(track, codec) {
-    const line = this.connection.addTransceiver(track ?? "audio", { direction: "sendrecv" });
+    const line = this.connection.addTransceiver(track, { direction: "sendrecv" });
     this.sender = line.sender;
     if (codec !== "auto") this.#prefer(line, codec);
     await this.connection.setLocalDescription(await this.connection.createOffer());
@@ -58,7 +58,7 @@ export class Peer extends EventTarget {
     }
   }
 
-  /** Another microphone, or none; needs no new offer. */
+  /** Another track goes out; needs no new offer. */
   async use(track) {
     await this.sender?.replaceTrack(track);
   }

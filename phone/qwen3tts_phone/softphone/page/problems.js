@@ -74,8 +74,16 @@ export function problem(code, detail) {
   return new Problem(code, detail ? `${message} (${detail})` : message, remedy);
 }
 
+/** Words of the server as a sentence: a capital at its beginning, a full stop at its end. */
+export function sentence(words) {
+  const text = (words ?? "").trim();
+  if (!text) return "";
+  const end = /[.!?…]$/u.test(text) ? "" : ".";
+  return text[0].toUpperCase() + text.slice(1) + end;
+}
+
 /** An error that the server told us. */
 export function serverProblem(message) {
-  const text = message.message || "The server reported an error.";
-  return new Problem(message.code || "error", text, message.remedy || "", message.fatal === true);
+  const text = sentence(message.message) || "The server reported an error.";
+  return new Problem(message.code || "error", text, sentence(message.remedy), message.fatal === true);
 }

@@ -7,7 +7,7 @@ import { LineStats } from "./line_stats.js";
 import { closeMicrophone } from "./microphone.js";
 import { Peer } from "./peer.js";
 import { problem, serverProblem } from "./problems.js";
-import { Socket } from "./socket.js";
+import { ServerSide } from "./server_side.js";
 import { Sound } from "./sound.js";
 import { tab } from "./storage.js";
 import { Tabs } from "./tabs.js";
@@ -18,12 +18,12 @@ const STATS_MS = 250;
 const REPORT_EVERY = 4;
 const RESUME_MS = 8000;
 const USUAL_BUFFER_MS = 40;
+const LINE_NEWS = new Set(["utterance", "words", "heard", "spoken", "turn", "caller", "line"]);
 const MICROPHONE = ["microphone_refused", "microphone_missing", "microphone_in_use", "microphone_gone", "no_secure_context"];
 
-/** Events: "change" (how it stands), "problem" (a Problem, or null: it is over), "captions", "line",
- *  "caller", "calls", "recording", "track". Views listen; nothing here touches the document but
- *  the element that plays. */
-export class Softphone extends EventTarget {
+/** Events besides those of `ServerSide`: "captions", "line", "measured", "caller", "calls", "recording",
+ *  "track". Views listen; nothing here touches the document but the element that plays. */
+export class Softphone extends ServerSide {
   constructor(player) {
     super();
     this.sound = new Sound(player);
@@ -33,9 +33,7 @@ export class Softphone extends EventTarget {
     this.tabs = new Tabs(() => this.state.busy);
     this.tabs.addEventListener("end", () => this.#end(problem("taken_over"), true));
     this.typing = new TypedWords((type, fields) => this.socket.send(type, fields));
-    this.server = null;
-    this.calls = [];
-    this.socket = null;
+    this.leftOne = false;
     this.reset();
   }
 
@@ -57,53 +55,22 @@ export class Softphone extends EventTarget {
 
   // --- the server ---
 
-  connect(token) {
-    this.socket?.close();
-    this.token = token;
-    this.refusedBy = null;
-    this.socket = null;
-    if (!token) {
-      this.#problem(problem("token_missing"));
-      return;
-    }
-    const socket = new Socket(token);
-    this.socket = socket;
-    socket.addEventListener("welcome", ({ detail }) => this.#welcome(detail));
-    socket.addEventListener("message", ({ detail }) => this.#message(detail));
-    socket.addEventListener("away", ({ detail }) => this.#away(detail.failures));
-    socket.addEventListener("refused", ({ detail }) => this.#refused(detail));
-    socket.open();
-    this.#tell("change");
-  }
-
-  get connection() {
-    return this.socket?.state ?? "refused";
-  }
-
-  get clock() {
-    return this.socket.clock;
-  }
-
-  #welcome(hello) {
+  /** The server's hello, the first one or after a break. */
+  greeted(hello) {
+    if (!hello.resumed) this.leftOne = false;
     clearTimeout(this.awayEnd);
-    this.server = hello;
-    this.calls = hello.calls ?? [];
-    this.#tell("welcome", hello);
-    this.#problem(null, ["server_away", "server_lost"]);
     if (hello.again && this.state.busy && !(hello.resumed && hello.call_id)) {
       this.#end(problem(hello.resumed ? "network_lost" : "session_expired"));
     }
     if (!hello.again && tab.get("call")) {
       tab.set("call", null);
-      this.#problem(problem("reloaded"));
+      this.complain(problem("reloaded"));
     }
-    this.#tell("calls");
-    this.#tell("change");
   }
 
-  #away(failures) {
+  away(failures) {
     // One short break is not worth a word.
-    if (failures > 1 || this.server === null) this.#problem(problem(this.state.busy ? "server_lost" : "server_away"));
+    if (failures > 1 || this.server === null) this.complain(problem(this.state.busy ? "server_lost" : "server_away"));
     if (this.state.busy && failures === 1) {
       const wait = (this.server?.limits?.resume_ms ?? RESUME_MS) + 1000;
       clearTimeout(this.awayEnd);
@@ -111,22 +78,11 @@ export class Softphone extends EventTarget {
         if (this.state.busy) this.#end(problem("network_lost"));
       }, wait);
     }
-    this.#tell("change");
+    this.tell("change");
   }
 
-  #refused(message) {
-    const aboutToken = /token|access/i.test(message.code ?? "");
-    const why = message.message ? serverProblem(message) : problem(message.code);
-    why.fatal = true;
-    if (aboutToken) {
-      tab.set("token", null);
-      why.code = "token_wrong";
-      if (!why.remedy) why.remedy = problem("token_wrong").remedy;
-    }
-    this.refusedBy = why;
+  refused(why) {
     if (this.state.busy) this.#end(why);
-    this.#problem(why);
-    this.#tell("change");
   }
 
   // --- a call ---
@@ -134,12 +90,10 @@ export class Softphone extends EventTarget {
   /** Make a call; `kind` is "call", "dial" or "listen", `fields` are what that message has besides the SDP. */
   async call(kind, fields, { evenIfOther = false } = {}) {
     if (!this.state.can("prepare")) return;
-    this.#problem(null);
-    if (!window.RTCPeerConnection) return this.#problem(problem("no_webrtc"));
-    if (this.connection !== "open") {
-      this.socket?.retryNow();
-      return this.#problem(this.refusedBy ?? problem(this.token ? "server_away" : "token_missing"));
-    }
+    this.complain(null);
+    if (!window.RTCPeerConnection) return this.complain(problem("no_webrtc"));
+    const unreachable = this.unreachable;
+    if (unreachable) return this.complain(unreachable);
     this.reset();
     this.state.go("prepare");
     this.kind = kind;
@@ -148,8 +102,8 @@ export class Softphone extends EventTarget {
     this.captions.clear();
     this.typing.reset();
     this.stats.reset();
-    this.#tell("captions");
-    this.#tell("change");
+    this.tell("captions");
+    this.tell("change");
     const mine = (this.attempt = Symbol("call"));
     const gone = () => this.attempt !== mine;
     this.sound.wake();
@@ -165,7 +119,7 @@ export class Softphone extends EventTarget {
       const peer = (this.peer = new Peer());
       peer.addEventListener("state", ({ detail }) => this.#peerState(peer, detail));
       peer.addEventListener("track", () => this.#track(peer));
-      const sdp = await peer.offer(this.sound.track, codec);
+      const sdp = await peer.offer(this.sound.outgoing, codec);
       if (gone()) return peer.close();
       if (!this.socket.send(kind, { sdp, codec, ...rest })) throw problem("server_away");
       tab.set("call", "1");
@@ -189,31 +143,35 @@ export class Softphone extends EventTarget {
   /** Ask for the microphone; a call goes on without. True where there is one now. */
   async useMicrophone(gone = () => !this.state.busy) {
     let stream = null;
+    this.asking = true;
+    this.tell("change");
     try {
       stream = await this.sound.ask();
     } catch (error) {
-      if (!gone()) this.#problem(error.code ? error : problem("microphone_missing", error.message));
-      this.#tell("change");
+      this.asking = false;
+      if (!gone()) this.complain(error.code ? error : problem("microphone_missing", error.message));
+      this.tell("change");
       return false;
     }
+    this.asking = false;
     if (gone()) {
       closeMicrophone(stream);
       return false;
     }
     this.sound.take(stream, () => this.#microphoneGone(stream));
     this.sound.open(this.heard);
-    await this.peer?.use(this.sound.track);
-    this.#problem(null, MICROPHONE);
-    this.#tell("change");
+    await this.peer?.use(this.sound.outgoing);
+    this.complain(null, MICROPHONE);
+    this.tell("change");
     return true;
   }
 
   #microphoneGone(stream) {
     if (stream !== this.microphone) return;
     this.sound.take(null);
-    this.peer?.use(null);
-    this.#problem(problem("microphone_gone"));
-    this.#tell("change");
+    this.peer?.use(this.sound.outgoing);
+    this.complain(problem("microphone_gone"));
+    this.tell("change");
   }
 
   hangUp() {
@@ -225,7 +183,7 @@ export class Softphone extends EventTarget {
     this.muted = on;
     this.sound.open(this.heard);
     this.socket.send("mute", { on });
-    this.#tell("change");
+    this.tell("change");
   }
 
   /** In listening: put the microphone into the call, or take it out. */
@@ -234,7 +192,7 @@ export class Softphone extends EventTarget {
     this.talking = on;
     this.sound.open(this.heard);
     this.socket.send("talk", { on });
-    this.#tell("change");
+    this.tell("change");
   }
 
   key(digit) {
@@ -253,10 +211,11 @@ export class Softphone extends EventTarget {
 
   // --- what the server says ---
 
-  #message(message) {
+  told(message) {
+    if (this.#late(message)) return undefined;
     const earTime = (time) => this.clock.here(time) + this.earDelayMs;
     if (this.captions.take(message, earTime)) {
-      if (message.type !== "heard") this.#tell("captions");
+      if (message.type !== "heard") this.tell("captions");
       return undefined;
     }
     switch (message.type) {
@@ -266,20 +225,29 @@ export class Softphone extends EventTarget {
         return this.#serverState(message);
       case "caller":
         this.callerSpeaking = message.speaking === true;
-        return this.#tell("caller");
+        return this.tell("caller");
       case "line":
         this.line = message;
-        return this.#tell("line");
+        return this.tell("line");
       case "calls":
         this.calls = message.calls ?? [];
-        return this.#tell("calls");
+        return this.tell("calls");
       case "recording":
-        return this.#tell("recording", message);
+        return this.tell("recording", message);
       case "error":
         return this.#error(message);
       default:
         return undefined;
     }
+  }
+
+  /** Whether a message is about the call before this one, which we left without waiting for its end. */
+  #late(message) {
+    if (!this.leftOne) return false;
+    if (message.type === "answer") this.leftOne = false;
+    if (message.type !== "state") return this.leftOne && this.state.busy && LINE_NEWS.has(message.type);
+    if (message.state === "ended") this.leftOne = false;
+    return true;
   }
 
   /** From the server's clock to the ear: half the way, the jitter buffer, the sound card. */
@@ -298,7 +266,7 @@ export class Softphone extends EventTarget {
     } catch (error) {
       this.#end(error, true);
     }
-    this.#tell("change");
+    this.tell("change");
   }
 
   #serverState({ state, cause, remedy, code }) {
@@ -310,6 +278,7 @@ export class Softphone extends EventTarget {
       this.#end(why);
     } else {
       this.#go(state);
+      if (state === "lost" && cause) this.complain(serverProblem({ code: "sound_lost", message: cause, remedy }));
     }
   }
 
@@ -317,7 +286,7 @@ export class Softphone extends EventTarget {
     const why = serverProblem(message);
     const setsUp = ["call", "dial", "listen"].includes(message.about);
     if (setsUp && this.state.busy && this.state.name !== "up") this.#end(why);
-    else if (!message.fatal) this.#problem(why);
+    else if (!message.fatal) this.complain(why);
   }
 
   // --- the sound ---
@@ -326,13 +295,13 @@ export class Softphone extends EventTarget {
     if (peer !== this.peer) return;
     await this.sound.hear(peer.stream);
     await this.play();
-    this.#tell("track");
+    this.tell("track");
   }
 
   /** Play; a browser that wants a click first says so. */
   async play() {
-    if (await this.sound.play()) this.#problem(null, ["sound_blocked"]);
-    else this.#problem(problem("sound_blocked"));
+    if (await this.sound.play()) this.complain(null, ["sound_blocked"]);
+    else this.complain(problem("sound_blocked"));
   }
 
   #peerState(peer, state) {
@@ -340,7 +309,7 @@ export class Softphone extends EventTarget {
     if (state === "failed") this.#end(problem("network_lost"), true);
     else if (state === "disconnected" && this.state.name === "up") {
       this.#go("lost");
-      this.#problem(problem("sound_lost"));
+      this.complain(problem("sound_lost"));
     } else if (state === "connected" && this.state.name === "lost") {
       this.#go("up");
     }
@@ -356,7 +325,7 @@ export class Softphone extends EventTarget {
     if (this.polls % REPORT_EVERY === 0 && this.state.name === "up") {
       this.socket.send("report", this.stats.report);
     }
-    this.#tell("measured", figures);
+    this.tell("measured", figures);
   }
 
   // --- the end ---
@@ -367,9 +336,9 @@ export class Softphone extends EventTarget {
     const name = this.state.go(move);
     if (name === "up") {
       this.upSince ??= now();
-      this.#problem(null, ["sound_lost"]);
+      this.complain(null, ["sound_lost"]);
     }
-    if (name !== before) this.#tell("change");
+    if (name !== before) this.tell("change");
   }
 
   #end(why, tellServer = false) {
@@ -378,7 +347,7 @@ export class Softphone extends EventTarget {
     clearTimeout(this.answerDue);
     clearTimeout(this.awayEnd);
     clearInterval(this.polling);
-    if (tellServer) this.socket?.send("hangup");
+    if (tellServer && this.socket?.send("hangup")) this.leftOne = this.state.name !== "preparing";
     tab.set("call", null);
     this.sound.stop();
     this.peer?.close();
@@ -388,9 +357,9 @@ export class Softphone extends EventTarget {
     this.captions.stop();
     this.trouble = why;
     this.state.go("end");
-    this.#problem(why);
-    this.#tell("captions");
-    this.#tell("change");
+    this.complain(why);
+    this.tell("captions");
+    this.tell("change");
   }
 
   /** The page goes away: the call ends with it. */
@@ -402,13 +371,5 @@ export class Softphone extends EventTarget {
     this.sound.take(null);
     this.socket?.close();
     if (inCall) tab.set("call", "1");
-  }
-
-  #problem(why, onlyCodes = null) {
-    this.#tell("problem", { why, onlyCodes });
-  }
-
-  #tell(name, detail) {
-    this.dispatchEvent(new CustomEvent(name, { detail }));
   }
 }

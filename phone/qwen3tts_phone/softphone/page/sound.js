@@ -57,6 +57,13 @@ export class Sound {
     this.levels?.listen(stream);
   }
 
+  /** What goes out: the microphone, or else silence, so that the line is seen to be alive. */
+  get outgoing() {
+    if (this.track) return this.track;
+    this.silence ??= this.context.createMediaStreamDestination();
+    return this.silence.stream.getAudioTracks()[0];
+  }
+
   get track() {
     return this.microphone?.getAudioTracks()[0] ?? null;
   }
