@@ -6,6 +6,8 @@ from its start to its end: *s* on the wall, *CPU s* of all its threads, *MB* the
 held (resident). *Floor* is a loop of ``json.loads`` over the lines, which keeps nothing; pandas and
 polars stand beside it where they are installed, reading the same file into a table of their own.
 
+The last row is what the figure tells: read, tabled, the worst drawn, and plotted.
+
 The parts within one process come after that, each with the time that it adds.
 """
 
@@ -32,6 +34,8 @@ UTTERANCES = 100_000
 QUICK_UTTERANCES = 5_000
 PER_CALL = 50
 WORST = 10
+PLOTTED = f"tables, {WORST} waterfalls, page"
+"""Read, tabled and plotted: the figure is its."""
 
 FLOOR = "import json, sys\nfor line in open(sys.argv[1], 'rb'): json.loads(line)"
 PEERS = {
@@ -69,7 +73,7 @@ def command(*arguments: str | Path) -> list[str]:
 
 
 def whole(bench: Bench, folder: Path, log: Path, before: Path) -> Cost:
-    """The command in its ways; what the one of the figure took."""
+    """The command in its ways; what the last one took."""
     page, trace = folder / "report.html", folder / "trace.json.gz"
     ways = {
         "floor: json.loads of each line": [sys.executable, "-c", FLOOR, str(log)],
@@ -82,11 +86,8 @@ def whole(bench: Bench, folder: Path, log: Path, before: Path) -> Cost:
         f"tables, {WORST} waterfalls": command(log, "--worst", str(WORST)),
         "tables, one engine of two": command(log, "--engine", "embedded"),
         "tables, comparison with as many": command(log, "--before", before),
-        "tables, page": command(log, "--html", page),
         "tables, trace": command(log, "--perfetto", trace),
-        "tables, waterfalls, page, trace": command(
-            log, "--worst", str(WORST), "--html", page, "--perfetto", trace
-        ),
+        PLOTTED: command(log, "--worst", str(WORST), "--html", page),
     }
     rows, last = [], Cost(0, 0, 0)
     for name, arguments in ways.items():

@@ -202,7 +202,8 @@ def test_a_part_that_breaks_leaves_the_others_to_be_seen() -> None:
 
 
 def a_hostile_plugin() -> Any:
-    records = Records(lambda: SimpleNamespace(log_text=True, latency_log=None, e2e_log=None, otel=None))
+    choices = SimpleNamespace(log_text=True, latency_log=None, e2e_log=None, otel=None)
+    records = Records(lambda: choices)
     record = UtteranceRecord(voice=EVIL, engine=EVIL, text=EVIL)
     record.mark(Mark.TEXT_IN, 1.0)
     records.utterance(

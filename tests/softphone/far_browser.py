@@ -98,10 +98,10 @@ class FarBrowser(Talker):
     def unmute(self) -> None:
         self._mute = False
 
-    def heard(self) -> NDArray[np.int16]:
-        """What aiortc has decoded, one channel at its own rate."""
+    def heard(self, first: int = 0) -> NDArray[np.int16]:
+        """What aiortc has decoded from frame ``first`` on, one channel at its own rate."""
         parts = []
-        for frame in self.frames:
+        for frame in self.frames[first:]:
             channels = len(frame.layout.channels)
             parts.append(frame.to_ndarray().reshape(-1, channels)[:, 0])
         return np.concatenate(parts) if parts else np.zeros(0, np.int16)

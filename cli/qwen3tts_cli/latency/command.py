@@ -108,7 +108,8 @@ def show_report(
             typer.echo(show.as_json(columns, rows, views, comparison))
         else:
             show.print_report(results(), columns, rows, views, comparison)
-        for name, write in exporting.exports(columns, before, exports, views.with_text):
+        wishes = exporting.exports(columns, before, comparison, exports, views.with_text)
+        for name, write in wishes:
             with _busy(f"Writing {name}"):
                 told = write()
             note(told)

@@ -4,36 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from qwen3tts_cli.exits import MissingExtra
 from qwen3tts_cli.latency.choices import Kind
 from qwen3tts_cli.latency.columns import Columns
 from qwen3tts_cli.latency.options import Exports
 
+if TYPE_CHECKING:
+    from qwen3tts_cli.latency.compared import Comparison
+
 Write = Callable[[], str]
 """Writes something; what is then told."""
 
 
 def exports(
-    columns: Columns, before: Columns | None, wanted: Exports, with_text: bool
+    columns: Columns,
+    before: Columns | None,
+    comparison: Comparison | None,
+    wanted: Exports,
+    with_text: bool,
 ) -> Iterator[tuple[str, Write]]:
     """What is to be written, by name. Each raises OSError or SpeechError where it fails."""
     if (page := wanted.html) is not None:
-        yield str(page), lambda: _page(columns, before, wanted, with_text)
+        yield str(page), lambda: _page(columns, before, comparison, wanted, with_text)
     if (trace := wanted.perfetto) is not None:
         yield str(trace), lambda: _trace(columns, wanted, with_text)
     if (url := wanted.otel) is not None:
         yield "spans", lambda: _spans(columns, url, with_text)
 
 
-def _page(columns: Columns, before: Columns | None, wanted: Exports, with_text: bool) -> str:
+def _page(
+    columns: Columns,
+    before: Columns | None,
+    comparison: Comparison | None,
+    wanted: Exports,
+    with_text: bool,
+) -> str:
     from qwen3tts_cli.latency.html import PlotlyMissing, write_page
 
     assert wanted.html is not None
     try:
         size = write_page(
-            columns, wanted.html, before=before, title=wanted.title, with_text=with_text
+            columns,
+            wanted.html,
+            before=before,
+            comparison=comparison,
+            title=wanted.title,
+            with_text=with_text,
         )
     except PlotlyMissing as missing:
         raise MissingExtra(str(missing), remedy=missing.remedy) from None

@@ -39,18 +39,27 @@ def write_page(
     path: str | os.PathLike[str],
     *,
     before: Columns | None = None,
+    comparison: Comparison | None = None,
     title: str = DEFAULT_TITLE,
     with_text: bool = False,
     seed: int = 0,
 ) -> int:
     """Write the page, readable by its owner alone; the number of its bytes.
 
-    ``before`` is compared with ``columns``. ``with_text`` puts words into the page where the log
-    has them. ``seed`` chooses samples: the same logs give the same page.
+    ``before`` is compared with ``columns``; ``comparison`` is theirs, where it was made already.
+    ``with_text`` puts words into the page where the log has them. ``seed`` chooses samples: the
+    same logs give the same page.
 
     Raises `PlotlyMissing`, and ``OSError`` where the file cannot be written.
     """
-    made = page(columns, before=before, title=title, with_text=with_text, seed=seed)
+    made = page(
+        columns,
+        before=before,
+        comparison=comparison,
+        title=title,
+        with_text=with_text,
+        seed=seed,
+    )
     content = made.encode("utf-8", "replace")
     # Whoever reads the old page while this one is written keeps a whole one.
     target = Path(path)
@@ -71,6 +80,7 @@ def page(
     columns: Columns,
     *,
     before: Columns | None = None,
+    comparison: Comparison | None = None,
     title: str = DEFAULT_TITLE,
     with_text: bool = False,
     seed: int = 0,
@@ -78,7 +88,8 @@ def page(
     """The page's text; raises `PlotlyMissing`."""
     plotly = _plotly()
     hops = hops_of(columns)
-    comparison = None if before is None else compare(before, columns, seed=seed)
+    if before is not None and comparison is None:
+        comparison = compare(before, columns, seed=seed)
     chosen = choose(columns, with_text=with_text, seed=seed)
     course = timeline(columns, seed=seed)
     data = _data(columns, hops, before, comparison, chosen, course)
