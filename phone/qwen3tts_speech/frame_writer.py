@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from qwen3tts_codecs.pcm import PcmBytes
     from qwen3tts_speech.line import Live, Speaker
 
+SLICE_MS = 100
+"""So much sound is encoded in one go: Opus takes up to 1 ms for each frame, and the packets of this
+process's calls have to leave meanwhile."""
+
 
 class FrameWriter:
     """Writes what one of a speaker's utterances or sounds consists of, when its turn has come."""
@@ -37,11 +41,20 @@ class FrameWriter:
         self._ready: list[Frame] = []
         """Of these, what has been made anew."""
         self._position = 0
+        self._in_one_go = 0
+        """Bytes that were encoded since others had their turn."""
         self._finished = False
 
     async def push(self, pcm: PcmBytes, key: str) -> None:
         """Take s16le bytes; ``key`` names what the history of arrivals goes by."""
-        await self._write(self._encoder.push(pcm), key)
+        size = 2 * (self._encoder.from_hz * SLICE_MS // 1000)
+        for start in range(0, len(pcm), size):
+            piece = pcm[start : start + size]
+            await self._write(self._encoder.push(piece), key)
+            self._in_one_go += len(piece)
+            if self._in_one_go >= size:  # what has come already is taken without a pause
+                self._in_one_go = 0
+                await asyncio.sleep(0)
 
     async def flush(self, key: str) -> None:
         """The last frames, of what was pushed."""

@@ -277,8 +277,8 @@ class UtteranceRecord:
             started_unix_s=_number(raw, "started_unix_s"),
             marks={name: origin + _number(marks, name) / 1000 for name in marks if name in MARKS},
             starvations=_count(raw, "starvations"),
-            starved_ms=_number(raw, "starved_ms"),
-            longest_gap_ms=_number(raw, "longest_gap_ms"),
+            starved_ms=_duration(raw, "starved_ms"),
+            longest_gap_ms=_duration(raw, "longest_gap_ms"),
             heard_samples=_count(raw, "heard_samples"),
             generated_samples=_count(raw, "generated_samples"),
             rate_hz=_count(raw, "rate_hz"),
@@ -286,12 +286,12 @@ class UtteranceRecord:
                 None if raw.get("audible_sample") is None else _count(raw, "audible_sample")
             ),
             clock_offset_s=_number(raw, "clock_offset_s"),
-            clock_error_ms=_number(raw, "clock_error_ms"),
+            clock_error_ms=_duration(raw, "clock_error_ms"),
             line=_name(raw, "line"),
             codec=_name(raw, "codec"),
             end_reason=_name(raw, "end_reason"),
             text=text if isinstance(text, str) else None,
-            version=_count(raw, "v") or VERSION,
+            version=_version(raw),
         )
 
 
@@ -313,6 +313,20 @@ def _count(raw: Mapping[str, Any], key: str) -> int:
     if type(value) is not int or not 0 <= value <= LARGEST:
         raise ValueError(f"{key} is not a count")
     return value
+
+
+def _duration(raw: Mapping[str, Any], key: str) -> float:
+    value = _number(raw, key)
+    if value < 0:
+        raise ValueError(f"{key} is negative")
+    return value
+
+
+def _version(raw: Mapping[str, Any]) -> int:
+    version = _count(raw, "v") if "v" in raw else VERSION
+    if version < 1:
+        raise ValueError("v is no version: they count from 1")
+    return version
 
 
 def _name(raw: Mapping[str, Any], key: str) -> str:

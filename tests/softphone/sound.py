@@ -88,8 +88,8 @@ class Wanted:
 
     @property
     def missing(self) -> dict[str, Likeness]:
-        """Those of which less than four fifths were heard."""
-        return {name: like for name, like in self.best.items() if like.found < 0.8 * like.segments}
+        """Those that were not heard."""
+        return {name: like for name, like in self.best.items() if not like.known}
 
 
 def at_8k(samples: Samples, rate_hz: int) -> Samples:

@@ -87,8 +87,17 @@ def test_ones_own_is_taken_as_it_is_or_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file"):
+    with pytest.raises(BadCertificate, match="file: ") as told:
         kept_certificate(HOSTS, tmp_path / "file", NOW)
+    assert "XDG_STATE_HOME" in told.value.remedy
+
+
+def test_one_that_has_ended_is_told_with_its_day(tmp_path: Path) -> None:
+    then = NOW - timedelta(DAYS + 3)
+    old = kept_certificate(HOSTS, tmp_path, then)
+    with pytest.raises(BadCertificate, match=f"ended on {then + timedelta(DAYS):%Y-%m-%d}") as told:
+        given_certificate(old.path, None)
+    assert "Renew" in told.value.remedy
 
 
 def test_the_folder_follows_the_users_wish(monkeypatch: pytest.MonkeyPatch) -> None:

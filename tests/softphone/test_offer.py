@@ -60,6 +60,19 @@ def test_a_browser_without_a_microphone_only_listens() -> None:
 
 
 @pytest.mark.parametrize(
+    ("sdp", "hidden"),
+    [
+        (OFFER, False),
+        (OFFER.replace("192.0.2.9 54321 typ", "2001:db8::9 54321 typ"), False),
+        (OFFER.replace("192.0.2.9 54321 typ", "6f1c0a52-1111.local 54321 typ"), True),
+        (without("a=candidate"), True),
+    ],
+)
+def test_whether_a_browser_hides_its_addresses_is_known(sdp: str, hidden: bool) -> None:
+    assert read_offer(sdp).hidden == hidden
+
+
+@pytest.mark.parametrize(
     ("sdp", "said"),
     [
         ("", "does not begin with v=0"),
@@ -77,6 +90,8 @@ def test_a_browser_without_a_microphone_only_listens() -> None:
         (OFFER.replace("a=sendrecv", "a=sendonly"), "does not want to hear anything"),
         (OFFER.replace("a=sendrecv", "a=inactive"), "does not want to hear anything"),
         (OFFER + "a=candidate:x\r\n" * MAX_CANDIDATES, "addresses"),
+        (OFFER + "a=candidate:1\r\n", "has an address that cannot be read"),
+        (OFFER.replace("192.0.2.9 54321 typ", "192.0.2.9 70000 typ"), "an address that cannot be"),
         (OFFER + "a=x\r\n" * 2000, "more than 2000 lines"),
         (OFFER + " " * MAX_CHARS, f"longer than {MAX_CHARS}"),
         (OFFER.replace("111 63", "111 " * 80 + "63"), "more than 64 formats"),

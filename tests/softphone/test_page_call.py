@@ -262,6 +262,30 @@ async def test_a_page_that_leaves_before_there_is_a_call_leaves_nothing(phone: P
     phone.page.leave()
     await phone.page.ended()
     assert not phone.desk.calls
+    assert phone.states[-1] == "ended"
+
+
+async def test_a_page_that_leaves_twice_does_not_break_off_the_clearing_away(
+    phone: Phone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing, closed = asyncio.Event(), asyncio.Event()
+
+    async def connecting(*_: Any, **__: Any) -> tuple[Any, str]:
+        try:
+            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+        finally:
+            closing.set()
+            await settle(20)
+            closed.set()
+
+    monkeypatch.setattr(phone.desk, "web_call", connecting)
+    await phone.after(Call("v=0"))
+    phone.page.leave()
+    await closing.wait()
+    phone.page.leave("it was closed")
+    await phone.page.ended()
+    assert closed.is_set()
+    assert phone.page.state.state == "ended"
 
 
 async def test_the_next_call_waits_for_the_end_of_the_one_before(phone: Phone) -> None:

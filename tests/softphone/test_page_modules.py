@@ -329,3 +329,24 @@ async def test_the_end_of_the_call_before_does_not_end_the_next_one(modules: Vis
     sent, seen = await asked(modules, "softphone.js", body)
     assert sent == ["hangup"]
     assert seen == ["ended", "connecting", 0, "ended", "the far end has hung up"]
+
+
+AT_THE_EAR = """
+const phone = new m.Softphone(document.createElement("audio"));
+phone.kind = g;
+phone.socket = { clock: { here: (time) => time } };
+phone.stats.latest = { ...phone.stats.latest, jitter_buffer_ms: 150, rtt_ms: 40 };
+phone.told({ type: "utterance", id: 1, who: "agent", text: "Now" });
+phone.told({ type: "words", id: 1, words: [[0, 3, 2400, 4800]], rate_hz: 24000 });
+phone.told({ type: "heard", id: 1, position: 2400, time: 1000 });
+return phone.captions.of(1).ear.points.at(-1).time - 1000;
+"""
+
+
+async def test_the_jitter_buffer_delays_captions_once_where_the_server_knows_of_it(
+    modules: Visit,
+) -> None:
+    """Of a call of its own the page reports it, and the server tells what is at this ear."""
+    assert await asked(modules, "softphone.js", AT_THE_EAR, "call") == 0
+    assert await asked(modules, "softphone.js", AT_THE_EAR, "listen") == 170
+    assert await asked(modules, "softphone.js", AT_THE_EAR, "dial") == 170

@@ -122,6 +122,37 @@ async def test_another_sites_name_or_page_is_refused() -> None:
             assert refused.value.status == 403
 
 
+@pytest.mark.parametrize("line", ["Host: twice", "Authorization: Bearer {token}\0"])
+async def test_a_request_that_cannot_be_read_is_refused_and_nothing_of_it_is_logged(
+    caplog: pytest.LogCaptureFixture, line: str
+) -> None:
+    async with served() as here:
+        reader, writer = await asyncio.open_connection("127.0.0.1", here.softphone.port)
+        head = f"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n{line}\r\n\r\n"
+        writer.write(head.format(token=here.softphone.token).encode())
+        assert (await reader.read()).startswith(b"HTTP/1.0 400 ")
+        writer.close()
+        assert here.softphone.token not in caplog.text
+        assert "Traceback" not in caplog.text
+
+
+async def test_what_breaks_in_a_request_is_told_without_its_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with served() as here, aiohttp.ClientSession() as http:
+
+        def broken(name: str) -> Path:
+            raise LookupError(name)
+
+        here.softphone._desk.recorded.path = broken  # type: ignore[method-assign]
+        headers = {"Authorization": f"Bearer {here.softphone.token}"}
+        async with http.get(f"{here.base}/recordings/secret", headers=headers) as answer:
+            assert answer.status == 500
+            assert (await answer.json())["error"]["code"] == "internal_error"
+        assert "LookupError" in caplog.text
+        assert "secret" not in caplog.text
+
+
 async def test_a_socket_of_another_protocol_is_refused() -> None:
     async with served() as here, aiohttp.ClientSession() as http:
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
@@ -434,9 +465,34 @@ async def test_a_beacon_ends_the_call_of_a_page_that_goes() -> None:
             async with page.http.post(leave, data=wrong, headers=headers) as answer:
                 assert answer.status == 422
         closed = asyncio.create_task(page.closed())
-        async with page.http.post(leave, data=json.dumps(said), headers=headers) as answer:
+
+        async def in_two_packets() -> AsyncIterator[bytes]:
+            whole = json.dumps(said).encode()
+            yield whole[:20]
+            await asyncio.sleep(0)
+            yield whole[20:]
+
+        async with page.http.post(leave, data=in_two_packets(), headers=headers) as answer:
             assert answer.status == 204
         assert await closed == SESSION_OVER
+
+
+@pytest.mark.parametrize("waits", ["head", "body"])
+async def test_who_never_sends_the_rest_of_a_request_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, waits: str
+) -> None:
+    monkeypatch.setattr("qwen3tts_phone.softphone.server.IDLE_S", 0.2)
+    monkeypatch.setattr("qwen3tts_phone.softphone.site.LEAVE_S", 0.2)
+    async with served() as here:
+        host = f"127.0.0.1:{here.softphone.port}"
+        reader, writer = await asyncio.open_connection("127.0.0.1", here.softphone.port)
+        head = f"POST /leave HTTP/1.1\r\nHost: {host}\r\nOrigin: {here.base}\r\n"
+        if waits == "body":
+            head += "Connection: close\r\nContent-Length: 100\r\n\r\n{"
+        writer.write(head.encode())
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 422 ") if waits == "body" else answer == b""
+        writer.close()
 
 
 # --- recordings and voices

@@ -166,7 +166,7 @@ async def test_an_offer_that_cannot_be_taken_opens_nothing(
 
 async def test_an_offer_that_only_looks_like_one_is_a_bad_offer() -> None:
     body = new_body(FakeClock(), fake_link(FakeClient()))
-    odd = OFFER.replace("a=candidate:1 1 udp", "a=candidate:1 x udp")
+    odd = OFFER.replace("a=setup:actpass", "a=setup:holdconn")
     with pytest.raises(BadSdp, match="cannot be used") as told:
         await WebCall.made(body, odd)
     assert "P2uYro0" not in str(told.value)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 
@@ -93,6 +94,19 @@ async def test_taps_are_given_speech_as_it_goes_out_and_no_silence() -> None:
         sent.says(2, 3)
         await sent.runs(0.2)
         assert len(heard) == 3
+
+
+async def test_a_frame_that_goes_out_late_keeps_its_place_in_a_recording() -> None:
+    async with line() as sent:
+        places: list[float] = []
+        sent.sink.tap(lambda payload, at: places.append(at))
+        sent.says(1, 10)
+        await sent.runs(0.1)
+        sent.clock.jump(0.07)  # the process was busy
+        await sent.runs(0.2)
+        assert len(places) == 10
+        steps = [round((after - before) * 1000) for before, after in pairwise(places)]
+        assert steps == [20] * 9
 
 
 async def test_the_position_lies_behind_by_what_the_browser_says() -> None:

@@ -252,3 +252,12 @@ def test_no_json_object_breaks_the_reader(raw: dict[str, object]) -> None:
 def test_a_missing_log_is_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_log(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize(
+    "changed", [{"v": 0}, {"starved_ms": -1.0}, {"longest_gap_ms": -1}, {"clock_error_ms": -0.5}]
+)
+def test_a_line_whose_numbers_cannot_be_is_damaged(changed: dict[str, object]) -> None:
+    line = json.loads(UtteranceRecord("call", "1").to_json())
+    with pytest.raises(ValueError, match=next(iter(changed))):
+        UtteranceRecord.from_json(json.dumps({**line, **changed}))

@@ -61,6 +61,11 @@ def latency(
 
         follow(logs, filters.selection())
         return
+    if exports.to is not None and views.shows_more:
+        raise typer.BadParameter(
+            "--to prints all utterances as lines and nothing else; leave out --json, --worst,"
+            " --slowest, --id and --group-by."
+        )
     if not show_report(logs, filters=filters, views=views, exports=exports):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -84,6 +89,7 @@ def show_report(
         complain_of(missing)
     if not found.files or (exports.before and not earlier.files):
         return False
+    exporting.spare_logs(exports, [*found.files, *earlier.files])
     wanted = Wanted(filters.selection(), views.chosen)
     columns = _read(found, wanted, exports.from_)
     before = None
@@ -157,7 +163,8 @@ def _enough(columns: Columns, before: Columns | None, wanted: Wanted, found: Fou
         )
     elif before is not None and not len(before):
         complain(
-            "no utterance is left before the change.", "Take another log, or leave out a filter."
+            "no utterance is left before the change.",
+            "Take another log or --split, or leave out a filter.",
         )
     else:
         return True

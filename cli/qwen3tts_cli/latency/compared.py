@@ -18,7 +18,7 @@ from qwen3tts_cli.latency.comparison import (
     percentile_differences,
     share_difference,
 )
-from qwen3tts_cli.latency.hops import hops_of
+from qwen3tts_cli.latency.hops import hops_of, names_of
 from qwen3tts_cli.latency.stages import HEADLINES, SILENCE
 from qwen3tts_cli.latency.tables import RowNumbers, percentile
 
@@ -185,6 +185,7 @@ def _shares(before: Columns, after: Columns, calls: Calls) -> list[Compared]:
 def _hops(before: Columns, after: Columns, calls: Calls, seed: int) -> list[Compared]:
     was, is_now = hops_of(before), hops_of(after)
     found = []
+    called = names_of({**was, **is_now})
     for hop in [each for each in was if each in is_now]:
         (rows_before, ms_before), (rows_after, ms_after) = was[hop], is_now[hop]
         samples = (
@@ -202,7 +203,9 @@ def _hops(before: Columns, after: Columns, calls: Calls, seed: int) -> list[Comp
             strict=True,
         ):
             found.append(
-                Compared(Kind.HOP, hop.name, f"p{percent:g}", "ms", difference, hop.marks, clock_ms)
+                Compared(
+                    Kind.HOP, called[hop], f"p{percent:g}", "ms", difference, hop.marks, clock_ms
+                )
             )
     return found
 

@@ -238,10 +238,15 @@ def _too_little(before: Sample, after: Sample, percent: float) -> str:
             count, calls = int(beyond.sum()), int((np.bincount(sample.calls[beyond]) > 0).sum())
             if min(count, calls) < MIN_BEYOND:
                 return (
-                    f"Too few {name}: {count} utterances of {calls} calls lie {side} p{percent:g},"
+                    f"Too few {name}: {_counted(count, 'utterance')} of {_counted(calls, 'call')}"
+                    f" {'lies' if count == 1 else 'lie'} {side} p{percent:g},"
                     f" {MIN_BEYOND} of {MIN_BEYOND} calls are needed."
                 )
     return ""
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _degrees(before: Sample, after: Sample) -> int:

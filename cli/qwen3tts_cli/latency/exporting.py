@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
@@ -10,12 +10,32 @@ from qwen3tts_cli.exits import MissingExtra
 from qwen3tts_cli.latency.choices import Kind
 from qwen3tts_cli.latency.columns import Columns
 from qwen3tts_cli.latency.options import Exports
+from qwen3tts_wire.errors import BadRequest
 
 if TYPE_CHECKING:
     from qwen3tts_cli.latency.compared import Comparison
+    from qwen3tts_cli.latency.sources import LogFile
 
 Write = Callable[[], str]
 """Writes something; what is then told."""
+
+
+def spare_logs(wanted: Exports, logs: Iterable[LogFile]) -> None:
+    """Raises BadRequest where a file to be written is one of the logs, or is named twice."""
+    files = {"--html": wanted.html, "--perfetto": wanted.perfetto}
+    named = {option: path.resolve() for option, path in files.items() if path is not None}
+    read = {log.path.resolve() for log in logs if not log.is_input}
+    for option, path in named.items():
+        same = any(path.exists() and log.exists() and path.samefile(log) for log in read)
+        if same and path.is_file():
+            raise BadRequest(
+                f"{option} would overwrite {path.name}, which is one of the logs.",
+                remedy="Name another file to write.",
+            )
+    if len(named) > 1 and len(set(named.values())) == 1:
+        raise BadRequest(
+            "--html and --perfetto name the same file.", remedy="Name two files to write."
+        )
 
 
 def exports(
@@ -63,10 +83,13 @@ def _trace(columns: Columns, wanted: Exports, with_text: bool) -> str:
 
     assert wanted.perfetto is not None
     size = write_trace(columns.records(), wanted.perfetto, with_text=with_text)
-    return (
+    told = (
         f"{wanted.perfetto} ({size.utterances} utterances of {size.calls} calls):"
         " open it at https://ui.perfetto.dev, which sends it nowhere."
     )
+    if size.left_out:
+        told += f" {size.left_out} without a mark, or with a time that is none, are not in it."
+    return told
 
 
 def _spans(columns: Columns, url: str, with_text: bool) -> str:

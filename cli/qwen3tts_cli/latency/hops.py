@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -56,6 +57,27 @@ _MEANING: Final[Mapping[Mark, tuple[str, Side]]] = {
 The first clause is the agent's: the server waits for its words, and finds its end in microseconds.
 """
 
+BEGINNINGS: Final[Mapping[Mark, str]] = {
+    Mark.SPEECH_END: "the end of the caller's words",
+    Mark.TRANSCRIBED: "the caller's words being recognised",
+    Mark.TURN_END: "the caller's turn being given to the agent",
+    Mark.TEXT_IN: "the moment the words are asked for",
+    Mark.FIRST_DELTA: "the first words",
+    Mark.REQUEST_SENT: "the words being sent",
+    Mark.REQUEST_RECEIVED: "the words reaching the server",
+    Mark.SEGMENT_READY: "the first clause being complete",
+    Mark.SLOT: "the engine beginning",
+    Mark.PREFILL: "the engine having read the prompt",
+    Mark.FIRST_CODES: "the engine's first codes",
+    Mark.FIRST_PCM: "the engine's first samples",
+    Mark.RECEIVED: "the first samples coming back",
+    Mark.RESAMPLED: "the first samples being resampled",
+    Mark.QUEUED: "the first frame being queued",
+    Mark.FIRST_FRAME_WIRE: "the first frame on the wire",
+    Mark.FIRST_AUDIBLE_WIRE: "the first sound on the wire",
+}
+"""What a way is said to begin with: "from …"."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hop:
@@ -83,6 +105,15 @@ class Hop:
     def crosses_clocks(self) -> bool:
         """Whether it begins by one clock and ends by another."""
         return crosses_clocks(self.first, self.last)
+
+
+def names_of(hops: Iterable[Hop]) -> dict[Hop, str]:
+    """What each is called; of those that end alike (two engines in one log) also from where on."""
+    each = list(hops)
+    times = Counter(hop.name for hop in each)
+    return {
+        hop: hop.name if times[hop.name] == 1 else f"{hop.name} (after {hop.first})" for hop in each
+    }
 
 
 Hops = Mapping[Hop, tuple[RowNumbers, Floats]]

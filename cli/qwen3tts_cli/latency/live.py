@@ -114,21 +114,17 @@ def view(following: Following, width: int, height: int) -> RenderableType:
     head.append("   q ends", style="dim")
     parts: list[RenderableType] = [head]
     if rows := tables.headlines(columns):
-        parts.append(_headlines(rows))
+        parts.append(show.table("", rows, width))
         parts.append(Text(show.sentences(tables.summary(columns))[1], style="dim"))
     notices = _notices(following)
     used = 4 + len(rows) + 3 + len(notices) + 2
     if rows and height - used - (len(tables.stages(columns)) + 4) >= FEWEST_LATEST + 2:
         stages = tables.stages(columns)
-        parts.append(show.table("Stages (ms)", stages))
+        parts.append(show.table("Stages (ms)", stages, width))
         used += len(stages) + 5
     parts.append(_latest(following, width, max(FEWEST_LATEST, height - used)))
     parts += [Text(printable(each), style="yellow") for each in notices]
     return Group(*parts)
-
-
-def _headlines(rows: list[tables.Row]) -> Table:
-    return show.table("", rows)
 
 
 def _latest(following: Following, width: int, count: int) -> RenderableType:

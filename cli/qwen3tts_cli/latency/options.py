@@ -138,12 +138,17 @@ class Views:
         """Refuse two choices of the same; raises ``typer.BadParameter``."""
         if sum((self.slowest, self.chosen is not None, self.worst is not None)) > 1:
             raise typer.BadParameter("choose one of --worst, --slowest and --id.")
-        one_by_one = self.slowest or self.chosen is not None or self.worst is not None
-        if self.follow and (one_by_one or self.as_json or self.group_by is not None):
+        if self.follow and self.shows_more:
             raise typer.BadParameter(
                 "--follow has a view of its own; leave out --worst, --slowest, --id, --group-by"
                 " and --json."
             )
+
+    @property
+    def shows_more(self) -> bool:
+        """Whether a view is asked for that only the tables have."""
+        one_by_one = self.slowest or self.chosen is not None or self.worst is not None
+        return one_by_one or self.as_json or self.group_by is not None
 
 
 @dataclass(frozen=True)

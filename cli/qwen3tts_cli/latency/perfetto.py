@@ -14,7 +14,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
+from qwen3tts_cli.latency.whole_file import whole_file
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_speech.stages import (
     Stage,
@@ -84,7 +84,7 @@ def write_trace(
 ) -> TraceSize:
     """Write a trace, one utterance in memory at a time; compressed where ``path`` ends in ``.gz``.
 
-    A new file is its owner's alone (mode 0600).
+    The file is its owner's alone (mode 0600), and there whole or not at all.
 
     Args:
         with_text: whether it holds the words, where the records do.
@@ -95,9 +95,7 @@ def write_trace(
     trace = _Trace(with_text)
     encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
     with ExitStack() as stack:
-        # It holds who called, as the log does: its owner may read it.
-        owner = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        file = stack.enter_context(os.fdopen(owner, "wb"))
+        file = stack.enter_context(whole_file(path))
         stream: IO[str]
         if path.suffix == ".gz":
             stream = stack.enter_context(gzip.open(file, "wt", encoding="ascii", compresslevel=5))

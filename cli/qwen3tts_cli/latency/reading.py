@@ -156,7 +156,7 @@ class _Reading:
 
     def run(self, kind: Kind | None) -> None:
         findings, before = self._builder.findings, self._wanted.seen
-        head, lines = b"", findings.lines
+        head, lines, cut_short = b"", findings.lines, False
         with ExitStack() as stack:
             try:
                 stream, again = self._open(stack)
@@ -166,11 +166,12 @@ class _Reading:
                 source = FileSource(self._file.path) if again and offsets else None
                 self._take(reader, source or SpooledSource(self._file.name))
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                cut_short = True
                 findings.remarks.append(
                     f"{self._file.name} is cut short or damaged ({str(error).rstrip('.')});"
                     " it was read as far as it goes."
                 )
-        if self._wanted.seen == before:
+        if self._wanted.seen == before and not cut_short:
             findings.remarks.append(self._nothing(head, findings.lines - lines))
 
     def _open(self, stack: ExitStack) -> tuple[io.BufferedReader, bool]:

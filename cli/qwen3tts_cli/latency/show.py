@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from qwen3tts_cli.latency.compared import Comparison
 
 NO_TERMINAL_COLUMNS = 100
+NAME_COLUMNS = 14
+"""The least that names get of a line."""
+CELL_MARGIN = 3
+"""A cell's border and its two blanks."""
+LEAST_FIRST = ("max", "clocks ±", "n", "p99")
+"""What is left out first in a narrow terminal."""
 
 
 def chosen_rows(columns: Columns, views: Views, found: int | None) -> list[int]:
@@ -54,8 +60,11 @@ def print_report(
 ) -> None:
     """All of it, for people."""
     headlines, stages = tables.headlines(columns), tables.stages(columns)
-    console.print(table("To the first sound on the wire, and to silence (ms)", headlines))
-    console.print(table("The stages on the way to the first sound (ms)", stages))
+    for title, rows_shown in (
+        ("To the first sound on the wire, and to silence (ms)", headlines),
+        ("The stages on the way to the first sound (ms)", stages),
+    ):
+        console.print(table(title, rows_shown, console.width))
     if views.group_by is not None:
         by: Named = getattr(columns, views.group_by.column)
         console.print(_groups(f"First delta → first sound (ms), by {views.group_by}", columns, by))
@@ -124,19 +133,43 @@ def sentences(summary: Summary) -> list[str]:
     return lines
 
 
-def table(title: str, rows: list[Row]) -> Table:
-    """Rows of percentiles, with the clocks' uncertainty where there is one."""
+def table(title: str, rows: list[Row], width: int | None = None) -> Table:
+    """Rows of percentiles, with the clocks' uncertainty where there is one.
+
+    In a terminal of few columns (``width``) names are broken into lines; where that is not enough,
+    the columns that matter least are left out, and the table says which. Numbers are never broken.
+    """
+    columns = {"n": [str(row.count) for row in rows]}
+    for heading in ("p50", "p95", "p99", "max"):
+        name = "largest" if heading == "max" else heading
+        columns[heading] = [f"{getattr(row, name):.1f}" for row in rows]
+    if any(row.clock_error_ms for row in rows):
+        columns["clocks ±"] = [
+            f"{row.clock_error_ms:.1f}" if row.clock_error_ms else "" for row in rows
+        ]
+    left_out = [] if width is None else _left_out(columns, width - NAME_COLUMNS - CELL_MARGIN - 1)
     shown = Table(title=title, title_justify="left")
-    shown.add_column("from → to", overflow="fold")
-    uncertain = any(row.clock_error_ms for row in rows)
-    for heading in ("n", "p50", "p95", "p99", "max", *(["clocks ±"] if uncertain else [])):
-        # In a narrow terminal the names are broken, never the numbers.
+    shown.add_column("from → to", overflow="fold", min_width=NAME_COLUMNS)
+    kept = {heading: cells for heading, cells in columns.items() if heading not in left_out}
+    for heading in kept:
         shown.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        times = [f"{time:.1f}" for time in (row.p50, row.p95, row.p99, row.largest)]
-        error = [f"{row.clock_error_ms:.1f}" if row.clock_error_ms else ""] if uncertain else []
-        shown.add_row(row.name, str(row.count), *times, *error)
+    for at, row in enumerate(rows):
+        shown.add_row(row.name, *(cells[at] for cells in kept.values()))
+    if left_out:
+        shown.caption = f"{', '.join(left_out)}: in a wider terminal"
     return shown
+
+
+def _left_out(columns: dict[str, list[str]], room: int) -> list[str]:
+    """The columns for which there is no room, those that matter least first."""
+    wide = {name: max(map(len, (name, *cells))) + CELL_MARGIN for name, cells in columns.items()}
+    out: list[str] = []
+    for name in LEAST_FIRST:
+        if sum(wide.values()) <= room:
+            break
+        if wide.pop(name, None) is not None:
+            out.append(name)
+    return out
 
 
 def _groups(title: str, columns: Columns, by: Named) -> Table:

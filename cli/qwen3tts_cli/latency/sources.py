@@ -85,7 +85,7 @@ def find_logs(names: Iterable[str | os.PathLike[str]]) -> Found:
         if os.path.isdir(name) and len(found.files) == count and not twice:
             found.missing.append(
                 NoLog(
-                    f"{name} holds no log.",
+                    f"{name}: no log is in this folder.",
                     remedy=f"Name the file; in a folder {', '.join(IN_FOLDERS)} are looked for.",
                 )
             )

@@ -66,7 +66,15 @@ def state_folder() -> Path:
 
 def given_certificate(path: Path, key: Path | None) -> Certificate:
     """One of the user's own; raises BadCertificate."""
-    certificate = Certificate(path, key, _fingerprint_of(path), own=True)
+    found = _read(path)
+    now = datetime.now(UTC)
+    if now > found.not_valid_after_utc:
+        raise BadCertificate(
+            f"The certificate {path.name} ended on {found.not_valid_after_utc:%Y-%m-%d}.",
+            remedy="Renew it, or leave --certificate out: then one is made that is signed by"
+            " itself.",
+        )
+    certificate = Certificate(path, key, _fingerprint_of(found), own=True)
     certificate.context()
     return certificate
 
@@ -83,7 +91,7 @@ def kept_certificate(
 
     Raises:
         MissingWebPackages: the library that makes it is not installed.
-        OSError: it cannot be written.
+        BadCertificate: it cannot be written.
     """
     now = now or datetime.now(UTC)
     folder = folder or state_folder()
@@ -91,10 +99,17 @@ def kept_certificate(
     path = folder / FILE
     found = _kept(path)
     if found is None or not _good(found, wanted, now):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(path, _made(wanted, now))
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _write(path, _made(wanted, now))
+        except OSError as error:
+            raise BadCertificate(
+                f"The certificate cannot be kept in {folder}: {error.strerror or error}.",
+                remedy="Let XDG_STATE_HOME name a folder that can be written, or give a certificate"
+                " of your own with --certificate.",
+            ) from error
         logger.info("a certificate was made for %s", ", ".join(wanted))
-    return Certificate(path, None, _fingerprint_of(path))
+    return Certificate(path, None, _fingerprint_of(_read(path)))
 
 
 def _kept(path: Path) -> x509.Certificate | None:
@@ -191,18 +206,23 @@ def _write(path: Path, data: bytes) -> None:
         raise
 
 
-def _fingerprint_of(path: Path) -> str:
-    """SHA-256 of the first certificate in a file; raises BadCertificate."""
+def _fingerprint_of(certificate: x509.Certificate) -> str:
+    """SHA-256 of it."""
+    from cryptography.hazmat.primitives import hashes
+
+    return certificate.fingerprint(hashes.SHA256()).hex(":").upper()
+
+
+def _read(path: Path) -> x509.Certificate:
+    """The first certificate in a file; raises BadCertificate, MissingWebPackages."""
     try:
         from cryptography import x509
-        from cryptography.hazmat.primitives import hashes
     except ModuleNotFoundError as error:
         raise MissingWebPackages(error.name or "cryptography") from None
     try:
-        found = x509.load_pem_x509_certificate(path.read_bytes())
+        return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
         raise _unusable(path, error) from error
-    return found.fingerprint(hashes.SHA256()).hex(":").upper()
 
 
 def _unusable(path: Path, error: Exception) -> BadCertificate:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -22,6 +23,8 @@ BAD_TOKEN, NO_HELLO, TAKEN_OVER, SESSION_OVER = 4401, 4408, 4409, 4410
 GOODBYE = (WSCloseCode.OK, WSCloseCode.GOING_AWAY)
 """With these a browser closes when its page is closed or left."""
 ENDED = (WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
+SEND_S = 10.0
+"""A page that takes nothing for so long is given up, even if it goes on talking."""
 CLOSE_S = 2.0
 """Longest wait for a page to take what is left for it."""
 
@@ -48,6 +51,8 @@ class PageConnection:
         self._program = program
         self._hello_s = hello_s
         self.socket: web.WebSocketResponse
+        self.abort: Callable[[], None] = _nothing
+        """Ends the connection at once, with all that waits for the page."""
         self._resumed = False
         self._closed: asyncio.Event | None = None
         """Set when a close that we began is done; None = we began none."""
@@ -129,9 +134,13 @@ class PageConnection:
             message = session.outbox.take()
             if message is not None:
                 try:
-                    await self.socket.send_str(written(message))
+                    async with asyncio.timeout(SEND_S):
+                        await self.socket.send_str(written(message))
                 except (ConnectionError, RuntimeError):
                     return  # reading tells the end
+                except TimeoutError:
+                    self.abort()
+                    return
             elif session.over:
                 await self._close(SESSION_OVER)
                 return
@@ -156,7 +165,13 @@ class PageConnection:
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self.socket.close(code=code)
-        except (TimeoutError, ConnectionError, RuntimeError):
+        except TimeoutError:
+            self.abort()
+        except (ConnectionError, RuntimeError):
             pass
         finally:
             self._closed.set()
+
+
+def _nothing() -> None:
+    """There is no connection yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ _LINE = re.compile(r"([a-z])=(.*)", re.DOTALL)
 _MEDIA = re.compile(r"(\w+) (\d{1,5})(?:/\d+)? (\S+) (.+)", re.DOTALL)
 _RTPMAP = re.compile(r"(\d{1,3}) ([^/\s]+)/(\d{1,6})(?:/\d+)?", re.DOTALL)
 _FMTP = re.compile(r"(\d{1,3}) (.*)", re.DOTALL)
+_CANDIDATE = re.compile(r"\S+ \d{1,5} \S+ \d{1,10} (\S+) (\d{1,5}) typ \S+(?: .*)?", re.DOTALL)
+"""RFC 8839 section 5.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,9 @@ class Offer:
     """The names of all that it has."""
     sends: bool
     """Whether the browser sends sound: False without a microphone."""
+    hidden: bool = False
+    """Whether no address is told, or one by a name that is known in its own network alone: without
+    a microphone browsers hide theirs (mDNS, draft-ietf-mmusic-mdns-ice-candidates)."""
 
     def chosen(self, choice: CodecChoice) -> OfferedCodec:
         """The codec to speak with. Raises NoCommonCodec."""
@@ -109,8 +115,8 @@ def read_offer(sdp: str) -> Offer:
     if media[3] != PROFILE:
         raise _bad(f"does not offer {PROFILE}, which WebRTC is made of")
     session, section = _attributes(fields[:at]), _attributes(fields[at + 1 :])
-    _check_transport(session, section)
-    return Offer(sdp, *_codecs(media[4].split(), section), _sends(session, section))
+    hidden = _check_transport(session, section)
+    return Offer(sdp, *_codecs(media[4].split(), section), _sends(session, section), hidden)
 
 
 Attributes = dict[str, list[str]]
@@ -126,7 +132,8 @@ def _attributes(fields: Sequence[tuple[str, str]]) -> Attributes:
     return found
 
 
-def _check_transport(session: Attributes, section: Attributes) -> None:
+def _check_transport(session: Attributes, section: Attributes) -> bool:
+    """Raises BadSdp; whether the browser hides its addresses."""
     for name, what in (
         ("ice-ufrag", "user fragment of ICE"),
         ("ice-pwd", "password of ICE"),
@@ -138,6 +145,25 @@ def _check_transport(session: Attributes, section: Attributes) -> None:
         raise _bad("wants a port of its own for RTCP")
     if len(section.get("candidate", ())) > MAX_CANDIDATES:
         raise _bad(f"has more than {MAX_CANDIDATES} addresses")
+    return _hides([_host(value) for value in section.get("candidate", ())])
+
+
+def _host(candidate: str) -> str:
+    """Its address or name. Raises BadSdp."""
+    found = _CANDIDATE.fullmatch(candidate)
+    if found is None or int(found[2]) > 65_535:
+        raise _bad("has an address that cannot be read")
+    return found[1]
+
+
+def _hides(hosts: Sequence[str]) -> bool:
+    """Whether there is none, or one that is a name."""
+    try:
+        for host in hosts:
+            ipaddress.ip_address(host)
+    except ValueError:
+        return True
+    return not hosts
 
 
 def _codecs(

@@ -99,11 +99,12 @@ class PageCall:
 
     def leave(self, reason: str = "") -> None:
         """The page hangs up, or has gone; returns at once."""
-        self._left = True
+        first, self._left = not self._left, True
         if self._call is not None:
             self._call.far_end_left(reason)
-        elif self._run is not None:
-            self._run.cancel()
+        elif self._run is not None and first:  # a second time it would not clear itself away
+            # Not before it has begun: then nothing of it would run, and nothing be told.
+            asyncio.get_running_loop().call_soon(self._run.cancel)
 
     def interrupt(self) -> None:
         """Stop what is being said."""

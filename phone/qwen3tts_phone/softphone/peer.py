@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 CLOSE_S = 5.0
 """Longest closing; it takes milliseconds."""
+_COMPLETE = re.compile(r"^a=end-of-candidates[^\n]*\n?", re.MULTILINE)
 _FORMATS = re.compile(r"^m=audio \d+ \S+ (\d+)", re.MULTILINE)
 
 
@@ -114,7 +115,7 @@ class Peer:
     async def _agree(self, offer: Offer, codec: OfferedCodec) -> None:
         connection = self._connection
         try:
-            await connection.setRemoteDescription(RTCSessionDescription(offer.sdp, "offer"))
+            await connection.setRemoteDescription(RTCSessionDescription(_sdp(offer), "offer"))
             await connection.setLocalDescription(await connection.createAnswer())
         except Exception as error:  # its reader raises whatever it stumbles over
             logger.debug("an offer was not taken: %r", error)
@@ -133,6 +134,13 @@ class Peer:
 
     def _state_changed(self) -> None:
         self._changed(self._connection.connectionState)
+
+
+def _sdp(offer: Offer) -> str:
+    """What is answered. A browser that hides its addresses is found by its own packets (RFC 8445
+    section 7.3.1.3): then its list is never complete, or aiortc would give up before they come.
+    """
+    return _COMPLETE.sub("", offer.sdp) if offer.hidden else offer.sdp
 
 
 async def _close(connection: RTCPeerConnection) -> None:

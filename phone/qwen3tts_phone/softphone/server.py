@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import ssl
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EngineSettings", "Softphone", "SoftphoneSettings"]
 
+IDLE_S = 30.0
+"""A connection that has no whole request in so long is closed."""
 CLOSE_S = 2.0
 """Longest wait for requests that are under way at the end."""
 ALL = ("0.0.0.0", "::", "")
@@ -107,7 +110,12 @@ class Softphone:
             site = Site(self._desk, Access(self.token), hosts, self.scheme)
             self._sessions = site.sessions
             runner = web.AppRunner(
-                site.application(), access_log=None, handle_signals=False, shutdown_timeout=CLOSE_S
+                site.application(),
+                access_log=None,
+                logger=_quiet(),
+                handle_signals=False,
+                keepalive_timeout=IDLE_S,
+                shutdown_timeout=CLOSE_S,
             )
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
@@ -189,6 +197,14 @@ def local_address() -> str:
         except OSError:
             continue
     return "127.0.0.1"
+
+
+def _quiet() -> logging.Logger:
+    """For the library, which writes a line of whatever it cannot read, with what stands in it."""
+    logger = logging.getLogger(f"{__name__}.http")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.CRITICAL)
+    return logger
 
 
 def _listener(host: str, port: int) -> socket.socket:

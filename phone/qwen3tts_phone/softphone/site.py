@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from typing import TYPE_CHECKING
 
-from aiohttp import BodyPartReader, web
+from aiohttp import BodyPartReader, StreamReader, web
 from aiohttp.typedefs import Handler, Middleware
 
 from qwen3tts_phone.softphone.access import Access, Hosts, bearer
@@ -17,16 +18,21 @@ from qwen3tts_phone.softphone.page_files import INDEX, PageFile, page_files
 from qwen3tts_phone.softphone.protocol import PROTOCOL
 from qwen3tts_phone.softphone.reference_voice import MOST_TEXT_CHARS, ReferenceVoice, made_voice
 from qwen3tts_phone.softphone.session import Session
+from qwen3tts_phone.without_words import without_words
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy, SpeechError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+logger = logging.getLogger(__name__)
 
 HEARTBEAT_S = 6.0
 """A page that does not answer a ping within half of it is away."""
 UPLOAD_S = 60.0
 """Longest time for one upload, and for the making of its voice."""
 LEAVE_BYTES = 4096
+LEAVE_S = 5.0
+"""Longest time for what a page that leaves still says."""
 STATUS = {
     "bad_token": 401,
     "wrong_place": 403,
@@ -148,6 +154,12 @@ class Site:
                 response = _refusal(status, error.code, error.message, error.remedy)
                 if isinstance(error, SlowDown):
                     response.headers["Retry-After"] = str(max(1, round(error.wait_s)))
+            except Exception as error:
+                logger.error("a request broke\n%s", without_words(error))
+                if request.path == "/ws":
+                    raise  # no answer fits in there any more
+                words = "It broke here; the log has more."
+                response = _refusal(500, "internal_error", words, "Try again.")
             if not response.prepared:
                 self._put_headers(response, request)
             return response
@@ -190,6 +202,8 @@ class Site:
         connection = PageConnection(
             self, request.remote or "", program, self._desk.settings.hello_s
         )
+        if request.transport is not None:
+            connection.abort = request.transport.abort
         self._connections.add(connection)
         try:
             await connection.serve(socket)
@@ -246,11 +260,12 @@ class Site:
 
     async def _leave(self, request: web.Request) -> web.StreamResponse:
         """A page that is being closed: what it says by a beacon."""
-        data = await request.content.read(LEAVE_BYTES)
         try:
+            async with asyncio.timeout(LEAVE_S):
+                data = await _leading(request.content, LEAVE_BYTES)
             said = json.loads(data)
             token, session_id = str(said["token"]), str(said["session"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (TimeoutError, ValueError, KeyError, TypeError, RecursionError):
             raise BadRequest("A page that leaves gives token and session.") from None
         self.admit(token, request.remote or "")
         session = self.sessions.get(session_id)
@@ -260,6 +275,14 @@ class Site:
 
     def _check_token(self, request: web.Request) -> None:
         self.admit(bearer(request.headers.get("Authorization")), request.remote or "")
+
+
+async def _leading(body: StreamReader, most: int) -> bytes:
+    """A body, in however many packets it comes; what goes beyond ``most`` bytes is left."""
+    data = bytearray()
+    while len(data) < most and (chunk := await body.read(most - len(data))):
+        data += chunk
+    return bytes(data)
 
 
 async def _bounded(part: BodyPartReader, most: int) -> bytes:

@@ -182,7 +182,8 @@ class WebSink(PacerSink):
         self.first_at = now if self.first_at is None else self.first_at
         self.sent_frames += 1
         for tap in list(self._taps):
-            tap(payload, max(now, slot.deadline))
+            # Its place on the grid is that of its RTP timestamp, also where it goes out late.
+            tap(payload, slot.deadline)
 
     def _keep(self, context: int, played: Played) -> None:
         self._longest_gap_s = max(self._longest_gap_s, played.longest_gap_s)

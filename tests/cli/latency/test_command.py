@@ -370,3 +370,49 @@ def test_the_command_is_known_without_loading_what_reads() -> None:
         check=True,
     )
     assert done.stdout == "[]\n"
+
+
+def test_forty_columns_keep_the_names_and_say_what_they_leave_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = made_log(tmp_path / "calls.jsonl", Made(60))
+    monkeypatch.setenv("COLUMNS", "40")
+    assert run(["latency", str(log)]) == 0
+    shown = capsys.readouterr().out
+    tables_shown = shown[: shown.index("utterances,")]
+    assert "…" not in tables_shown
+    assert "request_" in tables_shown
+    assert "p50" in tables_shown
+    assert "p95" in tables_shown
+    assert "in a wider terminal" in tables_shown
+    assert max(map(len, tables_shown.splitlines()[1:5])) <= 40
+
+
+@pytest.mark.parametrize("option", ["--html", "--perfetto"])
+@pytest.mark.parametrize("as_before", [False, True])
+def test_a_log_is_never_overwritten_by_what_is_made_of_it(
+    option: str, as_before: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, other = made_log(tmp_path / "log.jsonl"), made_log(tmp_path / "other.jsonl", Made(20))
+    target = tmp_path / "page"
+    target.symlink_to(other if as_before else log)
+    old = log.read_bytes(), other.read_bytes()
+    assert run(["latency", str(log), "--before", str(other), option, str(target)]) == 2
+    assert "is one of the logs" in capsys.readouterr().err
+    assert (log.read_bytes(), other.read_bytes()) == old
+
+
+def test_one_file_cannot_be_page_and_trace(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = str(tmp_path / "both")
+    assert run(["latency", str(log), "--html", both, "--perfetto", both]) == 2
+    assert "the same file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("view", [["--json"], ["--worst", "2"], ["--id", "a/2"], ["--slowest"]])
+def test_lines_for_programs_take_no_view(
+    view: list[str], log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["latency", str(log), "--to", "ours", *view]) == 2
+    assert capsys.readouterr().out == ""

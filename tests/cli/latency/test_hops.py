@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_cli.latency.columns import columns_of
-from qwen3tts_cli.latency.hops import SIDES, Hop, Side, begin_of, hops_of, ways_of
+from qwen3tts_cli.latency.hops import SIDES, Hop, Side, begin_of, hops_of, names_of, ways_of
 from qwen3tts_cli.latency.stages import CHAIN
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from tests.cli.latency.pages import made
@@ -56,3 +56,11 @@ def test_every_hop_has_a_name_and_somebody_who_can_make_it_faster(mark: Mark) ->
     assert hop.name
     assert hop.side in SIDES
     assert set(SIDES) == set(Side)
+
+
+def test_hops_that_end_alike_have_names_of_their_own() -> None:
+    of_model, of_other = Hop(Mark.FIRST_CODES, Mark.FIRST_PCM), Hop(Mark.SLOT, Mark.FIRST_PCM)
+    called = names_of([of_other, Hop(Mark.SLOT, Mark.FIRST_CODES), of_model])
+    assert called[of_model] == "engine: first samples (after first_codes)"
+    assert called[of_other] == "engine: first samples (after slot)"
+    assert len(set(called.values())) == 3

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -291,18 +292,18 @@ def test_the_file_is_written_as_a_whole_or_not_at_all(
     assert target.stat().st_mode & 0o777 == 0o600
     old = target.read_bytes()
 
-    def fails(self: Path, target: Path) -> Path:
-        raise OSError(28, "No space left on device")
+    def fails(part: str, target: Path) -> None:
+        raise OSError(28, "No space left on device", part)
 
-    monkeypatch.setattr(Path, "replace", fails)
-    with pytest.raises(OSError, match="No space"):
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(OSError, match=r"No space.*page\.html"):
         write_page(made(), target, title="second")
     assert target.read_bytes() == old
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="No such file"):
+def test_a_folder_that_is_not_there_is_an_error_that_names_the_page(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"No such file.*none/page\.html"):
         write_page(made(utterances=5), tmp_path / "none" / "page.html")
 
 
@@ -342,3 +343,12 @@ def test_the_parts_of_the_page_are_named_for_readers_of_screens() -> None:
         for name in ("aria-controls", "aria-labelledby"):
             assert attributes.get(name) is None or attributes[name] in ids
     assert ("html", {"lang": "en"}) in shown.tags
+
+
+def test_where_the_way_begins_is_said_in_words_and_not_by_the_name_of_a_mark() -> None:
+    shown = read(made(utterances=40))
+    assert "from the moment the words are asked for to the first sound" in shown.text
+    assert "from text_in" not in shown.text
+    nothing_heard = read(made(utterances=5, failed_share=1.0))
+    assert "Hop by hop, as far as the utterances came." in nothing_heard.text
+    assert "the hops add up" not in nothing_heard.text

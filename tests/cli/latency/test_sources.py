@@ -90,7 +90,7 @@ def test_what_is_not_there_is_named_and_the_rest_is_found(folder: Path) -> None:
 
 def test_a_folder_without_logs_says_what_is_looked_for(tmp_path: Path) -> None:
     (only,) = find_logs([str(tmp_path)]).missing
-    assert "holds no log" in only.message
+    assert "no log is in this folder" in only.message
     assert "*.jsonl" in only.remedy
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from qwen3tts_cli.latency.columns import Floats
 from qwen3tts_cli.latency.compared import Compared, Kind
 from qwen3tts_cli.latency.comparison import Verdict
-from qwen3tts_cli.latency.hops import Hops
+from qwen3tts_cli.latency.hops import Hops, names_of
 from qwen3tts_cli.latency.html.timeline import Timeline
 from qwen3tts_cli.latency.stages import FIRST_SOUND
 
@@ -41,9 +41,10 @@ def quantiles(values: Floats) -> list[float]:
 def spread(hops: Hops) -> Figure:
     """A box a hop: 5, 25, 50, 75 and 95 %, and a point at 99 %."""
     boxes: dict[str, list[tuple[str, Floats]]] = {}
+    called = names_of(hops)
     for hop, (_, values) in hops.items():
-        boxes.setdefault(hop.side, []).append((hop.name, np.maximum(values, 0)))
-    order = [hop.name for hop in hops]
+        boxes.setdefault(hop.side, []).append((called[hop], np.maximum(values, 0)))
+    order = list(called.values())
     data: list[Figure] = []
     for side, members in boxes.items():
         marks = np.array(

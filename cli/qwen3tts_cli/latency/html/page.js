@@ -34,8 +34,27 @@
     for (const axis of ["xaxis", "yaxis", "yaxis2"]) {
       if (layout[axis]) layout[axis] = { zerolinecolor: coloured("@grid", style), linecolor: coloured("@grid", style), ...layout[axis] };
     }
+    if (narrow.matches) narrowed(layout);
     if (logarithmic.has(id)) layout.xaxis = { ...layout.xaxis, type: "log", rangemode: "normal", dtick: 1 };
     window.Plotly.react(place, made.data, layout, config);
+  }
+
+  // Long names in two lines, few numbers: else nothing is left of a narrow plot.
+  function narrowed(layout) {
+    if (!layout.yaxis || !layout.yaxis.categoryarray) return;
+    const names = layout.yaxis.categoryarray;
+    layout.yaxis = { ...layout.yaxis, tickmode: "array", tickvals: names, ticktext: names.map(inTwoLines) };
+    const title = layout.xaxis.title.text.split(":")[0];
+    layout.xaxis = { ...layout.xaxis, nticks: 4, tickangle: 0, title: { text: title } };
+  }
+
+  function inTwoLines(name) {
+    if (name.length <= 16) return name;
+    let best = -1;
+    for (let at = name.indexOf(" "); at >= 0; at = name.indexOf(" ", at + 1)) {
+      if (best < 0 || Math.abs(at - name.length / 2) < Math.abs(best - name.length / 2)) best = at;
+    }
+    return best < 0 ? name : name.slice(0, best) + "<br>" + name.slice(best + 1);
   }
 
   function within() {

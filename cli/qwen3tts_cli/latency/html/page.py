@@ -7,7 +7,6 @@ import hashlib
 import os
 from dataclasses import replace
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -15,12 +14,14 @@ import numpy as np
 from qwen3tts_cli.latency.columns import Columns, Floats
 from qwen3tts_cli.latency.compared import Comparison, compare
 from qwen3tts_cli.latency.findings import Findings
-from qwen3tts_cli.latency.hops import Hops, begin_of, hops_of, ways_of
+from qwen3tts_cli.latency.hops import BEGINNINGS, Hops, begin_of, hops_of, ways_of
 from qwen3tts_cli.latency.html import before_after, breakdown, figures, sections
 from qwen3tts_cli.latency.html.chosen import Chosen, choose
 from qwen3tts_cli.latency.html.markup import count, plural, script_json, text
 from qwen3tts_cli.latency.html.timeline import MOST_POINTS, Timeline, timeline
 from qwen3tts_cli.latency.tables import headline_values
+from qwen3tts_cli.latency.whole_file import whole_file
+from qwen3tts_speech.latency import Mark
 
 DEFAULT_TITLE: Final = "Latency"
 
@@ -61,18 +62,9 @@ def write_page(
         seed=seed,
     )
     content = made.encode("utf-8", "replace")
-    # Whoever reads the old page while this one is written keeps a whole one.
-    target = Path(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    part.unlink(missing_ok=True)
-    try:
-        # As private as the log: it has names of calls, and words where they are asked for.
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
+    # As private as the log: it has names of calls, and words where they are asked for.
+    with whole_file(path) as file:
+        file.write(content)
     return len(content)
 
 
@@ -203,7 +195,7 @@ def _header(
             for pair in zip(old, ways, strict=False)
             for when, way in zip((sections.BEFORE, ", after"), pair, strict=True)
         ] or ways
-    findings = sections.verdict(columns, ways, before)
+    findings = sections.verdict(columns, ways, before, begin)
     changed = "" if comparison is None else before_after.finding(comparison)
     return (
         '<header><div><p class="eyebrow">mr-qwen3tts latency</p>'
@@ -214,10 +206,16 @@ def _header(
         + _section(
             "hops",
             "Where the time goes",
-            f"The mean of the middle fifth and of the slowest, from {begin} to the first sound"
-            " on the wire; the hops add up.",
+            _ways_note(begin) if ways else "Hop by hop, as far as the utterances came.",
             sections.ways(shown) + sections.hop_table(columns, hops),
         )
+    )
+
+
+def _ways_note(begin: Mark) -> str:
+    return (
+        f"The mean of the middle fifth and of the slowest, from {BEGINNINGS[begin]} to the first"
+        " sound on the wire; the hops add up."
     )
 
 

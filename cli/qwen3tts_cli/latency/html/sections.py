@@ -10,11 +10,12 @@ from typing import Final
 import numpy as np
 
 from qwen3tts_cli.latency.columns import Columns
-from qwen3tts_cli.latency.hops import SIDES, Hop, Hops, Way
+from qwen3tts_cli.latency.hops import BEGINNINGS, SIDES, Hop, Hops, Way
 from qwen3tts_cli.latency.html.markup import NOTHING, count, ms, number, plural, text
 from qwen3tts_cli.latency.html.timeline import LATEST_S, moment
 from qwen3tts_cli.latency.stages import FIRST_SOUND, OF_SERVER
 from qwen3tts_cli.latency.tables import Row, RowNumbers, headlines, percentile, row, summary
+from qwen3tts_speech.latency import Mark
 
 BEFORE: Final = ", before"
 WIDE_ENOUGH: Final = 0.11
@@ -36,8 +37,10 @@ def meta(columns: Columns) -> str:
     return " · ".join(text(part) for part in parts)
 
 
-def verdict(columns: Columns, ways: Sequence[Way], before: Columns | None) -> str:
-    """The finding in two sentences: how long, and which hop."""
+def verdict(
+    columns: Columns, ways: Sequence[Way], before: Columns | None, begin: Mark = Mark.FIRST_DELTA
+) -> str:
+    """The finding in two sentences: how long, and which hop; ``begin``: where the ways begin."""
     first = columns.first_sound_ms
     first = first[np.isfinite(first)]
     if not len(first) or not ways:
@@ -53,9 +56,11 @@ def verdict(columns: Columns, ways: Sequence[Way], before: Columns | None) -> st
         hop, took = max(typical.hop_ms.items(), key=lambda item: item[1])
         part = took / typical.total_ms if typical.total_ms > 0 else math.nan
         share = f" ({part:.0%})" if 0 < part <= 1 else ""
+        # The line above counts from the first words; where this does not, it says so.
+        since = "" if begin is Mark.FIRST_DELTA else f" from {text(BEGINNINGS[begin])}"
         said.append(
             f"The longest hop is <b>{_hop(hop)}</b>: {number(took)} of a typical"
-            f" {ms(typical.total_ms)}{share}."
+            f" {ms(typical.total_ms)}{since}{share}."
         )
     if len(ways) > 1 and ways[1].total_ms > typical.total_ms:
         slow = ways[1]

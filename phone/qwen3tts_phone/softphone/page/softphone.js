@@ -250,8 +250,10 @@ export class Softphone extends ServerSide {
     return true;
   }
 
-  /** From the server's clock to the ear: half the way, the jitter buffer, the sound card. */
+  /** From what the server says is heard to this ear. Of a call of its own the server takes the way here and
+   *  the jitter buffer off itself, by our reports; of a call that others hear it tells what is at their ear. */
   get earDelayMs() {
+    if (this.kind === "call") return this.sound.cardMs;
     const { jitter_buffer_ms: buffer, rtt_ms: way } = this.stats.latest;
     return (buffer ?? USUAL_BUFFER_MS) + (way ?? 0) / 2 + this.sound.cardMs;
   }
