@@ -15,7 +15,7 @@ def test_an_error_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> N
     path = tmp_path / "page.html"
     path.write_bytes(b"old")
     with pytest.raises(TypeError), whole_file(path) as file:
-        file.write("no bytes")  # type: ignore[arg-type]
+        file.write("no bytes")  # type: ignore[call-overload]
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
