@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -85,14 +86,21 @@ class Tail:
 
     def _open(self) -> bool:
         try:
-            self._file = self.path.open("rb", buffering=0)
+            # A named pipe that nobody writes to would hold whoever opens it.
+            self._file = os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK), "rb", 0)
+            if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+                self.close()
+                return self._waits("no plain file; give it as standard input: latency - --follow")
         except OSError as error:
-            if not self._missing:
-                self.news.append(f"{self.path}: {error.strerror}; it is waited for.")
-            self._missing = True
-            return False
+            return self._waits(f"{error.strerror}; it is waited for")
         self._missing = False
         return True
+
+    def _waits(self, why: str) -> bool:
+        if not self._missing:
+            self.news.append(f"{self.path}: {why}.")
+        self._missing = True
+        return False
 
     def _read(self) -> list[bytes]:
         assert self._file is not None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,13 @@ def test_a_large_file_comes_in_parts(path: Path) -> None:
     assert sum(parts) == 200_000
     assert len(parts) >= 3
     tail.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_named_pipe_holds_nobody_and_says_how_it_is_followed(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    tail = Tail(pipe)
+    assert tail.poll() == tail.poll() == []
+    assert len(tail.news) == 1
+    assert "standard input" in tail.news[0]
