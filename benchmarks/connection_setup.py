@@ -114,6 +114,7 @@ async def aiortc(softphone: Softphone) -> tuple[float, float]:
         first = (sound - began) * 1000
         await page.send("hangup")
         await page.until("state", state="ended")
+        await page.socket.close()
         return connected, first
 
 

@@ -213,6 +213,12 @@ async def test_a_call_tells_its_answer_then_that_it_is_up(phone: Phone) -> None:
     assert await phone.end() == State("ended", "the page hung up: it was closed", by="remote")
 
 
+async def test_a_page_that_hangs_up_before_it_is_connected_is_told_just_that(phone: Phone) -> None:
+    await phone.after(Call("v=0"))
+    phone.page.leave("it was closed")
+    assert await phone.end() == State("ended", "the page hung up: it was closed", by="remote")
+
+
 async def test_a_line_that_falls_silent_is_lost_and_found_again(phone: Phone) -> None:
     await phone.after(Call("v=0"))
     phone.web.up.set_result(None)

@@ -455,6 +455,15 @@ async def test_a_page_that_is_closed_ends_its_call_at_once() -> None:
         assert await call.ended() == "the page hung up: it was closed"
 
 
+async def test_a_script_that_closes_its_socket_without_a_code_has_gone() -> None:
+    """As ``socket.close()`` of a browser does: a close frame with nothing in it."""
+    async with served() as here, page_client(here.softphone) as page, far_browser() as far:
+        await page.call(far)
+        (call,) = here.softphone.calls
+        await page.socket._writer.send_frame(b"", aiohttp.WSMsgType.CLOSE)
+        assert await call.ended() == "the page hung up: it was closed"
+
+
 async def test_a_beacon_ends_the_call_of_a_page_that_goes() -> None:
     async with served() as here, page_client(here.softphone) as page, far_browser() as far:
         await page.call(far)

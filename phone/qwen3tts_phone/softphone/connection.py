@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 
 BAD_TOKEN, NO_HELLO, TAKEN_OVER, SESSION_OVER = 4401, 4408, 4409, 4410
 """Close codes of ours (RFC 6455 section 7.4.2)."""
-GOODBYE = (WSCloseCode.OK, WSCloseCode.GOING_AWAY)
-"""With these a browser closes when its page is closed or left."""
+GOODBYE = (WSCloseCode.OK, WSCloseCode.GOING_AWAY, 0)
+"""With these a browser closes when its page is closed or left, or a script does; 0 is no code."""
 ENDED = (WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
 SEND_S = 10.0
 """A page that takes nothing for so long is given up, even if it goes on talking."""

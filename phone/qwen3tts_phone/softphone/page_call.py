@@ -209,7 +209,14 @@ class PageCall:
 
     async def _alone(self, call: WebCall, asked: Call) -> None:
         """The page and the voice, or an agent."""
-        await call.answer()
+        try:
+            await call.answer()
+        except SpeechError:
+            if call.facts.end is None:
+                raise
+            # How it ended says more than that it is over.
+            await self._finish(call, await call.ended())
+            return
         if call.speaker is not None:
             self._voice.leads(call.speaker)
             self._captions.follow(call.speaker)
