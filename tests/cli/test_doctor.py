@@ -31,6 +31,12 @@ def test_all_extras_of_the_metadata_are_looked_at() -> None:
         assert len(names) == len(extras[extra]), extra
 
 
+def test_a_part_of_a_package_that_is_not_there_is_missing() -> None:
+    assert not checks._is_there("no_such_package.part")
+    assert not checks._is_there("json.no_such_part")
+    assert checks._is_there("json.decoder")
+
+
 def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:
     found = {each.name: each for each in checks.packages(lambda name: name != "httpx")}
     assert found["base packages"].level is Level.OK

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone import diagnosis, why_bad_sound, why_no_call, why_no_sound, why_no_stream
+from qwen3tts_phone import (
+    diagnosis,
+    why_bad_sound,
+    why_no_call,
+    why_no_sound,
+    why_no_stream,
+    why_no_web,
+)
 from qwen3tts_phone.call_facts import CallFacts, EndFacts, MediaFacts, RegistrationFacts
 from qwen3tts_phone.diagnosis import CODES, diagnose, finding_of, headline
 from qwen3tts_phone.errors import (
@@ -21,6 +28,7 @@ from qwen3tts_phone.errors import (
 )
 from qwen3tts_phone.listening import errors as listening_errors
 from qwen3tts_phone.media import errors as media_errors
+from qwen3tts_phone.softphone import gateway
 from qwen3tts_phone.status_words import REFUSALS
 from qwen3tts_wire.errors import ConnectionLost
 from tests.phone.facts import call_facts, leg_stats, media_facts, unanswered
@@ -411,14 +419,16 @@ def test_facts_of_nothing_at_all_are_no_error() -> None:
 def test_every_code_that_is_used_is_in_the_list_and_the_other_way_round() -> None:
     used = set(why_no_call._CODES.values()) | {code for code, _, _ in REFUSALS.values()}
     used |= {code for code, _ in why_no_call._SILENCES.values()}
-    for module in (diagnosis, why_no_call, why_no_sound, why_bad_sound, why_no_stream):
+    modules = (diagnosis, why_no_call, why_no_sound, why_bad_sound, why_no_stream, why_no_web)
+    for module in modules:
         assert module.__file__
         for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 first = node.args[0] if node.args else None
                 if node.func.id == "Finding" and isinstance(first, ast.Constant):
                     used.add(str(first.value))
-    assert {media_errors.MediaLost, listening_errors.MissingDetector} <= set(_all(CallError))
+    elsewhere = {media_errors.MediaLost, listening_errors.MissingDetector, gateway.NoSuchCall}
+    assert elsewhere <= set(_all(CallError))
     ours = [each for each in _all(CallError) if each.__module__.startswith("qwen3tts_phone.")]
     of_errors = {each.code for each in ours}
     mapped = {*why_no_call._CODES, "call_refused", "callee_unreachable", "no_common_codec"}
