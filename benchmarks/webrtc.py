@@ -48,6 +48,7 @@ from tests.softphone.served import at_the_page
 
 SENTENCE = "Good morning, how can I help you? The line is open, and I am listening to you."
 PINGS = 30
+WARM_SENTENCES = 2
 PAUSE_S = 0.7
 """Between two sentences: the ear is quiet again."""
 
@@ -234,6 +235,8 @@ async def measure(bench: Bench) -> None:
                 ) as softphone,
                 running_chromium(folder) as chromium,
             ):
+                # A browser that has just been started is busy with itself for seconds.
+                await in_the_browser(chromium, softphone, log, "opus", WARM_SENTENCES)
                 for codec in ("opus", "PCMU"):
                     try:
                         seen, tie = await in_the_browser(chromium, softphone, log, codec, count)

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from qwen3tts_speech.line import Live, Speaker
 
 SLICE_MS = 100
-"""So much sound is encoded in one go: Opus takes up to 1 ms for each frame, and the packets of this
-process's calls have to leave meanwhile."""
+"""So much sound is encoded in one go: packets of this process's calls have to leave meanwhile."""
+COSTLY_SLICE_MS = 20
+"""The same for a codec with memory, frame by frame: on a busy machine Opus takes up to 10 ms for
+one."""
 
 
 class FrameWriter:
@@ -47,7 +49,8 @@ class FrameWriter:
 
     async def push(self, pcm: PcmBytes, key: str) -> None:
         """Take s16le bytes; ``key`` names what the history of arrivals goes by."""
-        size = 2 * (self._encoder.from_hz * SLICE_MS // 1000)
+        slice_ms = COSTLY_SLICE_MS if self._payload.stateful else SLICE_MS
+        size = 2 * (self._encoder.from_hz * slice_ms // 1000)
         for start in range(0, len(pcm), size):
             piece = pcm[start : start + size]
             await self._write(self._encoder.push(piece), key)
