@@ -121,6 +121,26 @@ async def test_what_fails_is_told_with_what_helps(captioned: Captioned) -> None:
     assert (last.error, last.remedy) == ("The engine broke.", "Look at its log.")
 
 
+async def test_a_defect_in_what_gives_the_words_is_logged_without_them(
+    captioned: Captioned, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = "-".join(("what", "was", "said"))  # a traceback shows the lines of the code
+
+    async def broken() -> AsyncIterator[str]:
+        yield "Good "
+        raise RuntimeError(said)
+
+    captioned.speaker.say(broken())
+    context = await captioned.context()
+    context.start()
+    context.done()
+    last = (await captioned.step())[-1]
+    assert isinstance(last, protocol.Spoken)
+    assert last.error == "It broke here."
+    assert "RuntimeError" in caplog.text
+    assert said not in caplog.text
+
+
 async def test_a_page_that_comes_back_is_told_all_of_it_again(captioned: Captioned) -> None:
     captioned.speaker.say("Good morning.")
     context = await captioned.context()

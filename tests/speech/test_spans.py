@@ -23,6 +23,7 @@ from qwen3tts_speech.spans import (
 )
 from qwen3tts_speech.utterance_spans import IDLE_S, MAX_CALLS, Spans
 from tests.speech.collector import Collector, collecting
+from tests.speech.marks import HEARD_WHOLE
 
 BEGAN = 1_800_000_000.25
 NEEDS_NO_NETWORK = "http://127.0.0.1:9"
@@ -40,19 +41,7 @@ def said(call: str = "call-1", context: str = "1", at: float = 50.0) -> Utteranc
     )
     record.generated_samples = record.heard_samples = 48_000
     record.end("text_end")
-    for mark, after in {
-        Mark.TEXT_IN: 0.0,
-        Mark.FIRST_DELTA: 0.05,
-        Mark.REQUEST_SENT: 0.052,
-        Mark.REQUEST_RECEIVED: 0.053,
-        Mark.SLOT: 0.054,
-        Mark.FIRST_PCM: 0.198,
-        Mark.RECEIVED: 0.2,
-        Mark.QUEUED: 0.2004,
-        Mark.FIRST_FRAME_WIRE: 0.201,
-        Mark.FIRST_AUDIBLE_WIRE: 0.221,
-        Mark.LAST_FRAME: 2.2,
-    }.items():
+    for mark, after in HEARD_WHOLE.items():
         record.mark(mark, at + after)
     return record
 

@@ -7,17 +7,21 @@ while something is said. Nothing is kept of an utterance when it is over.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.softphone import protocol
 from qwen3tts_phone.softphone.protocol import ServerMessage
+from qwen3tts_phone.without_words import without_words
 from qwen3tts_speech.latency import UtteranceRecord
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.utterance import RATE_HZ, Utterance
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import SpeechError
+
+logger = logging.getLogger(__name__)
 
 STEP_S = 0.1
 """How often a page is told how far it is."""
@@ -144,6 +148,8 @@ class Captions:
             spoken = await utterance.spoken()
         except Exception as failure:
             spoken, error = utterance.outcome(), failure
+            if not isinstance(failure, SpeechError):
+                logger.error("what is said on a page's call broke\n%s", without_words(failure))
         caption = self._live.pop(utterance)
         time_ms = self._clock.now() * 1000
         for message in caption.news(utterance.text, utterance.words, spoken.position, time_ms):

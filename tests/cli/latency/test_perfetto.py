@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from qwen3tts_cli.latency.perfetto import write_trace
 from qwen3tts_speech.latency import MARKS, Mark, UtteranceRecord
 from tests.cli.latency.synthetic import Made, made_records
+from tests.speech.marks import HEARD_WHOLE
 
 Event = dict[str, Any]
 
@@ -30,19 +31,7 @@ def said(context: str = "1", at: float = 50.0, *, call: str = "call-1") -> Utter
         end_reason="text_end",
         text="a secret",
     )
-    for mark, after in {
-        Mark.TEXT_IN: 0.0,
-        Mark.FIRST_DELTA: 0.05,
-        Mark.REQUEST_SENT: 0.052,
-        Mark.REQUEST_RECEIVED: 0.053,
-        Mark.SLOT: 0.054,
-        Mark.FIRST_PCM: 0.198,
-        Mark.RECEIVED: 0.2,
-        Mark.QUEUED: 0.2004,
-        Mark.FIRST_FRAME_WIRE: 0.201,
-        Mark.FIRST_AUDIBLE_WIRE: 0.221,
-        Mark.LAST_FRAME: 2.2,
-    }.items():
+    for mark, after in HEARD_WHOLE.items():
         record.mark(mark, at + after)
     return record
 
