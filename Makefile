@@ -4,9 +4,12 @@ VENV := .venv
 SHELL := /bin/bash
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+SBOM_EXTRAS ?= server,embedded,voice,store,upstream
+# By versions and hashes of constraints.txt.
+LOCKED := $(BIN)/python deploy/locked_install.py --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo softphone install test check format lint types coverage fuzz wheel bench soak peers clients host tiny-models oracle regression clean
+.PHONY: help demo softphone install test check format lint types coverage fuzz wheel lock sbom bench soak peers clients host tiny-models oracle regression clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,7 +18,7 @@ demo: $(VENV)/.ready-demo  ## from nothing to a finished phone call, with its re
 	$(BIN)/python -m qwen3tts_cli.demo
 
 softphone: $(VENV)/.ready-demo  ## a telephone in the browser: serves the page and prints its address
-	@$(BIN)/python -c "import aiortc, aiohttp, segno" 2>/dev/null || $(PIP) install --constraint constraints.txt -e '.[webrtc]'
+	@$(BIN)/python -c "import aiortc, aiohttp, segno" 2>/dev/null || $(LOCKED) --extras webrtc
 	$(BIN)/mr-qwen3tts softphone --open $(SOFTPHONE_ARGS)
 
 install: $(VENV)/.ready-dev $(VENV)/.ready-bench oracle clients host peers  ## everything that tests and benchmarks need, in .venv
@@ -43,12 +46,20 @@ coverage: $(VENV)/.ready-dev $(VENV)/.ready-bench oracle clients host peers  ## 
 	$(BIN)/coverage report
 
 fuzz: $(VENV)/.ready-dev  ## search for bytes that break what parses bytes from outside
-	$(PIP) install --constraint constraints.txt --group fuzz
+	$(LOCKED) --group fuzz
 	$(BIN)/python tests/fuzz/run_atheris.py $(FUZZ_ARGS)
 
 wheel: $(VENV)/.ready-dev clients  ## build the wheels and import them in fresh environments
 	$(BIN)/python tests/wheel_check.py
 	@if [ -x .clients/bin/python ]; then $(BIN)/python -m tests.clients.wheels; fi
+
+lock: $(VENV)/.ready-venv  ## versions and hashes of all requirements into constraints.txt (LOCK_ARGS='--upgrade')
+	$(LOCKED) --group lock
+	$(BIN)/python deploy/lock.py $(LOCK_ARGS)
+
+sbom: $(VENV)/.ready-venv  ## the software bill of materials (CycloneDX) of an installation, in out/sbom.cdx.json
+	$(LOCKED) --group sbom
+	$(BIN)/python deploy/sbom.py --extras $(SBOM_EXTRAS) out/sbom.cdx.json
 
 bench: $(VENV)/.ready-dev $(VENV)/.ready-bench  ## every benchmark, quick
 	@for script in $(wildcard benchmarks/*.py); do \
@@ -82,18 +93,17 @@ clean:  ## remove the environment and all that was built
 $(VENV)/.ready-venv:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or later is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV) || { echo "no environment could be made; on Debian: apt-get install python3-venv"; exit 1; }
-	$(PIP) install --upgrade 'pip>=25.1'
 	@touch $@
 
-$(VENV)/.ready-demo: $(VENV)/.ready-venv pyproject.toml
-	$(PIP) install --constraint constraints.txt --editable '.[server,embedded,phone]'
+$(VENV)/.ready-demo: $(VENV)/.ready-venv pyproject.toml constraints.txt
+	$(LOCKED) --extras server,embedded,voice,phone
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready-venv pyproject.toml constraints.txt | peers
-	$(PIP) install --constraint constraints.txt --editable '.[all]' --group dev --group kernels
+	$(LOCKED) --extras all --group dev --group kernels
 	@touch $@ $(VENV)/.ready-demo
 
 # What stands beside ours in tests and benchmarks. pesq is built by a C compiler; without one the rest goes on.
 $(VENV)/.ready-bench: $(VENV)/.ready-dev | peers
-	@$(PIP) install --constraint constraints.txt --group bench && touch $@ || \
+	@$(LOCKED) --group bench && touch $@ || \
 	  echo "left out: the comparisons (PESQ, soxr, PyAV). To add them: apt-get install gcc libc6-dev, then make install"

@@ -1,11 +1,12 @@
 """The agent's own echo: does it ever silence the agent, and is who talks over it heard in time.
 
 The agent speaks (eSpeak, -15 to -26 dBFS, mu-law) and its voice comes back through a hybrid's
-response (line_sounds.EchoPath: other responses, or a loudspeaker telephone's room of 60 ms), so
-many dB below, so much later, through mu-law once more, with the line's noise. All times are
-simulated; frames of 20 ms. In the second table a caller begins to talk over it in mid-sentence.
+response (line_sounds.EchoPath: other responses, or a loudspeaker telephone's room with a tail of 30
+to 100 ms), some dB below, some time later, through mu-law once more, with the line's noise. All
+times are simulated; frames of 20 ms. In the second table a caller begins to talk over it in
+mid-sentence, one to two seconds after its beginning.
 
-- *false*: calls of 18 in which the agent was silenced (with nobody there).
+- *false*: calls in which the agent was silenced (with no caller there).
 - *missed*: of the callers, those who did not silence it by their last sound.
 - *cut in*: from a caller's first sound to the decision, ms; without an echo and without the guard
   it is the detector's own time.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -46,7 +48,11 @@ AGENT = (
     "Thank you for calling Baker and Sons. Our office is open from nine to five on weekdays.",
     "Your parcel has left the warehouse this morning, and it will arrive tomorrow before noon.",
 )
+VOICES = ("en-gb+f2", "en-us+m3")
 LEVELS = (-15.0, -20.0, -26.0)
+DELAYS = (0.0, 60.0, 180.0, 400.0)
+ROOMS = (0.0, 30.0, 60.0, 100.0)
+"""Tails in ms; 0 is a hybrid's response."""
 
 
 def call(
@@ -56,9 +62,13 @@ def call(
     *,
     guard: bool = True,
     noise_dbfs: float = -65.0,
+    later: EchoPath | None = None,
     seed: int = 1,
 ) -> tuple[list[float], float]:
-    """When the caller cut in (s), and the processor time of a frame (us)."""
+    """When the caller cut in (s), and the processor time of a frame (us).
+
+    ``later``: the echo's path in the second half.
+    """
     count = max(len(agent), len(caller)) // FRAME
     sent = on_the_line(np.pad(agent, (0, count * FRAME + FRAME - len(agent))))
     voice = np.pad(caller, (0, count * FRAME + FRAME - len(caller)))
@@ -70,6 +80,9 @@ def call(
         piece = slice(number * FRAME, (number + 1) * FRAME)
         ours: Samples = sent[piece]
         back = echo.push(ours) / 32768.0 if echo is not None else 0.0
+        if later is not None:
+            other = later.push(ours) / 32768.0
+            back = other if number > count // 2 else back
         heard = on_the_line(back + voice[piece] + hiss[piece])
         at = (number + 1) * FRAME / RATE_HZ + WAY_S
         went = [SentFrame(ours, RATE_HZ, number * FRAME / RATE_HZ)] if np.any(ours) else []
@@ -81,30 +94,36 @@ def call(
     return cut_in, 1e6 * cpu_s / count
 
 
-def alone(agent: Sequence[Sound], **how: Any) -> tuple[int, int, float]:
+def alone(pool: Executor, agent: Sequence[Sound], **how: Any) -> tuple[int, int, float]:
     """Calls, those in which the echo silenced the agent, and microseconds a frame."""
     noise_dbfs, guard = how.pop("noise_dbfs", -65.0), how.pop("guard", True)
-    calls = false = 0
-    costs = []
+    slips_ms = how.pop("slips_ms", None)
+    jobs = []
     for said in agent:
-        for dbfs in LEVELS:
-            for seed in (1, 2, 3):
+        for number, dbfs in enumerate(LEVELS):
+            for seed in range(3 * number + 1, 3 * number + 4):
                 sound = np.concatenate((np.zeros(4000), at_level(said, dbfs), np.zeros(8000)))
-                cut_in, cost = call(
-                    sound,
-                    np.zeros(1),
-                    EchoPath(seed=seed, **how),
-                    guard=guard,
-                    noise_dbfs=noise_dbfs,
-                    seed=seed,
-                )
-                calls += 1
-                false += bool(cut_in)
-                costs.append(cost)
-    return calls, false, float(np.mean(costs))
+                later = None
+                if slips_ms is not None:
+                    moved = {**how, "delay_ms": how["delay_ms"] + slips_ms}
+                    later = EchoPath(seed=seed, **moved)
+                others = {"guard": guard, "noise_dbfs": noise_dbfs, "later": later, "seed": seed}
+                jobs.append((sound, np.zeros(1), EchoPath(seed=seed, **how), others))
+    done = list(pool.map(_job, jobs))
+    return (
+        len(done),
+        sum(bool(cut_in) for cut_in, _ in done),
+        float(np.mean([us for _, us in done])),
+    )
+
+
+def _job(job: tuple[Sound, Sound, EchoPath | None, dict[str, Any]]) -> tuple[list[float], float]:
+    agent, caller, echo, how = job
+    return call(agent, caller, echo, **how)
 
 
 def over(
+    pool: Executor,
     agent: Sequence[Sound],
     said: Sequence[Sound],
     dbfs: float,
@@ -113,73 +132,141 @@ def over(
     guard: bool = True,
 ) -> tuple[int, int, list[float]]:
     """Callers, those who were not heard, and how long each of the others took, ms."""
-    missed = 0
-    took = []
+    jobs = []
+    spans = []
     for number, utterance in enumerate(said):
         begins, ends = voiced_from_to(utterance)
         start = RATE_HZ + (number * 731) % RATE_HZ
         sound = np.concatenate((at_level(agent[number % len(agent)], -20), np.zeros(RATE_HZ)))
         caller = np.concatenate((np.zeros(start), at_level(utterance, dbfs)))
-        path = EchoPath(seed=number, **echo) if echo is not None else None
-        cut_in, _ = call(sound, caller, path, guard=guard, seed=number)
-        heard = [at for at in cut_in if at > (start + begins) / RATE_HZ]
-        if not heard or heard[0] > (start + ends) / RATE_HZ + 0.1:
+        path = None
+        if echo is not None:
+            path = EchoPath(seed=number, delay_ms=DELAYS[number % len(DELAYS)], **echo)
+        jobs.append((sound, caller, path, {"guard": guard, "seed": number}))
+        spans.append(((start + begins) / RATE_HZ, (start + ends) / RATE_HZ))
+    missed = 0
+    took = []
+    for (begins_s, ends_s), (cut_in, _) in zip(spans, pool.map(_job, jobs), strict=True):
+        heard = [at for at in cut_in if at > begins_s]
+        if not heard or heard[0] > ends_s + 0.1:
             missed += 1
         else:
-            took.append(1000 * (heard[0] - WAY_S - (start + begins) / RATE_HZ))
+            took.append(1000 * (heard[0] - WAY_S - begins_s))
     return len(said), missed, took
 
 
 def main() -> None:
-    """Measure and print; the closing line is of -20 and -30 dB."""
+    """Measure and print; the closing line is of -12 dB, flat and in a room of 60 ms."""
     bench = Bench("echo_guard", __doc__ or "")
-    agent = asyncio.run(speech(AGENT, "en-gb+f2"))
+    voices = VOICES[:1] if bench.quick else VOICES
+    agent = [sound for voice in voices for sound in asyncio.run(speech(AGENT, voice))]
     said = asyncio.run(callers(14 if bench.quick else 56, np.random.default_rng(3)))
-    delays = (20.0, 250.0) if bench.quick else (0.0, 20.0, 60.0, 150.0, 250.0, 500.0)
+    with ProcessPoolExecutor() as pool:
+        false, calls, cost = echoes(bench, pool, agent)
+        talked = talks(bench, pool, agent, said)
+    bench.figure(
+        calls_12_db=calls,
+        false_12_db_flat=false[12.0, 0.0],
+        false_12_db_room=false[12.0, 60.0],
+        false_6_db_flat=false[6.0, 0.0],
+        false_6_db_room=false[6.0, 60.0],
+        false_20_db_room=false[20.0, 60.0],
+        **talked,
+        us_per_frame=cost,
+    )
+
+
+def echoes(
+    bench: Bench, pool: Executor, agent: Sequence[Sound]
+) -> tuple[dict[tuple[float, float], int], int, float]:
+    """The first table; how often each level in each room was false, of how many calls each, and the
+    processor time of a frame (us)."""
     rows: list[list[Any]] = []
-    false_at: dict[float, int] = {}
+    false_at: dict[tuple[float, float], int] = {}
     costs = []
-    without = alone(agent, down_db=20.0, delay_ms=120.0, guard=False)
+    of = 0
+    without = alone(pool, agent[:2], down_db=20.0, delay_ms=120.0, guard=False)
     rows.append(["-20 dB, 120 ms, no guard", *without])
-    for down_db in (6.0, 12.0, 20.0, 30.0):
-        for delay_ms in delays:
-            calls, false, cost = alone(agent, down_db=down_db, delay_ms=delay_ms)
-            rows.append([f"-{down_db:g} dB, {delay_ms:g} ms", calls, false, cost])
-            false_at[down_db] = false_at.get(down_db, 0) + false
-            costs.append(cost)
-    noisy = alone(agent, down_db=20.0, delay_ms=180.0, noise_dbfs=-48.0)
-    rows.append(["-20 dB, 180 ms, noise at -48 dBFS", *noisy])
-    room = alone(agent, down_db=20.0, delay_ms=180.0, room_ms=60.0)
-    rows.append(["-20 dB, 180 ms, a room of 60 ms", *room])
-    bench.table("the echo alone", ["echo", "calls", "false", "us"], rows)
-    spoken: list[list[Any]] = []
-    figures: dict[str, float] = {}
-    for name, dbfs, echo, guard in (
-        ("no echo, no guard", -20.0, None, False),
-        ("no echo", -20.0, None, True),
-        ("no echo", -30.0, None, True),
-        ("-20 dB, 150 ms", -15.0, {"down_db": 20.0, "delay_ms": 150.0}, True),
-        ("-20 dB, 150 ms", -20.0, {"down_db": 20.0, "delay_ms": 150.0}, True),
-        ("-20 dB, 150 ms", -26.0, {"down_db": 20.0, "delay_ms": 150.0}, True),
-        ("-30 dB, 150 ms", -26.0, {"down_db": 30.0, "delay_ms": 150.0}, True),
+    for room_ms in ROOMS:
+        for down_db in (6.0, 12.0, 20.0, 30.0):
+            delays = DELAYS if down_db == 12.0 and not bench.quick else DELAYS[1::2]
+            of = false = 0
+            spent = []
+            for delay_ms in delays:
+                calls, silenced, cost = alone(
+                    pool,
+                    agent if down_db == 12.0 else agent[:2],
+                    down_db=down_db,
+                    delay_ms=delay_ms,
+                    room_ms=room_ms,
+                )
+                of, false = of + calls, false + silenced
+                spent.append(cost)
+            where = f"a room of {room_ms:g} ms" if room_ms else "flat"
+            rows.append([f"-{down_db:g} dB, {where}", of, false, float(np.mean(spent))])
+            false_at[down_db, room_ms] = false
+            costs.append(float(np.mean(spent)))
+    some = agent[:2]
+    for name, how in (
+        ("noise at -48 dBFS", {"noise_dbfs": -48.0}),
+        ("20 ms later from the middle on", {"slips_ms": 20.0}),
+        ("60 ms earlier from the middle on", {"slips_ms": -60.0}),
     ):
-        count, missed, took = over(agent, said, dbfs, echo, guard=guard)
-        p50, p95 = (float(np.percentile(took or [float("nan")], at)) for at in (50, 95))
-        spoken.append([f"{name}, caller at {dbfs:g} dBFS", count, missed, p50, p95])
-        if echo is not None and dbfs == -20.0:
-            figures = {"over_missed": missed, "over_ms_p50": p50, "over_ms_p95": p95}
+        for room_ms in (0.0, 60.0):
+            row = alone(pool, some, down_db=12.0, delay_ms=180.0, room_ms=room_ms, **how)
+            where = f"a room of {room_ms:g} ms" if room_ms else "flat"
+            rows.append([f"-12 dB, {where}, {name}", *row])
+    bench.table("the echo alone", ["echo", "calls", "false", "us"], rows)
+    most = len(agent) * len(LEVELS) * 3 * len(DELAYS[1::2] if bench.quick else DELAYS)
+    return false_at, most, float(np.mean(costs))
+
+
+def talks(
+    bench: Bench, pool: Executor, agent: Sequence[Sound], said: Sequence[Sound]
+) -> dict[str, float]:
+    """The second table; callers above -32 dBFS over an echo at -12 dB, flat and in the room."""
+    rows: list[list[Any]] = []
+    missed_12 = 0
+    took_12: list[float] = []
+    for name, levels, echo, guard in (
+        ("no echo, no guard", (-20.0, -31.0), None, False),
+        ("no echo", (-20.0, -31.0), None, True),
+        ("-20 dB", (-20.0, -31.0), {"down_db": 20.0}, True),
+        (
+            "-20 dB, a room of 60 ms",
+            (-20.0, -26.0, -31.0),
+            {"down_db": 20.0, "room_ms": 60.0},
+            True,
+        ),
+        ("-12 dB", (-16.0, -20.0, -26.0, -31.0), {"down_db": 12.0}, True),
+        (
+            "-12 dB, a room of 60 ms",
+            (-16.0, -20.0, -26.0, -31.0),
+            {"down_db": 12.0, "room_ms": 60.0},
+            True,
+        ),
+        ("-6 dB, a room of 60 ms", (-20.0, -26.0), {"down_db": 6.0, "room_ms": 60.0}, True),
+    ):
+        for dbfs in levels:
+            count, missed, took = over(pool, agent, said, dbfs, echo, guard=guard)
+            rows.append(
+                [f"{name}, caller at {dbfs:g} dBFS", count, missed, *_middle_and_high(took)]
+            )
+            if echo is not None and echo["down_db"] == 12.0:
+                missed_12 += missed
+                took_12 += took
     bench.table(
         "a caller talks over the agent at -20 dBFS",
         ["echo", "callers", "missed", "cut in p50", "p95"],
-        spoken,
+        rows,
     )
-    bench.figure(
-        false_20_db=false_at[20.0],
-        false_30_db=false_at[30.0],
-        false_12_db=false_at[12.0],
-        **figures,
-        us_per_frame=float(np.mean(costs)),
-    )
+    p50, p95 = _middle_and_high(took_12)
+    return {"over_12_db_missed": missed_12, "over_ms_p50": p50, "over_ms_p95": p95}
+
+
+def _middle_and_high(took: Sequence[float]) -> tuple[float, float]:
+    p50, p95 = np.percentile(took or [float("nan")], (50, 95))
+    return float(p50), float(p95)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@
 - *engine*: the same number of frames through ``Qwen3Engine``: its worker, scheduler, guards, word
   times and the event loop that reads. Texts end by themselves.
 - *overhead*: the engine's time for a frame over the bare one's.
+- *load*: a checkpoint of the 0.6B sizes, beside the official package (where ``make oracle`` made
+  its environment); see checkpoint_load.py.
 - *operations*: dispatched for a frame of the real 1.7B model; see op_count.py for the rule.
 
 Times real time is audio seconds made in a second. Rounds of all ways alternate, the best counts.
@@ -21,6 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from checkpoint_load import build, loaded
 from common import Bench
 from op_count import PLAIN_TORCH, frame_ops
 
@@ -179,7 +182,18 @@ def main() -> None:
         ["", *PLAIN_TORCH, "sum"],
         rows_of_table,
     )
+    with tempfile.TemporaryDirectory() as folder:
+        ours, official = loaded(build(Path(folder), small=bench.quick), "float32")
+    sides = {"ours": ours} | ({"official": official} if official else {})
+    bench.table(
+        "load" + (", 2 layers and 20,000 text ids" if bench.quick else ", 0.6B") + ", float32",
+        ["", "load s", "first sound s", "MB"],
+        [[n, one["load_s"], one.get("first_s"), one["rss_mb"]] for n, one in sides.items()],
+    )
     bench.figure(
+        load_s=ours["load_s"],
+        rss_mb=ours["rss_mb"],
+        **({"load_over_official": ours["load_s"] / official["load_s"]} if official else {}),
         rt_1row=found[1][1],
         rt_16rows=found[16][1],
         first_audio_ms=found[1][3],

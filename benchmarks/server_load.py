@@ -12,6 +12,10 @@ each after a garbage collection and with nothing under way.
 *One step*: a client vanishes in the middle of a long text; how long until the engine's place is
 free, beside the time that the engine takes for a chunk. *Slow readers*: how long others wait for
 their first sound while some read nothing.
+
+*Bulk*: clients in a process of their own order long texts as MP3 over REST, one after the other; a
+live call asks for short sentences and listens to a longer one. Its first sound is set beside that
+of the same call alone, in the same run.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import json
+import multiprocessing
 import random
 import statistics
 import time
@@ -41,6 +47,12 @@ QUICK_S = 4.0
 CALLS = 16
 PATIENCE_S = 120.0
 SETTINGS = {"first_message_s": 0.0, "idle_s": 0.0}
+LIVE_LONG = " ".join(["We will look at your order now, and then call you back."] * 6)
+BULK = (0, 8, 24)
+"""Numbers of bulk clients."""
+BULK_FORM = "mp3"
+BULK_WARM_S = 3.0
+"""Until the bulk clients are all under way."""
 WARM = 64 * CALLS
 """Utterances before memory is looked at first: a connection keeps its last 64 contexts, some 6 kB
 each, and is full then (not so with ``--quick``, where that counts as growth)."""
@@ -232,7 +244,78 @@ async def slow_readers(server: ServerProcess, count: int, turns: int) -> list[fl
     return first
 
 
-async def one_engine(bench: Bench, engine: str, utterances: int) -> tuple[Outcome, float]:
+def bulk_clients(port: int, count: int, form: str) -> None:
+    """Order long texts as files until the process is ended; the body of a process of its own."""
+    body = json.dumps({"input": LONG, "response_format": form}).encode()
+    request = (
+        b"POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+        b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    ) + body
+
+    async def client() -> None:
+        while True:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request)
+            status = await reader.readline()
+            if b" 200 " not in status:
+                raise ConnectionError(status.decode("ascii", "replace"))
+            while await reader.read(1 << 16):
+                pass
+            writer.close()
+
+    async def clients() -> None:
+        await asyncio.gather(*(client() for _ in range(count)))
+
+    asyncio.run(clients())
+
+
+@dataclass
+class Live:
+    """First sounds of a live call in milliseconds, and what its longer texts did."""
+
+    first_ms: list[float]
+    outcome: Outcome
+
+
+async def live_call(server: ServerProcess, turns: int) -> Live:
+    """One caller's short sentences, every fourth a text of some 20 s, with reports of playout."""
+    peer = await SpeechPeer.connect(server.port)
+    live = Live([], Outcome())
+    for turn in range(turns):
+        text = LIVE_LONG if turn % 4 == 3 else SHORT[turn % 3]
+        heard = await peer.speak(text, None)
+        live.outcome.counts[heard.ended or "lost"] += 1
+        live.outcome.listen(heard)
+        await asyncio.sleep(0.05)
+    live.first_ms = live.outcome.first_ms
+    peer.close()
+    return live
+
+
+async def beside_bulk(server: ServerProcess, counts: Sequence[int], turns: int) -> dict[int, Live]:
+    """A live call beside each number of bulk clients."""
+    lives: dict[int, Live] = {}
+    for count in counts:
+        await at_rest(server)
+        context = multiprocessing.get_context("spawn")
+        bulk = context.Process(
+            target=bulk_clients, args=(server.port, count, BULK_FORM), daemon=True
+        )
+        if count:
+            bulk.start()
+            await asyncio.sleep(BULK_WARM_S)
+            if not bulk.is_alive():
+                raise RuntimeError("the bulk clients ended")
+        lives[count] = await live_call(server, turns)
+        if count:
+            bulk.kill()
+            bulk.join()
+    return lives
+
+
+async def one_engine(
+    bench: Bench, engine: str, utterances: int, bulk_figures: dict[str, float]
+) -> tuple[Outcome, float]:
     """All tables of one engine; what became of the utterances, and how memory grew in MB."""
     few = bench.quick
     async with ServerProcess.running(engine, "server", SETTINGS) as server:
@@ -290,7 +373,34 @@ async def one_engine(bench: Bench, engine: str, utterances: int) -> tuple[Outcom
             first = await slow_readers(server, count, 5 if few else 60)
             rows.append([f"{count} read nothing", *_three(first)])
         bench.table(f"{engine}: first sound of one caller beside others, ms", _COLUMNS, rows)
+        if engine == "embedded":
+            bulk_figures.update(await bulk_table(bench, server, 12 if few else 80))
     return outcome, growth
+
+
+async def bulk_table(bench: Bench, server: ServerProcess, turns: int) -> dict[str, float]:
+    """The live call beside bulk clients; the figures of most of them."""
+    lives = await beside_bulk(server, BULK, turns)
+    bench.table(
+        f"a live call beside clients that order long texts as {BULK_FORM}: first sound, ms",
+        ["bulk clients", "p50", "p95", "max", "sentences with a gap", "longest gap, ms", "lost"],
+        [
+            [
+                count,
+                *_three(live.first_ms),
+                live.outcome.gaps,
+                live.outcome.longest_gap_ms,
+                live.outcome.lost,
+            ]
+            for count, live in lives.items()
+        ],
+    )
+    alone, beside = lives[BULK[0]], lives[BULK[-1]]
+    return {
+        "live_first_ms_p95_alone": percentile(alone.first_ms, 95),
+        "live_first_ms_p95_bulk": percentile(beside.first_ms, 95),
+        "live_gaps_bulk": beside.outcome.gaps,
+    }
 
 
 _COLUMNS = ["others", "p50", "p95", "max"]
@@ -305,11 +415,12 @@ async def measure(bench: Bench) -> None:
     args = bench.args
     total = Outcome()
     growth = 0.0
+    bulk: dict[str, float] = {}
     for engine in args.engines.split(","):
         quick = {"embedded": 250, "tiny": 40}.get(engine, 60)
         utterances = args.utterances or (quick if bench.quick else 10_000)
         try:
-            outcome, grown = await one_engine(bench, engine, utterances)
+            outcome, grown = await one_engine(bench, engine, utterances, bulk)
         except (RuntimeError, ConnectionError, ImportError) as error:
             bench.failed(engine, error)
             continue
@@ -323,6 +434,7 @@ async def measure(bench: Bench) -> None:
         refused=total.refused,
         gaps_pct=100 * total.gaps / max(1, total.listened),
         rss_growth_mb=growth,
+        **bulk,
     )
 
 

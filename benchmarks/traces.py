@@ -178,6 +178,47 @@ def text_pauses(rng: random.Random) -> Utterance:
     return chunks
 
 
+def chunks_hiccup(rng: random.Random) -> Utterance:
+    """Four codec frames together, every 192 ms; from one chunk on all come 200 to 500 ms later."""
+    chunks = _utterance(rng, _every(rng, 0.048), (4.0, 10.0))
+    begin = chunks[0].at
+    together = [Chunk(begin + 4 * 0.048 * (n // 4), each.frames) for n, each in enumerate(chunks)]
+    late, by = 4 * rng.randint(1, (len(chunks) - 1) // 4), rng.uniform(0.2, 0.5)
+    return [
+        Chunk(each.at + by if n >= late else each.at, each.frames)
+        for n, each in enumerate(together)
+    ]
+
+
+def frame_hiccup(rng: random.Random) -> Utterance:
+    """Real-time factor 0.9; of each four codec frames one comes up to 60 ms late."""
+    chunks = _utterance(rng, _every(rng, 0.072))
+    late = rng.randrange(4)
+    arrived: Utterance = []
+    for n, chunk in enumerate(chunks):
+        at = chunk.at + (rng.uniform(0.0, 0.06) if n % 4 == late else 0.0)
+        arrived.append(Chunk(max(at, arrived[-1].at if arrived else 0.0), chunk.frames))
+    return arrived
+
+
+def wifi_bunches(rng: random.Random) -> Utterance:
+    """Real-time factor 0.7; a station that sleeps wakes every 102 ms, one time in ten after 307."""
+    chunks = _utterance(rng, _every(rng, 0.056))
+    wake = chunks[0].at
+    arrived: Utterance = []
+    for chunk in chunks:
+        while wake < chunk.at:
+            wake += 0.3072 if rng.random() < 0.1 else 0.1024
+        arrived.append(Chunk(wake, chunk.frames))
+    return arrived
+
+
+def stall_mid_tight(rng: random.Random) -> Utterance:
+    """Real-time factor 0.9; 150 to 350 ms without arrivals after 1 to 3 s."""
+    chunks = _utterance(rng, _every(rng, 0.072), (4.0, 10.0))
+    return _stalled(chunks, rng.uniform(1.0, 3.0), rng.uniform(0.15, 0.35))
+
+
 TRACES: dict[str, Callable[[random.Random], Utterance]] = {
     each.__name__: each
     for each in (
@@ -189,12 +230,16 @@ TRACES: dict[str, Callable[[random.Random], Utterance]] = {
         hiccup,
         hiccup_cluster,
         sentences,
+        chunks_hiccup,
+        frame_hiccup,
         wifi,
+        wifi_bunches,
         stall_rare,
         stall_200_early,
         stall_200_mid,
         stall_500_early,
         stall_500_mid,
+        stall_mid_tight,
         overload,
         text_pauses,
     )
@@ -210,3 +255,19 @@ def least_wait(chunks: Utterance) -> float:
         need = max(need, chunk.at - chunks[0].at - sent * PTIME_S)
         sent += chunk.frames
     return need
+
+
+def stalls(chunks: Utterance) -> int:
+    """How often arrivals fall behind a playout that began with the first, each time by more."""
+    sent = count = 0
+    most = 0.0
+    falling_behind = False
+    for chunk in chunks:
+        late = chunk.at - chunks[0].at - sent * PTIME_S
+        if late > most:
+            count += not falling_behind
+            most, falling_behind = late, True
+        elif late < most - PTIME_S:
+            falling_behind = False
+        sent += chunk.frames
+    return count

@@ -25,6 +25,8 @@ from .sip_sink import SipSink
 
 SILENCE = PCMU.silent_frame(20)
 """20 ms in which there is nothing to hear."""
+TOLD_MOST = 3
+"""So many different mistakes are told to a model in one session; each costs another turn."""
 
 
 class Caller:
@@ -60,6 +62,7 @@ class Caller:
         self._sink: ResponseSink | None = None
         self._own: Speaker | None = None
         self._consoling: set[asyncio.Task[None]] = set()
+        self._told: set[str] = set()
         self.conversation = Conversation(
             log_id,
             clock=clock,
@@ -76,6 +79,13 @@ class Caller:
         self._context = context
         if self._sink is not None:
             self._sink.context = context
+
+    def to_tell(self, error: SpeechError) -> bool:
+        """Whether the model is to hear of it; of each mistake once, and of a few."""
+        if error.message in self._told or len(self._told) >= TOLD_MOST:
+            return False
+        self._told.add(error.message)
+        return True
 
     async def close(self) -> None:
         """Silence for good."""

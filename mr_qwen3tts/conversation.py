@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 from weakref import WeakSet
 
@@ -20,9 +21,10 @@ from qwen3tts_speech.line import ChooseVoice, Speaker, Spoken, Utterance
 from qwen3tts_wire.errors import ConnectionLost, SpeechError
 
 from .flags import InterruptedTurn, cancelled, finishing
+from .gate import SpeechGate
 from .partials import Growth
 from .plain import PlainText
-from .reply import Deltas, Reply, heard_chars, left_s
+from .reply import Deltas, Reply, heard_chars, left_s, unheard_s
 from .settings import Settings
 
 log = logging.getLogger(__name__)
@@ -66,7 +68,7 @@ class Conversation:
         self.used_at = clock.now()
         """When something was last said or stopped, seconds of the clock."""
         self.last: Spoken | None = None
-        """What became of the utterance that ended last."""
+        """What became of the utterance that ended last; of all that were stopped with it."""
         self._clock = clock
         self._speaker = speaker
         self._halted = halted
@@ -96,7 +98,10 @@ class Conversation:
         """Speak commands that run now."""
         self._stops = 0
         """How often it was stopped, whether there was anything to stop or not."""
+        self._last_stop = 0
+        """The same when `last` ended."""
         self._interrupted = InterruptedTurn()
+        self._gate = SpeechGate()
         self._waited_for: str | None = None
         """The command that has waited for the sound's end."""
 
@@ -113,7 +118,7 @@ class Conversation:
     @property
     def unplayed_s(self) -> float:
         """What is ready and has not been heard yet, seconds."""
-        return sum(left_s(each) for reply in self._live for each in reply.utterances)
+        return sum(map(unheard_s, self._live))
 
     # --- what the host says
 
@@ -134,6 +139,8 @@ class Conversation:
         if self._is_over(cmd_id):
             self._count("stale_partials")
             return
+        if self._gate.blocks(begun=bool(self._live)):
+            return  # a later one, or the command, brings the same words
         reply = self._growing(cmd_id, task)
         if reply is None:
             if not words or await self._unwanted(cmd_id, context):
@@ -191,6 +198,8 @@ class Conversation:
         task: asyncio.Task[Any] | None,
     ) -> Reply | None:
         """All of the text is with the server; None where it is not to be said."""
+        while self._gate.blocks(begun=bool(self._live)):
+            await self._gate.wait()
         if self._is_over(cmd_id):
             return None  # stopped while its partials came, or said already
         reply = self._writing
@@ -215,12 +224,15 @@ class Conversation:
 
     async def _nearly_heard(self, reply: Reply, ahead_s: float) -> None:
         while not reply.over.is_set():
+            if self._gate.held:
+                await _first_of(self._gate.wait(), reply.over.wait())
+                continue
             last = reply.utterances[-1]
             if not last.written.is_set():
                 # One that is stopped may wait for the server's answer; whoever speaks need not.
                 await _first_of(last.written.wait(), reply.over.wait())
                 continue
-            early_s = left_s(last) - ahead_s
+            early_s = self._left_s(reply) - ahead_s
             if early_s <= 0 and last.record.end_reason and last in reply.pending:
                 await asyncio.sleep(0)  # it has just ended, and may be said once more
                 continue
@@ -228,6 +240,11 @@ class Conversation:
                 break
             # In slices, as it may be stopped meanwhile.
             await self._clock.sleep_until(self._clock.now() + min(early_s, SLICE_S))
+
+    def _left_s(self, reply: Reply) -> float:
+        """What is ready and has not been heard yet of what was said up to this command, seconds."""
+        at = self._live.index(reply) if reply in self._live else -1
+        return sum(map(unheard_s, self._live[: at + 1]))
 
     async def other(
         self, cmd_id: str | None, task: asyncio.Task[Any] | None, wait_s: float | None
@@ -258,6 +275,7 @@ class Conversation:
         """Silence, now: synchronous. Whether there was anything to stop."""
         self.used_at = self._clock.now()
         self._stops += 1
+        self._gate.open()
         stopped, self._live = self._live, []
         self._writing = None
         for reply in stopped:
@@ -273,6 +291,35 @@ class Conversation:
             log.info("%s: stopped: %s", self.log_id, why)
         self._say_held()
         return bool(stopped)
+
+    def hold(self, *, cut_in: bool) -> None:
+        """The caller speaks: nothing is begun until `go_on` or `stop`.
+
+        ``cut_in``: silence now, and what was being said waits, too.
+        """
+        self._gate.hush()
+        if not cut_in:
+            return
+        self._gate.hold()
+        for speaker in list(self._speakers):
+            speaker.interrupt()
+        for reply in self._live:
+            reply.pause()
+
+    def go_on(self) -> None:
+        """They do not any more: what was stopped is said from the first word that was unheard."""
+        if self._gate.open():
+            for reply in list(self._live):
+                reply.go_on()
+            for reply in list(self._live):
+                if reply.complete and not reply.pending:
+                    self._drop(reply)
+
+    def answered(self) -> bool:
+        """The caller has said something: what is left of a turn that is over is not said."""
+        if not self._live or any(each.task is None or not each.task.done() for each in self._live):
+            return False
+        return self.stop("the caller has answered")
 
     def interrupt(self, context: Any) -> bool:
         """The host interrupts the turn: silence, and none of its further commands is said."""
@@ -291,7 +338,9 @@ class Conversation:
         """How many characters of the last turn were heard, if it was cut short; told once."""
         if not self._turn or self._turn[-1] is self._told:
             return None
-        said = [each for reply in self._turn for each in reply.utterances]
+        said = [
+            each for reply in self._turn for each in reply.utterances if each not in reply.continued
+        ]
         if not any(each.outcome().interrupted for each in said):
             return None
         self._told = self._turn[-1]
@@ -382,8 +431,10 @@ class Conversation:
             # A sink or a choice of voice broke: the call goes on.
             log.exception("%s: an utterance broke", self.log_id)
             error = SpeechError(f"{type(failure).__name__}: {failure}")
+        if self._gate.held and error is None and not reply.over.is_set():
+            await self._gate.wait()  # it was stopped, and may go on
         reply.pending.discard(utterance)
-        self.last = utterance.outcome()
+        self._remember(utterance.outcome())
         self.used_at = self._clock.now()
         if error is not None and self._unheard(reply, utterance, error) and reply.again(utterance):
             self._count("retries")
@@ -396,6 +447,21 @@ class Conversation:
         elif not reply.complete and reply.utterances[-1] is utterance:
             reply.pause()  # the server ended it: what still comes is said by another one
         self._ended(reply, utterance, error)
+
+    def _remember(self, outcome: Spoken) -> None:
+        """Report what one stop has cut as one: a sentence, and those that waited behind it."""
+        together = outcome.interrupted and self._last_stop == self._stops
+        if together and self.last is not None and self.last.interrupted:
+            first, then = self.last, outcome
+            if int(then.record.context) < int(first.record.context):
+                first, then = then, first
+            heard_of = then if then.heard else first
+            outcome = replace(
+                heard_of,
+                heard=first.heard + then.heard,
+                remaining=first.remaining + then.remaining,
+            )
+        self.last, self._last_stop = outcome, self._stops
 
     @staticmethod
     def _unheard(reply: Reply, utterance: Utterance, error: SpeechError) -> bool:

@@ -4,9 +4,9 @@
 of its own. All of it runs over our own SIP endpoint and media process, and what the agent speaks in
 such a session goes straight into its call (:meth:`Desk.speaker_of`).
 
-Speech is not recognised here yet. What the caller says goes, where that is switched on, to the
-host's pipe ``sip_audio_in``; whoever recognises it there says so by :meth:`Desk.caller_said`.
-Without that the agent learns of keys and of the end of the call, and the caller cannot talk to it.
+With ``sip_stt`` the caller's words are recognised and become the agent's turns. They may also go,
+where that is switched on, to the host's pipe ``sip_audio_in``; a recogniser there tells their text
+by :meth:`Desk.caller_said`. Without either the agent learns of keys and the end of the call alone.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.log_text import log_text
 
 from .desk_causes import NO_ANSWER, cause_of, failed_call
+from .desk_keys import allowance, process_meter
 from .desk_line import CALLED, Line
 from .desk_phone import NotReady, PhoneKeeper
+from .desk_recogniser import DeskRecogniser
 from .desk_rules import Destination, Redials, Refused, caller_shown, check, destination, keys_of
 from .desk_wishes import DeskHost, SipWishes
 from .turn import log_id_of
@@ -77,9 +80,12 @@ class Desk:
         self._arriving = 0
         self._past: OrderedDict[str, None] = OrderedDict()
         self._redials = Redials()
+        self._turns = process_meter()
+        """Turns of all calls."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._all: set[Line] = set()
         """Also those whose call is over and whose last message is with the agent."""
+        self._recogniser = DeskRecogniser(lambda: settings_of(None), host.problem)
         self._keeper = PhoneKeeper(
             lambda: settings_of(None),
             lambda: link_of(None),
@@ -93,9 +99,11 @@ class Desk:
     def start(self) -> None:
         """Bring the phone up where calls may come in or an account wants to be registered.
 
-        Returns at once. Otherwise nothing is opened before the first call of an agent.
+        Returns at once, and loads what understands callers in the background, where there is to be
+        something. Otherwise nothing is opened before the first call of an agent.
         """
         wishes = self._settings_of(None)
+        self._recogniser.start()
         if wishes.sip_agent or wishes.sip_listen or (wishes.sip_server and wishes.sip_user):
             self._keeper.start()
 
@@ -113,6 +121,7 @@ class Desk:
             await asyncio.wait(self._tasks, timeout=1.0)
         await asyncio.gather(*(line.close() for line in lines))
         await self._keeper.close()
+        await self._recogniser.close()
 
     # --- for the agent
 
@@ -216,6 +225,8 @@ class Desk:
         return {
             "uri": self._keeper.uri,
             "trouble": self._keeper.trouble,
+            "hears": self._recogniser.hears,
+            "hearing_trouble": self._recogniser.trouble,
             "calls": [
                 {
                     "log_id": line.log_id,
@@ -245,7 +256,7 @@ class Desk:
             return f"our telephone is not ready ({str(error).rstrip('.')})"
         except (SpeechError, ValueError) as error:
             return cause_of(error)
-        answered = asyncio.ensure_future(call.answered())
+        answered = asyncio.ensure_future(call.up())
         # Where the turn is cancelled nobody asks for it any more.
         answered.add_done_callback(lambda it: it.cancelled() or it.exception())
         limit = asyncio.ensure_future(
@@ -257,7 +268,7 @@ class Desk:
                 self._redials.failed(there, self._clock.now())
                 self._begin(_hang_up(call), "hangup")
                 return NO_ANSWER
-            answered.result()
+            taken = cast("PhoneCall", answered.result())
         except SpeechError as error:
             self._redials.failed(there, self._clock.now())
             return cause_of(error)
@@ -268,7 +279,7 @@ class Desk:
         finally:
             limit.cancel()
             answered.cancel()
-        self._open(call, log_id, context)
+        self._open(taken, log_id, context)
         return None
 
     async def _take(self, call: PhoneCall) -> None:
@@ -278,7 +289,7 @@ class Desk:
             await self._receive(call)
         except SpeechError as error:
             # The caller has hung up meanwhile, or offers no sound that we have.
-            log.info("a call was not taken: %s", error)
+            log.info("a call was not taken: %s", log_text(error))
         except Exception as error:
             # Where this task ends: the caller must not be left ringing.
             self._host.problem("telephone", error)
@@ -310,10 +321,13 @@ class Desk:
 
     def _open(self, call: PhoneCall, log_id: str, context: Any) -> Line:
         wishes = self._settings_of(context)
-        line = Line(call, log_id, context, self._host, self._clock, self._ended)
+        line = Line(
+            *(call, log_id, context, self._host, self._clock, self._ended),
+            allowance=allowance(wishes, self._turns),
+        )
         self._lines[log_id] = line
         self._all.add(line)
-        line.begin(audio_in=wishes.sip_audio_in_pipeline)
+        line.begin(audio_in=wishes.sip_audio_in_pipeline, recogniser=self._recogniser)
         return line
 
     def _ended(self, line: Line) -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from qwen3tts_codecs.framing import Framer
 from qwen3tts_codecs.g711 import encode_ulaw
 from qwen3tts_pacer.clock import Clock
+from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.log_text import log_text
 
-from .desk_keys import Keys
+from .desk_hearing import CallerTurns
+from .desk_keys import TurnAllowance, joined, key_turns
+from .desk_recogniser import DeskRecogniser
 from .desk_rules import caller_shown
 from .desk_wishes import DeskHost
 
@@ -26,12 +31,23 @@ CALLED = (
     "The caller is on the line now and hears what you speak. Greet the caller."
 )
 PRESSED = "SYSTEM: The caller pressed {keys} on the telephone."
+TRANSFERRED = (
+    "SYSTEM: -- CALL TRANSFERRED to {caller} --\n"
+    "The other side has handed the call on. Another party is on the line now and hears what you"
+    " speak."
+)
 DISCONNECTED = "SYSTEM: -- CALL DISCONNECTED --"
 """The host's telephone plugin says it in these words; agents are instructed for them."""
 FRAME_SAMPLES = 160
 """20 ms at 8 kHz: the frames that recognisers behind the host's pipe take."""
 CANCEL_S = 10.0
 """Longest wait for the end of a turn that is cancelled; the host itself gives up after 7.5 s."""
+MAX_WAITING = 500
+"""Messages that wait for the budget; the oldest are left out beyond that."""
+SAY_S = 20.0
+"""Longest wait for a sentence of our own to be heard."""
+LAST_WORDS_S = 3.0
+"""Longest wait at the end of a call for the text of what the caller said last."""
 BYE_S = 2.0
 """Longest wait of ``hangup`` for the far end to take note; it goes on behind it."""
 
@@ -51,6 +67,7 @@ class Line:
         host: DeskHost,
         clock: Clock,
         over: Callable[[Line], None],
+        allowance: TurnAllowance | None = None,
     ) -> None:
         self.call = call
         self.log_id = log_id
@@ -60,8 +77,14 @@ class Line:
         self._host = host
         self._clock = clock
         self._over = over
-        self._keys = Keys()
+        self._keys = key_turns()
+        self._allowance = allowance or TurnAllowance()
+        self._too_many_said = False
         self._collecting: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._sound_to_host = False
+        self._turns: CallerTurns | None = None
+        self._hearing: asyncio.Task[None] | None = None
         self._waiting: asyncio.Queue[str | None] = asyncio.Queue()
         self._turn: asyncio.Task[None] | None = None
         self._heard: int | None = None
@@ -74,12 +97,16 @@ class Line:
         """The far end's address, as far as it may be shown."""
         return caller_shown(self.call.remote_uri)
 
-    def begin(self, *, audio_in: bool) -> None:
-        """Follow the call; ``audio_in``: its sound goes to the host's pipe."""
+    def begin(self, *, audio_in: bool, recogniser: DeskRecogniser | None = None) -> None:
+        """Follow the call.
+
+        ``audio_in``: its sound goes to the host's pipe. ``recogniser``: understands the caller.
+        """
+        self._sound_to_host = audio_in
+        if recogniser is not None and recogniser.hears:
+            self._turns = CallerTurns(recogniser, self._host, self.context, self._said)
         self._start(self._events(), "events")
         self._start(self._messages(), "messages")
-        if audio_in:
-            self._start(self._audio_in(), "sound")
 
     def tell(self, message: str) -> None:
         """A message for the agent; it goes as soon as the turn before it has ended."""
@@ -131,32 +158,73 @@ class Line:
         await self.call.hangup()
 
     async def _events(self) -> None:
+        """Follow the call, and those that take its place, to the end of the last one."""
+        following: PhoneCall | None = self.call
+        while following is not None:
+            if following is not self.call:
+                await self._go_on_with(following)
+            following = await self._follow(self.call)
+        self._over(self)
+        if self._collecting is not None:
+            self._collecting.cancel()
+        if self._hearing is not None:  # words that were said before the end come before it
+            await asyncio.wait([self._hearing], timeout=LAST_WORDS_S)
+        if not self._left:
+            await self.barge_in(DISCONNECTED)
+        self._waiting.put_nowait(None)
+
+    async def _follow(self, call: PhoneCall) -> PhoneCall | None:
+        """Follow one call until it is over or another one is in its place, which is returned."""
+        moving = asyncio.ensure_future(call.successor())
+        events = asyncio.ensure_future(self._events_of(call))
+        tasks: list[asyncio.Future[Any]] = [moving, events]
+        if self._sound_to_host:
+            self._start_listening(call)
+        if self._turns is not None:
+            self._hearing = self._start(self._hear(call, self._turns), "caller's words")
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if events.done():
+                events.result()
+            # A call that is over may have asked for a transfer that is not answered yet.
+            return cast("PhoneCall | None", await moving)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _go_on_with(self, call: PhoneCall) -> None:
+        """The agent, its budget and the limits of the old call are those of the new one."""
+        self.call = call
+        if self._left:
+            await call.hangup()
+            return
+        log.info("%s: the far end has handed the call on", self.log_id)
+        if pressed := self._keys.take(self._clock.now()):
+            self.tell(PRESSED.format(keys=pressed.digits))  # they are of the party before
+        await self.barge_in(TRANSFERRED.format(caller=self.caller))
+
+    async def _events_of(self, call: PhoneCall) -> None:
         from qwen3tts_phone.call_events import CallEnded, KeyPressed, MediaSilent
 
-        async for event in self.call.events:
+        async for event in call.events:
             match event:
                 case KeyPressed(digit=digit):
                     await self._pressed(digit)
                 case MediaSilent(silent_s=silent_s):
                     log.warning("%s: nothing was heard for %.0f s", self.log_id, silent_s)
                 case CallEnded(cause=cause):
-                    log.info("%s: the call has ended: %s", self.log_id, cause)
+                    log.info("%s: the call has ended: %s", self.log_id, log_text(cause))
                 case _:
                     pass
-        self._over(self)
-        if self._collecting is not None:
-            self._collecting.cancel()
-        if not self._left:
-            await self.barge_in(DISCONNECTED)
-        self._waiting.put_nowait(None)
 
     async def _pressed(self, digit: str) -> None:
         if self._left:
             return
-        if self._keys.deadline is None:
+        if not self._keys.waiting:
             await self.barge_in()
         if complete := self._keys.press(digit, self._clock.now()):
-            self.tell(PRESSED.format(keys=complete))
+            self.tell(PRESSED.format(keys=complete.digits))
         elif self._collecting is None or self._collecting.done():
             self._collecting = self._start(self._collect(), "keys")
 
@@ -164,7 +232,7 @@ class Line:
         while (deadline := self._keys.deadline) is not None:
             await self._clock.sleep_until(deadline)
             if complete := self._keys.due(self._clock.now()):
-                self.tell(PRESSED.format(keys=complete))
+                self.tell(PRESSED.format(keys=complete.digits))
 
     async def _messages(self) -> None:
         while True:
@@ -172,17 +240,75 @@ class Line:
             while not self._waiting.empty():
                 messages.append(self._waiting.get_nowait())
             texts = [message for message in messages if message]
+            over = None in messages
             if messages != [None] and not self._left:
                 await self._end_turn()
+                if not over:
+                    over = await self._admitted(texts)
                 if texts:
-                    text = "\n\n".join(texts)
+                    text, left_out = joined(texts)
+                    if left_out:
+                        log.warning("%s: %d messages were left out", self.log_id, left_out)
                     # A turn that was cut may have left no words of the agent, and the host writes
                     # two messages of a user in a row as one, without so much as a space.
                     cut = self._turn is not None and self._turn.cancelled()
                     message = f"\n\n{text}" if cut else text
                     self._turn = self._start(self._take_turn(message), "turn")
-            if None in messages:
+            if over:
                 return
+
+    async def _admitted(self, texts: list[str]) -> bool:
+        """Wait until the call may give the agent a turn, and add what comes meanwhile to ``texts``.
+
+        Returns whether the call has ended meanwhile: that message needs no budget. Where the call
+        may give no further turn, it is ended, and ``texts`` is empty.
+        """
+        budget = self._allowance.budget
+        while texts and budget is not None:
+            now = self._clock.now()
+            at = budget.take(len(joined(texts)[0]), now)
+            if at <= now:
+                self._too_many_said = False
+                return False
+            if math.isinf(at):
+                log.warning("%s: the turns of this call are used up", self.log_id)
+                texts.clear()
+                await self._say(self._allowance.used_up)
+                await self.hang_up()
+                return False
+            if not self._too_many_said:
+                self._too_many_said = True
+                log.warning("%s: the turns of this minute are used up", self.log_id)
+                self._start(self._say(self._allowance.too_many), "sentence")
+            if await self._wait_for_more(texts, at):
+                return True
+        return False
+
+    async def _wait_for_more(self, texts: list[str], until: float) -> bool:
+        """Return when a message has come, or it is ``until``: whether the call has ended."""
+        message = asyncio.ensure_future(self._waiting.get())
+        sleep = asyncio.ensure_future(self._clock.sleep_until(until))
+        try:
+            await asyncio.wait({message, sleep}, return_when=asyncio.FIRST_COMPLETED)
+            if not message.done():
+                return False
+            found = message.result()
+            if found:
+                texts[:] = [*texts, found][-MAX_WAITING:]
+            return found is None
+        finally:
+            message.cancel()
+            sleep.cancel()
+
+    async def _say(self, sentence: str) -> None:
+        if not sentence:
+            return
+        try:
+            async with asyncio.timeout(SAY_S):
+                await self.call.say(sentence)
+        except (SpeechError, TimeoutError) as error:
+            # The caller has hung up, or there is no voice.
+            log.info("%s: a sentence was not said: %s", self.log_id, log_text(error))
 
     async def _end_turn(self) -> None:
         try:
@@ -209,9 +335,26 @@ class Line:
             log.debug("%s: a turn failed", self.log_id, exc_info=True)
             self._host.problem("telephone", error, self.log_id)
 
-    async def _audio_in(self) -> None:
+    async def _hear(self, call: PhoneCall, turns: CallerTurns) -> None:
+        try:
+            await turns.follow(call)
+        except Exception as error:
+            # Where this task ends: the call goes on without being understood.
+            log.debug("%s: the caller is not understood", self.log_id, exc_info=True)
+            self._host.problem("telephone", error, self.log_id)
+
+    async def _said(self, words: str) -> None:
+        if not self._left:
+            await self.barge_in(words)
+
+    def _start_listening(self, call: PhoneCall) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+        self._listening = self._start(self._audio_in(call), "sound")
+
+    async def _audio_in(self, call: PhoneCall) -> None:
         framer, told = Framer(FRAME_SAMPLES), False
-        async for heard in self.call.audio():
+        async for heard in call.audio():
             for samples in framer.push(heard.samples):
                 data = {"audio_bytes": encode_ulaw(samples), "timestamp": heard.at}
                 try:

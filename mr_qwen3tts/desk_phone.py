@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.log_text import log_text
 
 from .desk_rules import server_uri
 from .desk_wishes import SipWishes
 
 if TYPE_CHECKING:
+    from qwen3tts_phone.guard import GuardSettings
     from qwen3tts_phone.phone import Phone, PhoneSettings
     from qwen3tts_phone.phone_call import PhoneCall
 
@@ -28,6 +30,8 @@ FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
 CLOSE_S = 5.0
 """Longest wait for far ends that do not answer our BYE: the host is about to stop."""
+NO_HOME = "no-server.invalid"
+"""Stands for the server where there is none: numbers are telephone numbers nowhere (RFC 2606)."""
 ELSEWHERE = "192.0.2.1"
 """Stands for any other machine (RFC 5737); nothing is sent there."""
 
@@ -69,7 +73,19 @@ def phone_settings(wishes: SipWishes) -> PhoneSettings:
         rtp_ports=wishes.sip_rtp_ports,
         advertised_host=wishes.sip_advertised or "",
         max_calls=wishes.sip_max_calls,
+        transfers=wishes.sip_transfers,
+        guard=transfer_guard(wishes) if wishes.sip_transfers == "accept" else None,
     )
+
+
+def transfer_guard(wishes: SipWishes) -> GuardSettings:
+    """Return the rules of `desk_rules.check`, which the phone applies to transfers."""
+    from qwen3tts_phone.guard import GuardSettings
+    from qwen3tts_phone.sip.fields import parse_uri
+
+    home = parse_uri(server_uri(wishes.sip_server)).host if wishes.sip_server else NO_HOME
+    allowed = tuple(pattern for pattern in wishes.sip_allow if pattern.strip())
+    return GuardSettings(allowed=allowed, home=(home,))
 
 
 def listen_at(wishes: SipWishes) -> tuple[str, int]:
@@ -173,7 +189,7 @@ class PhoneKeeper:
         try:
             settings = await asyncio.to_thread(phone_settings, self._wishes())
             async with Phone(settings, link=self._link()) as phone:
-                log.info("the telephone is there: %s", phone.uri)
+                log.info("the telephone is there: %s", log_text(phone.uri))
                 await self._tell(phone, "")
                 async for call in phone.incoming():
                     self._on_call(call)

@@ -42,6 +42,11 @@ class SipWishes(Protocol):
         """Patterns of what may be called; empty: everything but emergency numbers."""
 
     @property
+    def sip_transfers(self) -> str:
+        """What becomes of a far end's REFER: ``refuse`` or ``accept``. Accepted, the target must be
+        one that may be called."""
+
+    @property
     def sip_answer_s(self) -> float:
         """Longest wait for the answer to a call of ours, seconds."""
 
@@ -50,8 +55,37 @@ class SipWishes(Protocol):
         """Calls at once, in both directions."""
 
     @property
+    def sip_call_budget(self) -> tuple[int, int, int, int]:
+        """Turns that one call may give the agent, and characters in them: turns in a minute, turns
+        in all, characters in a minute, characters in all; 0 = no limit."""
+
+    @property
+    def sip_process_budget(self) -> tuple[int, int, int, int]:
+        """The same for all calls together."""
+
+    @property
+    def sip_too_many(self) -> str | None:
+        """Said when the turns of a minute are used up; None = nothing is said."""
+
+    @property
+    def sip_used_up(self) -> str | None:
+        """Said when the turns are used up, before the call is ended; None = nothing is said."""
+
+    @property
     def sip_audio_in_pipeline(self) -> bool:
         """Whether the caller's frames go to the host's pipe ``sip_audio_in``."""
+
+    @property
+    def sip_stt(self) -> str | None:
+        """Recogniser of callers' words by its name (docs/recognisers.md); None: there is none."""
+
+    @property
+    def sip_stt_languages(self) -> Collection[str]:
+        """Codes of the languages that callers may speak; none: the recogniser finds out."""
+
+    @property
+    def sip_pause_ms(self) -> int:
+        """Silence that ends a caller's turn."""
 
     @property
     def stall_ms(self) -> int:
@@ -76,6 +110,13 @@ class DeskHost(Protocol):
     async def interrupt(self, log_id: str, context: Any) -> int | None:
         """Silence now; how many characters of the agent's last turn were heard, where it is
         known that it was cut short, else None."""
+
+    def hold(self, context: Any, *, cut_in: bool) -> None:
+        """The caller speaks: nothing is begun to be said until `go_on`. ``cut_in``: they have
+        silenced the agent, and what was being said waits as well."""
+
+    def go_on(self, context: Any) -> None:
+        """They do not, or nothing came of it: what waits is said, from where it was."""
 
     async def truncate_last_assistant_speech(self, chars: int, context: Any) -> None:
         """The agent's last turn ended after so many characters of its speech."""

@@ -25,7 +25,9 @@ plugin = Plugin(Host(service_manager, command_manager))
 
 
 @command()
-async def speak(text: Any = "", voice_id: Any = None, context: Any = None, **kwargs: Any) -> None:
+async def speak(
+    text: Any = "", voice_id: Any = None, context: Any = None, **kwargs: Any
+) -> str | None:
     """Speak to the user. The words are heard while you write them.
 
     Write plain sentences as they should be heard: no markup, no lists, numbers as one says them.
@@ -37,7 +39,7 @@ async def speak(text: Any = "", voice_id: Any = None, context: Any = None, **kwa
         { "speak": { "text": "Good morning! How can I help you?" } }
     ]
     """
-    await plugin.speak(text, voice_id, context, kwargs)
+    return await plugin.speak(text, voice_id, context, kwargs)
 
 
 @service()
@@ -135,6 +137,17 @@ async def send_dtmf(digits: Any = "", context: Any = None, **kwargs: Any) -> str
     return await plugin.at_desk("send_dtmf", digits, context)
 
 
+def _cut_in_mid_command(message: dict[str, Any]) -> bool:
+    """Whether the host has written down a command whose text it had not read to its end.
+
+    It writes the command as Python shows it, and a remark behind, which is no JSON.
+    """
+    content = message.get("content")
+    if isinstance(content, list) and content and isinstance(content[-1], dict):
+        content = content[-1].get("text")
+    return isinstance(content, str) and content.rstrip().endswith("(Interrupted)")
+
+
 class Sessions:
     """What our own telephone asks of the host's chat sessions (`desk_wishes.DeskHost`)."""
 
@@ -165,10 +178,20 @@ class Sessions:
         """Silence now; how many characters of the turn were heard, None if none was cut short."""
         return plugin.cut_short(context)
 
+    def hold(self, context: Any, *, cut_in: bool) -> None:
+        """The caller speaks."""
+        plugin.hold(context, cut_in=cut_in)
+
+    def go_on(self, context: Any) -> None:
+        """Nothing came of it."""
+        plugin.go_on(context)
+
     async def truncate_last_assistant_speech(self, chars: int, context: Any) -> None:
         """The agent shall remember just those of its words that were heard."""
         messages = getattr(context.chat_log, "messages", None) or []
-        if messages and messages[-1].get("role") == "assistant":
+        written = bool(messages) and messages[-1].get("role") == "assistant"
+        heard = plugin.heard_text(context).strip() if chars else ""
+        if written and not _cut_in_mid_command(messages[-1]):
             # The service counts seconds, here of one character each; it cuts before the last word
             # unless there is a character more.
             await service_manager.truncate_last_assistant_speech(
@@ -177,12 +200,14 @@ class Sessions:
                 context=context,
             )
             return
-        heard = plugin.heard_text(context).strip() if chars else ""
-        if heard:
+        said = f"{heard} ...[interrupted]" if heard else "[interrupted]"
+        xml = str(context.env.get("MR_XML_STREAMING", "")) == "1"
+        content = said if xml else json.dumps([{"speak": {"text": said}}])
+        if written:
+            # The service would count the characters of the command with those of its words.
+            await context.chat_log.replace_last_assistant([{"type": "text", "text": content}])
+        elif heard:
             # The turn was cut before the host had written it down: the agent would say it again.
-            said = f"{heard} ...[interrupted]"
-            xml = str(context.env.get("MR_XML_STREAMING", "")) == "1"
-            content = said if xml else json.dumps([{"speak": {"text": said}}])
             await context.chat_log.add_message_async({"role": "assistant", "content": content})
 
     async def sip_audio_in(self, data: dict[str, Any], context: Any) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,6 +20,7 @@ from fastapi import APIRouter, HTTPException, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from .records import Records, without_secrets
+from .settings import Settings
 
 HERE = Path(__file__).parent
 PATH = "/mr_qwen3tts"
@@ -32,25 +34,66 @@ CONTENT_SECURITY_POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
 SETTINGS = {
-    "live": "Speaks while the model writes",
-    "mode": "Mode",
+    "url": "Speech server",
+    "api_key": "Key of the speech server",
+    "fallback_url": "Speech server while that one is away",
     "voice": "Voice",
     "language": "Language",
+    "instructions": "How to speak",
+    "mode": "Mode",
+    "speed": "Rate of speech",
+    "seed": "Start of the random numbers",
+    "initial_codec_chunk_frames": "Codec frames in the first chunk",
+    "ref_audio": "Recording to clone",
+    "ref_text": "Words of that recording",
+    "recordings_dir": "Folder of recordings",
+    "private_recordings": "Recordings from private networks",
+    "voice_wait_ms": "Longest wait for a voice, ms",
+    "live": "Speaks while the model writes",
     "lead_ms": "Lead handed to the phone, ms",
     "wait_ms": "Longest wait for a server, ms",
+    "resume_ms": "Longest wait for a server in the middle of a reply, ms",
     "stall_ms": "A silent server is given up after, ms",
     "return_ahead_ms": "speak returns with at most this unplayed, ms",
+    "linger_ms": "Audio response stays open after a turn, ms",
+    "idle_s": "A silent conversation is forgotten after, s",
     "barrier": "Commands that wait for the sound",
+    "barrier_ms": "Longest wait of these commands, ms",
+    "partial_stall_ms": "Partials that stop are cancelled after, ms",
     "markup": "Markup is taken out",
     "local": "Without a phone",
+    "local_dir": "Folder of sound without a phone",
     "log_text": "Words are kept",
     "latency_log": "Latency log",
     "e2e_log": "End-to-end log",
     "otel": "Collector of spans",
+    "sip_listen": "Telephone listens at",
+    "sip_advertised": "Telephone is reached at",
+    "sip_rtp_ports": "Telephone's RTP ports",
+    "sip_server": "Telephone's registrar",
+    "sip_user": "Telephone's user",
+    "sip_password": "Telephone's password",
+    "sip_agent": "Agent that takes calls",
+    "sip_allow": "Numbers that may be called",
+    "sip_transfers": "Transfers that far ends ask for",
+    "sip_answer_s": "Longest wait for an answer, s",
+    "sip_max_calls": "Calls at the same time",
+    "sip_call_budget": "Turns and characters of a call: a minute, in all",
+    "sip_process_budget": "Turns and characters of all calls: a minute, in all",
+    "sip_too_many": "Said when the turns of a minute are used up",
+    "sip_used_up": "Said when all turns of a call are used up",
+    "sip_audio_in_pipeline": "Callers' sound goes to the host",
+    "speak_command": "Command that speaks",
     "unknown": "Variables that are none of ours",
+    "freeze_heap": "Loaded modules are exempt from garbage collection",
     "ignored": "Old variables without a meaning here",
 }
-"""The settings that are shown. Whatever holds a key or a password is not among them."""
+"""What settings are to a person; one that is not here is shown by its name."""
+SECRETS = frozenset(each.name for each in fields(Settings) if each.metadata.get("secret")) - {
+    "otel"
+}
+"""Of these only whether they are set. Keys within addresses, such as the collector's, are taken out
+of all values."""
 
 
 class PluginView(Protocol):
@@ -225,18 +268,25 @@ def _telephone(desk: Any) -> dict[str, Any] | None:
 
 def _settings(settings: Any) -> list[dict[str, str]]:
     return [
-        {"name": label, "value": _shown(getattr(settings, name))}
-        for name, label in SETTINGS.items()
-        if hasattr(settings, name)
+        {
+            "name": SETTINGS.get(each.name, each.name.replace("_", " ")),
+            "value": _shown(getattr(settings, each.name), secret=each.name in SECRETS),
+        }
+        for each in fields(Settings)
+        if hasattr(settings, each.name)
     ]
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, *, secret: bool = False) -> str:
+    if secret:
+        return "set" if value else ""
     match value:
         case None | "" | () | []:
             return ""
         case bool():
             return "yes" if value else "no"
+        case int() | float():
+            return str(value)
         case set() | frozenset():
             return _text(", ".join(sorted(map(str, value))))
         case tuple() | list():

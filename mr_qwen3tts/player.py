@@ -8,6 +8,8 @@ import importlib
 import shutil
 from typing import Any, Protocol
 
+from qwen3tts_wire.child_environment import PLAYING, child_environment
+
 CLOSE_S = 2.0
 """Longest wait for a program to play out what it was given."""
 
@@ -91,6 +93,7 @@ async def open_player(rate_hz: int) -> Player:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.DEVNULL,
+                env=child_environment(also=PLAYING),
             )
             assert process.stdin is not None  # it was asked for
             return _Program(process, process.stdin)

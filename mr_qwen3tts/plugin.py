@@ -12,7 +12,8 @@ from typing import Any
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_speech.link import Connect
-from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.errors import BadRequest, SpeechError
+from qwen3tts_wire.heap import heap
 
 from . import turn
 from .caller import Caller
@@ -30,11 +31,16 @@ from .server_link import LinkState, ServerLink
 from .settings import Settings
 from .stream import TtsStream
 from .voices import VoiceBook, wish_of
+from .wishes import refusal_of
 
 log = logging.getLogger(__name__)
 
 NOBODY = "local"
 """The caller of whoever speaks without a session."""
+SWEEP_AFTER_S = 2.0
+"""Silence before the garbage collector looks through everything: what was said last is heard."""
+SAID_OTHERWISE = "Your words were said, in the agent's own voice: do not repeat them."
+"""For a model, before the reason why the voice that it asked for did not count."""
 
 
 class Plugin:
@@ -58,6 +64,8 @@ class Plugin:
         self._warm_since = 0.0
         """When the connection came for which voices were made ready, wall clock."""
         self._leaving: set[asyncio.Task[None]] = set()
+        self._sweeping: asyncio.Task[None] | None = None
+        self._holds_heap = False
 
     # --- what the host calls
 
@@ -101,22 +109,29 @@ class Plugin:
 
     async def speak(
         self, text: object, voice_id: object, context: Any, more: Mapping[str, object]
-    ) -> None:
+    ) -> str | None:
         """The ``speak`` command; returns when at most ``return_ahead_ms`` have not been heard.
+
+        Returns:
+            None; or for the model, once for each caller and voice, why its ``voice_id`` does not
+            count. The words were said then all the same.
 
         Raises:
             asyncio.CancelledError: the host cancelled it; the line is silent.
         """
         try:
-            await self._speak(text, voice_id, context, more)
+            return await self._speak(text, voice_id, context, more)
         except Exception as error:
             # A result, or an error, would make the host run the model again.
             log.exception("speak failed")
             self.records.problem("speak", error, turn.log_id_of(context))
+            return None
+        finally:
+            self._rest()
 
     async def _speak(
         self, text: object, voice_id: object, context: Any, more: Mapping[str, object]
-    ) -> None:
+    ) -> str | None:
         words = words_of(text, more)
         context, told = self._rightly(context, self.settings_of(context).commands, words)
         settings = self.settings_of(context)
@@ -124,13 +139,18 @@ class Plugin:
         if self.desk is not None and self.desk.over(turn.log_id_of(context)):
             # There is no line any more, and the words were for nobody else.
             self.records.count("no_call")
-            return
+            return None
         choose = self._chooser(context, voice_id, settings)
         caller = self._caller(context, settings)
         conversation = caller.conversation
         something = await conversation.speak(cmd_id, words, context, choose, settings, task)
         if not something and not conversation.speaking:
             await caller.say_nothing()
+        refusal = self._refusal(voice_id, settings)
+        if refusal is None or not caller.to_tell(refusal):
+            return None
+        self.records.count("voices_refused")
+        return f"{SAID_OTHERWISE} {refusal}"
 
     async def interrupt(self, context: Any) -> None:
         """The ``on_interrupt`` hook."""
@@ -153,6 +173,17 @@ class Plugin:
             return None
         conversation.stop("the caller has cut in")
         return conversation.cut_chars()
+
+    def hold(self, context: Any, *, cut_in: bool) -> None:
+        """The caller speaks: what is not begun waits; ``cut_in``: what is being said as well."""
+        if turn.log_id_of(context):
+            caller = self._caller(context, self.settings_of(context))
+            caller.conversation.hold(cut_in=cut_in)
+
+    def go_on(self, context: Any) -> None:
+        """Nothing came of it: what waits is said."""
+        if (conversation := self._known(turn.log_id_of(context))) is not None:
+            conversation.go_on()
 
     def heard_text(self, context: Any) -> str:
         """What the caller has heard of the last turn."""
@@ -199,8 +230,14 @@ class Plugin:
         return await self.desk.send_dtmf(what, context)
 
     def stream(self, text: object, voice_id: object, output_format: str, context: Any) -> TtsStream:
-        """The ``stream_tts`` service: sound for whoever takes it, paced by nobody."""
+        """The ``stream_tts`` service: sound as it is made, not paced.
+
+        Raises:
+            BadRequest: no such format; or a ``voice_id`` that is a path or an address.
+        """
         settings = self.settings_of(context)
+        if (refusal := self._refusal(voice_id, settings)) is not None:
+            raise refusal
         words = words_of(text, {})
         if settings.markup:
             plain = PlainText()
@@ -225,19 +262,32 @@ class Plugin:
         }
 
     def expect(self, context: Any) -> None:
-        """Words will come soon: the connection had better be there."""
+        """The caller has said something: words will come soon, so the connection be there."""
+        if (conversation := self._known(turn.log_id_of(context))) is not None:
+            conversation.answered()
         self.links.of(self.settings_of(context)).keep()
 
     def start(self) -> None:
-        """Connect, and whenever that has succeeded make the personas' voices ready; at once."""
+        """Connect in the background; make the personas' voices ready after each connection.
+
+        The host is loaded now: the garbage collector need not look through it during calls.
+        """
         self._starting = True
+        if self.settings_of(None).freeze_heap and not self._holds_heap:
+            self._holds_heap = True
+            heap.hold()
         self.links.of(self.settings_of(None))
 
     async def shutdown(self) -> None:
         """Fall silent and leave the server."""
-        if self._warming is not None:
-            self._warming.cancel()
-            await asyncio.wait([self._warming])
+        background = [each for each in (self._warming, self._sweeping) if each is not None]
+        for each in background:
+            each.cancel()
+        if background:
+            await asyncio.wait(background)
+        if self._holds_heap:
+            self._holds_heap = False
+            heap.release()
         await _leave(self._take_out(list(self.callers)))
         if self.desk is not None:
             await self.desk.close()
@@ -277,6 +327,12 @@ class Plugin:
             self.records.count("mixups")
             context = told.context
         return context, told
+
+    def _refusal(self, voice_id: object, settings: Settings) -> BadRequest | None:
+        """Why a command's voice does not count, with the names that would."""
+        if refusal_of(voice_id) is None:
+            return None
+        return refusal_of(voice_id, self.links.of(settings).state.voices)
 
     def _known(self, log_id: str) -> Conversation | None:
         caller = self.callers.get(log_id)
@@ -336,6 +392,16 @@ class Plugin:
             # Warming is a favour: whatever breaks in it comes again, and is told, when one speaks.
             log.exception("voices could not be made ready")
             self.records.problem("warm-up", error)
+
+    def _rest(self) -> None:
+        """Something was said to its end: when all is silent, garbage may be looked for."""
+        if self._holds_heap and heap.due and (self._sweeping is None or self._sweeping.done()):
+            self._sweeping = asyncio.create_task(self._sweep(), name="qwen3tts: sweep the heap")
+
+    async def _sweep(self) -> None:
+        await self.clock.sleep_until(self.clock.now() + SWEEP_AFTER_S)
+        if heap.due and not any(each.busy for each in self.conversations.values()):
+            heap.sweep()
 
     def _forget_idle(self, idle_s: float) -> None:
         before = self.clock.now() - idle_s

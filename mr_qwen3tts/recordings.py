@@ -1,8 +1,11 @@
 """Recordings of voices: files of this machine and web addresses, read within bounds.
 
 All functions here may block, and are run in threads of their own. An error tells a kind of failure,
-a size or a status, never what was read. What does not begin as a sound file does is not handed on,
-so that a path which a model was talked into cannot bring another file to the speech server.
+a size or a status, never what was read. What does not begin as a sound file does is not handed on.
+
+A file is read below the folders of an `Access` only, symbolic links resolved. Every name of a web
+address is resolved once, every IP address that it has is checked, and the connection is made to one
+that was checked (no DNS rebinding); each redirect is checked in the same way, and no proxy is used.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import http.client
 import io
 import os
 import socket
+import ssl
 import stat
 import threading
 import wave
@@ -26,6 +30,7 @@ import numpy as np
 from qwen3tts_codecs.errors import CodecError
 from qwen3tts_codecs.pcm import Pcm
 from qwen3tts_codecs.resample import Resampler
+from qwen3tts_wire.public_address import is_public
 
 MAX_BYTES: Final = 20 * 1024 * 1024
 """Of a file or an answer."""
@@ -46,6 +51,20 @@ Stamp = tuple[int, int, int]
 
 class RecordingError(Exception):
     """A recording cannot be had, or is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What may be read for a voice."""
+
+    folders: tuple[str, ...] | None = None
+    """Files below these folders; a relative one lies in the working directory. None: any file."""
+    private: bool = False
+    """Whether web addresses may lead to this machine and to private networks."""
+
+
+ANY_FILE = Access()
+"""For names that the host's operator has written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,26 +92,28 @@ def without_query(where: str) -> str:
     return where.partition("?")[0].partition("#")[0] if "://" in where else where
 
 
-def read(where: str) -> Recording:
+def read(where: str, access: Access) -> Recording:
     """Read a recording from its path or address.
 
     Raises:
-        RecordingError: it is not there, too large, no sound file, or takes too long.
+        RecordingError: it is not there, too large, no sound file, or takes too long; or it lies
+            where ``access`` does not allow.
     """
     if where.lower().startswith(("http://", "https://")):
-        data = _Fetch().run(where)
+        data = _Fetch(private=access.private).run(where)
         return Recording(_sound(data), hashlib.sha256(data).hexdigest(), None, None)
     path = _path(where)
-    data, state = _file(path)
-    return Recording(_sound(data), hashlib.sha256(data).hexdigest(), _words(path), state)
+    data, state = _file(_allowed(path, access))
+    words = _words(path.with_suffix(".txt"), access)
+    return Recording(_sound(data), hashlib.sha256(data).hexdigest(), words, state)
 
 
-def stamp(where: str) -> Stamp | None:
-    """The state of a file now; None where there is none, and for an address."""
+def stamp(where: str, access: Access) -> Stamp | None:
+    """The state of a file now; None where there is none that may be read, and for an address."""
     if where.lower().startswith(("http://", "https://")):
         return None
     try:
-        return _stamp(os.stat(_path(where)))
+        return _stamp(os.stat(_allowed(_path(where), access)))
     except (OSError, ValueError, RecordingError):
         return None
 
@@ -143,10 +164,28 @@ def _path(where: str) -> Path:
     return path
 
 
+def _allowed(path: Path, access: Access) -> Path:
+    """The file itself, where it lies in one of the folders; symbolic links lead nowhere else."""
+    try:
+        found = path.resolve(strict=True)
+        if access.folders is None or any(
+            found.is_relative_to(Path(each).expanduser().resolve()) for each in access.folders
+        ):
+            return found
+    except OSError as error:
+        raise RecordingError(f"it cannot be read: {error.strerror}") from None
+    except (ValueError, RuntimeError):  # a zero byte in its name; a loop of links; no home
+        raise RecordingError("it is no path") from None
+    raise RecordingError(
+        "it lies in none of the folders for recordings: put it beside the persona, or name its "
+        "folder in MR_QWEN3TTS_RECORDINGS_DIR"
+    )
+
+
 def _file(path: Path) -> tuple[bytes, Stamp]:
     try:
-        # A named pipe would wait for its writer, and a device never ends.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        # A named pipe would wait for its writer, and a device never ends. Its links are resolved.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         with open(handle, "rb") as file:
             state = os.fstat(handle)
             if not stat.S_ISREG(state.st_mode):
@@ -164,9 +203,9 @@ def _stamp(state: os.stat_result) -> Stamp:
     return state.st_ino, state.st_size, state.st_mtime_ns
 
 
-def _words(path: Path) -> str | None:
+def _words(path: Path, access: Access) -> str | None:
     try:
-        data, _ = _file(path.with_suffix(".txt"))
+        data, _ = _file(_allowed(path, access))
     except RecordingError:
         return None
     return data[: 4 * MAX_WORDS].decode("utf-8", "replace").strip()[:MAX_WORDS] or None
@@ -202,7 +241,8 @@ def _mono(data: bytes) -> tuple[Pcm, int]:
 class _Fetch:
     """One recording from the web, however slowly it drips: after ``FETCH_S`` the line is cut."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, private: bool) -> None:
+        self._private = private
         self._socket: socket.socket | None = None
         self._late = False
 
@@ -235,7 +275,11 @@ class _Fetch:
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         line = kind(parts.hostname, parts.port, timeout=FETCH_S)
         try:
-            line.connect()
+            line.sock = self._connected(line.host, line.port)
+            if secure:
+                line.sock = ssl.create_default_context().wrap_socket(
+                    line.sock, server_hostname=line.host
+                )
             self._socket = line.sock  # the line forgets it when the answer begins
             if self._late:
                 raise TimeoutError
@@ -257,6 +301,30 @@ class _Fetch:
             return body
         finally:
             line.close()
+
+    def _connected(self, host: str, port: int) -> socket.socket:
+        """A connection to one of the IP addresses that were checked."""
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        places = [(family, place) for family, _, _, _, place in found]
+        # One that is not public makes all of them suspect.
+        if not self._private and not all(is_public(str(place[0])) for _, place in places):
+            raise RecordingError(
+                "its address leads to this machine or a private network, which is asked only with "
+                "MR_QWEN3TTS_PRIVATE_RECORDINGS=1"
+            )
+        failure: OSError = ConnectionRefusedError()
+        for family, place in places:
+            if self._late:
+                raise TimeoutError
+            self._socket = way = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                way.settimeout(FETCH_S)
+                way.connect(place)
+                return way
+            except OSError as error:
+                way.close()
+                failure = error
+        raise failure
 
     def _cut(self) -> None:
         self._late = True

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.log_text import log_text
 
 from .log_files import LogFiles, LogLine
 
@@ -241,7 +242,7 @@ class Records:
             "%s%s: %s%s",
             what,
             call,
-            f"{message} {remedy}".rstrip(),
+            log_text(f"{message} {remedy}".rstrip(), 2 * MAX_ERROR_CHARS),
             more,
             exc_info=error if foreign and isinstance(error, BaseException) else None,
         )

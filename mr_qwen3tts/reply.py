@@ -53,6 +53,11 @@ class Deltas:
         self.end()
         return new
 
+    @property
+    def text(self) -> str:
+        """All words so far."""
+        return "".join(self._all)
+
     def __aiter__(self) -> AsyncIterator[str]:
         return self
 
@@ -102,6 +107,10 @@ class Reply:
     deaf: bool = False
     """Whether the host's flags were up when it began: they are about something else."""
     retried: bool = False
+    continued: list[Utterance] = field(default_factory=list)
+    """Those that were stopped, and whose rest another one says."""
+    _given: list[Deltas] = field(default_factory=list)
+    """What each utterance takes or took its words from."""
     _deltas: Deltas | None = None
     """What the last utterance takes its words from, while more may come."""
     _last: Deltas | None = None
@@ -134,6 +143,23 @@ class Reply:
             self._deltas.end()
             self._deltas = None
 
+    def go_on(self) -> None:
+        """Say what the caller has not heard of those that were stopped, each once."""
+        for stopped, deltas in list(zip(self.utterances, self._given, strict=True)):
+            outcome = stopped.outcome()
+            if stopped not in self.pending or not outcome.interrupted:
+                continue
+            given = deltas.text
+            whole = given.startswith(outcome.heard)
+            rest = given[len(outcome.heard) :] if whole else outcome.remaining
+            self.continued.append(stopped)
+            self.pending.discard(stopped)
+            if rest.strip():
+                again = Deltas()
+                again.push(rest)
+                again.end()
+                self._begin(again)
+
     def again(self, failed: Utterance) -> bool:
         """Say once more what brought no sound at all; whether that can be done."""
         if self.retried or self._last is None or failed is not self.utterances[-1]:
@@ -143,12 +169,18 @@ class Reply:
         if self._deltas is old:
             self._deltas = self._last
         self.utterances[-1] = self.begin(self._last)
+        self._given[-1] = self._last
         return True
 
     @property
     def silent(self) -> bool:
         """Whether nothing was there to say."""
         return not self.utterances
+
+    def _begin(self, deltas: Deltas) -> None:
+        self._last = deltas
+        self.utterances.append(self.begin(deltas))
+        self._given.append(deltas)
 
     def _give(self, words: str, *, last: bool) -> None:
         if self.plain is not None:
@@ -161,8 +193,7 @@ class Reply:
                     continue  # white space alone is nothing to say
                 self._deltas = Deltas()
                 self._deltas.push(piece)
-                self._last = self._deltas
-                self.utterances.append(self.begin(self._deltas))
+                self._begin(self._deltas)
             else:
                 self._deltas.push(piece)
             if words:
@@ -188,6 +219,11 @@ def left_s(utterance: Utterance, rate_hz: int = 24_000) -> float:
     """What is with the sink and not yet at the caller's ear, seconds."""
     queued = utterance.record.generated_samples or 0
     return max(0, queued - utterance.position) / rate_hz
+
+
+def unheard_s(reply: Reply) -> float:
+    """The same of a whole reply; the rest of what was stopped is with the utterance after it."""
+    return sum(left_s(each) for each in reply.utterances if each not in reply.continued)
 
 
 def heard_chars(reply: Reply) -> int:

@@ -54,7 +54,8 @@ class ServerLink(SpeechLink):
     While it is away a reply waits ``wait_s`` for it and no longer, counted from when the server
     went; then it goes to the fallback, where there is one and it is there. The connection to the
     fallback is kept up as well. As soon as the main server is back, replies go there again; what
-    is under way stays where it is.
+    is under way stays where it is. A reply in mid-speech whose server is lost goes on at the same
+    address or at the other one, whichever answers first, the same address preferred.
     """
 
     def __init__(
@@ -76,15 +77,20 @@ class ServerLink(SpeechLink):
             api_key: what both servers ask for; None is the environment's ``QWEN3TTS_API_KEY``.
             fallback_url: another server, for while the main one is away.
             wait_s: longest wait of a reply for a server.
-            resume_s: how long a reply in mid-speech looks for its server at the same address.
+            resume_s: how long a reply in mid-speech looks for a server, at both addresses.
             connect: makes a client for an address.
             on_state: is told of every change.
         """
         self._clock: Clock = clock or LoopClock()
+        resume_s = max(resume_s, 0.001)  # none is one attempt
         connect = connect or functools.partial(
             SpeechClient.connect,
             open_timeout=OPEN_TIMEOUT_S,
-            resume=Resume(within_s=resume_s, max_wait_s=min(SEARCH_WAIT_S, resume_s)),
+            resume=Resume(
+                within_s=resume_s,
+                max_wait_s=min(SEARCH_WAIT_S, resume_s),
+                elsewhere=() if fallback_url is None else (url, fallback_url),
+            ),
             api_key=api_key,
         )
         super().__init__(url, connect=connect)
@@ -125,6 +131,13 @@ class ServerLink(SpeechLink):
             if now >= until:
                 raise self._away()
             await self._change(until if better_at is None else min(until, better_at))
+
+    async def outage(self) -> SpeechError | None:
+        """Return why neither server can be reached; None while one can, or it is not known yet."""
+        client, _ = self._choice(self._clock.now())
+        if self._closed or client is not None or any(each.error is None for each in self._servers):
+            return None
+        return self._away()
 
     def stalled(self, client: SpeechClient) -> None:
         """It was given text and brought no sound: what is said next goes another way."""

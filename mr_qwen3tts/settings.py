@@ -12,6 +12,8 @@ from .variables import (
     Rule,
     SettingsError,
     address,
+    budget,
+    codes,
     collector,
     flag,
     host_name,
@@ -94,10 +96,21 @@ class Settings:
         lambda getenv: getenv("MR_QWEN3TTS_REF_TEXT"), words(4096, lines=True), None
     )
     """What is said in ``ref_audio``."""
+    recordings_dir: str | None = _setting(
+        lambda getenv: getenv("MR_QWEN3TTS_RECORDINGS_DIR"), words(4096), None
+    )
+    """Folder of recordings that personas may name, beside the host's ``personas``."""
+    private_recordings: bool = _setting(
+        lambda getenv: getenv("MR_QWEN3TTS_PRIVATE_RECORDINGS"), flag(), False
+    )
+    """Whether recordings' web addresses may lead to this machine and to private networks."""
     voice_wait_ms: int = _setting(
         lambda getenv: getenv("MR_QWEN3TTS_VOICE_WAIT_MS"), whole(0, 10_000), 800
     )
     """Longest wait for a voice that is being made ready; then the next best one speaks."""
+    freeze_heap: bool = _setting(lambda getenv: getenv("MR_QWEN3TTS_FREEZE_HEAP"), flag(), True)
+    """Whether the garbage collector is kept from looking through all that the host has loaded
+    while somebody listens; read at the start."""
     live: bool = _setting(lambda getenv: getenv("MR_QWEN3TTS_LIVE"), flag(), True)
     """Whether partial commands are spoken as they come."""
     lead_ms: int = _setting(lambda getenv: getenv("MR_QWEN3TTS_LEAD_MS"), whole(20, 200, 20), 60)
@@ -115,9 +128,10 @@ class Settings:
     )
     """Without sound for so long, though text is there, a server is taken for dead."""
     return_ahead_ms: int = _setting(
-        lambda getenv: getenv("MR_QWEN3TTS_RETURN_AHEAD_MS"), whole(0, 300), 300
+        lambda getenv: getenv("MR_QWEN3TTS_RETURN_AHEAD_MS"), whole(0, 10_000), 1500
     )
-    """``speak`` returns when no more than this is unheard."""
+    """``speak`` returns when no more than this is unheard: the host's time for the beginning of the
+    next command, whose first clause is made meanwhile."""
     linger_ms: int = _setting(lambda getenv: getenv("MR_QWEN3TTS_LINGER_MS"), whole(0, 10_000), 300)
     """The audio response stays open so long after the last frame of a turn."""
     idle_s: float = _setting(lambda getenv: getenv("MR_QWEN3TTS_IDLE_S"), real(1, 86_400), 600.0)
@@ -185,6 +199,10 @@ class Settings:
         lambda getenv: getenv("MR_QWEN3TTS_SIP_ALLOW"), patterns(), ()
     )
     """Patterns of what may be called; none: whatever is no emergency number."""
+    sip_transfers: str = _setting(
+        lambda getenv: getenv("MR_QWEN3TTS_SIP_TRANSFERS"), one_of("refuse", "accept"), "refuse"
+    )
+    """What becomes of a far end's request to call another party in its place (REFER)."""
     sip_answer_s: float = _setting(
         lambda getenv: getenv("MR_QWEN3TTS_SIP_ANSWER_S"), real(1, 600), 120.0
     )
@@ -193,10 +211,41 @@ class Settings:
         lambda getenv: getenv("MR_QWEN3TTS_SIP_MAX_CALLS"), whole(1, 1000), 20
     )
     """Calls at once."""
+    sip_call_budget: tuple[int, int, int, int] = _setting(
+        lambda getenv: getenv("MR_QWEN3TTS_SIP_CALL_BUDGET"), budget(), (60, 2000, 20_000, 500_000)
+    )
+    """Turns and characters that one call may give the agent: a minute, in all; 0 = no limit."""
+    sip_process_budget: tuple[int, int, int, int] = _setting(
+        lambda getenv: getenv("MR_QWEN3TTS_SIP_PROCESS_BUDGET"), budget(), (600, 0, 200_000, 0)
+    )
+    """The same for all calls together."""
+    sip_too_many: str | None = _setting(
+        lambda getenv: getenv("MR_QWEN3TTS_SIP_TOO_MANY"),
+        words(1024),
+        "I need a moment before I can answer more. Please stay on the line.",
+    )
+    """Said when the turns of a minute are used up."""
+    sip_used_up: str | None = _setting(
+        lambda getenv: getenv("MR_QWEN3TTS_SIP_USED_UP"),
+        words(1024),
+        "I am sorry, I cannot answer any more in this call. Thank you for calling.",
+    )
+    """Said when they are used up; then the call is ended."""
     sip_audio_in_pipeline: bool = _setting(
         lambda getenv: getenv("MR_QWEN3TTS_SIP_AUDIO_IN_PIPELINE"), flag(), False
     )
     """Whether the callers' sound goes to the host's pipe ``sip_audio_in``."""
+    sip_stt: str | None = _setting(lambda getenv: getenv("MR_QWEN3TTS_SIP_STT"), words(1024), None)
+    """Recogniser for callers of the plugin's own telephone, as `recogniser_named` takes it; None:
+    they are not understood. Read at the start."""
+    sip_stt_languages: tuple[str, ...] = _setting(
+        lambda getenv: getenv("MR_QWEN3TTS_SIP_STT_LANGUAGES"), codes(), ()
+    )
+    """What callers may speak; none: the recogniser finds out."""
+    sip_pause_ms: int = _setting(
+        lambda getenv: getenv("MR_QWEN3TTS_SIP_PAUSE_MS"), whole(100, 5000), 600
+    )
+    """So much silence ends a caller's turn."""
     speak_command: str = _setting(lambda getenv: getenv("MR_SPEAK_CMD"), words(256), "speak")
     """The host's name of the command that speaks, where it was renamed."""
     ignored: tuple[str, ...] = ()

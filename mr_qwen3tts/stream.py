@@ -130,6 +130,12 @@ class TtsStream:
             format=self._format.audio,
             **options.extra,
         )
+
+        async def revoice() -> tuple[str | None, str | None]:
+            other = await self._choose(client)
+            return other.voice, other.language
+
+        context.revoice = revoice
         complete = False
         try:
             await context.append(words)

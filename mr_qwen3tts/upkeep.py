@@ -13,6 +13,7 @@ from contextvars import Context
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_wire.client import Resume, SpeechClient
 from qwen3tts_wire.errors import ConnectionLost, SpeechError
+from qwen3tts_wire.log_text import log_text
 
 Connect = Callable[[str], Awaitable[SpeechClient]]
 
@@ -158,6 +159,8 @@ class Upkeep:
             except SpeechError as error:
                 self._failed(error)
                 return
+            if client.elsewhere:
+                return  # what is under way is said there; what comes next is not for this one
             self._came(client)
 
     async def _wait(self, seconds: float) -> None:
@@ -171,7 +174,8 @@ class Upkeep:
     def _came(self, client: SpeechClient) -> None:
         self.client, self.error, self.attempts = client, None, 0
         self.since_unix_s = time.time()
-        log.info("connected to the speech server at %s", self.url)
+        model = log_text(client.session.model)
+        log.info("connected to the speech server at %s; the voice: %s", self.url, model)
         self._on_change()
 
     def _went(self, error: SpeechError) -> None:

@@ -177,6 +177,28 @@ def ports() -> Rule:
     return Rule("Write LOW-HIGH, such as 10000-10100.", read, good)
 
 
+def budget() -> Rule:
+    """Limits of turns: a minute, in all; and of their characters: a minute, in all."""
+
+    def read(text: str) -> tuple[int, ...]:
+        return tuple(int(each) for each in text.split(","))
+
+    def good(value: Any) -> bool:
+        return (
+            isinstance(value, tuple)
+            and len(value) == 4
+            and all(isinstance(each, int) and 0 <= each <= 10**12 for each in value)
+            and all(each == 0 or each >= 8_000 for each in value[2:])
+        )
+
+    return Rule(
+        "Write turns a minute, turns, characters a minute, characters: four whole numbers with "
+        "commas between them, 0 for no limit, at least 8000 characters.",
+        read,
+        good,
+    )
+
+
 def patterns() -> Rule:
     """A list between commas, in its order."""
 
@@ -187,6 +209,19 @@ def patterns() -> Rule:
         return isinstance(value, tuple) and all(isinstance(each, str) for each in value)
 
     return Rule("Write patterns with commas between them, such as +4930*.", read, good)
+
+
+def codes() -> Rule:
+    """Languages between commas."""
+
+    def good(value: Any) -> bool:
+        return isinstance(value, tuple) and all(
+            isinstance(each, str) and each.isascii() and each.isalpha() and 2 <= len(each) <= 20
+            for each in value
+        )
+
+    read = patterns().read
+    return Rule("Write codes of languages with commas between them, such as en,de.", read, good)
 
 
 def names() -> Rule:

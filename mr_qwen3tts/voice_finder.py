@@ -17,7 +17,7 @@ from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, SpeechError
 from qwen3tts_wire.protocol import ClientProtocol
 
-from .recordings import Recording, RecordingError, Stamp, fitting, is_recording, read, stamp
+from .recordings import Access, Recording, RecordingError, Stamp, fitting, is_recording, read, stamp
 from .threads import in_thread
 from .wishes import VoiceWish
 
@@ -37,8 +37,8 @@ class VoiceFinder:
     """Makes voices ready."""
 
     def __init__(self) -> None:
-        self._recordings: OrderedDict[str, Recording] = OrderedDict()
-        """By path or address."""
+        self._recordings: OrderedDict[tuple[str, Access], Recording] = OrderedDict()
+        """By path or address, and what allowed to read it."""
         self._ids: OrderedDict[tuple[str, str | None], str] = OrderedDict()
         """The server's id of a voice, by its recording's content and words."""
         self._turns: WeakValueDictionary[tuple[str, str | None], asyncio.Lock] = (
@@ -49,7 +49,7 @@ class VoiceFinder:
 
     def stamp_of(self, wish: VoiceWish) -> Stamp | None:
         """The state that a wish's file had when it was read; None for what is no file."""
-        recording = self._recordings.get(wish.name or "")
+        recording = self._recordings.get((wish.name or "", wish.access))
         return None if recording is None else recording.stamp
 
     async def find(self, client: SpeechClient, wish: VoiceWish) -> str:
@@ -93,14 +93,16 @@ class VoiceFinder:
                 remedy="Serve a Qwen3-TTS Base checkpoint, or name one of its voices.",
             )
         where = wish.name or ""
-        recording = await self._recording(client, where, wish.ref_text)
+        recording = await self._recording(client, wish)
         words = wish.ref_text or recording.words
         try:
             async with self._turns.setdefault((recording.content, words), asyncio.Lock()):
                 return await self._load(client, recording, words)
         except SpeechError:
             if recording.stamp is None:
-                self._recordings.pop(where, None)  # another one may lie there by the next time
+                self._recordings.pop(
+                    (where, wish.access), None
+                )  # another one may lie there by the next time
             raise
 
     async def _load(self, client: SpeechClient, recording: Recording, words: str | None) -> str:
@@ -121,21 +123,22 @@ class VoiceFinder:
         keep(self._ids, key, ready.voice_id, IDS_KEPT)
         return ready.voice_id
 
-    async def _recording(self, client: SpeechClient, where: str, words: str | None) -> Recording:
+    async def _recording(self, client: SpeechClient, wish: VoiceWish) -> Recording:
         """Read it as the server can take it, unless it is here and its file is the same."""
+        where, words, access = wish.name or "", wish.ref_text, wish.access
         most = (client.session.limits.max_message_bytes - ENVELOPE_BYTES) // 4 * 3
 
         def look() -> Recording:
-            if kept is not None and (kept.stamp is None or stamp(where) == kept.stamp):
+            if kept is not None and (kept.stamp is None or stamp(where, access) == kept.stamp):
                 recording = kept
             else:
-                recording = read(where)
+                recording = read(where, access)
             cut = words is None and recording.words is None
             return replace(recording, data=fitting(recording.data, most, cut=cut))
 
-        kept = self._recordings.get(where)
+        kept = self._recordings.get((where, access))
         recording = await in_thread(look)
-        keep(self._recordings, where, recording, RECORDINGS_KEPT)
+        keep(self._recordings, (where, access), recording, RECORDINGS_KEPT)
         return recording
 
     def _room(self, client: SpeechClient) -> asyncio.Semaphore:

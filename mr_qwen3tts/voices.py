@@ -226,7 +226,7 @@ class VoiceBook:
     ) -> None:
         where = wish.name or ""
         try:
-            state = await in_thread(lambda: stamp(where))
+            state = await in_thread(lambda: stamp(where, wish.access))
             if state is None or state == search.stamp:
                 return
             search.stamp = state  # tried once, whatever comes of it

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from .recordings import without_query
+from qwen3tts_wire.errors import BadRequest
+
+from .recordings import ANY_FILE, Access, without_query
 from .settings import Settings
+
+PERSONAS = "personas"
+"""The host's folder of personas, below its working directory: their recordings lie there."""
+LISTED = 20
+"""So many of the server's voices are named to a model."""
 
 SHOWN_CHARS = 120
 """So much of a name is in logs; a model may have made it up."""
@@ -26,18 +34,20 @@ class VoiceWish:
     """What is said in them; None is what a ``.txt`` file beside them says, or the server hears."""
     otherwise: VoiceWish | None = None
     """What is wanted where this cannot be had; None is the server's own voice."""
+    access: Access = ANY_FILE
+    """Where recordings may be read from."""
 
     def __str__(self) -> str:
         names = [self.name] if self.name else self.samples
         shown = ", ".join(map(without_query, names)) or "the server's own voice"
-        return shown if len(shown) <= SHOWN_CHARS else f"{shown[:SHOWN_CHARS]}…"
+        return _shown(shown)
 
     def singly(self) -> Iterator[VoiceWish]:
         """One wish after the other, each for one thing."""
         if self.name is not None:
-            yield VoiceWish(self.name, (), self.ref_text)
+            yield VoiceWish(self.name, (), self.ref_text, access=self.access)
         for sample in self.samples:
-            yield VoiceWish(sample, (), self.ref_text)
+            yield VoiceWish(sample, (), self.ref_text, access=self.access)
         if self.otherwise is not None:
             yield from self.otherwise.singly()
 
@@ -47,24 +57,58 @@ def wish_of(voice_id: object, persona: Mapping[str, Any] | None, settings: Setti
     its ``voice_samples``, the settings' ``ref_audio``, their ``voice``; never raises.
 
     ``ref_text`` of the settings is what ``ref_audio`` says, so it goes with nothing else; of a
-    persona it goes with the persona's voice.
+    persona it goes with the persona's voice. The argument is the model's: only a name counts, see
+    `refusal_of`. A persona's files lie in the folders for them; the author of the settings may
+    name any file.
     """
+    private = settings.private_recordings
+    folders = (PERSONAS, *([settings.recordings_dir] if settings.recordings_dir else []))
+    theirs, ours = Access(folders, private), Access(None, private)
     held: Mapping[str, Any] = persona if isinstance(persona, Mapping) else {}
     words = _name(held.get("ref_text"))
     listed = held.get("voice_samples")
     samples = sorted(filter(None, map(_name, listed))) if isinstance(listed, list | tuple) else []
     wishes = [
-        VoiceWish(_name(voice_id)),
-        VoiceWish(_name(held.get("voice_id")), (), words),
-        VoiceWish(None, tuple(samples), words),
-        VoiceWish(settings.ref_audio, (), settings.ref_text),
-        VoiceWish(settings.voice),
+        VoiceWish(None if refusal_of(voice_id) else _name(voice_id)),
+        VoiceWish(_name(held.get("voice_id")), (), words, access=theirs),
+        VoiceWish(None, tuple(samples), words, access=theirs),
+        VoiceWish(settings.ref_audio, (), settings.ref_text, access=ours),
+        VoiceWish(settings.voice, access=ours),
     ]
     chain: VoiceWish | None = None
     for each in reversed(wishes):
         if each.name is not None or each.samples:
-            chain = VoiceWish(each.name, each.samples, each.ref_text, chain)
+            chain = replace(each, otherwise=chain)
     return chain or VoiceWish()
+
+
+def refusal_of(voice_id: object, voices: Sequence[str] = ()) -> BadRequest | None:
+    """Why a command's ``voice_id`` does not count; None where it is a name, or nothing.
+
+    What a model writes may be a stranger's words, so it names no file and no web address.
+
+    Args:
+        voices: ids at the server, which are named to the model.
+    """
+    name = _name(voice_id)
+    if name is None or _NAME.fullmatch(name):
+        return None
+    listed = ", ".join(voices[:LISTED]) + (", ..." if len(voices) > LISTED else "")
+    return BadRequest(
+        f"The voice_id {_shown(name)!r} is no name of a voice. Files and web addresses of "
+        "recordings are taken from the persona and the settings only.",
+        remedy="Leave voice_id out, or give the name of one of the server's voices"
+        f"{f' ({listed})' if listed else ''}, clone:NAME for an uploaded one, or the 64 "
+        "hexadecimal digits of its id.",
+    )
+
+
+_NAME = re.compile(r"(clone:)?\w[\w .+'()-]{0,119}", re.IGNORECASE)
+"""A voice's name or id at a server; no path and no address is one."""
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
 
 
 def _name(value: object) -> str | None:

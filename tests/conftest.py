@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import shutil
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import pytest
@@ -13,6 +15,10 @@ from hypothesis import settings
 # A deadline is a timed assertion, and machines are noisy.
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
+
+# Commands that start a voice of their own start the one that is ready soonest; tests of the default
+# say so.
+os.environ.setdefault("QWEN3TTS__ENGINE__NAME", "embedded")
 
 NOTHING_LEFT_OUT = "QWEN3TTS_NOTHING_LEFT_OUT"
 """Set where a missing peer must fail the run instead of being skipped."""
@@ -52,3 +58,15 @@ def need_sipp() -> None:
 @pytest.fixture
 def need_kamailio() -> None:
     require_program("kamailio", "kamailio")
+
+
+@pytest.fixture(autouse=True)
+def _loggers() -> Iterator[None]:
+    """Keep what a test configures of logging from the tests after it."""
+    root, plugin = logging.getLogger(), logging.getLogger("mr_qwen3tts")
+    level, plugin_level, handlers = root.level, plugin.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    plugin.setLevel(plugin_level)
+    for handler in [each for each in root.handlers if each not in handlers]:
+        root.removeHandler(handler)

@@ -41,17 +41,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         venv.create(Path(name) / "env", with_pip=True)
         python = str(Path(name) / "env" / "bin" / "python")
-        install = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
-        constraints = ["--constraint", str(ROOT / "constraints.txt")]
-        subprocess.run([*install, "--upgrade", "pip>=25.1"], check=True)
         subprocess.run(
             [
-                *install,
-                *constraints,
-                "--editable",
-                f"{ROOT}[server,embedded,phone,store,upstream,webrtc,plots,otel]",
-                "--group",
-                f"{ROOT}/pyproject.toml:dev",
+                *(sys.executable, str(ROOT / "deploy" / "locked_install.py"), "--editable"),
+                *("--python", python, "--group", "dev"),
+                *("--extras", "server,embedded,phone,store,upstream,webrtc,plots,otel"),
             ],
             check=True,
         )

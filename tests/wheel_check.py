@@ -6,6 +6,7 @@ wheel in ``dist/``.
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 import tempfile
@@ -68,11 +69,22 @@ def main() -> None:
         python = folder / "env" / "bin" / "python"
         pip = (python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install")
         constraints = ("--constraint", ROOT / "constraints.txt")
-        run(*pip, *constraints, wheel, cwd=folder)
+        locked_install = ROOT / "deploy" / "locked_install.py"
+        run(sys.executable, locked_install, "--python", python, "--pip-only", cwd=folder)
+
+        def install(extras: str) -> None:
+            """Install the wheel by its hash, which pip asks for beside the others'."""
+            digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+            wanted = folder / "requirements.txt"
+            line = f"mr_qwen3tts{extras} @ {wheel.as_uri()} --hash=sha256:{digest}\n"
+            wanted.write_text(line, "utf-8")
+            run(*pip, *constraints, "--requirement", wanted, cwd=folder)
+
+        install("")
         run(python, "-c", LIGHT, cwd=folder)
         run(python, "-c", PLUGIN, cwd=folder)
         run(folder / "env" / "bin" / "mr-qwen3tts", "--version", cwd=folder)
-        run(*pip, *constraints, f"{wheel}[server,embedded,phone]", cwd=folder)
+        install("[server,embedded,phone]")
         run(python, "-c", FULL, cwd=folder)
     print(f"{wheel.name}: built, holds {len(held)} packages, imported light and with all extras")
 

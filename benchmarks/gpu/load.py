@@ -68,7 +68,7 @@ class LongVoicing(Voicing):
 
     frames = 0
 
-    def frame_cap(self, tokens: int) -> int:
+    def frame_cap(self) -> int:
         """See Voicing."""
         return self.frames
 

@@ -12,13 +12,16 @@ import typer
 
 from qwen3tts_cli.exits import needs
 from qwen3tts_cli.listen_options import ListenOptions
-from qwen3tts_cli.output import note, notes
-from qwen3tts_cli.progress import Stages
+from qwen3tts_cli.output import note
+from qwen3tts_cli.readiness.model import NAME, check_chat
+from qwen3tts_cli.readiness.side_by_side import Readiness
+from qwen3tts_cli.readiness.texts import check_words
 from qwen3tts_cli.talk import Course, shortened
 from qwen3tts_cli.words import Words
 
 if TYPE_CHECKING:
     from qwen3tts_phone.agent.agent import Agent
+    from qwen3tts_phone.agent.filing import OnTurn
     from qwen3tts_phone.agent.settings import AgentSettings
     from qwen3tts_phone.agent.turn_record import TurnRecord
     from qwen3tts_phone.recognise.base import Recogniser
@@ -32,24 +35,30 @@ def check_agent(words: Words, course: Course) -> None:
 
     Raises:
         typer.BadParameter: nobody would answer, or a setting that cannot be.
+        BadText: words that cannot be spoken.
+        LimitExceeded: a file with too many of them.
         BadRequest: the recogniser's name is none.
         MissingExtra: its packages are not installed.
         MissingDetector: those of the voice activity detector are not.
     """
     listening = course.listening
-    if listening.stt is not None and words.chat is None:
+    if course.listen_s is not None and words.chat is not None and listening.stt is not None:
+        raise typer.BadParameter("--listen: an agent listens already. Leave out --listen or --stt.")
+    if listening.stt is not None and words.chat is None and course.listen_s is None:
         raise typer.BadParameter(
             "--stt understands the caller, and somebody must answer: give --llm URL in place of"
-            " other words."
+            " other words. Or print what is said after yours: add --listen SECONDS."
         )
-    if listening.stt is not None or listening.listens:
+    check_words(words, listening)
+    if listening.stt is not None or listening.listens or course.listen_s is not None:
         settings = listening.settings()
         with needs("phone"):
             from qwen3tts_phone.listening.activity import make_detector
         make_detector(settings.detector)
     if listening.stt is not None:
         recogniser_of(listening)
-        settings_of(words, course)
+        if words.chat is not None:
+            settings_of(words, course)
 
 
 def recogniser_of(listening: ListenOptions, language: str | None = None) -> Recogniser:
@@ -64,33 +73,51 @@ def recogniser_of(listening: ListenOptions, language: str | None = None) -> Reco
 
 @asynccontextmanager
 async def with_agent(
-    words: Words, course: Course, language: str | None = None
+    words: Words, course: Course, ready: Readiness, language: str | None = None
 ) -> AsyncIterator[Course]:
-    """The same course with the agent that talks, where there is to be one, ready to listen.
+    """The same course with the agent that talks, where there is to be one.
+
+    The checks of the model and the recogniser, which is loaded, are begun in ``ready``.
 
     ``language``: what callers speak, a tag such as ``de``; None = the recogniser finds it out.
-
-    Raises:
-        SpeechError: the recogniser cannot be had.
     """
+    if words.chat is not None and course.listening.check_seconds:
+        ready.start(NAME, check_chat(words.chat, course.listening.check_seconds))
     if course.listening.stt is None:
         yield course
         return
     recogniser = recogniser_of(course.listening, language)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(recogniser.close)  # the agent ends those alone that it has made
+        if words.chat is None:
+            ready.start("Recogniser", _warmed(recogniser, recogniser, course.listening.stt))
+            yield replace(course, recogniser=recogniser)
+            return
         agent = await stack.enter_async_context(make_agent(words, course, recogniser))
-        with notes().status("Making ready to listen …") as status:
-            stages = Stages(status)
-            stages("making ready to listen", 0, 1)
-            await agent.warm()
+        ready.start("Recogniser", _warmed(agent, recogniser, course.listening.stt))
         yield replace(course, agent=agent)
 
 
-def make_agent(words: Words, course: Course, recogniser: Recogniser | None = None) -> Agent:
+async def _warmed(listener: Agent | Recogniser, recogniser: Recogniser, stt: str) -> str:
+    """Load or reach the recogniser, and what else listens; the finding in words."""
+    from qwen3tts_phone.recognise.whisper import WhisperRecogniser
+
+    await listener.warm()
+    if isinstance(recogniser, WhisperRecogniser):
+        stt = (await recogniser.check()).line
+    return f"{stt} is ready."
+
+
+def make_agent(
+    words: Words,
+    course: Course,
+    recogniser: Recogniser | None = None,
+    on_turn: OnTurn | None = None,
+) -> Agent:
     """The agent that the options describe; raises ``typer.BadParameter``, BadRequest, OSError.
 
-    ``recogniser``: None = what --stt names, for callers of any language.
+    ``recogniser``: None = what --stt names, for callers of any language; without --stt callers
+    type. ``on_turn``: None = each turn is told.
     """
     with needs("phone"):
         from qwen3tts_phone.agent.agent import Agent
@@ -100,11 +127,11 @@ def make_agent(words: Words, course: Course, recogniser: Recogniser | None = Non
         words.chat,
         system=words.system,
         greeting=listening.greeting or "",
-        stt=recogniser or recogniser_of(listening),
+        stt=recogniser or (recogniser_of(listening) if listening.stt is not None else None),
         listen=listening.settings(),
         settings=settings_of(words, course),
         log=listening.conversation_log,
-        on_turn=partial(tell_turn, words=listening.transcript),
+        on_turn=on_turn or partial(tell_turn, words=listening.transcript),
     )
 
 

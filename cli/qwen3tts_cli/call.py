@@ -12,10 +12,11 @@ from qwen3tts_cli import options
 from qwen3tts_cli.agent import check_agent, with_agent
 from qwen3tts_cli.exits import needs, run
 from qwen3tts_cli.listen_options import ListenOptions
-from qwen3tts_cli.machine import MachineAnswered, OnMachine
+from qwen3tts_cli.machine import OnMachine
 from qwen3tts_cli.manner import Manner, tell_ignored
 from qwen3tts_cli.output import note, notes
 from qwen3tts_cli.page_beside import BesideOptions, open_beside
+from qwen3tts_cli.readiness.side_by_side import Readiness
 from qwen3tts_cli.speech import speech_server
 from qwen3tts_cli.spread import spread
 from qwen3tts_cli.talk import Course, checked_digits, talk
@@ -46,6 +47,8 @@ def add_to(app: typer.Typer) -> None:
         " --registrar sip:pbx.example.org --user 200\n\n"
         "  mr-qwen3tts call sip:bob@127.0.0.1 --llm http://127.0.0.1:11434/v1 --model llama3.2"
         " --stt whisper --prompt 'Ask how the day was.'\n\n"
+        "  mr-qwen3tts call sip:bob@127.0.0.1 --say 'Will you come on Friday?' --listen 15"
+        " --stt whisper\n\n"
         "  mr-qwen3tts call 100 --config phone.yaml --account office --say 'One moment.'"
         " --transfer sip:200@pbx.example.org"
     )(spread(manner=Manner, listening=ListenOptions, page=BesideOptions)(call))
@@ -83,6 +86,17 @@ def call(
             help="When an answering machine takes the call: speak all the same, hang up, or leave"
             " the message after its beep. Speak if left out; else the words wait for the greeting"
             " of a person, too.",
+            rich_help_panel="Call",
+        ),
+    ] = None,
+    listen: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            max=3600,
+            metavar="SECONDS",
+            help="When everything was said, stay on the line for so long and print the keys that"
+            " are pressed and, with --stt, what is said; then hang up.",
             rich_help_panel="Call",
         ),
     ] = None,
@@ -138,6 +152,7 @@ def call(
         transfer,
         on_machine or OnMachine(said.outbound.on_machine if said is not None else OnMachine.SPEAK),
         said.outbound.answering if said is not None else None,
+        listen,
     )
     check_agent(words, course)
     if said is None and host is None:
@@ -187,30 +202,31 @@ async def place(
 ) -> None:
     """Place one call and see it through; again where the file has a rule for that.
 
-    Raises the error of the last call.
+    Model, recogniser, voice and account are checked before, side by side. Raises the error of a
+    check, or of the last call.
     """
     with needs("phone"):
         from qwen3tts_phone.outbound import RetryPolicy, place_with_retries
         from qwen3tts_phone.phone import Phone
     retry = telephone.config.outbound.retry if telephone.config is not None else None
-    async with speech_server(telephone.server_url(server)) as url:
-        manner = await telephone.manner.voiced_at(url)
-        async with (
-            with_agent(words, course, telephone.language) as prepared,
-            Phone(telephone.settings(url, manner)) as phone,
-            AsyncExitStack() as stack,
-        ):
-            tell_ignored(phone.ignored)
-            await open_beside(stack, page or BesideOptions(), phone.settings, phone=phone)
-            attempts = Attempts(phone, uri, telephone, words, prepared)
-            await place_with_retries(
-                attempts.attempt,
-                retry or RetryPolicy(attempts=1),
-                now=phone.clock.now,
-                sleep_until=phone.clock.sleep_until,
-                number=uri,
-                waiting=tell_waiting,
-            )
+    async with AsyncExitStack() as stack, Readiness() as ready:
+        enter = stack.enter_async_context
+        prepared = await enter(with_agent(words, course, ready, telephone.language))
+        url = await ready.also(enter(speech_server(telephone.server_url(server))))
+        manner = await ready.also(telephone.manner.voiced_at(url))
+        phone = await ready.also(enter(Phone(telephone.settings(url, manner))))
+        await ready.finish()
+        tell_ignored(phone.ignored)
+        await open_beside(stack, page or BesideOptions(), phone.settings, phone=phone)
+        attempts = Attempts(phone, uri, telephone, words, prepared)
+        await place_with_retries(
+            attempts.attempt,
+            retry or RetryPolicy(attempts=1),
+            now=phone.clock.now,
+            sleep_until=phone.clock.sleep_until,
+            number=uri,
+            waiting=tell_waiting,
+        )
     if attempts.error is not None:
         raise attempts.error
 
@@ -241,10 +257,16 @@ class Attempts:
         try:
             with notes().status("Calling …"):
                 placed = await self._phone.dial(
-                    self._uri, dict(self._telephone.headers), account=self._telephone.account
+                    self._uri,
+                    dict(self._telephone.headers),
+                    account=self._telephone.account,
+                    on_machine=self._course.on_machine.value,
+                    answering=self._course.answering,
                 )
                 watching = asyncio.create_task(watch(placed))
-                await placed.answered()
+                up = await placed.up()
+                if up is not placed:  # another call took its place while it rang
+                    placed, watching = up, None
         except SpeechError as error:
             self.error = error
             if placed is not None and placed.facts.end is not None:
@@ -255,9 +277,6 @@ class Attempts:
                 watching.cancel()
         try:
             await talk(placed, self._words, self._course, watching)
-        except MachineAnswered as error:
-            self.error = error
-            return Outcome.MACHINE
         except SpeechError as error:
             self.error = error
         return Outcome.ANSWERED

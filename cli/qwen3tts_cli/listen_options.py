@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qwen3tts_cli.exits import needs
-from qwen3tts_cli.telephone import check_writable
+from qwen3tts_cli.files.writable import check_writable
 
 if TYPE_CHECKING:
     from qwen3tts_phone.listening.settings import ListenSettings
 
 LISTENING = "Listening"
 AGENT = "Agent (with --llm and --stt)"
+CHECK_S = 8.0
+"""Seconds: the time that many a local model takes to load."""
 
 
 class Detector(StrEnum):
@@ -37,8 +39,9 @@ class ListenOptions:
             "--stt",
             metavar="NAME",
             help="Understand the caller, and with --llm be a whole agent: [bold]whisper[/bold],"
-            " [bold]whisper:MODEL[/bold] (a folder, or a hub's name such as openai/whisper-small),"
-            " or a recogniser's address, ws://… or wss://….",
+            " [bold]whisper:MODEL[/bold] (a folder, or a size such as tiny.en),"
+            " [bold]openai[/bold] or [bold]openai:URL[/bold] (OpenAI's transcription route),"
+            " [bold]deepgram[/bold], or a recogniser's address, ws://… or wss://….",
             rich_help_panel=LISTENING,
         ),
     ] = None
@@ -112,6 +115,17 @@ class ListenOptions:
             rich_help_panel=AGENT,
         ),
     ] = None
+    check_seconds: Annotated[
+        float,
+        typer.Option(
+            "--check-seconds",
+            min=0,
+            max=600,
+            help="Before any call the model of --llm is asked for one token, and has so long to"
+            " answer; 0 = it is not asked.",
+            rich_help_panel=AGENT,
+        ),
+    ] = CHECK_S
     transcript: Annotated[
         bool,
         typer.Option(

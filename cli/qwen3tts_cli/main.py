@@ -11,12 +11,15 @@ from typing import Annotated
 import typer
 
 from qwen3tts_cli import answer, call, doctor, latency, say, serve, softphone, voices
+from qwen3tts_cli.chatting import chat
 from qwen3tts_cli.exits import ExitCode, exit_code
 from qwen3tts_cli.output import complain, complain_of, configure_logging
+from qwen3tts_cli.shown.help import Contents, with_pages
 from qwen3tts_wire.errors import SpeechError
 
 app = typer.Typer(
     name="mr-qwen3tts",
+    cls=Contents,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -64,8 +67,9 @@ def options(
     configure_logging(log_level.value)
 
 
-for module in (serve, say, call, answer, softphone, latency, voices, doctor):
+for module in (serve, say, call, answer, chat, softphone, latency, voices, doctor):
     module.add_to(app)
+with_pages(app)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

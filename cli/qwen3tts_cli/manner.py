@@ -26,6 +26,8 @@ class Mode(StrEnum):
     AUTO = "auto"
     CLAUSE = "clause"
     LIVE = "live"
+    WHOLE = "whole"
+    WHOLE_STREAMING = "whole_streaming"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ class Manner:
         typer.Option(
             help="What is said at one go: [bold]clause[/bold], each clause; [bold]live[/bold], all"
             " of the text while it is being written; [bold]auto[/bold], the first clause live, the"
-            " rest by clauses. Auto if left out.",
+            " rest by clauses; [bold]whole[/bold] and [bold]whole_streaming[/bold], all of the text"
+            " when it has ended. Auto if left out.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -89,7 +92,7 @@ class Manner:
         typer.Option(
             min=0.0,
             max=2.0,
-            help="How freely a model speaks: 0 takes the likeliest, above 1 is wild.",
+            help="Sampling temperature: 0 takes the likeliest token, above 1 varies much.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -117,7 +120,7 @@ class Manner:
         bool,
         typer.Option(
             "--x-vector-only",
-            help="With --clone: take only the colour of the voice; no words are needed.",
+            help="With --clone: take only the speaker embedding (x-vector); no words are needed.",
             rich_help_panel=PANEL,
         ),
     ] = False

@@ -14,8 +14,8 @@ Server = Annotated[
     typer.Option(
         metavar="URL",
         envvar="MR_QWEN3TTS_SERVER",
-        help="The speech server, ws://HOST:PORT/v1/speech. Without it the embedded voice speaks,"
-        " in this process.",
+        help="The speech server, ws://HOST:PORT/v1/speech. Without it the best installed voice"
+        " speaks, on this machine.",
         rich_help_panel="Voice",
     ),
 ]
@@ -24,7 +24,12 @@ SayText = Annotated[
 ]
 SayFile = Annotated[
     Path | None,
-    typer.Option("--file", help="Say what this text file holds (UTF-8).", rich_help_panel="Words"),
+    typer.Option(
+        "--file",
+        metavar="FILE",
+        help="Say what this text file holds (UTF-8).",
+        rich_help_panel="Words",
+    ),
 ]
 SayStdin = Annotated[
     bool,
@@ -89,8 +94,9 @@ LlmKeyEnv = Annotated[
 Record = Annotated[
     Path | None,
     typer.Option(
-        help="Record the call to this WAV: the caller left, the agent right.",
-        dir_okay=False,
+        metavar="FILE",
+        help="Record the call to this file, the caller left, the agent right; its ending says the"
+        " form: .wav, .flac, .mp3, .ogg or .opus.",
         rich_help_panel="Call",
     ),
 ]
@@ -144,7 +150,12 @@ PhoneConfig = Annotated[
 ]
 SipHost = Annotated[
     str | None,
-    typer.Option("--host", help="The local address that calls use.", rich_help_panel="Telephone"),
+    typer.Option(
+        "--host",
+        metavar="ADDRESS",
+        help="The local address that calls use.",
+        rich_help_panel="Telephone",
+    ),
 ]
 SipPort = Annotated[
     int | None,

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from contextvars import ContextVar
 
 from rich.console import Console
 from rich.text import Text
 
-from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.errors import SpeechError, UnknownVoice
 
+ROUTE = re.compile(r"\b(?:GET|POST|PUT|PATCH|DELETE|HEAD) /")
+"""A route of the server, which is of no use at a terminal."""
+LIST_VOICES = "`mr-qwen3tts voices` lists all."
 PIPE_WIDTH = 160
 """Columns where no terminal says how many there are."""
 
@@ -53,7 +57,16 @@ def complain(message: str, remedy: str = "") -> None:
 
 def complain_of(error: SpeechError) -> None:
     """The same, for an error that knows both."""
-    complain(error.message, error.remedy)
+    complain(error.message, remedy_of(error))
+
+
+def remedy_of(error: SpeechError) -> str:
+    """Return the remedy for a command line: without routes of HTTP, with the list of voices."""
+    sentences = re.split(r"(?<=[.!?]) +", error.remedy)
+    kept = [each for each in sentences if not ROUTE.search(each)]
+    if isinstance(error, UnknownVoice) and LIST_VOICES not in kept:
+        kept.append(LIST_VOICES)
+    return " ".join(kept).strip()
 
 
 def sentence(text: str) -> str:

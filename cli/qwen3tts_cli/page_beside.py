@@ -92,7 +92,7 @@ def page_settings(where: tuple[str, int], phone: PhoneSettings) -> SoftphoneSett
     Raises ``typer.BadParameter``.
     """
     from qwen3tts_phone.record_settings import RecordSettings
-    from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings
+    from qwen3tts_phone.softphone.settings import SERVER, EngineSettings, SoftphoneSettings
 
     kept = phone.records or RecordSettings()
     host, port = where
@@ -100,7 +100,7 @@ def page_settings(where: tuple[str, int], phone: PhoneSettings) -> SoftphoneSett
         return SoftphoneSettings(
             host=host,
             port=port,
-            engines=(EngineSettings(phone.server_url),),
+            engines=(EngineSettings(phone.server_url or SERVER),),
             voice=phone.voice,
             language=phone.language,
             options=phone.options,

@@ -10,11 +10,12 @@ from typing import Annotated
 
 import typer
 
-from qwen3tts_cli.serve import is_loopback
+from qwen3tts_cli.serving.running import is_loopback
 
 PANEL = "Page"
 PORT = 8780
 TOKEN_ENV = "MR_QWEN3TTS_PAGE_TOKEN"
+TURN_ENV = "MR_QWEN3TTS_TURN"
 
 
 class Consent(StrEnum):
@@ -44,7 +45,7 @@ class PageOptions:
         typer.Option(
             metavar="[NAME=]URL",
             help="A speech server, ws://HOST:PORT/v1/speech; may be repeated, and the page chooses."
-            " Without it the embedded voice speaks, in this process.",
+            " Without it the best installed voice speaks, on this machine.",
             rich_help_panel="Voice",
         ),
     ] = None
@@ -57,6 +58,41 @@ class PageOptions:
             rich_help_panel=PANEL,
         ),
     ] = None
+    public_url: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="The address under which a proxy with TLS serves the page, such as"
+            " https://phone.example.org.",
+            rich_help_panel=PANEL,
+        ),
+    ] = ""
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Address or network of a proxy whose X-Forwarded headers are believed; may be"
+            " repeated.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    ice_server: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="A STUN or TURN server, stun:HOST:PORT or turn:HOST:PORT, for pages and this side;"
+            " may be repeated. None is asked otherwise.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    turn_env: Annotated[
+        str,
+        typer.Option(
+            metavar="VARIABLE",
+            help="Environment variable with USER:PASSWORD of the TURN servers.",
+            rich_help_panel=PANEL,
+        ),
+    ] = TURN_ENV
     certificate: Annotated[
         Path | None,
         typer.Option(
@@ -159,6 +195,14 @@ class PageOptions:
     def token(self) -> str:
         """The token of the environment; empty = one is to be made."""
         return os.environ.get(self.token_env, "").strip()
+
+    def ice_servers(self) -> list[tuple[str, str, str]]:
+        """URL, user and password of each ICE server; a STUN server has neither."""
+        user, _, password = os.environ.get(self.turn_env, "").strip().partition(":")
+        return [
+            (url, user, password) if url.startswith("turn") else (url, "", "")
+            for url in self.ice_server or ()
+        ]
 
 
 def parsed_servers(given: list[str] | None) -> dict[str, str]:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from qwen3tts_cli.exits import MissingProgram
 from qwen3tts_cli.wav import UNKNOWN_BYTES
 from qwen3tts_phone.record import wav_header
+from qwen3tts_wire.child_environment import PLAYING, child_environment
 from qwen3tts_wire.errors import SpeechError
 
 PLAYERS: dict[str, Callable[[int], list[str]]] = {
@@ -68,6 +69,7 @@ class Player:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
+            env=child_environment(also=PLAYING),
             # Ctrl-C is for us; we end the player ourselves.
             start_new_session=True,
         )

@@ -14,10 +14,12 @@ from qwen3tts_cli.lines import SIP, LineOptions, Ports
 from qwen3tts_cli.manner import tell_ignored
 from qwen3tts_cli.output import about, complain_of, note
 from qwen3tts_cli.page_beside import BesideOptions, open_beside
-from qwen3tts_cli.serve import is_loopback
+from qwen3tts_cli.readiness.side_by_side import Readiness
+from qwen3tts_cli.serving.running import is_loopback
 from qwen3tts_cli.speech import speech_server
 from qwen3tts_cli.talk import Course, talk
 from qwen3tts_cli.telephone import Telephone, local_address
+from qwen3tts_cli.voices import shown_voice
 from qwen3tts_cli.words import Words
 from qwen3tts_wire.errors import SpeechError
 
@@ -53,19 +55,29 @@ async def attend(
     with needs("phone"):
         from qwen3tts_phone.phone import Phone
     lines = lines or LineOptions()
-    async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(speech_server(telephone.server_url(server)))
-        manner = await telephone.manner.voiced_at(url)
-        course = await stack.enter_async_context(with_agent(words, course, telephone.language))
+    async with AsyncExitStack() as stack, Readiness(goes_on=True) as ready:
+        course = await stack.enter_async_context(
+            with_agent(words, course, ready, telephone.language)
+        )
+        url = await ready.also(
+            stack.enter_async_context(speech_server(telephone.server_url(server)))
+        )
+        manner = await ready.also(telephone.manner.voiced_at(url))
+        await ready.finish()
         settings = telephone.settings(url, manner, max_calls=1 if once else None)
         changes = AccountChanges()
         sources: list[Line] = []
         phone: Phone | None = None
         streams: Streams | None = None
         if SIP in lines.kinds:
-            phone = await stack.enter_async_context(Phone(settings, on_account=changes))
+            phone = await stack.enter_async_context(
+                Phone(settings, on_account=changes, announce=None)
+            )
             sources.append(phone)
             tell_ignored(phone.ignored)
+            if telephone.server_url(server) is not None:
+                client = await phone.link.client()
+                note(f"Voice: {shown_voice(client.session, manner.voice)} at {url} is ready.")
             tell_addresses(phone)
         streaming = lines.stream_settings(settings, ports or lines.ports(None))
         if streaming is not None:

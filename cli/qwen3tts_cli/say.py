@@ -1,4 +1,4 @@
-"""``mr-qwen3tts say``: text to a WAV file or to the loudspeaker, while it is being written."""
+"""``mr-qwen3tts say``: text to a file of sound or to the loudspeaker, while it is being written."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from qwen3tts_cli import options
 from qwen3tts_cli.exits import CutShort, run
+from qwen3tts_cli.files.sinks import FileSink, PipeSink, Sink
+from qwen3tts_cli.files.writable import check_sound_file
 from qwen3tts_cli.manner import Manner, tell_ignored, tell_mode
 from qwen3tts_cli.output import note, notes
+from qwen3tts_cli.shown.keyboard import from_keyboard, typed_by_person
 from qwen3tts_cli.speech import speech_server
 from qwen3tts_cli.spread import spread
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from qwen3tts_cli.wav import WavWriter
     from qwen3tts_wire.client import Context, SpeechClient
     from qwen3tts_wire.formats import AudioFormat
 
@@ -34,22 +36,14 @@ REPORT_S = 0.1
 """Sound after which the server is told that it was taken."""
 
 
-class Sink(Protocol):
-    """Takes samples as they come."""
-
-    async def write(self, pcm: bytes) -> None:
-        """Samples, 16 bits little-endian."""
-
-    async def finish(self) -> None:
-        """Nothing follows."""
-
-
 @dataclass(frozen=True, slots=True)
 class SayOptions:
     """How a text is to be said."""
 
     manner: Manner
     rate_hz: int
+    bar: bool = True
+    """Whether progress is shown in place: not over what is being typed."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -68,10 +62,18 @@ def say(
         str | None,
         typer.Argument(metavar="TEXT|-", help="What to say; - is standard input, while it comes."),
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="Say what this text file holds.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Say what this text file holds.")
+    ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Write this WAV file; - is standard output."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Write this file; its ending says the form: .wav, .flac, .mp3, .ogg or .opus."
+            " - is standard output, as WAV.",
+        ),
     ] = None,
     play: Annotated[bool, typer.Option("--play", "-p", help="Play it while it is made.")] = False,
     rate: Annotated[int, typer.Option(help="Sample rate in hertz: 24000, 16000, 8000.")] = 24_000,
@@ -79,7 +81,7 @@ def say(
     manner: Manner,
     server: options.Server = None,
 ) -> None:
-    """Say a text into a [bold]WAV file[/bold] or out of the [bold]loudspeaker[/bold]."""
+    """Say a text into a [bold]file[/bold] or out of the [bold]loudspeaker[/bold]."""
     if (text is None) == (file is None):
         raise typer.BadParameter("give a text, - for standard input, or --file.")
     if out is None and not play:
@@ -88,18 +90,21 @@ def say(
         raise typer.BadParameter("--rate is 24000, 16000 or 8000.")
     if out is not None and str(out) == "-" and sys.stdout.isatty():
         raise typer.BadParameter("a terminal cannot take sound: pipe standard output on.")
+    if out is not None and str(out) != "-":
+        check_sound_file("--out", out, "server")
     words, total_chars = _words(text, file)
-    run(say_words(words, SayOptions(manner, rate), server, out, play, total_chars))
+    bar = not (text == "-" and typed_by_person())
+    run(say_words(words, SayOptions(manner, rate, bar), server, out, play, total_chars))
 
 
 def _words(text: str | None, file: Path | None) -> tuple[AsyncIterator[str], int | None]:
     """The deltas, and about how many characters they are, where that is known."""
-    from qwen3tts_phone.words import from_file, from_stdin, from_text
+    from qwen3tts_phone.words import from_file, from_text
 
     if file is not None:
         return from_file(file), file.stat().st_size or None
     if text == "-":
-        return from_stdin(), None
+        return from_keyboard(prompt=True), None
     assert text is not None
     return from_text(text), len(text)
 
@@ -130,7 +135,7 @@ async def say_words(
         how = replace(how, manner=await how.manner.voiced(client))
         if out is not None:
             sinks.append(_opened(out, how.rate_hz, stack))
-        progress = stack.enter_context(_progress())
+        progress = stack.enter_context(_progress(how.bar))
         speech = Speech(client, how, sinks, progress, progress.add_task("0.0 s", total=total_chars))
         stack.callback(speech.tell, out)
         await speech.say(words)
@@ -145,51 +150,6 @@ def _opened(out: Path, rate_hz: int, stack: AsyncExitStack) -> Sink:
     file = FileSink(out, rate_hz)
     stack.callback(file.close)
     return file
-
-
-class FileSink:
-    """A WAV file behind the interface of the player.
-
-    It is opened by the first sound: what fails before that leaves an older file alone.
-    """
-
-    def __init__(self, out: Path, rate_hz: int) -> None:
-        self._out = out
-        self._rate_hz = rate_hz
-        self._wav: WavWriter | None = None
-
-    async def write(self, pcm: bytes) -> None:
-        """Append samples; raises ``OSError`` where the file cannot be written."""
-        if self._wav is None:
-            from qwen3tts_cli.wav import WavWriter
-
-            self._wav = WavWriter(self._out, self._rate_hz)
-        self._wav.write(pcm)
-
-    async def finish(self) -> None:
-        """Finish the file."""
-        self.close()
-
-    def close(self) -> None:
-        """Finish the file, also after an error."""
-        if self._wav is not None:
-            self._wav.close()
-
-
-class PipeSink:
-    """Standard output behind the interface of the player."""
-
-    def __init__(self, rate_hz: int) -> None:
-        from qwen3tts_cli.wav import WavStream
-
-        self._wav = WavStream(sys.stdout.fileno(), rate_hz)
-
-    async def write(self, pcm: bytes) -> None:
-        """Hand samples on, no faster than they are read."""
-        await self._wav.write(pcm)
-
-    async def finish(self) -> None:
-        """Nothing is held back."""
 
 
 class Speech:
@@ -328,7 +288,7 @@ def _pcm(rate_hz: int) -> AudioFormat:
     return AudioFormat("pcm_s16le", rate_hz)
 
 
-def _progress() -> Progress:
+def _progress(shown: bool) -> Progress:
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = notes()
@@ -339,5 +299,5 @@ def _progress() -> Progress:
         TimeElapsedColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=not (shown and console.is_terminal),
     )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
-import logging
 import os
-import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -15,23 +12,28 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qwen3tts_cli.exits import needs
-from qwen3tts_cli.output import note, notes
+from qwen3tts_cli.output import notes
 from qwen3tts_cli.progress import Stages
+from qwen3tts_cli.serving.running import (
+    engine_of,
+    log_settings,
+    serve_until_stopped,
+    warn_of_the_open,
+    write_logs,
+)
 
 if TYPE_CHECKING:
-    from qwen3tts_engine.base import Engine
     from qwen3tts_server.configuration import Configuration
-    from qwen3tts_server.run import RunningServer
 
 PANEL = "Qwen3-TTS"
 OPERATIONS = "Operations"
-
-log = logging.getLogger(__name__)
 
 
 class EngineName(StrEnum):
     """What speaks."""
 
+    AUTO = "auto"
+    PIPER = "piper"
     EMBEDDED = "embedded"
     QWEN3 = "qwen3"
     UPSTREAM = "upstream"
@@ -85,10 +87,19 @@ def serve(
             rich_help_panel=OPERATIONS,
         ),
     ] = False,
+    show_settings: Annotated[
+        bool,
+        typer.Option(
+            "--show-settings",
+            help="Log all settings at the start, without secrets; so does --log-level debug.",
+            rich_help_panel=OPERATIONS,
+        ),
+    ] = False,
     api_key_file: Annotated[
         Path | None,
         typer.Option(
-            help="Keys that clients must have, one a line; or in QWEN3TTS_API_KEYS.",
+            help="Keys that clients must have, one a line, each with its role behind it (voices,"
+            " admin) where it is not speak; or in QWEN3TTS_API_KEYS.",
             dir_okay=False,
             rich_help_panel=OPERATIONS,
         ),
@@ -119,18 +130,20 @@ def serve(
         ),
     ] = None,
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on; 127.0.0.1 if left out.")
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Address to listen on; 127.0.0.1 if left out."),
     ] = None,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port, 8765 if left out; 0 is any.")
     ] = None,
     engine: Annotated[
-        EngineName | None, typer.Option(help="What speaks; embedded if left out.")
+        EngineName | None,
+        typer.Option(help="What speaks; the best that is installed for any CPU if left out."),
     ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
-            min=0, max=256, help="Processes of the embedded voice; 0 is as the processors allow."
+            min=0, max=256, help="Processes of a voice on the CPU; 0 is as the processors allow."
         ),
     ] = None,
     model: Annotated[
@@ -150,8 +163,8 @@ def serve(
         DTypeName | None,
         typer.Option(
             metavar="TYPE",
-            help="Of the model: float32, bfloat16 or float16; bfloat16 on a GPU, float32 on a CPU"
-            " if left out.",
+            help="Of the model: float32, bfloat16 or, on a GPU, float16; bfloat16 on a GPU, float32"
+            " on a CPU if left out.",
             rich_help_panel=PANEL,
         ),
     ] = None,
@@ -212,6 +225,30 @@ def serve(
             rich_help_panel=PANEL,
         ),
     ] = None,
+    silence_s: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Silence that ends a generation whose text has been said; 1.2 if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
+    pause_s: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Silence with words left after which another generation says them; 4 if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option(
+            metavar="FRAMES",
+            help="Most frames of one generation; as the checkpoint says if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
     unread_s: Annotated[
         float | None,
         typer.Option(
@@ -228,7 +265,11 @@ def serve(
     ] = None,
     voice_folder: Annotated[
         Path | None,
-        typer.Option(help="Where cloned voices are kept between runs.", rich_help_panel=PANEL),
+        typer.Option(
+            metavar="FOLDER",
+            help="Where cloned voices are kept between runs.",
+            rich_help_panel=PANEL,
+        ),
     ] = None,
     voices_bytes: Annotated[
         int | None,
@@ -257,8 +298,10 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Run the [bold]speech server[/bold]; Ctrl-C lets what is being said finish, twice does not;
-    while it still starts, it ends at once."""
+    """Run the [bold]speech server[/bold] until Ctrl-C or SIGTERM.
+
+    What is being said is finished then, and the exit code is 0. A second signal ends it
+    immediately, as does one while it still starts: 130 after Ctrl-C, 143 after SIGTERM."""
     qwen3 = {
         "model": model,
         "device": device,
@@ -270,6 +313,9 @@ def serve(
         "lead_ms": lead_ms,
         "initial_codec_chunk_frames": initial_codec_chunk_frames,
         "dry_timeout_s": dry_timeout_s,
+        "silence_s": silence_s,
+        "pause_s": pause_s,
+        "max_new_tokens": max_new_tokens,
         "unread_s": unread_s,
         "voice": voice,
         "voice_folder": voice_folder,
@@ -288,6 +334,7 @@ def serve(
         "server.access.tls_key": tls_key,
         "engine.name": engine,
         "engine.embedded.workers": workers,
+        "engine.piper.workers": workers,
         "engine.upstream.url": upstream,
         **{f"engine.qwen3.{name}": value for name, value in qwen3.items()},
     }
@@ -301,12 +348,13 @@ def serve(
     if print_config:
         typer.echo(_printed(settings))
         return
-    _configure_logs(context, settings)
-    _warn_of_the_open(settings)
+    write_logs(context, settings)
+    log_settings(settings, show_settings)
+    warn_of_the_open(settings)
     with notes().status("Starting the voice …") as status:
         stages = Stages(status)
-        speaking = _engine(settings, stages)
-        _keep_serving(speaking, settings, stages)
+        speaking = engine_of(settings, stages)
+        serve_until_stopped(speaking, settings, stages)
 
 
 def _configuration(
@@ -334,82 +382,3 @@ def _printed(settings: Configuration) -> str:
 
     text = yaml.safe_dump(settings.resolved(), sort_keys=False, allow_unicode=True)
     return f"# {settings.hash()}\n{text}".rstrip()
-
-
-def _configure_logs(context: typer.Context, settings: Configuration) -> None:
-    """As the settings say; a level on the command line wins."""
-    from dataclasses import replace
-
-    from qwen3tts_server.logs import configure_logs
-
-    logging_ = settings.logging
-    before = context.parent
-    source = before.get_parameter_source("log_level") if before is not None else None
-    if before is not None and source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT"):
-        logging_ = replace(logging_, level=str(before.params["log_level"]))  # type: ignore[arg-type]
-    configure_logs(logging_)
-    # Without secrets, and so that two servers can be told to be alike.
-    told = {"hash": settings.hash(), "settings": settings.resolved()}
-    log.info("settings", extra={"fields": told})
-
-
-def _warn_of_the_open(settings: Configuration) -> None:
-    server = settings.server
-    if is_loopback(server.host):
-        return
-    missing = []
-    if not server.access.api_keys and server.access.api_key_file is None:
-        missing.append("no key is asked for")
-    if server.access.tls_cert is None:
-        missing.append("nothing is encrypted")
-    if missing:
-        told = " and ".join(missing)
-        note(f"{server.host} may be reached from other machines; {told} (docs/operations.md).")
-
-
-def _engine(settings: Configuration, stages: Stages) -> Engine:
-    from qwen3tts_server.engines import EXTRAS, build_engine
-
-    name = settings.engine.name
-    if name == "qwen3":
-        stages("Loading PyTorch", 0, 1)
-    with needs(EXTRAS[name]):
-        from qwen3tts_server import run as _run  # noqa: F401
-
-        return build_engine(settings, stages)
-
-
-def _keep_serving(engine: Engine, settings: Configuration, stages: Stages) -> None:
-    from qwen3tts_server.run import serve as keep_serving
-
-    def ready(running: RunningServer) -> None:
-        stages.stop()
-        typer.echo(running.url)
-        for line in (engine.model, *getattr(engine, "notes", ())):
-            note(line)
-        note("Ctrl-C ends it.")
-
-    def stopping(running: RunningServer) -> None:
-        if running.service.connections:
-            note("What is being said is finished; Ctrl-C again ends it at once.")
-
-    early = keep_serving(engine, settings.server, on_ready=ready, on_stopping=stopping)
-    if early is not None:
-        stages.stop()
-        _exit_now(128 + early)
-
-
-def _exit_now(code: int) -> None:
-    """Exit while a thread may be deep in a library that loads a model: the interpreter's own end
-    aborts where such a thread comes back."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address; a name counts as open, but for localhost."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -14,16 +14,17 @@ import typer
 from qwen3tts_cli import options
 from qwen3tts_cli.agent import check_agent, with_agent
 from qwen3tts_cli.exits import needs, run
+from qwen3tts_cli.files.writable import check_writable
 from qwen3tts_cli.listen_options import ListenOptions
 from qwen3tts_cli.manner import Manner
 from qwen3tts_cli.page_options import PageOptions, parsed_servers
+from qwen3tts_cli.readiness.side_by_side import Readiness
 from qwen3tts_cli.softphone_told import tell_softphone
 from qwen3tts_cli.speech import speech_server
 from qwen3tts_cli.spread import spread
 from qwen3tts_cli.talk import Course
 from qwen3tts_cli.telephone import (
     Telephone,
-    check_writable,
     local_address,
     read_config,
     tell_remarks,
@@ -127,19 +128,20 @@ async def serve(asked: Softphoning) -> None:
     with needs("webrtc"):
         from qwen3tts_phone.softphone.scheduling import prefer_this_thread
         from qwen3tts_phone.softphone.server import Softphone
-    async with AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack, Readiness(goes_on=True) as ready:
+        course = asked.course
+        if asked.words is not None:
+            course = await stack.enter_async_context(
+                with_agent(asked.words, course, ready, asked.manner.language)
+            )
         servers = parsed_servers(asked.page.server)
         if not servers:
             known = asked.config.speech.server if asked.config is not None else None
             known = known or os.environ.get("MR_QWEN3TTS_SERVER", "").strip() or None
-            servers = {"": await stack.enter_async_context(speech_server(known))}
+            servers = {"": await ready.also(stack.enter_async_context(speech_server(known)))}
         url = next(iter(servers.values()))
-        manner = await asked.manner.voiced_at(url)
-        course = asked.course
-        if asked.words is not None:
-            course = await stack.enter_async_context(
-                with_agent(asked.words, course, manner.language)
-            )
+        manner = await ready.also(asked.manner.voiced_at(url))
+        await ready.finish()
         phone = None
         if asked.config is not None or asked.sip:
             phone = await stack.enter_async_context(await telephone_at(asked, url, manner))
@@ -155,6 +157,7 @@ def settings_of(asked: Softphoning, servers: dict[str, str], manner: Manner) -> 
     """The softphone's settings; raises ``typer.BadParameter``."""
     from qwen3tts_phone.listening.settings import ListenSettings
     from qwen3tts_phone.record_settings import RecordSettings
+    from qwen3tts_phone.softphone.origins import IceServer
     from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings
 
     page, listening = asked.page, asked.course.listening
@@ -174,6 +177,9 @@ def settings_of(asked: Softphoning, servers: dict[str, str], manner: Manner) -> 
             key=page.certificate_key,
             insecure=page.insecure,
             names=tuple(page.name or ()),
+            public_url=page.public_url.rstrip("/"),
+            trusted_proxies=tuple(page.trusted_proxy or ()),
+            ice_servers=tuple(IceServer(*each) for each in page.ice_servers()),
             listen=listening.settings() if heard else ListenSettings(),
             max_calls=page.max_calls,
             max_call_s=asked.course.max_seconds or 7200.0,

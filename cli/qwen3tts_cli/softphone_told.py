@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from qwen3tts_cli.exits import needs
 from qwen3tts_cli.output import note, notes, results
-from qwen3tts_cli.serve import is_loopback
+from qwen3tts_cli.serving.running import is_loopback
 from qwen3tts_cli.telephone import local_address
 
 if TYPE_CHECKING:

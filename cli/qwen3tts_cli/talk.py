@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import typer
 
+from qwen3tts_cli.chain import CallChain
 from qwen3tts_cli.exits import CutShort
 from qwen3tts_cli.listen_options import ListenOptions
-from qwen3tts_cli.machine import OnMachine, await_greeting
-from qwen3tts_cli.output import note
-from qwen3tts_cli.watch import tell_findings, watch
+from qwen3tts_cli.machine import OnMachine
+from qwen3tts_cli.output import note, printable, results
+from qwen3tts_cli.script import Script
 from qwen3tts_cli.words import Words
 
 if TYPE_CHECKING:
@@ -21,11 +22,15 @@ if TYPE_CHECKING:
     from qwen3tts_phone.answering import AnsweringSettings
     from qwen3tts_phone.call import Call
     from qwen3tts_phone.listening.listening import Listening
+    from qwen3tts_phone.listening.turn import Turn
+    from qwen3tts_phone.recognise.base import Recogniser
     from qwen3tts_speech.line import Spoken, Utterance
 
 DTMF_KEYS = frozenset("0123456789*#ABCD")
 MAX_REST_CHARS = 200
 """So much is shown of what was not heard."""
+LAST_WORDS_S = 10.0
+"""So long the recogniser may take for what was said last, when the call has ended."""
 AGENT_END_S = 10.0
 """So long an agent may take to put its things in order when the call has ended."""
 
@@ -55,6 +60,10 @@ class Course:
     """What is done when an answering machine takes it."""
     answering: AnsweringSettings | None = None
     """How a machine is told from a person."""
+    listen_s: float | None = None
+    """So long the far end is listened to when everything was said; None: not at all."""
+    recogniser: Recogniser | None = None
+    """Makes text of what the far end says then."""
     agent: Agent | None = None
     """Who talks; None: the words are said, and nobody answers."""
 
@@ -64,23 +73,24 @@ async def talk(
 ) -> None:
     """See an answered call through: keys, words, hanging up or handing on. Tells what was heard.
 
+    Where the far end hands the call on, or another call takes its place, it goes on there.
+
     ``watching``: what follows the call's events already, where something does.
 
     Raises:
-        MachineAnswered: an answering machine took the call, and is to get no message.
         CutShort: the call ended, or the time was over, before everything was said; or there was
             nothing to say.
         TransferFailed: the far end did not hand the call on.
         SpeechError: the words, the server, the call, or an agent's model in all of its turns
             failed; what had come was said.
     """
-    watching = watching or asyncio.create_task(watch(call))
-    ended = asyncio.create_task(_ended(call))
+    chain = CallChain(call, watching)
+    ended = asyncio.create_task(chain.follow())
     speech: Speech = CallSpeech(call, words)
     longest_s = course.max_seconds
     if course.agent is not None:
         speech, longest_s = AgentSpeech(call, course.agent), None  # it ends in time by itself
-    speaking = asyncio.create_task(_go_about(call, speech, course))
+    speaking = asyncio.create_task(_go_about(chain, speech, course))
     try:
         done, _ = await asyncio.wait(
             {ended, speaking}, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED
@@ -93,25 +103,24 @@ async def talk(
     finally:
         speaking.cancel()
         # It also stops and settles what is being said, so that it is known what was heard.
-        await call.hangup()
+        await chain.hang_up()
         await ended
-        await watching
+        await chain.close()
         await asyncio.wait([speaking])
         speech.tell()
-        tell_findings(call)
+        chain.tell_findings()
     speech.judge(why)
 
 
-async def _go_about(call: Call, speech: Speech, course: Course) -> None:
-    if course.on_machine is not OnMachine.SPEAK:
-        await await_greeting(call, course.on_machine, course.answering)
+async def _go_about(chain: CallChain, speech: Speech, course: Course) -> None:
+    call = chain.call
     if course.digits:
         await call.send_dtmf(course.digits)
     await speech.run(course)
     if course.transfer is not None and course.agent is None:
         speech.tell()
         note(f"Handing the call on to {course.transfer} …")
-        await call.transfer(course.transfer)
+        await chain.call.transfer(course.transfer)
         note("The call was handed on.")
 
 
@@ -150,20 +159,27 @@ class AgentSpeech:
 
     def judge(self, why: str) -> None:
         """A conversation may end at any time; raises what kept the model from all of its turns."""
-        turns = self._conversation.turns if self._conversation is not None else ()
-        asked = [turn.error for turn in turns if turn.requests]
-        if asked and asked[0] is not None and None not in asked:
-            raise asked[0]
+        if self._conversation is not None:
+            raise_model_error(self._conversation)
+
+
+def raise_model_error(conversation: Conversation) -> None:
+    """Raise what kept the model from all of its turns; nothing where one came about."""
+    asked = [turn.error for turn in conversation.turns if turn.requests]
+    if asked and asked[0] is not None and None not in asked:
+        raise asked[0]
 
 
 class CallSpeech:
-    """What is said on one call; each interruption by the caller ends one utterance of it."""
+    """What is said on a call, and goes on where another one takes its place; each interruption by
+    the caller ends one utterance of it."""
 
     last_wait_s = 0.0
 
     def __init__(self, call: Call, words: Words) -> None:
         self._call = call
         self._words = words
+        self._script: Script | None = None
         self._utterance: Utterance | None = None
         self._stopped_by_caller = False
         self.cut_short = True
@@ -177,29 +193,85 @@ class CallSpeech:
         What is typed after an interruption is said. Other words have no continuation: the caller
         may finish what he has to say.
         """
-        if not course.listening.listens:
+        try:
+            while await self._moves_on(asyncio.create_task(self._converse(course))):
+                pass
+        finally:
+            await self._drop_script()
+
+    async def _moves_on(self, saying: asyncio.Task[None]) -> bool:
+        """Say the words on one call; whether there is another one to say the rest of them on."""
+        moving = asyncio.create_task(self._call.successor())
+        try:
+            await asyncio.wait({moving, saying}, return_when=asyncio.FIRST_COMPLETED)
+            if moving.done() and moving.result() is not None:
+                self._call.interrupt()
+            await saying
+            if self._utterance is None or not self._utterance.outcome().interrupted:
+                return False
+            if self._stopped_by_caller or not (moving.done() or self._call.over):
+                return False
+            following = await moving
+            if following is None:
+                return False
+            self.tell()
+            self._call = following
+            return True
+        finally:
+            saying.cancel()
+            moving.cancel()
+
+    async def _converse(self, course: Course) -> None:
+        if not (course.listening.listens or course.listen_s is not None):
             await self._say()
             return
-        listening = self._call.hear(course.listening.settings())
-        following = asyncio.create_task(_follow(listening))
+        listening = self._call.hear(course.listening.settings(), course.recogniser)
+        following = asyncio.create_task(_follow(listening, tell=course.listen_s is not None))
         try:
-            while True:
-                await self._say()
-                self._stopped_by_caller = self._utterance in listening.interrupted
-                if not self._stopped_by_caller:
-                    return
-                note("The caller interrupts.")
-                if not self._words.stdin:
-                    await listening.quiet.wait()
-                    return
-                self.tell()
+            await self._say_to_listener(listening)
+            if course.listen_s is not None and not self._call.over:
+                await self._stay(course, course.listen_s, following)
         finally:
             following.cancel()
 
+    async def _say_to_listener(self, listening: Listening) -> None:
+        """Say the words to their end, or until the caller interrupts them."""
+        while True:
+            await self._say()
+            self._stopped_by_caller = self._utterance in listening.interrupted
+            if not self._stopped_by_caller:
+                return
+            note("The caller interrupts.")
+            if not self._words.stdin:
+                await listening.quiet.wait()
+                return
+            self.tell()
+            await self._drop_script()
+
+    async def _stay(self, course: Course, seconds: float, following: asyncio.Task[None]) -> None:
+        """Listen for so long, or to the call's end; what has begun to be said is still told."""
+        call = self._call
+        self.last_wait_s = LAST_WORDS_S
+        note(f"Listening for {seconds:g} s …")
+        over = asyncio.create_task(call.ended())
+        await asyncio.wait({over}, timeout=seconds)
+        if course.transfer is not None and not call.over:
+            over.cancel()
+            return
+        await call.hangup()
+        await over
+        await asyncio.wait({following}, timeout=LAST_WORDS_S)
+
     async def _say(self) -> None:
         self._stopped_by_caller = False
-        self._utterance = self._call.speak(self._words.open())
+        self._script = self._script or Script(self._words)
+        self._utterance = self._call.speak(self._script.rest())
         await self._utterance.spoken()
+
+    async def _drop_script(self) -> None:
+        script, self._script = self._script, None
+        if script is not None:
+            await script.close()
 
     def tell(self) -> None:
         """What was heard of the last utterance, and how promptly; once."""
@@ -208,6 +280,8 @@ class CallSpeech:
         spoken = self._utterance.outcome()
         self.cut_short = spoken.interrupted and not self._stopped_by_caller
         self.heard_samples += spoken.position
+        if self._script is not None:
+            self._script.heard_chars += len(spoken.heard)
         _tell(spoken)
         self._utterance = None
 
@@ -219,15 +293,21 @@ class CallSpeech:
             raise CutShort("there was nothing to say.", remedy="Give some words to say.")
 
 
-async def _follow(listening: Listening) -> None:
-    """Listen to the end of the call; what the caller says is nobody's here."""
-    async for _ in listening:
-        pass
+async def _follow(listening: Listening, *, tell: bool) -> None:
+    """Listen to the end of the call; ``tell``: each turn is a result."""
+    async for turn in listening:
+        if tell:
+            _tell_turn(turn)
 
 
-async def _ended(call: Call) -> None:
-    cause = await call.ended()
-    note(f"The call has ended: {cause}.")
+def _tell_turn(turn: Turn) -> None:
+    """What the far end has said; its keys are told as they are pressed."""
+    if turn.error is not None:
+        note(f"Not understood: {turn.error.message} {turn.error.remedy}".rstrip())
+    elif turn.text:
+        results().print(f"heard {printable(turn.text)}", markup=False)
+    elif turn.why not in ("keys", "noise"):
+        note(f"The other side has spoken for {turn.ended_at - turn.began_at:.1f} s.")
 
 
 def _tell(spoken: Spoken) -> None:

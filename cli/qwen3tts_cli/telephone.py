@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from qwen3tts_cli.exits import MissingExtra, needs
+from qwen3tts_cli.files.writable import check_sound_file, check_writable
 from qwen3tts_cli.manner import Manner
 from qwen3tts_cli.output import note
 
@@ -93,8 +94,8 @@ class Telephone:
                     f"--account: there is no {self.account!r} in the file; it has"
                     f" {', '.join(names) or 'none'}."
                 )
+        check_sound_file("--record", self.record, "phone")
         for option, path in (
-            ("--record", self.record),
             ("--latency-log", self.latency_log),
             ("--call-log", self.call_log),
         ):
@@ -219,12 +220,6 @@ def check_target(option: str, target: str | None, *, names: bool) -> None:
         raise typer.BadParameter(
             f"{option}: {error.message} Write it as sip:USER@HOST:PORT."
         ) from None
-
-
-def check_writable(option: str, path: Path | None) -> None:
-    """Refuse a file that cannot be written; raises ``typer.BadParameter``."""
-    if path is not None and not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise typer.BadParameter(f"{option}: {path} cannot be written; check folder and rights.")
 
 
 def read_config(path: Path | None) -> PhoneConfig | None:

@@ -80,7 +80,7 @@ async def try_call(settings: PhoneSettings, trial: Trial) -> AsyncIterator[Check
         from qwen3tts_phone.phone import Phone
         from qwen3tts_speech.link import SpeechLink
     async with contextlib.AsyncExitStack() as stack:
-        link = SpeechLink(settings.server_url)  # nothing is spoken: it is never connected
+        link = SpeechLink("")  # nothing is spoken: it is never connected
         stack.push_async_callback(link.close)
         try:
             phone = await stack.enter_async_context(Phone(settings, link=link))

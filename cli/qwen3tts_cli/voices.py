@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from qwen3tts_cli import options
 from qwen3tts_cli.exits import run
-from qwen3tts_cli.output import note, printable, results
+from qwen3tts_cli.output import note, printable
+from qwen3tts_cli.shown.columns import columns
 from qwen3tts_cli.speech import speech_server
+from qwen3tts_wire.naming.languages import language_name, tag_of
+from qwen3tts_wire.naming.nearest import nearest
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from qwen3tts_wire.messages import SessionCreated, VoiceInfo
 
 
@@ -31,23 +34,38 @@ def voices(
     language: Annotated[
         str | None,
         typer.Option(
-            "--language", "-l", metavar="TAG", help="Only this language, such as en or en-GB."
+            "--language",
+            "-l",
+            metavar="TAG",
+            help="Only this language, by its tag or its English name: en, en-GB, German.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     server: options.Server = None,
 ) -> None:
-    """List the [bold]voices[/bold] that can be asked for."""
+    """List the [bold]voices[/bold] that can be asked for: id, name, language, sex, engine."""
     session = run(ask(server))
     found = [voice for voice in session.voices if speaks(voice, language)]
     if as_json:
         typer.echo(json.dumps([asdict(voice) for voice in found], indent=2))
-    else:
-        results().print(table(session, found))
-        if not session.voices:
-            note("None so far: say, call and answer make one of a recording with --clone FILE.")
+    elif found:
+        for line in listing(session, found, terminal_width()):
+            typer.echo(line)
+    elif not session.voices:
+        note("None so far: say, call and answer make one of a recording with --clone FILE.")
     if language is not None and not found:
+        tags = {voice.language for voice in session.voices}
+        near = nearest(language, [*tags, *map(language_name, tags)])
+        hint = f" Near it: {', '.join(near)}." if near else ""
+        note(f"No voice speaks {language!r}.{hint}")
+        if session.engine == "piper":
+            note(MORE_LANGUAGES)
         raise typer.Exit(1)
+
+
+def terminal_width() -> int | None:
+    """Return the terminal's columns; None where standard output is a pipe or a file."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 async def ask(server: str | None) -> SessionCreated:
@@ -66,18 +84,36 @@ def speaks(voice: VoiceInfo, language: str | None) -> bool:
     """Whether a voice's language is the one asked for, or a kind of it (RFC 4647, 3.3.1)."""
     if language is None:
         return True
-    own, wanted = voice.language.lower(), language.lower()
+    wanted = (tag_of(language) or language.replace("_", "-")).lower()
+    own = voice.language.lower()
     return own == wanted or own.startswith(wanted + "-")
 
 
-def table(session: SessionCreated, found: list[VoiceInfo]) -> Table:
-    """The voices for people."""
-    from rich.table import Table
+MORE_LANGUAGES = (
+    "eSpeak NG speaks some 125 languages: start mr-qwen3tts serve --engine embedded, and give its"
+    " address with --server."
+)
+HEADINGS = ("voice", "name", "language", "sex", "engine")
+ENGINES = {"embedded": "eSpeak NG", "piper": "Piper", "qwen3": "Qwen3-TTS"}
+"""Engines' names for people."""
 
-    shown = Table(title=Text(printable(f"{session.engine} ({session.model})")))
-    for heading in ("voice", "name", "language", "gender", "description"):
-        shown.add_column(heading)
-    for voice in found:
-        cells = (voice.id, voice.name, voice.language, voice.gender or "", voice.description)
-        shown.add_row(*(Text(printable(cell)) for cell in cells))
-    return shown
+
+def shown_voice(session: SessionCreated, named: str | None) -> str:
+    """Return the voice that speaks, ``named`` or the server's first, with its engine."""
+    voice = named or next((each.id for each in session.voices), "")
+    return f"{voice} ({ENGINES.get(session.engine, session.engine)})".lstrip()
+
+
+def listing(session: SessionCreated, found: Sequence[VoiceInfo], width: int | None) -> list[str]:
+    """Return the lines of the list; ``width`` as for ``columns``."""
+    engine = ENGINES.get(session.engine, session.engine)
+    rows = [
+        (voice.id, voice.name, language_of(voice), voice.gender or "", engine) for voice in found
+    ]
+    return columns([HEADINGS, *(tuple(map(printable, row)) for row in rows)], width)
+
+
+def language_of(voice: VoiceInfo) -> str:
+    """Return the language's tag and, where it is known, its name."""
+    name = language_name(voice.language)
+    return name if name == voice.language else f"{voice.language} {name}"

@@ -32,6 +32,8 @@ def tell(event: CallEvent) -> None:
             note("There is sound before the answer.")
         case events.CallAnswered(codec=codec):
             note(f"Answered ({codec}).")
+        case events.AnswererHeard(kind="machine"):
+            note("An answering machine has taken the call.")
         case events.CodecChanged(codec=codec):
             note(f"The sound is now {codec}.")
         case events.KeyPressed(digit=digit):

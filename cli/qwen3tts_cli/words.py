@@ -18,6 +18,9 @@ DEFAULT_PROMPT = (
     "A telephone call has just been answered. Greet the person in one or two sentences."
 )
 
+KEY_ENV = "MR_QWEN3TTS_LLM_KEY"
+"""Variable with the model's key, where none is named; local models need none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Words:
@@ -39,14 +42,15 @@ class Words:
 
     def open(self) -> AsyncIterator[str]:
         """The words from their beginning, as deltas."""
-        from qwen3tts_phone.words import from_file, from_stdin, from_text, scripted
+        from qwen3tts_cli.shown.keyboard import from_keyboard
+        from qwen3tts_phone.words import from_file, from_text, scripted
 
         if self.chat is not None:
             from qwen3tts_phone.bridge import reply_to
 
             return reply_to(self.chat, prompt=self.prompt, system=self.system)
         if self.stdin:
-            return from_stdin(by_key=self.by_key)
+            return from_keyboard(by_key=self.by_key)
         if self.file is not None:
             return from_file(self.file)
         assert self.text is not None
@@ -75,7 +79,6 @@ def choose_words(
     Raises:
         typer.BadParameter: none is named, or several, or an empty text.
         BadRequest: the model's address is no URL.
-        OSError: the file cannot be read; it is better known before a phone rings.
     """
     named = [say is not None, file is not None, stdin, llm is not None]
     if sum(named) != 1:
@@ -87,12 +90,25 @@ def choose_words(
     if file is not None:
         if not file.is_file():
             raise typer.BadParameter(f"--file: {file} is no file.")
-        file.open("rb").close()
         return Words(file=file)
     if llm is not None:
-        with needs("phone"):
-            from qwen3tts_phone.bridge import ChatSettings, api_key_from
-
-        chat = ChatSettings(base_url=llm, model=model, api_key=api_key_from(key_env))
-        return Words(chat=chat, system=system, prompt=prompt)
+        return Words(chat=chat_of(llm, model, key_env), system=system, prompt=prompt)
     return Words(stdin=True, by_key=by_key)
+
+
+def chat_of(llm: str, model: str, key_env: str) -> ChatSettings:
+    """The language model that --llm, --model and --key-env name.
+
+    Raises:
+        typer.BadParameter: a variable is named for the key and not set.
+        BadRequest: the address is no URL.
+    """
+    with needs("phone"):
+        from qwen3tts_phone.bridge import ChatSettings, api_key_from
+
+    key = api_key_from(key_env)
+    if not key and key_env != KEY_ENV:
+        raise typer.BadParameter(
+            f"--key-env: the variable {key_env} is not set; it holds the model's key."
+        )
+    return ChatSettings(base_url=llm, model=model, api_key=key)

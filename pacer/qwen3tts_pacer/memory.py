@@ -124,6 +124,10 @@ class MediaWord(IntEnum):
     """Streams that were listened to, one after the other."""
     REMOTE_FRACTION_MAX = 552
     ROUND_TRIP_MAX_NS = 553
+    KEYS_IGNORED = 554
+    """Keys that came faster than a person presses them."""
+    EVENTS_DROPPED = 555
+    """Events of the far end that were not sent on."""
 
 
 class ContextSent(NamedTuple):

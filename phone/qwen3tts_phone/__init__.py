@@ -21,28 +21,33 @@ if TYPE_CHECKING:
     from qwen3tts_phone.agent.chat_settings import ChatSettings
     from qwen3tts_phone.agent.conversation import Conversation
     from qwen3tts_phone.agent.settings import AgentSettings
-    from qwen3tts_phone.agent.tools import Tool, tool
+    from qwen3tts_phone.agent.tools import Tool, ToolError, tool
     from qwen3tts_phone.agent.turn_record import TurnRecord
     from qwen3tts_phone.bridge import ChatClient
     from qwen3tts_phone.call import Call
     from qwen3tts_phone.call_events import (
+        AnswererHeard,
         CallAnswered,
         CallEnded,
         CallEvent,
         CallHeld,
         CallResumed,
         CallRinging,
+        CallTransferred,
         HeardFrame,
         KeyPressed,
         MediaSilent,
+        TransferAsked,
     )
     from qwen3tts_phone.call_record import CallRecord
+    from qwen3tts_phone.dialogue.gathered import Gathered
     from qwen3tts_phone.errors import (
         BadSip,
         CalleeUnreachable,
         CallError,
         CallNotAllowed,
         CallRefused,
+        MachineAnswered,
         NotPossible,
         PortBusy,
         RegistrationFailed,
@@ -105,29 +110,35 @@ _FROM = {
     "qwen3tts_phone.agent.settings": ("AgentSettings",),
     "qwen3tts_phone.agent.tools": (
         "Tool",
+        "ToolError",
         "tool",
     ),
     "qwen3tts_phone.agent.turn_record": ("TurnRecord",),
     "qwen3tts_phone.bridge": ("ChatClient",),
     "qwen3tts_phone.call": ("Call",),
     "qwen3tts_phone.call_events": (
+        "AnswererHeard",
         "CallAnswered",
         "CallEnded",
         "CallEvent",
         "CallHeld",
         "CallResumed",
         "CallRinging",
+        "CallTransferred",
         "HeardFrame",
         "KeyPressed",
         "MediaSilent",
+        "TransferAsked",
     ),
     "qwen3tts_phone.call_record": ("CallRecord",),
+    "qwen3tts_phone.dialogue.gathered": ("Gathered",),
     "qwen3tts_phone.errors": (
         "BadSip",
         "CallError",
         "CallNotAllowed",
         "CallRefused",
         "CalleeUnreachable",
+        "MachineAnswered",
         "NotPossible",
         "PortBusy",
         "RegistrationFailed",
@@ -199,6 +210,7 @@ __all__ = [
     "Account",
     "Agent",
     "AgentSettings",
+    "AnswererHeard",
     "BadSip",
     "Call",
     "CallAnswered",
@@ -211,6 +223,7 @@ __all__ = [
     "CallRefused",
     "CallResumed",
     "CallRinging",
+    "CallTransferred",
     "CallbackRecogniser",
     "CalleeUnreachable",
     "CallerCutIn",
@@ -219,6 +232,7 @@ __all__ = [
     "ChatMessage",
     "ChatSettings",
     "Conversation",
+    "Gathered",
     "GuardSettings",
     "HeardFrame",
     "KeyPressed",
@@ -226,6 +240,7 @@ __all__ = [
     "ListenSettings",
     "Listening",
     "LiveSound",
+    "MachineAnswered",
     "MediaSilent",
     "MissingDetector",
     "ModelRefused",
@@ -260,7 +275,9 @@ __all__ = [
     "Streams",
     "TlsSettings",
     "Tool",
+    "ToolError",
     "Transcript",
+    "TransferAsked",
     "TransferFailed",
     "Turn",
     "TurnDetector",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
+import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
@@ -14,7 +16,13 @@ from qwen3tts_phone.agent.chat_connection import ChatConnection
 from qwen3tts_phone.agent.chat_errors import ModelRefused, ModelStalled, ModelUnavailable
 from qwen3tts_phone.agent.chat_message import ChatEvent, ChatMessage, ToolSpec, request_body
 from qwen3tts_phone.agent.chat_settings import ChatSettings, api_key_from
-from qwen3tts_phone.agent.chat_stream import ChatStream, refusal_words, whole_answer
+from qwen3tts_phone.agent.chat_stream import (
+    ChatStream,
+    one_line,
+    parsed,
+    refusal_words,
+    whole_answer,
+)
 from qwen3tts_wire.errors import LimitExceeded, ProtocolError, SpeechError
 from qwen3tts_wire.surrogates import SurrogateJoiner
 
@@ -66,6 +74,8 @@ class ChatClient:
             transport=transport,
         )
         self._connection = ChatConnection(self._http, settings)
+        self.streams = True
+        """Whether the last answer came as a stream of events."""
 
     def prepare(self) -> None:
         """A request is likely to come soon: have the connection open by then, where
@@ -82,6 +92,21 @@ class ChatClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    async def models(self) -> tuple[str, ...]:
+        """Return the names of the models at the address (``GET /models``); empty = no list came.
+
+        The first 1 MiB of an answer is read, for at most `REFUSAL_S`.
+        """
+        try:
+            async with asyncio.timeout(REFUSAL_S):
+                async with self._http.stream("GET", self.settings.models_url) as response:
+                    listed = parsed(await _read_some(response, MAX_ANSWER_BYTES)).get("data")
+        except (TimeoutError, httpx.HTTPError, httpx.StreamError, ProtocolError):
+            return ()
+        entries = listed if isinstance(listed, list) else []
+        names = (each.get("id") for each in entries if isinstance(each, dict))
+        return tuple(one_line(name) for name in names if isinstance(name, str))
 
     async def reply(self, messages: Sequence[ChatMessage]) -> AsyncGenerator[str, None]:
         """The model's answer as text deltas, as it writes them; it is offered no tools.
@@ -144,7 +169,7 @@ class ChatClient:
             ) from None
         except httpx.ConnectError as error:
             raise ModelUnavailable(
-                f"the language model at {shown} cannot be reached: {error}.",
+                f"the language model at {shown} cannot be reached: {_cause(error)}.",
                 remedy="Check that it runs and that host and port are right.",
             ) from None
         except (httpx.TimeoutException, TimeoutError):
@@ -175,7 +200,8 @@ class ChatClient:
             kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind == "text/html":
                 raise self._web_page()
-            if kind == "application/json":
+            self.streams = kind != "application/json"
+            if not self.streams:
                 async with asyncio.timeout(self.settings.stall_s):  # however the bytes trickle
                     answer = await _read_some(response, MAX_ANSWER_BYTES)
                 for event in whole_answer(answer):
@@ -217,7 +243,7 @@ class ChatClient:
         if status in (401, 403):
             return ModelRefused(
                 f"the language model at {shown} does not accept the key ({status}){because}",
-                remedy="Set its key in the environment variable that the call names.",
+                remedy="Check the key: api_key, or the variable MR_QWEN3TTS_LLM_KEY (--key-env).",
             )
         if status in (404, 405, 501):
             return ModelRefused(
@@ -230,7 +256,12 @@ class ChatClient:
                 f"the language model at {shown} points elsewhere ({status}).",
                 remedy="Give the final address; the key is not sent on.",
             )
-        if status == 429 or status >= 500:
+        if status == 429:
+            return ModelUnavailable(
+                f"the language model at {shown} takes no more requests now ({status}){because}",
+                remedy="Try again later, or check the limits and the credit of the key's account.",
+            )
+        if status >= 500:
             return ModelUnavailable(
                 f"the language model at {shown} is overloaded or broken ({status}){because}",
                 remedy="Try again later.",
@@ -238,6 +269,20 @@ class ChatClient:
         return ModelRefused(
             f"the language model at {shown} refused the request ({status}){because}"
         )
+
+
+def _cause(error: BaseException) -> str:
+    """The system's reason why there is no connection, which the HTTP library wraps."""
+    found, inner = str(error), error.__cause__ or error.__context__
+    while inner is not None:
+        if isinstance(inner, BaseExceptionGroup):
+            inner = inner.exceptions[0]
+        if isinstance(inner, socket.gaierror) and inner.strerror:
+            found = inner.strerror
+        elif isinstance(inner, ConnectionError) and inner.errno:
+            found = os.strerror(inner.errno)
+        inner = inner.__cause__ or inner.__context__
+    return found.rstrip(".")
 
 
 def _after(chars: int) -> str:

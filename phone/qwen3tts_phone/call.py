@@ -2,7 +2,7 @@
 
     await call.answer()                                  # one that came in
     spoken = await call.say("Good morning.")             # Spoken: what was heard of it
-    pin = await call.dtmf.collect(most=4)
+    pin = await call.ask("Your number, please.", keys=4)  # Gathered: pin.keys
     async for turn in call.hear(recogniser="whisper"):   # what the far end says
         await call.say(reply_to(turn.text))
     await call.hangup()
@@ -28,7 +28,8 @@ from qwen3tts_phone.call_audio import CallAudio
 from qwen3tts_phone.call_body import CallBody
 from qwen3tts_phone.call_events import CallEvent
 from qwen3tts_phone.call_facts import CallFacts
-from qwen3tts_phone.errors import NotPossible, WrongState
+from qwen3tts_phone.dialogue.dialogue import Dialogue
+from qwen3tts_phone.errors import CallError, NotPossible, WrongState
 from qwen3tts_phone.keypad import Keypad
 from qwen3tts_phone.recording import Recording
 from qwen3tts_phone.sent_audio import SentAudio
@@ -48,7 +49,7 @@ LINGER_S = 0.2
 holds the end of the sentence."""
 
 
-class Call(ABC):
+class Call(Dialogue, ABC):
     """A call in either direction; times are seconds of the monotonic clock (`clock`)."""
 
     def __init__(self, body: CallBody) -> None:
@@ -184,6 +185,21 @@ class Call(ABC):
             CallError: the two sides cannot talk to each other.
         """
 
+    async def up(self) -> Call:
+        """Wait as :meth:`answered`; the call that is up: this one, or another that took its place
+        while it rang (RFC 3891). Raises as :meth:`answered`."""
+        moving = asyncio.ensure_future(self.successor())
+        try:
+            await self.answered()
+        except CallError:
+            following = await moving
+            if following is None:
+                raise
+            return await following.up()
+        finally:
+            moving.cancel()
+        return self
+
     async def reject(
         self, status: int = 486, reason: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
@@ -196,12 +212,18 @@ class Call(ABC):
     async def answered(self) -> None:
         """Wait until both ends agree and sound may flow.
 
+        Where the call was dialled with ``on_machine``, it returns when who answered has greeted, or
+        a machine records.
+
         Raises:
             CallRefused: the far end would not take it (busy, declined, not found, ...).
             CalleeUnreachable: nobody answered at that address.
+            MachineAnswered: a machine did, and gets no message; it was hung up.
             CallError: it ended otherwise.
         """
         await asyncio.shield(self._body.up)
+        if self._greeting is not None:
+            await asyncio.shield(self._greeting)
 
     # --- speaking
 
@@ -392,13 +414,20 @@ class Call(ABC):
         await self._body.cleared.wait()
         return self._body.cause
 
-    # --- inside
+    async def successor(self) -> Call | None:
+        """Wait until another call goes on in place of this one, which is taken over by that.
 
-    async def _audible(self) -> None:
-        """A call of ours that still rings is waited for."""
-        body = self._body
-        if self.direction == "out" and not (body.may_speak or body.over.is_set()):
-            await self.answered()
+        So it is after a transfer by the far end that was followed (setting ``transfers``), and
+        where a call with the header Replaces took this one's place. The new call is up. None where
+        this call ends and none follows it. A call that nothing takes over is hung up.
+        """
+        return await self._body.succession.wait()
+
+    def claim(self) -> None:
+        """Take over a call that follows another one; else it is hung up. For `Succession`."""
+        self._body.claimed.set()
+
+    # --- inside
 
     def _voice(self) -> Speaker:
         body = self._body

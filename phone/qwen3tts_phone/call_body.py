@@ -27,11 +27,16 @@ from qwen3tts_phone.call_news import CallNews
 from qwen3tts_phone.call_record import CallRecord
 from qwen3tts_phone.call_recording import CallRecordings
 from qwen3tts_phone.call_sink import CallSink
+from qwen3tts_phone.call_succession import Succession
 from qwen3tts_phone.ears import Ears
 from qwen3tts_phone.errors import WrongState
 from qwen3tts_phone.keypad import Keypad
+from qwen3tts_phone.log_text import log_text
+from qwen3tts_phone.media.dtmf import KEYS_BURST, KEYS_PER_S
+from qwen3tts_phone.rates import Bucket
 from qwen3tts_phone.recognise.shared import SharedRecognisers
 from qwen3tts_phone.sent_audio import SentSide
+from qwen3tts_phone.without_words import without_words
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.record_sink import EndOfCallSink, RecordSink
@@ -76,6 +81,7 @@ class CallBody:
         self.files = files
         self.news = CallNews()
         self.keypad = Keypad(clock)
+        self._key_rate = Bucket(KEYS_PER_S, KEYS_BURST, clock.now())
         self.ears = Ears(clock, facts.media)
         self.sent = SentSide()
         self.recordings = CallRecordings(self)
@@ -101,6 +107,9 @@ class CallBody:
         """The same, where it ended otherwise than by hanging up."""
         self.record: CallRecord | None = None
         """Once it is over and its recording is done."""
+        self.succession = Succession()
+        self.claimed = asyncio.Event()
+        """Set when a program has taken this call over from the one before it."""
         self._settled = self._finishing = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -175,8 +184,15 @@ class CallBody:
         self.recordings.answered()
 
     def pressed(self, key: KeyPressed) -> None:
-        """A key of the far end."""
-        self.facts.keys_in += key.digit
+        """Take a key of the far end; one beyond what a person presses is counted and left out."""
+        if not self._key_rate.take(self.clock.now()):
+            if not self.facts.keys_ignored:
+                logger.warning(
+                    "call %s: keys come too fast, some are ignored", log_text(self.facts.call_id)
+                )
+            self.facts.keys_ignored += 1
+            return
+        self.facts.note_keys(key.digit, ours=False)
         self.keypad.pressed(key)
         self.tell(key)
 
@@ -241,6 +257,7 @@ class CallBody:
             )
         )
         self.news.close()
+        self.succession.call_over()
         self._tell_sink(facts)
         try:
             if self._own_recognisers:
@@ -282,8 +299,9 @@ class CallBody:
         def filed(task: asyncio.Task[CallRecord]) -> None:
             if not task.cancelled() and task.exception() is None:
                 self.record = task.result()
-            elif not task.cancelled():
-                logger.error("call %s has no record", self.facts.call_id, exc_info=task.exception())
+            elif (broke := task.exception() if not task.cancelled() else None) is not None:
+                named = log_text(self.facts.call_id)
+                logger.error("call %s has no record\n%s", named, without_words(broke))
 
         filing.add_done_callback(filed)
         slow = self.recordings.automatic is not None and self.files.settings.audio_format != "wav"

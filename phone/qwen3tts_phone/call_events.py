@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,16 @@ class CallAnswered:
     at: float
     codec: str
     """What we send: PCMU, PCMA, G722 or opus."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswererHeard:
+    """A person, a machine or nobody has taken a call of ours; where somebody listens for it."""
+
+    at: float
+    kind: Literal["human", "machine", "silence"]
+    words: str
+    """By what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +146,7 @@ class TransferAsked:
     refuse: Callable[[], None] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, match_args=False)
 class CallTransferred:
     """The far end has handed us on: ``call`` is the one to the other party, and up.
 
@@ -144,7 +154,15 @@ class CallTransferred:
     """
 
     at: float
-    call: PhoneCall = field(repr=False)
+    _call: PhoneCall = field(repr=False)
+
+    __match_args__ = ("at", "call")
+
+    @property
+    def call(self) -> PhoneCall:
+        """The new call. Reading this takes it over; a call that nothing takes over is hung up."""
+        self._call.claim()
+        return self._call
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +187,7 @@ CallEvent = (
     | CallQueued
     | CallEarlyMedia
     | CallAnswered
+    | AnswererHeard
     | CodecChanged
     | MediaBegan
     | CallHeld

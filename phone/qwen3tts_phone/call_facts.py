@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.media.types import LegStats
@@ -21,8 +21,12 @@ Address = tuple[str, int]
 """Numeric host and port."""
 ODD_KINDS = 16
 """So many kinds of oddities are told apart."""
+MAX_NOTED_KEYS = 1000
+"""Keys of each side that a record holds; further ones are counted."""
 ODD_CHARS = 80
 """Longest name of one."""
+SOURCES_KEPT = 20
+"""Changes of the source of a call's sound that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,14 @@ class RegistrationFacts:
     error: CallError | None = None
 
 
+class SourceChange(NamedTuple):
+    """A source of media packets that was taken or refused."""
+
+    at: float
+    what: Literal["began", "took_over", "refused"]
+    source: Address
+
+
 @dataclass(slots=True, kw_only=True)
 class MediaFacts:
     """What was agreed about sound, and what came of it."""
@@ -99,6 +111,12 @@ class MediaFacts:
     """What its description names; empty = nothing is known."""
     source: Address | None = None
     """Where its packets come from (`MediaStarted.source`)."""
+    sources: list[SourceChange] = field(default_factory=list)
+    """Sources that were taken and refused, in their order; the first `SOURCES_KEPT` of them."""
+    refused: SourceChange | None = None
+    """The last one that was refused."""
+    unconfirmed: str = ""
+    """The described host, where sending was paused since nothing had come from it."""
     loud_in_s: float | None = None
     """Seconds of what came that were not silence; None = nobody listened."""
     silent_s: float = 0.0
@@ -107,6 +125,23 @@ class MediaFacts:
     """Why the media process gave the call up; empty = it did not."""
     stats: LegStats | None = None
     """The counters at the end."""
+
+    def note_source(self, source: Address, at: float) -> None:
+        """Packets of this source are taken from now on; it may be a new stream of the same one."""
+        if source != self.source:
+            self._keep(SourceChange(at, "took_over" if self.source else "began", source))
+        self.source = source
+        self.silent_s = 0.0
+
+    def note_refused(self, source: Address, at: float) -> None:
+        """Packets of this source were not taken; each host is kept once."""
+        self.refused = SourceChange(at, "refused", source)
+        if not any(each.what == "refused" and each.source[0] == source[0] for each in self.sources):
+            self._keep(self.refused)
+
+    def _keep(self, change: SourceChange) -> None:
+        if len(self.sources) < SOURCES_KEPT:
+            self.sources.append(change)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -147,9 +182,16 @@ class CallFacts:
     media: MediaFacts = field(default_factory=MediaFacts)
     registration: RegistrationFacts | None = None
     """Of the account; None = there is none to register."""
+    logged: bool = True
+    """Whether its record is written to the log."""
     keys_in: str = field(default="", repr=False)
-    """Digits that the far end pressed."""
+    """Digits that the far end pressed; the first `MAX_NOTED_KEYS`."""
+    keys_in_more: int = field(default=0, repr=False)
+    """Keys pressed after these."""
+    keys_ignored: int = field(default=0, repr=False)
+    """Keys that came faster than a person presses them, and were not taken."""
     keys_out: str = field(default="", repr=False)
+    keys_out_more: int = field(default=0, repr=False)
     utterances: int = 0
     interrupted: int = 0
     """Utterances that were stopped before their end."""
@@ -164,6 +206,12 @@ class CallFacts:
     """Why it was to be recorded and was not; empty = it was, or was not to be."""
     transferred_to: str = ""
     """Where the call was handed on; empty = it was not."""
+    continues: str = ""
+    """Id of the call whose place this one has, after a transfer or a replacement; empty = none."""
+    continued_by: str = ""
+    """Id of the call that has, or was to have, the place of this one; empty = none."""
+    handed_on: int = 0
+    """Calls before this one in the same chain of transfers."""
     answered_by: str = ""
     """``human``, ``machine`` or ``silence`` where somebody listened for it."""
     keep_transcript: bool = False
@@ -182,6 +230,17 @@ class CallFacts:
         if self.keep_transcript and (spoken.heard or spoken.interrupted):
             began = spoken.record.marks.get(Mark.FIRST_FRAME_WIRE, now)
             self.transcript.append(Line("agent", began, spoken.heard, spoken.interrupted))
+
+    def note_keys(self, keys: str, *, ours: bool) -> None:
+        """Keys were pressed: by us or by the far end."""
+        if ours:
+            room = max(0, MAX_NOTED_KEYS - len(self.keys_out))
+            self.keys_out += keys[:room]
+            self.keys_out_more += len(keys[room:])
+        else:
+            room = max(0, MAX_NOTED_KEYS - len(self.keys_in))
+            self.keys_in += keys[:room]
+            self.keys_in_more += len(keys[room:])
 
     def note_odd(self, what: str) -> None:
         """The far end sent something that its protocol does not have: ``what``, in few words.
@@ -206,3 +265,9 @@ class CallFacts:
         """The far end was heard to say something; kept only where a transcript is asked for."""
         if self.keep_transcript and text:
             self.transcript.append(Line("caller", at, text))
+
+
+def follows(new: CallFacts, old: CallFacts) -> None:
+    """One call has, or is to have, the place of another: both records say so."""
+    old.continued_by, new.continues = new.call_id, old.call_id
+    new.handed_on = old.handed_on + 1

@@ -12,9 +12,11 @@ from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.call_facts import CallFacts
 from qwen3tts_phone.call_log import CallRecordLog
 from qwen3tts_phone.call_record import CallRecord
+from qwen3tts_phone.encoded_file import EncodingFailed, write_encoded
+from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.record import recording_path
 from qwen3tts_phone.record_settings import RecordSettings
-from qwen3tts_phone.recording import Recording
+from qwen3tts_phone.recording import Recording, written_as
 from qwen3tts_phone.recordings import Recordings
 
 logger = logging.getLogger(__name__)
@@ -28,7 +30,7 @@ class CallFiles:
     Args:
         settings: what is kept.
         single: a file for the recording of the first call, where no folder is given; further ones
-            get ``-2``, ``-3``, ...
+            get ``-2``, ``-3``, ...; encoded when the call is over where its ending says so.
 
     Raises OSError where the folder or the log cannot be made.
     """
@@ -60,7 +62,7 @@ class CallFiles:
         if self._single is None:
             return None
         self._count += 1
-        return recording_path(self._single, self._count)
+        return written_as(recording_path(self._single, self._count))
 
     def file(
         self, facts: CallFacts, path: Path | None, asked: Sequence[Recording] = ()
@@ -89,20 +91,36 @@ class CallFiles:
     ) -> CallRecord:
         if path is not None:
             facts.recording = (path,)
-            if self._recordings is not None:
+            if self._recordings is None:
+                facts.recording = await self._encoded(path)
+            else:
                 try:
                     facts.recording = await self._recordings.finished(path)
                 except OSError as error:
-                    logger.error("a recording could not be finished: %s", error)
+                    logger.error("a recording could not be finished: %s", log_text(error))
         for each in asked:
             try:
                 facts.recording += await each.finished()
             except OSError as error:
-                logger.error("a recording could not be finished: %s", error)
+                logger.error("a recording could not be finished: %s", log_text(error))
         record = CallRecord.of(facts, self.settings)
-        if self._log is not None:
+        if self._log is not None and facts.logged:
             self._log.append(record)
         return record
+
+    async def _encoded(self, wav: Path) -> tuple[Path, ...]:
+        """Encode the single recording where its ending says so; the file there is."""
+        assert self._single is not None
+        if written_as(self._single) == self._single:
+            return (wav,)
+        target = wav.with_suffix("")
+        try:
+            await asyncio.to_thread(write_encoded, wav, target, bitrate=self.settings.audio_bitrate)
+        except EncodingFailed as error:
+            logger.error("%s", log_text(error))
+            return (wav,)
+        await asyncio.to_thread(wav.unlink, missing_ok=True)
+        return (target,)
 
     async def _sweep(self) -> None:
         origin, count = self._clock.now(), 0
@@ -114,6 +132,6 @@ class CallFiles:
                 if self._log is not None:
                     await asyncio.to_thread(self._log.sweep, now)
             except OSError as error:
-                logger.error("recordings could not be swept: %s", error)
+                logger.error("recordings could not be swept: %s", log_text(error))
             count += 1
             await self._clock.sleep_until(origin + count * SWEEP_S)

@@ -57,7 +57,7 @@ class CallKeys:
             await self._press_by_info(keys, duration_ms, gap_ms)
         else:
             await self._leg.send_dtmf(keys, duration_ms, gap_ms)
-        self._facts.keys_out += keys
+        self._facts.note_keys(keys, ours=True)
 
     async def _press_by_info(self, keys: str, duration_ms: int, gap_ms: int) -> None:
         for key in keys:

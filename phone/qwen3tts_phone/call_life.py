@@ -22,14 +22,25 @@ from qwen3tts_phone.call_keys import CallKeys
 from qwen3tts_phone.call_media import CallMedia
 from qwen3tts_phone.call_transfers import CallTransfers
 from qwen3tts_phone.call_words import ended_in_words
-from qwen3tts_phone.errors import BadSdp, CalleeUnreachable, CallError, NoCommonCodec
+from qwen3tts_phone.errors import (
+    BadSdp,
+    CalleeUnreachable,
+    CallError,
+    NoCommonCodec,
+    NoCommonFamily,
+)
+from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.types import (
     ContextPlayed,
     Dtmf,
+    KeysIgnored,
     LegFailed,
     MediaStarted,
     MediaTimeout,
+    SendingPaused,
+    SendingResumed,
+    SourceRejected,
 )
 from qwen3tts_phone.presence import Presence
 from qwen3tts_phone.sdp import Negotiated, SdpSession
@@ -45,6 +56,8 @@ from qwen3tts_phone.sip.call_state import (
 from qwen3tts_phone.sip.info import DtmfInfo, InfoReceived
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_phone.sip.transfer_events import ReferReceived
+from qwen3tts_phone.sip.via import bracketed
+from qwen3tts_phone.without_words import without_words
 
 if TYPE_CHECKING:
     from qwen3tts_phone.phone import Phone
@@ -58,8 +71,21 @@ PROVISIONAL: dict[int, type[CallRinging | CallForwarded | CallQueued]] = {
 }
 CALLER_WITHIN_S = 2.0
 """How long sound goes to a caller from whom neither an ACK nor sound has come."""
+CLAIM_WITHIN_S = 5.0
+"""A call that took the place of another one is hung up when no program takes it over by then."""
+HANDED_ON_S = 5.0
+"""How long a far end that has handed us on may leave its own call open."""
 UNUSABLE = (BadSdp, NoCommonCodec)
 """What an offer is refused for with 488."""
+
+
+def warning_of(error: CallError, host: str) -> dict[str, str]:
+    """The header Warning of a 488 (RFC 3261 section 20.43); empty where no code fits."""
+    if isinstance(error, NoCommonFamily):
+        return {"Warning": f'301 {bracketed(host)} "Incompatible network address formats"'}
+    if isinstance(error, NoCommonCodec):
+        return {"Warning": f'305 {bracketed(host)} "Incompatible media format"'}
+    return {}
 
 
 class CallLife:
@@ -75,7 +101,7 @@ class CallLife:
         self.news = body.news
         self._phone = phone
         self._leg = leg
-        self.media = CallMedia(leg, body)
+        self.media = CallMedia(leg, body, phone.trusts_media_of)
         self.keys = CallKeys(leg, sip, phone.clock, body.facts)
         self.transfers = CallTransfers(phone, self)
         self._presence = Presence(
@@ -104,6 +130,7 @@ class CallLife:
 
     async def agree(self, agreed: Negotiated) -> None:
         """Media flows as both ends have agreed; see `CallMedia.agree`."""
+        self.facts.media.peer_host = self.sip.remote_address[0]
         if await self.media.agree(agreed):
             self.body.check_up()  # it may have ended meanwhile
             self.body.start(self._follow_media(), "media events")
@@ -138,8 +165,8 @@ class CallLife:
             answer, agreed = self.session.answer(offer)
             self._note_media()
             await self.agree(agreed)
-        except UNUSABLE:
-            await self.sip.reject(488)
+        except UNUSABLE as error:
+            await self.sip.reject(488, headers=warning_of(error, self.session.host))
             raise
         self.body.check_up()
         return answer
@@ -164,15 +191,39 @@ class CallLife:
                 except CallError as error:
                     # What the far end described cannot be used: the call cannot go on.
                     self.body.error = error
-                    logger.warning("call %s: %s", self.id, error)
+                    logger.warning("call %s: %s", log_text(self.id), log_text(error))
                     self.body.start(self.give_up(), "end")
-        except Exception:
+        except Exception as error:
             # The end of the task: the far end must not be left with a dead call.
-            logger.exception("call %s broke", self.id)
+            logger.error("call %s broke\n%s", log_text(self.id), without_words(error))
             self.body.cause = "it broke here; the log has the traceback"
             await self.give_up()
         finally:
+            if self._ended is not None and self._ended.by == "local":
+                self.transfers.call_over()
             await self._clear()
+
+    def await_claim(self) -> None:
+        """This call has the place of another one: end it unless a program takes it over."""
+        if not self.body.claimed.is_set():
+            self.body.start(self._end_unclaimed(), "wait for a program")
+
+    async def _end_unclaimed(self) -> None:
+        await self._phone.clock.sleep_until(self._now() + CLAIM_WITHIN_S)
+        if self.body.claimed.is_set():
+            return
+        self.body.error = CallError(
+            "No program took over the call that a transfer led to.",
+            remedy="Await call.successor(), or read CallTransferred.call.",
+        )
+        logger.warning("call %s: %s", log_text(self.id), log_text(self.body.error))
+        await self.give_up()
+
+    async def end_handed_on(self, new: CallBody) -> None:
+        """End this call, whose place another one has, where the far end does not (RFC 5589 6.1)."""
+        await new.claimed.wait()
+        await self._phone.clock.sleep_until(self._now() + HANDED_ON_S)
+        await self.give_up()
 
     async def give_up(self) -> None:
         """Hang up, whatever the state."""
@@ -212,7 +263,7 @@ class CallLife:
                 self.body.error = self.body.error or event.error
                 self.body.cause = self.body.cause or ended_in_words(event, self.body.error)
             case _:
-                logger.debug("call %s: %s", self.id, type(event).__name__)
+                logger.debug("call %s: %s", log_text(self.id), type(event).__name__)
 
     def _rings(self, status: int) -> None:
         self.facts.provisional_status = status
@@ -245,7 +296,12 @@ class CallLife:
             # Once: the far end must not fill the log.
             level = logging.DEBUG if self._refused_change else logging.WARNING
             self._refused_change = True
-            logger.log(level, "call %s: a change by the far end was refused: %s", self.id, error)
+            logger.log(
+                level,
+                "call %s: a change by the far end was refused: %s",
+                log_text(self.id),
+                log_text(error),
+            )
             self.session.restore(saved)
             respond(None)
         else:
@@ -267,11 +323,23 @@ class CallLife:
                     sink.context_played(context)
                 case Dtmf(digit=digit, duration_ms=duration, at=at):
                     self._pressed(digit, duration, "rfc4733", at)
+                case KeysIgnored():
+                    logger.warning(
+                        "call %s: keys come too fast, some are ignored", log_text(self.id)
+                    )
                 case MediaStarted(source=source, at=at):
-                    self.facts.media.source = source
-                    self.facts.media.silent_s = 0.0
+                    self.facts.media.note_source(source, at)
                     self.facts.first_rtp_in_at = self.facts.first_rtp_in_at or at
                     self.news.tell(MediaBegan(at))
+                case SourceRejected(source=source, at=at):
+                    self.facts.media.note_refused(source, at)
+                case SendingPaused(host=host):
+                    self.facts.media.unconfirmed = host
+                    logger.warning(
+                        "call %s: nothing came from %s, sending is paused", log_text(self.id), host
+                    )
+                case SendingResumed():
+                    self.facts.media.unconfirmed = ""
                 case MediaTimeout(silent_s=silent, at=at):
                     self.facts.media.silent_s = silent
                     ever = self.facts.first_rtp_in_at is not None
@@ -279,9 +347,9 @@ class CallLife:
                     self.body.start(self._await_return(silent), "silence")
                 case LegFailed(cause=cause):
                     self.facts.media.failed = cause
-                    logger.error("call %s: media failed: %s", self.id, cause)
+                    logger.error("call %s: media failed: %s", log_text(self.id), log_text(cause))
                 case _:
-                    logger.debug("call %s: %s", self.id, type(event).__name__)
+                    logger.debug("call %s: %s", log_text(self.id), type(event).__name__)
         sink.gone()
         if not self.body.over.is_set():
             # The media process, or this call's part of it, is gone: nobody could be heard.
@@ -308,6 +376,7 @@ class CallLife:
         await body.settle()
         await self.media.close()
         facts.user_agent = self.sip.user_agent
+        facts.remote_uri = self.sip.remote_uri
         facts.identity = self.sip.asserted_identity or ""
         facts.media.peer_host = self.sip.remote_address[0]
         end = EndFacts(

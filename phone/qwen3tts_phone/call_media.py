@@ -5,18 +5,26 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 from qwen3tts_phone.call_body import CallBody
 from qwen3tts_phone.call_events import CallHeld, CallResumed
-from qwen3tts_phone.errors import BadSdp
+from qwen3tts_phone.errors import BadSdp, NoCommonFamily
 from qwen3tts_phone.leg_ears import LegEars, payload_of
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.types import SILENCE, RemoteMedia
+from qwen3tts_phone.reach import Reach, reach, same_address
 from qwen3tts_phone.rtp_sink import RtpSink
 from qwen3tts_phone.sdp import Negotiated
 
 logger = logging.getLogger(__name__)
+
+CONFIRM_WITHIN_S = 5.0
+"""A host other than the signalling's must send something within this time, or nothing more is sent
+to it. Media servers of carriers send with the answer; a far end that only listens sends its first
+report within 3.75 s (RFC 3550 section 6.2: the half of 5 s, times 0.5 to 1.5)."""
+_THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
 
 
 class CallMedia:
@@ -25,15 +33,19 @@ class CallMedia:
     Args:
         leg: the call's ports.
         body: what speaks and hears.
+        trusts: whether a host of the signalling may describe any other one for its sound.
     """
 
-    def __init__(self, leg: MediaLeg, body: CallBody) -> None:
+    def __init__(
+        self, leg: MediaLeg, body: CallBody, trusts: Callable[[str], bool] = lambda host: False
+    ) -> None:
         self.leg = leg
         self.ears = LegEars(leg, body.ears)
         self.sink: RtpSink | None = None
         """None before the first agreement."""
         self.agreed: Negotiated | None = None
         self._body = body
+        self._trusts = trusts
         self._clock = body.clock
         self._facts = body.facts
         self._held_since: float | None = None
@@ -79,6 +91,7 @@ class CallMedia:
     async def close(self) -> None:
         """The call is over, and has said its last: the ports are free."""
         self._facts.media.stats = stats = self.leg.stats()
+        self._facts.keys_ignored += stats.keys_ignored
         self._facts.first_rtp_out_at = self._facts.first_rtp_out_at or stats.first_sent_at
         self._count_holds(self._clock.now())
         await self.leg.close()
@@ -105,8 +118,9 @@ class CallMedia:
     def _remote(self, agreed: Negotiated) -> RemoteMedia:
         payload = payload_of(agreed.payload_name, agreed.payload_type, agreed.parameters)
         ptime_ms = agreed.ptime_ms
+        peer = self._facts.media.peer_host
         return RemoteMedia(
-            host=sendable(agreed.host, self.leg.local_host),
+            host=sendable(agreed.host, self.leg.local_host, peer),
             port=agreed.port,
             payload_type=agreed.payload_type,
             payload_name=agreed.payload_name,
@@ -124,6 +138,8 @@ class CallMedia:
             comfort_noise_pt=agreed.comfort_noise_pt,
             srtp_send=agreed.srtp_send,
             srtp_receive=agreed.srtp_receive,
+            signalling_host=peer,
+            confirm_within_s=confirm_within_s(agreed.host, peer, trusted=self._trusts(peer)),
         )
 
     def _also_receive(self, agreed: Negotiated) -> tuple[tuple[int, int], ...]:
@@ -163,17 +179,49 @@ class CallMedia:
             self._holding_since = now
 
 
-def sendable(host: str, local: str) -> str:
-    """The address, if media can be sent there from ``local``; raises BadSdp."""
+def confirm_within_s(host: str, peer: str, *, trusted: bool) -> float:
+    """How long sound goes to ``host`` before something must come from it; 0 = for any time."""
+    return 0.0 if trusted or same_address(host, peer) else CONFIRM_WITHIN_S
+
+
+def sendable(host: str, local: str, peer: str = "") -> str:
+    """The address, if media can and may be sent there from ``local``; raises BadSdp.
+
+    ``peer``: where the description came from; "" = not known.
+    """
     address = ipaddress.ip_address(host)
     ours = ipaddress.ip_address(local)
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
+    kind = _forbidden(address)
+    if kind and not (address.is_loopback and reach(peer) is Reach.MACHINE):
+        raise BadSdp(
+            f"The far end at {peer[:64] or 'an unknown address'} describes {kind} {host[:64]!r} "
+            "for its sound; nothing is sent there.",
+            remedy="Let it describe an address of its own that can be reached from here.",
+        )
     if address.version != ours.version and str(ours) != "::" and not address.is_unspecified:
         family = {4: "an IPv4", 6: "an IPv6"}
-        raise BadSdp(
+        raise NoCommonFamily(
             f"The far end's media address {host[:64]!r} is not {family[ours.version]} address.",
             remedy=f"Let it describe its media with {family[ours.version]} address, or let this "
             "phone listen at one of the other family as well.",
         )
     return str(address)
+
+
+def _forbidden(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
+    """What kind of address it is that no far end can have; empty = none of these.
+
+    0.0.0.0 and :: are not among them: they mean hold (RFC 3264 section 8.4), and nothing is sent.
+    """
+    if address.is_loopback:
+        return "the loopback address"
+    if address.is_multicast:
+        return "the multicast address"
+    if isinstance(address, ipaddress.IPv4Address):
+        if str(address) == "255.255.255.255":
+            return "the broadcast address"
+        if address.is_reserved or (address in _THIS_NETWORK and not address.is_unspecified):
+            return "the reserved address"
+    return ""

@@ -53,7 +53,10 @@ FIELDS: Final[dict[str, str]] = {
     "holding_s": "how long we had it on hold",
     "quality": "both directions' packets, loss (0 to 1), jitter (ms), rating `r` and opinion score "
     "`mos` (E-model, ITU-T G.107), and the round trip; null without sound",
+    "media_sources": "sources of sound: when (`at_s`), `what` (`began`, `took_over`, `refused`; a "
+    "host is refused once), and with `parties` the `host` and `port`; the first 20",
     "dtmf_in": "number of keys pressed at the other side",
+    "dtmf_ignored": "keys of the other side beyond 20 a second, which were not taken",
     "dtmf_out": "number of keys that we sent",
     "utterances": "things that we said",
     "interrupted": "of these, stopped before their end",
@@ -63,6 +66,9 @@ FIELDS: Final[dict[str, str]] = {
     "answered_by": "`human`, `machine` or `silence`, where somebody listened for it",
     "recording": "files of the recording",
     "transferred": "whether the call was handed on",
+    "continues": "`id` of the call whose place this one has, after a transfer by the other side; "
+    "null = none",
+    "continued_by": "`id` of the call that has the place of this one; null = none",
     "diagnosis": "what was wrong and what to do about it; empty = all was well",
     "findings": "codes of all that was found, the worst first",
     "local": "our address; this and the next four with `parties` only",
@@ -70,8 +76,8 @@ FIELDS: Final[dict[str, str]] = {
     "dialled": "the address that was called",
     "identity": "whom a trusted server says the other side is (RFC 3325)",
     "transferred_to": "where the call was handed on",
-    "keys_in": "the keys pressed at the other side; with `keys` only",
-    "keys_out": "the keys that we sent; with `keys` only",
+    "keys_in": "the first 1,000 keys pressed at the other side; with `keys` only",
+    "keys_out": "the first 1,000 keys that we sent; with `keys` only",
     "transcript": "what was said: `who` (agent, caller), `at_s`, `text`, `interrupted`; of ours "
     "what the other side has heard, of theirs what the host has recognised; with `transcript` "
     "only",
@@ -180,8 +186,17 @@ def _values(facts: CallFacts, settings: RecordSettings) -> dict[str, Any]:
         "held_s": _round(media.held_s, 3),
         "holding_s": _round(media.holding_s, 3),
         "quality": _quality(facts),
-        "dtmf_in": len(facts.keys_in),
-        "dtmf_out": len(facts.keys_out),
+        "media_sources": [
+            {
+                "at_s": _after(facts, each.at),
+                "what": each.what,
+                **({"host": each.source[0], "port": each.source[1]} if settings.parties else {}),
+            }
+            for each in media.sources
+        ],
+        "dtmf_in": len(facts.keys_in) + facts.keys_in_more,
+        "dtmf_ignored": facts.keys_ignored,
+        "dtmf_out": len(facts.keys_out) + facts.keys_out_more,
         "utterances": facts.utterances,
         "interrupted": facts.interrupted,
         "turns": facts.turns,
@@ -190,6 +205,8 @@ def _values(facts: CallFacts, settings: RecordSettings) -> dict[str, Any]:
         "answered_by": facts.answered_by or None,
         "recording": [str(path) for path in facts.recording],
         "transferred": bool(facts.transferred_to),
+        "continues": _text(facts.continues) or None,
+        "continued_by": _text(facts.continued_by) or None,
         "diagnosis": str(findings[0]) if findings else "",
         "findings": [each.code for each in findings],
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from qwen3tts_phone.consent import ConsentPlan, beep
 from qwen3tts_phone.errors import CallError
+from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.record import StereoRecorder
 from qwen3tts_phone.recording import Recording, checked
 from qwen3tts_phone.tracks import CallTracks
@@ -109,7 +110,9 @@ class CallRecordings:
                 return
             self._open(path)
         except OSError as error:  # no reason to hang up on the caller
-            logger.error("call %s is not recorded: %s", body.facts.call_id, error)
+            logger.error(
+                "call %s is not recorded: %s", log_text(body.facts.call_id), log_text(error)
+            )
             body.facts.unrecorded = "its file could not be written"
             return
         self.automatic = path
@@ -203,12 +206,16 @@ class CallRecordings:
                         await said.spoken()
                     if tone is None or not await tone.played():
                         self._body.facts.unrecorded = "its notice was cut"
-                        logger.warning("call %s is not recorded: its notice was cut", self._id)
+                        logger.warning(
+                            "call %s is not recorded: its notice was cut", log_text(self._id)
+                        )
                         return False
                 except SpeechError as error:
                     self._body.facts.unrecorded = "its notice was not heard"
                     logger.warning(
-                        "call %s is not recorded: its notice was not heard: %s", self._id, error
+                        "call %s is not recorded: its notice was not heard: %s",
+                        log_text(self._id),
+                        log_text(error),
                     )
                     return False
                 self._plan.began(self._body.clock.now())

@@ -15,6 +15,7 @@ from qwen3tts_phone.call_events import (
     TransferAsked,
     TransferProgress,
 )
+from qwen3tts_phone.call_facts import follows
 from qwen3tts_phone.errors import (
     CallError,
     CallNotAllowed,
@@ -22,6 +23,7 @@ from qwen3tts_phone.errors import (
     TransferFailed,
     WrongState,
 )
+from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.sip.transfer_events import ReferReceived
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ FORBIDDEN = 403
 PROGRESS = {CallRinging: (180, "Ringing"), CallForwarded: (181, "Call Is Being Forwarded")}
 """What the far end is told of the call that it asked us to make."""
 PROGRESS_QUEUED = (182, "Queued")
+MAX_CHAIN = 10
+"""Most transfers by far ends in a row, each of the call that the one before has led to."""
 
 
 class CallTransfers:
@@ -47,6 +51,7 @@ class CallTransfers:
         self._call = life
         self._refused = False
         """Whether the log has a refusal of theirs."""
+        self._going: set[asyncio.Task[None]] = set()
 
     # --- ours
 
@@ -88,52 +93,102 @@ class CallTransfers:
             logger.log(
                 level,
                 "call %s: a transfer by the far end was refused (setting transfers)",
-                self._call.id,
+                log_text(self._call.id),
             )
             refer.refuse(DECLINED)
             return
         try:
             self._phone.allow(refer.target)
+            if self._call.facts.handed_on >= MAX_CHAIN:
+                raise CallNotAllowed(
+                    f"{MAX_CHAIN} transfers led to this call already.",
+                    rule="transfers",
+                    remedy="Call the target directly; the transfers may be a loop.",
+                )
         except CallNotAllowed as error:
             self._refused = True
-            logger.log(level, "call %s: a transfer was refused: %s", self._call.id, error)
+            logger.log(
+                level,
+                "call %s: a transfer was refused: %s",
+                log_text(self._call.id),
+                log_text(error),
+            )
             refer.refuse(FORBIDDEN)
             return
         if policy == "accept":
-            self._call.body.start(self._follow(refer), "transfer")
+            # It goes on when the far end hangs up meanwhile, as many do after the 202.
+            task = self._phone.handed.start(self._follow(refer), f"transfer of {self._call.id}")
+            self._going.add(task)
+            task.add_done_callback(self._going.discard)
             return
         self._call.news.tell(
             TransferAsked(
                 self._phone.clock.now(),
                 refer.target,
                 refer.referred_by or "",
-                accept=lambda: self._go(refer),
+                accept=lambda: self._accept(refer),
                 refuse=lambda: refer.refuse(DECLINED),
             )
         )
 
+    def call_over(self) -> None:
+        """We have hung up: calls that were to take this one's place are not made any more."""
+        for task in list(self._going):
+            task.cancel()
+
     async def _follow(self, refer: ReferReceived) -> None:
         try:
-            await self._go(refer)
+            new = await self._go(refer)
         except CallError as error:
-            logger.warning("call %s: a transfer by the far end failed: %s", self._call.id, error)
+            logger.warning(
+                "call %s: a transfer by the far end failed: %s",
+                log_text(self._call.id),
+                log_text(error),
+            )
+        else:
+            new.life.await_claim()
+            if not self._call.body.over.is_set():
+                self._call.body.start(self._call.end_handed_on(new.life.body), "hang-up")
+
+    async def _accept(self, refer: ReferReceived) -> PhoneCall:
+        """The program has decided for it, and gets the new call."""
+        new = await self._go(refer)
+        new.claim()
+        return new
 
     async def _go(self, refer: ReferReceived) -> PhoneCall:
         """Make the call that is asked for; it, once it is answered."""
         if not refer.accept():
             raise WrongState("The far end no longer waits for the transfer, or it was decided.")
+        succession = self._call.body.succession
+        succession.begin()
+        try:
+            new = await self._dial(refer)
+        except BaseException:
+            succession.failed()
+            raise
+        self._call.facts.transferred_to = refer.target
+        refer.notify(200, "OK")
+        succession.goes_on(new)
+        self._call.news.tell(CallTransferred(self._phone.clock.now(), new))
+        return new
+
+    async def _dial(self, refer: ReferReceived) -> PhoneCall:
         headers = {}
         if refer.replaces is not None:
             headers["Replaces"] = refer.replaces.value
         if refer.referred_by:
             headers["Referred-By"] = f"<{refer.referred_by}>"
+        account = self._call.facts.account
         try:
+            # With the account of this call, or with none: never in the name of another one.
             new = await self._phone.dial(
-                refer.target, headers or None, account=self._call.facts.account or None
+                refer.target, headers or None, with_account=bool(account), account=account or None
             )
         except (CallError, ValueError):
             refer.notify(503, "Service Unavailable")
             raise
+        follows(new.facts, self._call.facts)
         telling = asyncio.create_task(self._tell(new, refer), name="progress of a transfer")
         try:
             await new.answered()
@@ -143,13 +198,13 @@ class CallTransfers:
         except CallError:
             refer.notify(480, "Temporarily Unavailable")
             raise
+        except asyncio.CancelledError:
+            self._phone.handed.start(new.hangup(), f"end of {new.id}")
+            raise
         finally:
             telling.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await telling
-        refer.notify(200, "OK")
-        self._call.facts.transferred_to = refer.target
-        self._call.news.tell(CallTransferred(self._phone.clock.now(), new))
         return new
 
     @staticmethod

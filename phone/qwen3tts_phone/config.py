@@ -44,6 +44,7 @@ IN_THE_FILE = {
     "port_range": ("media", "rtp_ports"),
     "media_silent_s": ("media", "silent_s"),
     "transfers": ("safety", "transfers"),
+    "unavailable_file": ("speech", "unavailable_file"),
 }
 """Where settings of the phone stand that have another name there."""
 _PHONE = PhoneSettings()
@@ -74,6 +75,12 @@ class MediaConfig:
     """Whether silence is sent between utterances; some firewalls and PBXs hang up without."""
     symmetric: bool = _PHONE.symmetric
     """Whether RTP goes where it comes from (RFC 4961): what makes NAT work."""
+    third_hosts: Literal["pause", "trusted", "send"] = "trusted"
+    """Sound to a host that the far end describes, that is not where its SIP comes from, and that
+    sends nothing. ``pause``: it ends after 5 s. ``trusted``: it goes on for accounts' servers and
+    ``safety.gate.trusted``. ``send``: for all."""
+    freeze_heap: bool = _PHONE.freeze_heap
+    """Whether the garbage collector leaves alone what the process has loaded before the phone."""
     jitter_max_s: float = _PHONE.jitter_max_s
     """The longest wait for a packet of the caller's that is missing."""
     silent_s: float = _PHONE.media_silent_s
@@ -97,14 +104,17 @@ class SpeechConfig:
     """Of the text, such as de or en-GB."""
     speed: float | None = None
     """Factor on the rate of speech, 0.5 to 2.5."""
-    mode: Literal["auto", "clause", "live"] | None = None
-    """What is said at one go; see `mr-qwen3tts call --help`."""
+    mode: Literal["auto", "clause", "live", "whole", "whole_streaming"] | None = None
+    """What is said at one go; see `mr-qwen3tts call --help-all`."""
     instructions: str | None = None
     """How to speak, in words."""
     seed: int | None = None
     """The same number, text and voice give the same speech."""
     latency_log: Path | None = None
     """One JSON line an utterance is appended here."""
+    unavailable_file: Path | None = None
+    """WAV file (16-bit PCM) that callers hear while no speech server can be reached; then their
+    call ends. Left out: they are refused with 503 and Retry-After."""
     otel: str | None = None
     """Collector of OpenTelemetry that gets a span of each utterance, such as
     http://127.0.0.1:4318; "1": the one that the OTEL_* variables name."""
@@ -192,7 +202,9 @@ class PhoneConfig:
             rtp_ports=media.rtp_ports,
             continuous=media.continuous,
             symmetric=media.symmetric,
+            third_hosts=media.third_hosts,
             jitter_max_s=media.jitter_max_s,
+            freeze_heap=media.freeze_heap,
             media_silent_s=media.silent_s,
             vanished_s=media.vanished_s,
             media=media.process,
@@ -201,6 +213,7 @@ class PhoneConfig:
             language=speech.language,
             options=speech.options,
             latency_log=speech.latency_log,
+            unavailable_file=speech.unavailable_file,
             otel=speech.otel,
             gate=safety.gate,
             guard=safety.guard,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from qwen3tts_phone.config_accounts import server_of, transport_of
 from qwen3tts_phone.config_secrets import secret_files
 from qwen3tts_phone.reach import Reach, reach
-from qwen3tts_phone.secrets import readable_by_others
 from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.tls import check_certificates
 from qwen3tts_settings.entries import Entry
+from qwen3tts_settings.own_files import readable_by_others
 
 if TYPE_CHECKING:
     from qwen3tts_phone.config import PhoneConfig

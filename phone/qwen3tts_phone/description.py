@@ -14,6 +14,7 @@ from typing import Literal
 from qwen3tts_phone.errors import BadSdp, NoCommonCodec
 from qwen3tts_phone.sdes import MAX_LINES as MAX_CRYPTO
 from qwen3tts_phone.sdes import Crypto, parse_crypto
+from qwen3tts_phone.sdp_addresses import Endpoint, alternatives
 
 MAX_CHARS = 32_768
 MAX_LINES = 1000
@@ -75,6 +76,8 @@ class Media:
     maxptime_ms: int | None = None
     hosts: tuple[str, ...] = ()
     """All addresses where there are several c= lines; ``host`` is the first."""
+    others: tuple[Endpoint, ...] = ()
+    """Further addresses with their ports (RFC 6947, RFC 8839), best first."""
     crypto: tuple[Crypto, ...] = ()
     """The keys that can be used here, in its order."""
     rtcp_mux: bool = False
@@ -99,10 +102,23 @@ class Media:
         """Whether it is SRTP: by its protocol, or by keys beside plain RTP."""
         return self.protocol in ENCRYPTED or bool(self.crypto)
 
-    def address(self, family_of: str) -> str:
-        """Its address of the same family as this one, or else the first."""
-        alike = (host for host in self.hosts if (":" in host) == (":" in family_of))
-        return next(alike, self.host)
+    def endpoint(self, family_of: str, peer: str = "") -> Endpoint:
+        """Its address and port of the same family as this one, or else the first.
+
+        Of the further addresses that of ``peer``, where signalling comes from, is taken first.
+        """
+        found = self._of_family(family_of)
+        near = [each for each in found if each[0] == peer and each[0] not in self.hosts]
+        own = [each for each in found if each[0] in self.hosts]
+        return next(iter((*own, *near, *found)), (self.host, self.port))
+
+    def has_family(self, family_of: str) -> bool:
+        """Whether it has an address of the same family as this one."""
+        return bool(self._of_family(family_of))
+
+    def _of_family(self, family_of: str) -> list[Endpoint]:
+        own = [(host, self.port) for host in self.hosts or (self.host,)]
+        return [each for each in (*own, *self.others) if (":" in each[0]) == (":" in family_of)]
 
     @property
     def sends(self) -> bool:
@@ -134,9 +150,10 @@ class SessionDescription:
         """The audio in plain RTP; raises BadSdp or NoCommonCodec."""
         return self.media[self.audio_index]
 
-    def audio_line(self, srtp: str) -> int:
+    def audio_line(self, srtp: str, family_of: str = "") -> int:
         """Which media line is the audio that can be used.
 
+        ``family_of``: an address of ours; of several lines (ANAT, RFC 4091) one of its family.
         ``srtp``: ``off`` takes plain RTP alone, ``accept`` what is encrypted before what is not,
         ``require`` what is encrypted alone. Raises BadSdp or NoCommonCodec.
         """
@@ -156,6 +173,7 @@ class SessionDescription:
             keyed = [index for index in open_lines if self._keyed(index)]
             usable = keyed + (plain if srtp == "accept" else [])
         if usable:
+            usable.sort(key=lambda i: bool(family_of) and not self.media[i].has_family(family_of))
             return usable[0]
         raise _unusable([self.media[index] for index in open_lines], srtp)
 
@@ -310,6 +328,7 @@ def _media(
         ptime_ms=most if most and (wished or 20) > most else wished,
         maxptime_ms=most,
         hosts=hosts,
+        others=alternatives(lines) if rtp else (),
         crypto=_cryptos(lines) if rtp else (),
         rtcp_mux=("a", "rtcp-mux") in ((kind, value) for _, kind, value in lines),
         rtcp_port=_rtcp_port(lines),

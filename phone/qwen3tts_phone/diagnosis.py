@@ -38,15 +38,18 @@ CODES: Final[dict[str, str]] = {
     "glare": "Both sides changed the call at once (491).",
     "held": "The far end has us on hold.",
     "jitter_in": "The far end's packets come unevenly.",
+    "keys_ignored": "Keys came faster than a person presses them.",
     "leg_closed": "Something was asked of the media of a call that was over.",
     "loop": "The call went in circles (482, 483).",
     "loss_in": "Packets of the far end are lost.",
     "loss_out": "Our packets are lost, says the far end.",
+    "machine_answered": "A machine answered, not a person.",
     "machine_late": "This machine is too busy for its calls.",
     "media_elsewhere": "Sound comes from another address than described.",
     "media_from_stranger": "Sound from an unannounced address was not taken.",
     "media_failed": "Our media process gave the call up.",
     "media_lost": "Our media process ended.",
+    "media_moved": "Sound stopped, and what then came from another host was not taken.",
     "media_refused": "Our media process cannot do what was agreed.",
     "missing_detector": "The voice activity detector that was asked for is not installed.",
     "missing_encryption": "Encryption is required, and cannot be had here.",
@@ -69,6 +72,7 @@ CODES: Final[dict[str, str]] = {
     "one_way_in": "We hear nothing.",
     "one_way_out": "The far end hears nothing.",
     "overloaded": "The server has no room (503).",
+    "password_withheld": "A challenge for the password got no answer (place, realm, kind).",
     "payment": "The account has no credit (402).",
     "port_busy": "A local port is taken.",
     "port_closed": "Nothing listens at that address and port.",
@@ -87,6 +91,7 @@ CODES: Final[dict[str, str]] = {
     "tls": "No TLS connection came about.",
     "transfer_failed": "The call could not be handed on.",
     "unavailable": "The phone is not reachable now (480).",
+    "unconfirmed_host": "Nothing came from the described host, so that sending was paused.",
     "unconfirmed_out": "The far end's reports do not mention our sound.",
     "vanished": "The far end or the network is gone.",
     "we_hold": "We have the far end on hold.",
@@ -106,6 +111,16 @@ def diagnose(facts: CallFacts) -> list[Finding]:
     found += [each for each in registration if each.code not in {one.code for one in found}]
     of_line = {"sip": media_findings, "webrtc": web_findings}.get(facts.line, stream_findings)
     found += of_line(facts)
+    if facts.keys_ignored:
+        found.append(
+            Finding(
+                "keys_ignored",
+                f"{facts.keys_ignored} keys came faster than a person presses them, and were not "
+                "taken.",
+                "It is a program that dials, or somebody who means harm: see who called.",
+                severe=False,
+            )
+        )
     if facts.unrecorded:
         found.append(
             Finding(

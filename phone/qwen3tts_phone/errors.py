@@ -15,6 +15,7 @@ CallError                       the base; a SpeechError
 ├── NotPossible                 the line that the call is on cannot do that at all
 ├── TransferFailed              the far end did not hand the call on
 ├── MissingEncryption           encrypted calls are required, and cannot be made here
+├── MachineAnswered             an answering machine took the call, and was to get no message
 └── StreamLost                  the media stream that was the call broke off
 """
 
@@ -65,7 +66,8 @@ class CallRefused(CallError):
     """The far end answered the request with a failure.
 
     ``status`` is the SIP status code (300 to 699), ``reason`` its reason phrase. ``realm`` and
-    ``user`` are those of the challenge where a password was asked for (401, 407).
+    ``user`` are those of the challenge where a password was asked for (401, 407); ``withheld`` says
+    why it got no answer, where the account has a password and this was not the place to use it.
     """
 
     code = "call_refused"
@@ -79,6 +81,7 @@ class CallRefused(CallError):
         what: str = "call",
         realm: str = "",
         user: str = "",
+        withheld: str = "",
     ) -> None:
         super().__init__(
             f"The {what} was refused: {status} {reason}".rstrip() + ".",
@@ -88,6 +91,7 @@ class CallRefused(CallError):
         self.reason = reason
         self.realm = realm
         self.user = user
+        self.withheld = withheld
 
 
 WhyUnreachable = Literal["", "dns", "refused", "timeout", "no_answer", "no_ack", "session", "tls"]
@@ -134,6 +138,10 @@ class BadSdp(CallError):
     code = "bad_sdp"
 
 
+class NoCommonFamily(BadSdp):
+    """The far end describes no media address of a family (IPv4, IPv6) that this end has."""
+
+
 class BadSip(CallError):
     """A SIP message, address or URI that cannot be used; the message says where."""
 
@@ -143,8 +151,8 @@ class BadSip(CallError):
 class RegistrationFailed(CallError):
     """The registrar would not have us; ``status`` is its answer, or None when none came.
 
-    ``realm`` and ``user`` are those of the challenge where a password was asked for; ``why`` says
-    which silence it was where no answer came.
+    ``realm`` and ``user`` are those of the challenge where a password was asked for, ``withheld``
+    why it got no answer; ``why`` says which silence it was where no answer came.
     """
 
     code = "registration_failed"
@@ -158,11 +166,13 @@ class RegistrationFailed(CallError):
         realm: str = "",
         user: str = "",
         why: WhyUnreachable = "",
+        withheld: str = "",
     ) -> None:
         super().__init__(message, remedy=remedy)
         self.status = status
         self.realm = realm
         self.user = user
+        self.withheld = withheld
         self.why: WhyUnreachable = why
 
 
@@ -176,7 +186,7 @@ class CallNotAllowed(CallError):
     """A rule of ours forbids the call; nothing was sent.
 
     ``rule`` is which one: ``emergency``, ``emergency_somewhere``, ``denied``, ``premium``,
-    ``not_allowed``, ``address``, ``concurrent`` or ``rate``.
+    ``not_allowed``, ``address``, ``concurrent``, ``rate`` or ``transfers``.
     """
 
     code = "call_not_allowed"
@@ -230,6 +240,12 @@ class MissingEncryption(CallError):
     """Encrypted calls are required, and cannot be made here."""
 
     code = "missing_encryption"
+
+
+class MachineAnswered(CallError):
+    """An answering machine took the call, and was to get no message."""
+
+    code = "machine_answered"
 
 
 class StreamLost(CallError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.call_events import KeyPressed
@@ -58,13 +58,14 @@ class Keypad:
         until: str = "#",
         pause_s: float = 3.0,
         first_s: float | None = 10.0,
+        on_key: Callable[[KeyPressed], None] | None = None,
     ) -> str:
         """The keys of one answer, such as a number that is asked for.
 
         It is complete with ``most`` keys, with a key of ``until`` (which is not part of it; empty
         = none), when ``pause_s`` seconds pass without a further key, when none comes within
         ``first_s`` seconds (None = wait for ever), or when the call ends. Keys that were pressed
-        before it is called count; :meth:`clear` forgets them.
+        before it is called count; :meth:`clear` forgets them. ``on_key`` is given each key of it.
 
         Returns the keys that came, empty where none did.
         Raises ValueError for bounds that make no sense.
@@ -82,6 +83,8 @@ class Keypad:
         try:
             while most is None or len(keys) < most:
                 key = await self._next(reader, pause_s if keys else first_s)
+                if key is not None and on_key is not None:
+                    on_key(key)
                 if key is None or key.digit in until:
                     break
                 keys += key.digit

@@ -68,6 +68,8 @@ class Ours:
     codecs: Sequence[Codec]
     """In order of preference."""
     host: str
+    peer: str = ""
+    """Where their signalling comes from; empty = not known."""
     direction: Direction = "sendrecv"
     """What we want."""
     ptime_ms: int = 20
@@ -100,9 +102,10 @@ def settle(remote: Media, ours: Ours, keys: tuple[SrtpKey, SrtpKey] | None = Non
     chosen, codec = next((pair for pair in shared if pair[1].name == ours.current), shared[0])
     event_pt, event_hz = _event(remote, codec) if ours.events else (None, 8000)
     noise = codec.comfort_noise and ours.noise
+    host, port = remote.endpoint(ours.host, ours.peer)
     return Negotiated(
-        host=remote.address(ours.host),
-        port=remote.port,
+        host=host,
+        port=port,
         payload_type=chosen.payload_type,
         payload_name=codec.name,
         ptime_ms=ptime_for(codec, remote.ptime_ms, remote.maxptime_ms, ours.ptime_ms),
@@ -118,7 +121,7 @@ def settle(remote: Media, ours: Ours, keys: tuple[SrtpKey, SrtpKey] | None = Non
         srtp_send=keys[0] if keys is not None else None,
         srtp_receive=keys[1] if keys is not None else None,
         rtcp_mux=remote.rtcp_mux and ours.rtcp_mux,
-        rtcp_port=remote.rtcp_port,
+        rtcp_port=remote.rtcp_port if port == remote.port else None,
         maxptime_ms=remote.maxptime_ms,
         parameters=chosen.parameters,
     )

@@ -1,6 +1,6 @@
 """A phone: it dials and answers, and every call of it can speak and listen.
 
->>> async with Phone(server_url="ws://127.0.0.1:8765/v1/speech") as phone:
+>>> async with Phone() as phone:
 ...     call = await phone.dial("sip:bob@127.0.0.1:5070")
 ...     spoken = await call.say("Good morning.")        # waits for the answer
 ...     await call.hangup()
@@ -13,63 +13,90 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, get_args
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.account_facts import registration_facts
+from qwen3tts_phone.answering import AnsweringSettings
 from qwen3tts_phone.call import Call
 from qwen3tts_phone.call_body import CallBody, Voice
-from qwen3tts_phone.call_facts import CallFacts, MediaFacts
 from qwen3tts_phone.call_files import CallFiles
 from qwen3tts_phone.call_life import CallLife
-from qwen3tts_phone.errors import BadSip, CallError, MissingEncryption
-from qwen3tts_phone.guard import Admission, Guard, refuse_emergency
+from qwen3tts_phone.dialogue.greeting import OnMachine
+from qwen3tts_phone.errors import BadSip, CallError
+from qwen3tts_phone.guard import Admission, Guard, GuardSettings, refuse_emergency
+from qwen3tts_phone.handed_calls import HandedCalls, refuse_for_now
 from qwen3tts_phone.leg_ears import warm
+from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
+from qwen3tts_phone.media.keeper import MediaKeeper
 from qwen3tts_phone.media.leg import MediaLeg
-from qwen3tts_phone.media.process import MediaProcess
-from qwen3tts_phone.media.srtp import available
+from qwen3tts_phone.media.types import MediaSettings
+from qwen3tts_phone.media_host import (
+    media_host,
+    new_facts,
+    new_session,
+    ready_words,
+    srtp_of,
+    suites_for,
+)
+from qwen3tts_phone.outage import OutagePolicy, Outages
 from qwen3tts_phone.phone_call import PhoneCall
-from qwen3tts_phone.phone_settings import PhoneSettings, changed
+from qwen3tts_phone.phone_settings import PhoneSettings
+from qwen3tts_phone.phone_status import PhoneStatus
 from qwen3tts_phone.recognise.shared import SharedRecognisers
 from qwen3tts_phone.record_settings import RecordSettings
 from qwen3tts_phone.sdp import SdpSession
 from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.endpoint import SipEndpoint
 from qwen3tts_phone.sip.fields import parse_uri
-from qwen3tts_phone.sip.line import AccountEvent, Line
+from qwen3tts_phone.sip.gate_settings import GateSettings
+from qwen3tts_phone.sip.line import AccountEvent
 from qwen3tts_phone.sip.lines import bare
 from qwen3tts_phone.sip.options import OptionsReply
+from qwen3tts_phone.sip.settings import SipSettings, TlsSettings
 from qwen3tts_phone.sip.sip_call import SipCall
-from qwen3tts_phone.srtp_key import SUITES
+from qwen3tts_settings.descriptors import raise_descriptor_limit
+from qwen3tts_settings.explicit import UNSET, given
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.record_sink import RecordSink, open_records
+from qwen3tts_speech.voice_process import DEFAULT_URL, on_stderr, voice_server
+from qwen3tts_wire.heap import heap
 
 logger = logging.getLogger(__name__)
+
+FILES_A_CALL = 8
+"""Descriptors that a call may take, here or in the media process: memory, ports, files."""
 
 __all__ = ["Account", "Call", "Phone", "PhoneCall", "PhoneSettings"]
 
 
-class Phone:
+class Phone(PhoneStatus):
     """SIP endpoint, media process and speech connection; an async context manager.
 
     It is told what it needs by ``settings``, by fields of `PhoneSettings` under their names, or by
-    both: ``Phone(port=5060, voice="alba")``; a name that is none raises TypeError, a value that
-    cannot be ValueError. Iterating over it gives the calls that come in.
+    both: ``Phone(port=5060, voice="alba")``; a value that cannot be raises ValueError. Iterating
+    over it gives the calls that come in.
+
+    Where no speech server is named or found (``server_url``) the voice is started in a process of
+    its own, which ends with the phone, and with this process however that ends. ``announce`` is
+    given a line for people when that happens, when calls are waited for, and for each call that
+    comes in; by default they go to standard error. None: nothing is said.
 
     With a ``link`` of the caller's own, which others may share, it speaks over that one: it is not
     asked for at the start, so the phone takes calls while no speech server is there, and it stays
     open at the end. ``on_account`` is told when a registration or a trunk comes and goes.
 
     Entering it raises PortBusy, BadCertificate, RegistrationFailed, CalleeUnreachable (the
-    registrar), ConnectionLost (no speech server), UnknownVoice or BadRequest (an option that is
-    none), MissingEncryption or OSError (a log or folder that cannot be written), before anybody's
-    phone rings.
+    registrar), ConnectionLost (no speech server), EngineUnavailable (no voice), UnknownVoice or
+    BadRequest (an option that is none), MissingEncryption or OSError (a log or folder that cannot
+    be written), before anybody's phone rings.
     """
 
     def __init__(
@@ -79,12 +106,50 @@ class Phone:
         clock: Clock | None = None,
         link: SpeechLink | None = None,
         on_account: Callable[[AccountEvent], None] | None = None,
-        **changes: Any,
+        announce: Callable[[str], None] | None = on_stderr,
+        host: str = UNSET,
+        port: int = UNSET,
+        server_url: str | None = UNSET,
+        account: Account | None = UNSET,
+        voice: str | None = UNSET,
+        language: str | None = UNSET,
+        options: Mapping[str, Any] = UNSET,
+        codecs: tuple[str, ...] = UNSET,
+        ptime_ms: int = UNSET,
+        rtp_ports: tuple[int, int] = UNSET,
+        user: str = UNSET,
+        display_name: str = UNSET,
+        advertised_host: str = UNSET,
+        record_path: Path | None = UNSET,
+        latency_log: Path | None = UNSET,
+        otel: str | None = UNSET,
+        max_calls: int = UNSET,
+        media: MediaSettings = UNSET,
+        accounts: tuple[Account, ...] = UNSET,
+        sip: SipSettings | None = UNSET,
+        tls: TlsSettings | None = UNSET,
+        guard: GuardSettings | None = UNSET,
+        gate: GateSettings | None = UNSET,
+        records: RecordSettings | None = UNSET,
+        srtp: str = UNSET,
+        comfort_noise: str = UNSET,
+        dtmf: str = UNSET,
+        transfers: str = UNSET,
+        media_silent_s: float = UNSET,
+        vanished_s: float = UNSET,
+        unavailable_file: Path | None = UNSET,
+        require_registration: bool = UNSET,
+        continuous: bool = UNSET,
+        symmetric: bool = UNSET,
+        third_hosts: str = UNSET,
+        freeze_heap: bool = UNSET,
+        jitter_max_s: float = UNSET,
     ) -> None:
-        self.settings = changed(settings or PhoneSettings(), changes)
+        changes = given(PhoneSettings, locals())
+        self.settings = replace(settings or PhoneSettings(), **changes)
         self.clock: Clock = clock or LoopClock()
         self._own_link = link is None
-        self.link = SpeechLink(self.settings.server_url) if link is None else link
+        self.link = SpeechLink(self.settings.server_url or DEFAULT_URL) if link is None else link
         self.calls: set[PhoneCall] = set()
         """Calls that are not over."""
         self.recognisers = SharedRecognisers()
@@ -97,20 +162,25 @@ class Phone:
         """What ``dial`` asks; None = it refuses the emergency numbers of every network alone."""
         self._any_guard = self.guard or Guard(home=home)
         self._on_account = on_account
+        self._announce = announce or (lambda line: None)
+        self._told_ready = False
         self._suites: tuple[str, ...] = ()
         self._admissions: dict[PhoneCall, Admission] = {}
-        self._replacing = asyncio.Lock()
+        self.handed = HandedCalls(self.call_of, self._receive)
+        """Transfers by far ends. For calls."""
+        file = self.settings.unavailable_file
+        self._outage = OutagePolicy(Outages(self.link, file), self._receive, self.handed.start)
         self._stack = AsyncExitStack()
         self._records: RecordSink | None = None
         self._files: CallFiles
-        self._media: MediaProcess
-        self._sip: SipEndpoint
 
     async def __aenter__(self) -> Phone:
         settings = self.settings
-        self._suites = self._encryption()
+        self._suites = suites_for(settings)
+        raise_descriptor_limit(FILES_A_CALL * settings.sip_settings().max_calls)
         async with AsyncExitStack() as stack:
             if self._own_link:
+                self.link.url = await voice_server(stack, settings.server_url, self._announce)
                 stack.push_async_callback(self.link.close)
                 self.ignored = (await self.link.check(settings.speech)).ignored
             stack.push_async_callback(self.recognisers.close)
@@ -118,16 +188,23 @@ class Phone:
             self._files = CallFiles(self.record_settings, settings.record_path, self.clock)
             stack.push_async_callback(self._files.close)
             self._files.start()
-            await asyncio.to_thread(warm, self._codecs())
-            self._media = await MediaProcess.start(settings.media)
-            stack.push_async_callback(self._close_media)
+            await asyncio.to_thread(warm, settings.all_codecs)
+            self._media = await MediaKeeper.start(settings.media)
+            stack.push_async_callback(self._media.close)
             self._sip = SipEndpoint(
-                settings.sip_settings(), self.clock, on_account=self._account_changed
+                settings.sip_settings(),
+                self.clock,
+                on_account=self._account_changed,
+                on_replacing=self.handed.takes_place,
+                full=lambda: self._media.is_full,
             )
             stack.push_async_callback(self._sip.close)
             await self._sip.start()
             for account in settings.all_accounts:
                 await self._sip.add(account, wait=settings.require_registration)
+            if settings.freeze_heap:
+                heap.hold(collect=False)  # which would stop calls of others
+                stack.callback(heap.release)
             stack.push_async_callback(self._hang_up_all)
             self._stack = stack.pop_all()
         return self
@@ -140,43 +217,6 @@ class Phone:
     ) -> None:
         await self._stack.__aexit__(kind, error, traceback)
 
-    # --- what it is
-
-    @property
-    def uri(self) -> str:
-        """The address at which this phone can be called."""
-        return self._sip.uri
-
-    @property
-    def port(self) -> int:
-        """The bound SIP port."""
-        return self._sip.port
-
-    @property
-    def tls_port(self) -> int:
-        """The bound port for SIP over TLS; 0 where there is none."""
-        return self._sip.tls_port
-
-    @property
-    def scheduling(self) -> str:
-        """How the media process runs: ``fifo``, ``nice`` or ``plain``."""
-        return self._media.rt
-
-    @property
-    def media_pid(self) -> int:
-        """The media process, for whoever watches what it uses."""
-        return self._media.pid
-
-    @property
-    def registrations(self) -> Mapping[str, Line]:
-        """How the accounts stand, by their names."""
-        return self._sip.lines
-
-    @property
-    def sip(self) -> SipEndpoint:
-        """Its signalling."""
-        return self._sip
-
     # --- calling
 
     async def dial(
@@ -186,6 +226,8 @@ class Phone:
         *,
         with_account: bool = True,
         account: str | None = None,
+        on_machine: OnMachine = "speak",
+        answering: AnsweringSettings | None = None,
     ) -> PhoneCall:
         """Call someone; returns at once, then ``await call.answered()``.
 
@@ -194,12 +236,23 @@ class Phone:
         name, and whoever is called is told nothing that follows from a password. For hosts that
         are not the account's.
 
+        ``on_machine``: where an answering machine takes the call, ``speak`` all the same (nothing
+        is listened for), ``hang-up`` (what waits for the answer raises MachineAnswered), or leave
+        the message ``after-beep``. With the last two `Call.answered`, `say` and an `Agent` wait for
+        a person's greeting as well; ``call.facts.answered_by`` and the event `AnswererHeard` tell
+        who it was. ``answering``: how a machine is told from a person.
+
         Raises:
+            ValueError: ``on_machine`` is something else.
             CallNotAllowed: the guard forbids it; nothing was sent.
             BadSip: ``uri`` is no SIP address, or there is no such account.
             CalleeUnreachable: its host has no address.
             PortBusy: no RTP port is free.
+            MediaRefused: this machine cannot pace another call.
         """
+        if on_machine not in get_args(OnMachine):
+            known = ", ".join(get_args(OnMachine))
+            raise ValueError(f"on_machine={on_machine!r}: one of {known}")
         chosen = self._chosen(account) if with_account else None
         target = self.address_of(uri, chosen.name if chosen is not None else "")
         admission = None
@@ -213,7 +266,7 @@ class Phone:
             host = await self._sip.media_host(target, chosen)
             leg = await self._open_leg(host)
             session = self._session(host, leg.local_port, chosen)
-            sip = await self._sip.place(target, session.offer(), account=chosen, headers=headers)
+            sip = await self._sip.place(target, session.offer(), chosen, headers, check=self.allow)
         except BaseException:
             if admission is not None:
                 admission.over()
@@ -221,6 +274,8 @@ class Phone:
                 await leg.close()
             raise
         call = self._keep(sip, leg, session, chosen, began)
+        if on_machine != "speak":
+            call.screen(on_machine, answering)
         if admission is not None:
             self._admissions[call] = admission
             if admission.until is not None:
@@ -237,16 +292,23 @@ class Phone:
 
         Give each to a task of its own: the next one is here when it is asked for.
 
-        A call that cannot be given a port is refused with 503, and the next one is waited for.
+        A call that cannot be given a port, or a descriptor, is refused with 503 and Retry-After,
+        and the next one is waited for. So is one that comes while it is known that no speech
+        server can be reached, unless ``unavailable_file`` is played to it.
         """
+        if not self._told_ready:
+            self._told_ready = True
+            self._announce(ready_words(self.settings, self.uri))
         async for sip in self._sip.incoming:
+            if await self._outage.turns_away(sip):
+                continue
             try:
                 call = await self._receive(sip)
-            except CallError as error:
-                logger.error("a call was refused: %s", error)
-                with contextlib.suppress(CallError):
-                    await sip.reject(503)
+            except (CallError, OSError) as error:
+                logger.error("a call was refused: %s", log_text(error))
+                await refuse_for_now(sip)
             else:
+                self._announce(f"{time.strftime('%H:%M:%S')}  {log_text(call.remote_uri)} calls.")
                 yield call
 
     async def drain(self) -> None:
@@ -293,6 +355,15 @@ class Phone:
         """What is kept of calls. For `Call`."""
         return self.settings.records or RecordSettings()
 
+    def trusts_media_of(self, host: str) -> bool:
+        """Whether a peer may describe another host for its sound for good. For `Call`."""
+        match self.settings.third_hosts:
+            case "send":
+                return True
+            case "pause":
+                return False
+        return self._sip.trusts(host)
+
     def call_of(self, sip: SipCall | None) -> PhoneCall | None:
         """The call whose signalling this is. For `Call`."""
         return next((call for call in self.calls if call.sip is sip), None) if sip else None
@@ -309,21 +380,6 @@ class Phone:
 
     # --- inside
 
-    def _encryption(self) -> tuple[str, ...]:
-        """The crypto suites that can be spoken. Raises MissingEncryption where some are needed."""
-        known = available()
-        wanted = [each.srtp or self.settings.srtp for each in self.settings.all_accounts]
-        if not known and "require" in (self.settings.srtp, *wanted):
-            raise MissingEncryption(
-                "Encrypted calls are required (srtp), and the library for them is not there.",
-                remedy="Install pylibsrtp (it comes with the extra 'phone').",
-            )
-        return tuple(suite for suite in SUITES if suite in known)
-
-    def _codecs(self) -> set[str]:
-        further = (name for each in self.settings.all_accounts for name in each.codecs or ())
-        return {*self.settings.codecs, *further}
-
     def _chosen(self, name: str | None) -> Account | None:
         if name is None:
             return self._sip.best_account()
@@ -333,37 +389,22 @@ class Phone:
             raise BadSip(f"There is no account named {name!r}.", remedy=f"Known are: {known}.")
         return line.account
 
-    async def _open_leg(self, towards: str) -> MediaLeg:
-        """Ports for one more call; a media process that has died is replaced."""
-        async with self._replacing:
-            if self._media.lost.is_set():
-                logger.error("the media process is replaced: %s", self._media.cause)
-                await self._media.close()
-                self._media = await MediaProcess.start(self.settings.media)
-            return await self._media.open(self.settings.leg_spec(towards))
-
-    async def _close_media(self) -> None:
-        await self._media.close()
+    async def _open_leg(self, towards: str, *, bind_it: bool = False) -> MediaLeg:
+        spec = self.settings.leg_spec(towards)
+        return await self._media.open(replace(spec, local_host=towards) if bind_it else spec)
 
     async def _receive(self, sip: SipCall) -> PhoneCall:
         began = time.time(), self.clock.now()
-        leg = await self._open_leg(sip.local_host)
         account = self._sip.account_of(sip)
-        session = self._session(sip.local_host, leg.local_port, account)
+        srtp = srtp_of(self.settings, self._suites, account)
+        host = media_host(sip.offer, sip.local_host, srtp)
+        leg = await self._open_leg(host, bind_it=host != sip.local_host)
+        session = self._session(host, leg.local_port, account)
+        session.peer = sip.remote_address[0]
         return self._keep(sip, leg, session, account, began)
 
     def _session(self, host: str, port: int, account: Account | None) -> SdpSession:
-        settings = self.settings
-        srtp = (account.srtp if account is not None else None) or settings.srtp
-        return SdpSession(
-            host,
-            port,
-            codecs=(account.codecs if account is not None else None) or settings.codecs,
-            ptime_ms=settings.ptime_ms,
-            srtp=srtp if self._suites else "off",
-            srtp_suites=self._suites or SUITES,
-            comfort_noise=settings.comfort_noise,
-        )
+        return new_session(self.settings, self._suites, account, host, port)
 
     def _keep(
         self,
@@ -373,25 +414,7 @@ class Phone:
         account: Account | None,
         began: tuple[float, float],
     ) -> PhoneCall:
-        srtp = (account.srtp if account is not None else None) or self.settings.srtp
-        facts = CallFacts(
-            call_id=sip.call_id,
-            direction="in" if sip.direction == "in" else "out",
-            local_uri=sip.local_uri,
-            remote_uri=sip.remote_uri,
-            dialled_uri=sip.dialled_uri,
-            display_name=sip.display_name,
-            account=account.name if account is not None else "",
-            transport=sip.transport,
-            keep_transcript=self.record_settings.transcript,
-            started_wall=began[0],
-            started_at=began[1],
-            media=MediaFacts(
-                srtp_setting=srtp,
-                our_codecs=session.codecs,
-                local=(session.host, session.port),
-            ),
-        )
+        facts = new_facts(sip, session, account, self.settings, began)
         voice = Voice(self.link, self.settings.speech, self._records)
         body = CallBody(facts, self.clock, voice, self._files, self.recognisers)
         call = PhoneCall(self, sip, leg, session, body)
@@ -399,11 +422,12 @@ class Phone:
         return call
 
     def _account_changed(self, event: AccountEvent) -> None:
-        logger.info("account %s: %s", event.name, event.words)
+        logger.info("account %s: %s", event.name, log_text(event.words, MOST_SENTENCE_CHARS))
         if self._on_account is not None:
             self._on_account(event)
 
     async def _hang_up_all(self) -> None:
+        await self.handed.close()
         await asyncio.gather(*(call.hangup() for call in list(self.calls)), return_exceptions=True)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from qwen3tts_phone.call import Call
 from qwen3tts_phone.call_body import CallBody
+from qwen3tts_phone.call_facts import follows
 from qwen3tts_phone.call_life import CallLife
 from qwen3tts_phone.errors import CallError, WrongState
 from qwen3tts_phone.media.leg import MediaLeg
@@ -92,6 +93,11 @@ class PhoneCall(Call):
         return self._phone.call_of(self._sip.replaces)
 
     @property
+    def succession_awaited(self) -> bool:
+        """Whether a program goes on with the call that follows this one. For `Phone`."""
+        return self._body.succession.awaited
+
+    @property
     def encrypted(self) -> bool:
         """Whether its media is SRTP."""
         agreed = self._media.agreed
@@ -136,11 +142,30 @@ class PhoneCall(Call):
             BadSdp: the caller's offer cannot be used; it was refused with 488.
             WrongState: it is over, the caller has hung up already; or it is a call of ours.
         """
+        self.claim()
+        await self.take(headers)
+
+    async def take(self, headers: Mapping[str, str] | None = None) -> None:
+        """Answer without taking it over from the call that it replaces. For `Phone`."""
         self._body.check_up()
         if self._sip.direction != "in":
             raise WrongState("This is a call of ours; the far end answers it.")
-        await self._sip.answer(await self._life.describe(), headers)
-        await self.answered()
+        replaced = self.replaces
+        if replaced is None:
+            await self._sip.answer(await self._life.describe(), headers)
+            await self.answered()
+            return
+        # Our answer ends the other call: before that it is known that this one follows it.
+        succession = replaced._body.succession
+        succession.begin()
+        follows(self.facts, replaced.facts)
+        try:
+            await self._sip.answer(await self._life.describe(), headers)
+            await self.answered()
+        except BaseException:
+            succession.failed()
+            raise
+        succession.goes_on(self)
 
     async def reject(
         self, status: int = 486, reason: str = "", headers: Mapping[str, str] | None = None

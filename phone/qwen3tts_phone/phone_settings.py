@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from qwen3tts_phone.guard import GuardSettings
 from qwen3tts_phone.media.types import LegSpec, MediaSettings
+from qwen3tts_phone.outage import check_unavailable
 from qwen3tts_phone.record_settings import RecordSettings
 from qwen3tts_phone.sdp_codecs import PTIMES_MS, codecs_of
 from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.gate_settings import GateSettings
-from qwen3tts_phone.sip.settings import SipSettings, TlsSettings
+from qwen3tts_phone.sip.settings import MAX_CALLS, SipSettings, TlsSettings
 from qwen3tts_speech.spans import endpoint_of
 from qwen3tts_speech.utterance import VoiceOptions
 
@@ -33,8 +33,9 @@ class PhoneSettings:
     """Address to bind SIP and RTP to; 0.0.0.0 for all."""
     port: int = 0
     """SIP port, UDP and TCP; 0 = any free one."""
-    server_url: str = "ws://127.0.0.1:8765/v1/speech"
-    """The synthesis server."""
+    server_url: str | None = None
+    """The synthesis server. None: that of the environment's ``MR_QWEN3TTS_SERVER``, else one that
+    answers at ws://127.0.0.1:8765/v1/speech, else the phone starts a voice process of its own."""
     account: Account | None = None
     """Registers with it at the start, and answers challenges with it."""
     voice: str | None = None
@@ -59,7 +60,7 @@ class PhoneSettings:
     otel: str | None = None
     """Collector that gets a span of each utterance (OpenTelemetry), such as http://127.0.0.1:4318;
     ``1``: the one that the ``OTEL_*`` variables name."""
-    max_calls: int = 200
+    max_calls: int = MAX_CALLS
     media: MediaSettings = field(default_factory=MediaSettings)
     accounts: tuple[Account, ...] = ()
     """Further accounts and trunks, the preferred one first."""
@@ -90,18 +91,30 @@ class PhoneSettings:
     vanished_s: float = 60.0
     """A call ends when nothing has come for so long and the far end does not answer an OPTIONS,
     either; 0 = never."""
+    unavailable_file: Path | None = None
+    """WAV file that callers hear while no speech server can be reached; then their call ends. None:
+    they are refused with 503 and Retry-After."""
     require_registration: bool = True
     """Whether entering the phone waits for the accounts to be registered, and fails without."""
     continuous: bool = True
     """Whether silence is sent between utterances, where no comfort noise is agreed."""
     symmetric: bool = True
     """Whether media goes to where media comes from (NAT)."""
+    third_hosts: str = "trusted"
+    """Sound to a host that the far end describes, that is not where its SIP comes from, and that
+    sends nothing: ``pause`` = it ends after 5 s; ``trusted`` = it goes on for the accounts' servers
+    and the gate's trusted networks alone; ``send`` = for all."""
+    freeze_heap: bool = True
+    """Whether the garbage collector leaves alone, from the phone's start to its end, what this
+    process had loaded by then: looking through it stops calls' sound. A program that loads more
+    later calls ``qwen3tts_wire.heap.heap.sweep()`` in a quiet moment."""
     jitter_max_s: float = 0.2
     """Longest wait for a packet that is missing."""
 
     def __post_init__(self) -> None:
         codecs_of(self.codecs)
         endpoint_of(self.otel)
+        check_unavailable(self.unavailable_file)
         if self.ptime_ms not in PTIMES_MS:
             raise ValueError(f"ptime_ms={self.ptime_ms}: one of {PTIMES_MS}")
         for name, known in (
@@ -109,6 +122,7 @@ class PhoneSettings:
             ("comfort_noise", ("off", "accept", "offer")),
             ("dtmf", ("auto", "rfc4733", "info")),
             ("transfers", ("refuse", "ask", "accept")),
+            ("third_hosts", ("pause", "trusted", "send")),
         ):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r}: one of {', '.join(known)}")
@@ -133,6 +147,12 @@ class PhoneSettings:
     def all_accounts(self) -> tuple[Account, ...]:
         """``account`` and ``accounts``."""
         return (*((self.account,) if self.account is not None else ()), *self.accounts)
+
+    @property
+    def all_codecs(self) -> set[str]:
+        """Names of those that some call may have."""
+        further = (name for each in self.all_accounts for name in each.codecs or ())
+        return {*self.codecs, *further}
 
     def sip_settings(self) -> SipSettings:
         """Everything about SIP."""
@@ -171,15 +191,3 @@ class PhoneSettings:
             hosts = self.sip.hosts
         six = ":" in towards
         return next((host for host in hosts if (":" in host) == six), hosts[0])
-
-
-def changed(settings: PhoneSettings, changes: Mapping[str, Any]) -> PhoneSettings:
-    """The settings with some fields changed. Raises TypeError for a field that is none, ValueError
-    for what its value cannot be."""
-    known = [each.name for each in fields(PhoneSettings)]
-    for name in changes:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            meant = f" (did you mean {near[0]!r}?)" if near else ""
-            raise TypeError(f"a phone has no setting {name!r}{meant}; see PhoneSettings")
-    return replace(settings, **changes) if changes else settings

@@ -6,6 +6,9 @@ conceals what is late, and, when it holds more or less than it should, leaves ou
 period (`stretch`). A clock that is 200 ppm fast costs one period every half minute.
 
 What comes late is played all the same, later; the next pause or a few periods make up for it.
+
+A recording waits for nothing: with ``hold_s`` the delay is long and constant, and the length is
+changed in the middle of pauses, in speech only where the buffer would run dry or over.
 """
 
 from __future__ import annotations
@@ -38,6 +41,14 @@ SHORTAGE_S = 0.004
 """More than this below it is made longer where nobody speaks."""
 SPARE_S = 0.01
 """In speech, too, when less than this is held besides a frame: a tick might find too little."""
+PAUSE_SLACK_S = 0.02
+"""With ``hold_s``: so much too much or too little is left as it is, in pauses too."""
+PAUSE_AHEAD_S = 0.15
+PAUSE_BEHIND_S = 0.05
+"""With ``hold_s``: a pause has no speech for this time before and after it, as far as is known;
+within a word, before a plosive, it may be silent for 100 ms."""
+QUIET_PIECE_S = 0.005
+"""The level of a pause is looked at in pieces of this length: a word may begin in any of them."""
 URGENT_S = 0.1
 """With so much too much, each tick may be made shorter, at a lesser likeness."""
 URGENT_ALIKE = 0.5
@@ -60,6 +71,8 @@ class PlayoutSettings:
     """More than this is never held: of a longer stall the oldest part is dropped."""
     first_delay_s: float = 0.04
     """What the network is thought to need before it is known, besides a frame."""
+    hold_s: float | None = None
+    """A constant delay instead of a learnt one, for what is not listened to live."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.min_delay_s <= self.max_delay_s <= 2.0:
@@ -69,6 +82,8 @@ class PlayoutSettings:
             )
         if not 0.0 <= self.first_delay_s <= self.max_delay_s:
             raise ValueError(f"first_delay_s={self.first_delay_s} is not 0 to max_delay_s")
+        if self.hold_s is not None and not 0.0 <= self.hold_s <= self.max_delay_s:
+            raise ValueError(f"hold_s={self.hold_s} is not 0 to max_delay_s")
 
 
 class _Piece(NamedTuple):
@@ -87,6 +102,7 @@ class Playout:
         self.rate_hz = rate_hz
         self.ptime_s = ptime_ms / 1000
         self.settings = settings or PlayoutSettings()
+        self._holds = self.settings.hold_s is not None
         self._count = rate_hz * ptime_ms // 1000
         self._delay = ArrivalDelay(self.settings.first_delay_s)
         self._concealer = Concealer(rate_hz)
@@ -102,6 +118,7 @@ class Playout:
         self._last_at = 0.0
         self._made_up = True  # whether the piece being played was
         self._origin: float | None = None
+        self._first: HeardFrame | None = None
         self._ticks = 0
         self._filled = 0  # samples made up since something was played
         self._changed = -REPEAT_TICKS  # tick of the last change of the length
@@ -115,6 +132,8 @@ class Playout:
     @property
     def wanted_s(self) -> float:
         """How long a sample should lie here, of a packet that came without delay."""
+        if self.settings.hold_s is not None:
+            return self.settings.hold_s
         # A frame more than the network needs: what is played at a tick may end in any packet.
         wanted = self._delay.bridge_s + self.ptime_s
         return min(self.settings.max_delay_s, max(self.settings.min_delay_s, wanted))
@@ -137,8 +156,15 @@ class Playout:
         # A frame behind a hole was held back until the hole was given up: none overtakes.
         self._last_at = max(self._last_at, frame.at)
         self._arriving.append((frame, self._last_at))
-        if self._origin is None:
-            self._origin = frame.at
+        hold_s = self.settings.hold_s or 0.0
+        if self._origin is None or self._first is None:
+            self._first, self._origin = frame, frame.at + hold_s
+        elif frame.at <= self._origin and frame.clock_hz == self._first.clock_hz:
+            # While nothing was played, a first packet that turns out to have been late costs none.
+            media_s = (frame.timestamp - self._first.timestamp) / frame.clock_hz
+            early_s = media_s - (frame.at - self._first.at)
+            if self._ticks == 0 and 0.0 < early_s <= hold_s:
+                self._origin = min(self._origin, self._first.at + hold_s - early_s)
 
     def _arrive(self, frame: HeardFrame, at: float) -> None:
         """A frame is here."""
@@ -201,7 +227,10 @@ class Playout:
             if not self._delay.known:
                 return start
             change = at - start / self.rate_hz - self._delay.least_s
-            if goes_on and -AHEAD_S < change < NEW_STREAM_S:
+            # What is later than is held anyway may be a far end that counts no pauses: where it
+            # is only the network, the frames behind it come early and say so.
+            most = NEW_STREAM_S if self.settings.hold_s is None else self.settings.hold_s
+            if goes_on and -AHEAD_S < change < most:
                 return start
             start = max(self._end, round((at - self._delay.least_s) * self.rate_hz))
         else:
@@ -283,6 +312,8 @@ class Playout:
         """Samples until the next piece is to be played; None = none is here."""
         if not self._queue:
             return None
+        if self._holds and self._ticks == 1:
+            return 0  # the first tick is where it belongs
         due = self._delay.least_s + self._queue[0].start / self.rate_hz + self.wanted_s
         return max(0, round((due - now) * self.rate_hz))
 
@@ -309,19 +340,21 @@ class Playout:
             return
         held = tick - self._head / self.rate_hz - self._delay.least_s
         surplus = held - self.wanted_s
-        urgent = surplus > URGENT_S
+        urgent = abs(surplus) > URGENT_S if self._holds else surplus > URGENT_S
         if self._ticks - self._changed < (1 if urgent else REPEAT_TICKS):
             return
-        if -SHORTAGE_S <= surplus <= SURPLUS_S:
+        slack = (PAUSE_SLACK_S, PAUSE_SLACK_S) if self._holds else (SHORTAGE_S, SURPLUS_S)
+        if -slack[0] <= surplus <= slack[1]:
             return
-        quiet = _rms(self._ready[: self._count]) <= self._concealer.quiet_rms
-        if surplus > (SURPLUS_S if quiet else SURPLUS_SPEECH_S):
+        quiet = self._is_quiet()
+        speech_s = self.settings.max_delay_s / 2 if self._holds else SURPLUS_SPEECH_S
+        if surplus > (slack[1] if quiet else speech_s):
             most = round(surplus * self.rate_hz)
             alike = URGENT_ALIKE if urgent else ALIKE
             self._ready, cut = shorten(self._ready, self.rate_hz, most, alike=alike, quiet=quiet)
             self._head += cut
             self.shortened_s += cut / self.rate_hz
-        elif quiet or held < self.ptime_s + SPARE_S:
+        elif surplus < 0 and (quiet or held < self.ptime_s + SPARE_S):
             heard = self._concealer.history
             self._ready, cut = lengthen(heard, self._ready, self.rate_hz, quiet=quiet)
             self._head -= cut
@@ -330,6 +363,17 @@ class Playout:
             return
         if cut:
             self._changed = self._ticks
+
+    def _is_quiet(self) -> bool:
+        """Return whether there is no speech here; with ``hold_s``, nor shortly before and after."""
+        quiet_rms = self._concealer.quiet_rms
+        if not self._holds:
+            return _rms(self._ready[: self._count]) <= quiet_rms
+        behind = self._concealer.history[-round(PAUSE_BEHIND_S * self.rate_hz) :]
+        around = np.concatenate((behind, self._ready[: round(PAUSE_AHEAD_S * self.rate_hz)]))
+        piece = round(QUIET_PIECE_S * self.rate_hz)
+        pieces = around[: len(around) // piece * piece].reshape(-1, piece).astype(np.float32)
+        return float(np.square(pieces).mean(axis=1).max()) <= quiet_rms**2
 
 
 def _rms(samples: Samples) -> float:

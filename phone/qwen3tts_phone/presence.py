@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.errors import CallError
+from qwen3tts_phone.log_text import log_text
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,9 @@ class Presence:
             try:
                 there = await self._ask()
             except CallError as error:
-                logger.debug("a far end could not be asked whether it is there: %s", error)
+                logger.debug(
+                    "a far end could not be asked whether it is there: %s", log_text(error)
+                )
                 return False
             if self._received() != received:
                 return False

@@ -8,10 +8,11 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+from qwen3tts_phone.encoded_file import ENCODED, EncodingFailed, need_pyav, write_encoded
 from qwen3tts_phone.errors import CallError
-from qwen3tts_phone.opus_file import NoOpusFile, need_opus, write_opus
 
-SUFFIXES = (".wav", ".opus", ".ogg")
+SUFFIXES = (".wav", *ENCODED)
+"""Endings of a recording's file, in lower case."""
 
 
 class Recording(os.PathLike[str]):
@@ -23,8 +24,8 @@ class Recording(os.PathLike[str]):
     >>> async with call.record("call.wav"):
     ...     await call.say("This part is kept.")
 
-    The file is only for its owner to read (0600). A WAV can be played while it grows; an Opus file
-    is made of one when the recording has ended.
+    The file is only for its owner to read (0600). A WAV can be played while it grows; a file
+    of another form is made of one when the recording has ended.
     """
 
     def __init__(
@@ -44,18 +45,18 @@ class Recording(os.PathLike[str]):
     @property
     def wav(self) -> Path:
         """The WAV that is written while the call lasts."""
-        return self.path if not self.encodes else self.path.with_name(f"{self.path.name}.wav")
+        return written_as(self.path)
 
     @property
     def encodes(self) -> bool:
-        """Whether an Opus file is made in the end."""
-        return self.path.suffix.lower() != ".wav"
+        """Whether a file of another form is made in the end."""
+        return self.wav != self.path
 
     async def stop(self) -> Path:
         """End it now; its file, once it is complete.
 
         Harmless when it has ended, as it does with the call. Raises the `OSError` that kept it from
-        being written, or CallError where it never began or no Opus file could be made; the WAV
+        being written, or CallError where it never began or its file could not be encoded; the WAV
         beside it is kept then.
         """
         self._stop(self)
@@ -93,7 +94,7 @@ class Recording(os.PathLike[str]):
         self._begun.set()
 
     async def finished(self) -> tuple[Path, ...]:
-        """Nothing more is written: make its Opus file where one is wanted; the files there are."""
+        """Nothing more is written: encode it where that is wanted; the files there are."""
         if self._finishing is None:
             self._finishing = asyncio.create_task(self._finish(), name=f"finish {self!r}")
         return await asyncio.shield(self._finishing)
@@ -112,10 +113,10 @@ class Recording(os.PathLike[str]):
         if not self.encodes:
             return (self.path,)
         try:
-            await asyncio.to_thread(write_opus, self.wav, self.path, bitrate=self._bitrate)
-        except NoOpusFile as error:
+            await asyncio.to_thread(write_encoded, self.wav, self.path, bitrate=self._bitrate)
+        except EncodingFailed as error:
             self.error = CallError(
-                f"The recording was not made into Opus: {error}.",
+                f"The recording was not encoded: {error}.",
                 remedy=f"Its sound is in {self.wav.name}.",
             )
             return (self.wav,)
@@ -123,11 +124,16 @@ class Recording(os.PathLike[str]):
         return (self.path,)
 
 
+def written_as(path: Path) -> Path:
+    """Return the WAV that is written while a call lasts, for a recording that is to be ``path``."""
+    return path.with_name(f"{path.name}.wav") if path.suffix.lower() in ENCODED else path
+
+
 def checked(path: Path) -> Path:
     """The path, if a recording can be written there.
 
     Raises ValueError for another kind of file, OSError where there is no such folder, CallError
-    where the library for Opus is not installed.
+    where the library that encodes is not installed.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(
@@ -140,7 +146,7 @@ def checked(path: Path) -> Path:
         raise IsADirectoryError(f"{path} is a folder.")
     if path.suffix.lower() != ".wav":
         try:
-            need_opus()
-        except NoOpusFile as error:
+            need_pyav()
+        except EncodingFailed as error:
             raise CallError(str(error), remedy="Record into a .wav file, or install it.") from None
     return path

@@ -17,7 +17,8 @@ from logging import getLogger
 from pathlib import Path
 
 from qwen3tts_phone.call_facts import CallFacts
-from qwen3tts_phone.opus_file import NoOpusFile, write_opus
+from qwen3tts_phone.encoded_file import EncodingFailed, write_encoded
+from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.record_settings import RecordSettings
 
 logger = getLogger(__name__)
@@ -130,9 +131,9 @@ class Recordings:
             return (path,) if path.exists() else ()
         opus = path.with_suffix(".opus")
         try:
-            write_opus(path, opus, bitrate=self.settings.audio_bitrate)
-        except NoOpusFile as error:
-            logger.error("%s", error)
+            write_encoded(path, opus, bitrate=self.settings.audio_bitrate)
+        except EncodingFailed as error:
+            logger.error("%s", log_text(error))
             return (path,) if path.exists() else ()
         times = path.stat()
         os.utime(opus, ns=(times.st_atime_ns, times.st_mtime_ns))  # its age is the call's

@@ -15,6 +15,7 @@ from qwen3tts_codecs.payload import PCMU, Payload
 from qwen3tts_pacer.frame import Frame
 from qwen3tts_phone.call_sink import Tap
 from qwen3tts_phone.errors import CallError
+from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.types import RemoteMedia
 from qwen3tts_phone.sink_context import SinkContext
@@ -227,7 +228,7 @@ class RtpSink:
                     each.finish_part()
             resumed()
         except CallError as error:  # the call is over, or its media
-            logger.debug("what was made anew could not be written: %s", error)
+            logger.debug("what was encoded again could not be written: %s", log_text(error))
         finally:
             self._changed(changing)
 

@@ -105,6 +105,8 @@ class SdpSession:
         check_settings(port, srtp, srtp_suites, comfort_noise)
         self.host = host
         self.port = port
+        self.peer = ""
+        """Address that the far end's signalling comes from; empty = not known."""
         self.negotiated: Negotiated | None = None
         """What was agreed last."""
         self.remote: Media | None = None
@@ -177,7 +179,7 @@ class SdpSession:
             raise WrongState("There is an answer, and no offer was made.")
         description = parse(text) if isinstance(text, str) else text
         wanted = self._srtp if self._crypto or self._srtp == "require" else "off"
-        remote = description.media[description.audio_line(wanted)]
+        remote = description.media[description.audio_line(wanted, self.host)]
         keys: tuple[SrtpKey, SrtpKey] | None = None
         if self._crypto and remote.encrypted:
             pair = confirmed(remote.crypto, self._crypto)
@@ -202,7 +204,7 @@ class SdpSession:
         """Our answer to the far end's offer, and what was agreed."""
         description = parse(offered) if isinstance(offered, str) else offered
         # What has begun encrypted does not go on in the clear.
-        index = description.audio_line("require" if self._was_encrypted else self._srtp)
+        index = description.audio_line("require" if self._was_encrypted else self._srtp, self.host)
         remote = description.media[index]
         crypto: Crypto | None = None
         if self._srtp != "off" and remote.encrypted:
@@ -256,6 +258,7 @@ class SdpSession:
             Ours(
                 codecs=self._codecs,
                 host=self.host,
+                peer=self.peer,
                 direction=wanted,
                 ptime_ms=self._ptime_ms,
                 events=self._events,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -69,17 +68,3 @@ def _checked(value: str, what: str) -> str:
             remedy="It holds the password in one line, and nothing else.",
         )
     return value
-
-
-def readable_by_others(path: Path) -> str:
-    """Who besides its owner may read a file, in words; empty where nobody may, or it is not there.
-
-    A container's secrets are often read-only for everyone inside: a warning, no error.
-    """
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError):
-        return ""
-    if mode & stat.S_IROTH:
-        return "everybody on this machine"
-    return "its group" if mode & stat.S_IRGRP else ""

@@ -26,7 +26,7 @@ def shorten(
     """Leave out one period, at most ``most`` samples, at the beginning of ``ready``, shape [n].
 
     Return what is left, and how many samples shorter it is; 0 = there is no good place here. In a
-    ``quiet`` place nobody hears a joint, whatever the pieces are like.
+    ``quiet`` place a joint is inaudible, and as much is left out as may be.
     """
     low, high = bounds(rate_hz)
     window = round(WINDOW_MS * rate_hz / 1000)
@@ -34,8 +34,8 @@ def shorten(
     if high < low:
         return ready, 0
     signal = ready[: high + max(high, window)].astype(np.float64)
-    period, likeness = best_lag(signal, window, low, high)
-    if likeness < alike and not quiet:
+    period, likeness = (high, 1.0) if quiet else best_lag(signal, window, low, high)
+    if likeness < alike:
         return ready, 0
     joint = _fade(signal[:period], signal[period : 2 * period])
     return np.concatenate((joint, ready[2 * period :])), period

@@ -41,6 +41,9 @@ _CODES = {"bad_certificate": "certificate", "call_not_allowed": "not_allowed"}
 def of_error(error: SpeechError) -> Finding:
     """What an error means, also without a call (a registration, an OPTIONS request, a name)."""
     match error:
+        case CallRefused(status=401 | 407 as status, withheld=withheld) if withheld:
+            said = f"{status} {error.reason}".strip()
+            return _password(said, error.realm, error.user, withheld)
         case CallRefused(status=status, realm=realm, user=user):
             return of_status(status, error.reason, realm=realm, user=user, remedy=error.remedy)
         case RegistrationFailed():
@@ -105,7 +108,7 @@ def of_status(
     )
 
 
-def _password(said: str, realm: str, user: str) -> Finding:
+def _password(said: str, realm: str, user: str, withheld: str = "") -> Finding:
     whose = f" for the realm {realm!r}" if realm else ""
     if not user:
         return Finding(
@@ -113,6 +116,13 @@ def _password(said: str, realm: str, user: str) -> Finding:
             f"The server asks for a password{whose}, and this call has none for it ({said}).",
             "Call by an account of that server, and give it the user name (user or auth_user) and "
             "the password (password_env or password_file).",
+        )
+    if withheld:
+        return Finding(
+            "password_withheld",
+            f"The password{whose} was asked for and not given: {withheld} ({said}).",
+            "Where that is right, set the account's realm, digest or allowed_sources accordingly; "
+            "else somebody on the way tries to get it.",
         )
     return Finding(
         "wrong_password",
@@ -125,7 +135,7 @@ def _password(said: str, realm: str, user: str) -> Finding:
 def of_registration(error: RegistrationFailed) -> Finding:
     """What a failed registration means."""
     if error.status in (401, 407):
-        return _password(str(error.status), error.realm, error.user)
+        return _password(str(error.status), error.realm, error.user, error.withheld)
     if error.status == 403:
         return Finding(
             "registration_refused",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qwen3tts_phone.call_facts import CallFacts, MediaFacts
 from qwen3tts_phone.finding import Finding
+from qwen3tts_phone.media.source import PAUSE_S
 from qwen3tts_phone.media.types import LegStats
 from qwen3tts_phone.reach import Reach, reach, same_address
 from qwen3tts_phone.why_bad_sound import machine_findings, quality_findings
@@ -172,6 +173,14 @@ def _not_sent(media: MediaFacts) -> Finding | None:
 
 def _sent(media: MediaFacts, stats: LegStats) -> Finding | None:
     """Whether what we sent arrives, as far as that can be known."""
+    if media.unconfirmed:
+        return Finding(
+            "unconfirmed_host",
+            f"We stopped sending: nothing ever came from {media.unconfirmed}, which the other side "
+            f"described for its sound, though its SIP comes from {media.peer_host}.",
+            "Let its sound or its RTCP reports through to us; or, where this peer is known, name "
+            "it in safety.gate.trusted.",
+        )
     if stats.received == 0 and _source(media, stats) is None:
         private = _elsewhere_in_private(media)
         if private is not None:
@@ -217,7 +226,10 @@ def _source(media: MediaFacts, stats: LegStats) -> tuple[str, int] | None:
 def _heard(media: MediaFacts, stats: LegStats) -> list[Finding]:
     """What is odd about what came."""
     found: list[Finding] = []
-    if media.silent_s > 0 and media.receive:
+    moved = _moved(media, stats)
+    if moved is not None:
+        found.append(moved)
+    elif media.silent_s > 0 and media.receive:
         seconds = f"{media.silent_s:.0f} s"
         found.append(
             Finding(
@@ -247,6 +259,20 @@ def _heard(media: MediaFacts, stats: LegStats) -> list[Finding]:
             )
         )
     return found
+
+
+def _moved(media: MediaFacts, stats: LegStats) -> Finding | None:
+    """Refused sound is the reason why nothing was heard at the end."""
+    refused, last = media.refused, stats.last_received_at
+    if refused is None or last is None or refused.at - last < PAUSE_S:
+        return None
+    return Finding(
+        "media_moved",
+        f"The other side's sound stopped, and what then came from {refused.source[0]}, which it "
+        "had not announced, was not taken.",
+        "Let the other side announce its new address (a re-INVITE), or use SRTP, which proves who "
+        "sends; else somebody tried to take the call over.",
+    )
 
 
 def _encryption(media: MediaFacts, stats: LegStats) -> list[Finding]:

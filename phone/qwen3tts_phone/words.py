@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from io import FileIO
 from pathlib import Path
@@ -88,10 +88,18 @@ async def from_file(
 ) -> AsyncIterator[str]:
     """The text of a file, in pieces, so that a long one is not held in memory.
 
+    Raises as `file_texts`; what came before is already spoken.
+    """
+    for text in file_texts(path, max_chars=max_chars):
+        yield text
+
+
+def file_texts(path: str | os.PathLike[str], *, max_chars: int = MAX_CHARS) -> Iterator[str]:
+    """Yield the text of a file in pieces.
+
     Raises:
-        BadText: it is empty, cannot be read, or is not UTF-8 text; what came before that byte is
-            already spoken.
-        LimitExceeded: it is longer than ``max_chars``; a file's size is seen before it is spoken.
+        BadText: it is empty, cannot be read, or is not UTF-8 text.
+        LimitExceeded: it is longer than ``max_chars``; a file's size is seen before its text.
     """
     name = str(path)
     with _open_text(Path(path), max_chars) as file:
@@ -144,11 +152,17 @@ def _too_long(name: str, max_chars: int) -> LimitExceeded:
     )
 
 
-async def from_stdin(fd: int | None = None, *, by_key: bool = False) -> AsyncIterator[str]:
+async def from_stdin(
+    fd: int | None = None,
+    *,
+    by_key: bool = False,
+    on_ready: Callable[[], None] = lambda: None,
+) -> AsyncIterator[str]:
     """What is typed or piped in, as it comes; it ends at the end of file (Ctrl-D).
 
     A terminal hands over whole lines; with ``by_key`` each key is spoken at once and cannot be
     taken back. Nothing is read ahead of what is spoken, and a pipe's writer is held up meanwhile.
+    ``on_ready`` is called when keys count.
 
     Raises:
         BadText: it is not UTF-8 text; what came before is already spoken.
@@ -159,6 +173,7 @@ async def from_stdin(fd: int | None = None, *, by_key: bool = False) -> AsyncIte
         keys = by_key and os.isatty(fd)
         if keys:
             stack.enter_context(_key_by_key(fd))
+        on_ready()
         reader = Utf8Reader(STDIN)
         while data := await _read_when_ready(fd):
             ended = keys and END_OF_TRANSMISSION in data
@@ -175,10 +190,12 @@ async def from_stdin(fd: int | None = None, *, by_key: bool = False) -> AsyncIte
 def _key_by_key(fd: int) -> ExitStack:
     """Let a terminal hand over each key; leaving the context restores it."""
     import termios
-    import tty
 
     before = termios.tcgetattr(fd)
-    tty.setcbreak(fd)
+    mode = [*before[:3], before[3] & ~termios.ICANON, *before[4:]]  # still echoed
+    mode[6] = [*before[6]]
+    mode[6][termios.VMIN], mode[6][termios.VTIME] = 1, 0
+    termios.tcsetattr(fd, termios.TCSADRAIN, mode)  # what was typed ahead is kept
     stack = ExitStack()
     stack.callback(termios.tcsetattr, fd, termios.TCSADRAIN, before)
     return stack

@@ -125,8 +125,14 @@ class UtteranceRecord:
     """What the call came over: ``sip``, ``webrtc``, ``twilio``, …; empty where nobody said."""
     codec: str = ""
     """What the sound left in, such as ``PCMU``."""
+    kind: str = ""
+    """Of an agent's words: ``greeting``, ``answer``, ``prompt`` (unasked, in a silence),
+    ``filler``; empty for words of a program or a person."""
     end_reason: str = ""
     """``text_end``, ``interrupted``, ``no_text``, ``failed``; empty while it lives."""
+    generation_end: str = ""
+    """Why the server's generation ended (``reason`` of ``context.done``): ``text_end``, ``dry``,
+    ``regenerated``, ``silence``, ``frame_cap``; empty where the server did not say."""
     text: str | None = None
     """What was said; written only where it is asked for."""
     version: int = VERSION
@@ -239,7 +245,9 @@ class UtteranceRecord:
             "clock_error_ms": round(self.clock_error_ms, 3),
             "line": self.line[:MAX_NAME_CHARS],
             "codec": self.codec[:MAX_NAME_CHARS],
+            "kind": self.kind[:MAX_NAME_CHARS],
             "end_reason": self.end_reason[:MAX_NAME_CHARS],
+            "generation_end": self.generation_end[:MAX_NAME_CHARS],
         }
         if include_text and self.text is not None:
             line["text"] = self.text
@@ -289,7 +297,9 @@ class UtteranceRecord:
             clock_error_ms=_duration(raw, "clock_error_ms"),
             line=_name(raw, "line"),
             codec=_name(raw, "codec"),
+            kind=_name(raw, "kind"),
             end_reason=_name(raw, "end_reason"),
+            generation_end=_name(raw, "generation_end"),
             text=text if isinstance(text, str) else None,
             version=_version(raw),
         )

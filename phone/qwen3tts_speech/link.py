@@ -8,11 +8,17 @@ from collections.abc import Awaitable, Callable
 
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.client import Resume, SpeechClient, Started
-from qwen3tts_wire.errors import ConnectionLost
+from qwen3tts_wire.errors import ConnectionLost, SpeechError
 
 Connect = Callable[[str], Awaitable[SpeechClient]]
 RESUME = Resume(within_s=3.0)
 """A caller takes so long a silence for a pause; after it the agent should rather say something."""
+FIRST_WITHIN_S = 3.0
+"""How long a server that was lost is looked for before it counts as unreachable."""
+AGAIN_WITHIN_S = 1.0
+"""The same where the last attempt had failed."""
+FRESH_S = 2.0
+"""For how long the failure of an attempt is taken as the state of things."""
 SPARE = 2
 """Contexts that are left free on a connection, for questions about voices."""
 RESUMING: Connect = functools.partial(SpeechClient.connect, resume=RESUME)
@@ -30,6 +36,7 @@ class SpeechLink:
 
     def __init__(self, url: str, *, connect: Connect = RESUMING) -> None:
         self.url = url
+        """Of the server; it may be set until the first connection is made."""
         self._connect = connect
         self._client: SpeechClient | None = None
         self._leaving: list[SpeechClient] = []
@@ -40,6 +47,9 @@ class SpeechLink:
         self._widening = asyncio.Lock()
         self._connecting = asyncio.Lock()
         self._closed = False
+        self._failure: tuple[SpeechError, float] | None = None
+        """Why the last attempt failed, and when, by the loop's clock; None = it did not."""
+        self._checking: asyncio.Task[SpeechError | None] | None = None
 
     async def client(self) -> SpeechClient:
         """The open connection, or a new one.
@@ -55,8 +65,47 @@ class SpeechLink:
                 self._leaving.append(self._client)
                 self._client = None
             if self._client is None or self._client.closed:
-                self._client = await self._connect(self.url)
+                try:
+                    self._client = await self._connect(self.url)
+                except SpeechError as error:
+                    self._failed(error)
+                    raise
+                self._failure = None
             return self._client
+
+    async def outage(self) -> SpeechError | None:
+        """Return why no server can be reached; None while one can, or none was asked for yet.
+
+        Returns immediately while it is connected, or has failed within the last 2 s. Else one
+        attempt is made for all who ask, within 3 s, or 1 s where the last one had failed.
+        """
+        client, failure = self._client, self._failure
+        if self._closed or (client is not None and client.connected):
+            return None
+        if client is None and failure is None:
+            return None
+        if failure is not None and asyncio.get_running_loop().time() < failure[1] + FRESH_S:
+            return failure[0]
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(self._look(), name="look for the speech server")
+        return await asyncio.shield(self._checking)
+
+    async def _look(self) -> SpeechError | None:
+        within_s = FIRST_WITHIN_S if self._failure is None else AGAIN_WITHIN_S
+        try:
+            async with asyncio.timeout(within_s):
+                client = await self.client()
+                await client.ready()
+        except TimeoutError:
+            return self._failed(ConnectionLost(f"No speech server answers at {self.url}."))
+        except SpeechError as error:
+            return self._failed(error)
+        self._failure = None
+        return None
+
+    def _failed(self, error: SpeechError) -> SpeechError:
+        self._failure = error, asyncio.get_running_loop().time()
+        return error
 
     async def lease(self) -> SpeechClient:
         """A connection with room for one more utterance; :meth:`release` it at the end.
@@ -128,6 +177,8 @@ class SpeechLink:
     async def close(self) -> None:
         """Close the connection; no further utterance can start."""
         self._closed = True
+        if self._checking is not None:
+            self._checking.cancel()
         async with self._connecting:
             clients = [*self._leaving, *([self._client] if self._client is not None else [])]
             self._leaving, self._client = [], None

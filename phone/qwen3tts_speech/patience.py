@@ -23,6 +23,10 @@ class Patience:
         self._last = 0.0
         self._waited_s = 0.0
 
+    def renew(self) -> None:
+        """Start again: another server has the utterance."""
+        self._waited_s = 0.0
+
     def spent(self, now: float, *, owed: bool, sounds: int) -> bool:
         """Whether it is at its end. ``sounds``: samples that have come, which begin it anew."""
         passed_s, self._last = min(now - self._last, LOOK_S), now

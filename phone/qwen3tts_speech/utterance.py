@@ -231,8 +231,17 @@ class Utterance:
         self._context = await client.open(
             voice=options.voice, language=options.language, **options.extra
         )
+        if not isinstance(self._options, VoiceOptions):
+            self._context.revoice = self._revoice
         record.mark(Mark.REQUEST_SENT, speaker.clock.now())
         return self._context
+
+    async def _revoice(self) -> tuple[str | None, str | None]:
+        """How the server at another address is to speak, which goes on."""
+        assert self._client is not None
+        assert not isinstance(self._options, VoiceOptions)
+        options = await self._options(self._client)
+        return options.voice, options.language
 
     async def _receive(self, context: Context) -> None:
         """Sound to frames to the sink, in the order in which the utterances were said."""
@@ -246,7 +255,8 @@ class Utterance:
                 case Started(voice=voice, marks=marks):
                     record.voice = voice or ""
                     record.server_marks(marks)
-                case Done(marks=marks):
+                case Done(reason=reason, marks=marks):
+                    record.generation_end = reason
                     record.server_marks(marks)
                 case _:
                     pass  # words are kept by the context
@@ -293,6 +303,10 @@ class Utterance:
         if patience.spent(now, owed=owed, sounds=self._arrived):
             if self._client is not None:
                 self._link.stalled(self._client)
+                context = self._context if self._arrived else None
+                if context is not None and self._client.forsake(context):
+                    patience.renew()
+                    return
             raise ConnectionLost(
                 f"The speech server has not answered for {patience.most_s:g} s.",
                 remedy="Look at its log, or start it anew.",

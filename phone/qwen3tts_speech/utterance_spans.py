@@ -261,6 +261,7 @@ def _attributes(record: UtteranceRecord, with_text: bool) -> dict[str, Any]:
         "qwen3tts.line": record.line,
         "qwen3tts.codec": record.codec,
         "qwen3tts.end_reason": record.end_reason,
+        "qwen3tts.generation_end": record.generation_end,
         "qwen3tts.starvations": record.starvations,
         "qwen3tts.starved_ms": round(record.starved_ms, 3),
         "qwen3tts.longest_gap_ms": round(record.longest_gap_ms, 3),

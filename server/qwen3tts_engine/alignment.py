@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .guards import full_scale
+from .speech_length import usual_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,12 @@ class WordAligner(Protocol):
         """Sound [n] that was given out; the words that are complete with it."""
         ...
 
-    def end(self) -> list[AlignedWord]:
-        """No more sound: the rest of the words."""
+    def end(self, until: int | None = None) -> list[AlignedWord]:
+        """No more sound: the rest of the words, of those that begin before a code point."""
+        ...
+
+    def unsaid(self) -> int | None:
+        """First code point of what has probably not been said yet; None: all of it has."""
         ...
 
 
@@ -106,9 +111,20 @@ class ForcedAligner:
         self._sound.append((samples / full_scale(samples)).astype(np.float32))
         return []
 
-    def end(self) -> list[AlignedWord]:
-        """All words. What the aligner says out of order or beyond the sound is put right."""
+    def unsaid(self) -> int | None:
+        """As ``WordAligner.unsaid``, by the usual length of the text alone: a forced aligner finds
+        all words of a text, whether or not they were said."""
         text = "".join(self._text)
+        said_s = sum(map(len, self._sound)) / self._sample_rate
+        usual = usual_s(text)
+        if said_s >= usual:
+            return None
+        at = text.rfind(" ", 0, int(len(text) * said_s / usual) + 1)
+        return max(at, 0)
+
+    def end(self, until: int | None = None) -> list[AlignedWord]:
+        """All words. What the aligner says out of order or beyond the sound is put right."""
+        text = "".join(self._text)[:until]
         sound = np.concatenate(self._sound) if self._sound else np.zeros(0, np.float32)
         found: list[AlignedWord] = []
         at = 0

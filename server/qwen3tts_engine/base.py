@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
@@ -15,9 +15,12 @@ from qwen3tts_wire.messages import Sampling
 
 Mode = Literal["clause", "live"]
 """How one generation gets its text: all of it first, or while it speaks."""
-EndReason = Literal["text_end", "frame_cap", "silence", "dry"]
+Layout = Literal["full", "streaming"]
+"""How a model reads text that is all there: before it speaks, or one token with each frame."""
+EndReason = Literal["text_end", "frame_cap", "silence", "dry", "regenerated"]
 """Why a generation ended: its text was said; it ran past the length that its text can have; it
-went on in silence after its text; no text came for too long (later text begins another)."""
+went on in silence after its text; no text came for too long (later text begins another); it ended
+with words unsaid, and another generation said them."""
 Alignment = Literal["exact", "estimated", "none"]
 """How well an engine knows where its words sound: the synthesis says so; found in the sound,
 each word with its stated precision; not at all."""
@@ -26,6 +29,8 @@ SAMPLE_RATE = 24_000
 """Rate of all engines' samples, hertz."""
 SPEED_MIN = 0.5
 SPEED_MAX = 2.5
+SILENCE_MIN_S = 0.2
+SILENCE_MAX_S = 600.0
 MAX_FIRST_CHUNK = 100
 """Codec frames that a request may ask for in its first chunk of audio; the wire's bound."""
 
@@ -43,6 +48,80 @@ class Voice:
     gender: str | None = None
     """``male``, ``female``, or None where it is not stated."""
     description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationLimits:
+    """What ends a generation that does not end by itself; what is None is the engine's setting.
+
+    Raises:
+        BadRequest: a silence is not within SILENCE_MIN_S to SILENCE_MAX_S, or ``max_new_tokens``
+            not from 2 on.
+    """
+
+    silence_s: float | None = None
+    """Silence after its text has been said, as far as the sound shows."""
+    pause_s: float | None = None
+    """Silence while words are left, which another generation then says."""
+    max_new_tokens: int | None = None
+    """Frames of 80 ms; the rest is said by another generation."""
+
+    def __post_init__(self) -> None:
+        for name, seconds in (("silence_s", self.silence_s), ("pause_s", self.pause_s)):
+            if seconds is not None and not (
+                type(seconds) in (int, float) and SILENCE_MIN_S <= seconds <= SILENCE_MAX_S
+            ):
+                raise BadRequest(
+                    f"{name}={seconds!r} is out of range.",
+                    remedy=f"Choose from {SILENCE_MIN_S:g} to {SILENCE_MAX_S:g} seconds.",
+                )
+        frames = self.max_new_tokens
+        if frames is not None and (type(frames) is not int or frames < 2):
+            raise BadRequest(
+                f"max_new_tokens={frames!r} is out of range.",
+                remedy="Choose a whole number of frames of 80 ms, 2 or more.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class PredictorSampling:
+    """Sampling of codes 1 to 15 of a frame; what is None is the checkpoint's.
+
+    Raises:
+        BadRequest: a field is of another type or out of range.
+    """
+
+    dosample: bool | None = None
+    """False takes the likeliest."""
+    top_k: int | None = None
+    """Codes that are drawn from; 0 is all."""
+    top_p: float | None = None
+    temperature: float | None = None
+    """0 takes the likeliest."""
+
+    def __post_init__(self) -> None:
+        if self.dosample not in (None, True, False) or type(self.dosample) is int:
+            self._refuse("dosample", "True, False or None")
+        if self.top_k is not None and not (type(self.top_k) is int and 0 <= self.top_k <= 10_000):
+            self._refuse("top_k", "a whole number from 0 to 10000, or None")
+        for name, high in (("top_p", 1), ("temperature", 2)):
+            value = getattr(self, name)
+            if value is not None and not (type(value) in (int, float) and 0 <= value <= high):
+                self._refuse(name, f"a number from 0 to {high}, or None")
+
+    def _refuse(self, name: str, expected: str) -> None:
+        raise BadRequest(
+            f"subtalker_{name}={getattr(self, name)!r:.80} is not {expected}.",
+            remedy=f"Give {expected}.",
+        )
+
+
+@dataclass(slots=True, eq=False)
+class ContextVoice:
+    """Voice of one context between its generations; made by what speaks the context."""
+
+    kept: object | None = None
+    """Written and read by the engine alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +150,9 @@ class SynthesisRequest:
     """Text that goes on arriving after ``text``, for an engine and voice whose ``modes`` have
     ``live``; None: ``text`` is all. Of either text, what the engine has no room for is left in
     it, for another generation."""
+    layout: Layout | None = None
+    """How the text is read, for an engine whose ``options`` have it; all of the text, that of
+    ``more`` too, is there then. None: the engine's choice; ``more`` is read while it grows."""
     instructions: str | None = None
     """How to speak, in words."""
     sampling: Sampling | None = None
@@ -79,6 +161,13 @@ class SynthesisRequest:
     """Start of the random numbers; None: a new one each time."""
     initial_codec_chunk_frames: int | None = None
     """Codec frames in the first chunk of audio."""
+    limits: GenerationLimits | None = None
+    predictor: PredictorSampling | None = None
+    """How codes 1 to 15 of a frame are drawn, where the engine has such; None: its settings."""
+    """What ends a generation that does not end by itself; None: as the engine is set."""
+    context: ContextVoice | None = None
+    """The same object with all requests of a context, for engines that would draw another voice
+    with each; None: the request is a context of its own."""
     lead: PlayoutLead | None = None
     """The context's audio ahead of its listener: the engine adds what it makes and works first
     for those who have least. None: as if everything were played as it is made."""
@@ -154,7 +243,7 @@ class Engine(Protocol):
     @property
     def options(self) -> frozenset[str]:
         """Fields of SynthesisRequest that change something here: of ``instructions``,
-        ``sampling``, ``seed``, ``initial_codec_chunk_frames``, ``lead``, ``speed``."""
+        ``sampling``, ``seed``, ``initial_codec_chunk_frames``, ``lead``, ``speed``, ``layout``."""
         ...
 
     @property
@@ -217,6 +306,11 @@ class LoadedVoice:
     """What its reference says, as given or as written down here; None where it is not used."""
 
 
+class WordsMissing(BadRequest):
+    """The words of a reference are not given, and cannot be found out here; a voice can still be
+    made with ``x_vector_only``."""
+
+
 @runtime_checkable
 class ClonesVoices(Protocol):
     """An engine that also makes voices from references."""
@@ -239,10 +333,87 @@ class ClonesVoices(Protocol):
 
         Raises:
             UnknownVoice: no voice of that id.
-            BadRequest: the reference is no audio, too short, too long or silent, its text is
-                missing, or the checkpoint cannot clone.
+            BadRequest: the reference is no audio, too short, too long or silent, or the
+                checkpoint cannot clone.
+            WordsMissing: it needs its text.
             ServerBusy: too much is being loaded.
         """
+        ...
+
+
+@runtime_checkable
+class TakesEmbeddings(Protocol):
+    """An engine that also makes voices of speaker embeddings (x-vectors)."""
+
+    def embedding_size(self) -> int | None:
+        """Return how many numbers an embedding has; None: what is loaded takes none."""
+        ...
+
+    async def load_embedding(self, embedding: Sequence[float]) -> LoadedVoice:
+        """Make a voice ready.
+
+        Args:
+            embedding: as many finite numbers as ``embedding_size`` says.
+
+        Raises:
+            BadRequest: what is loaded takes none, or not of this size.
+            ServerBusy: the voices in use leave no room.
+        """
+        ...
+
+
+class LanguageUnknown(BadRequest):
+    """A recogniser does not know the language of a recording."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Words of a stretch of a recording."""
+
+    start_s: float
+    end_s: float
+    text: str
+
+
+class Recogniser(Protocol):
+    """What writes down speech. Called in a worker thread."""
+
+    @property
+    def model(self) -> str:
+        """Its folder or hub id."""
+        ...
+
+    def hear(
+        self,
+        audio: bytes,
+        language: str | None,
+        *,
+        max_s: float,
+        stopped: Callable[[], bool],
+    ) -> tuple[float, Sequence[Heard]]:
+        """Return a sound file's seconds and its words, stretch by stretch; none is silence.
+
+        Args:
+            audio: the file.
+            language: its name in English or its BCP 47 tag; None: found out.
+            max_s: longest recording, seconds.
+            stopped: asked between stretches; true: the rest is not wanted.
+
+        Raises:
+            BadRequest: no sound.
+            LanguageUnknown: a language that it does not know.
+            LimitExceeded: longer than ``max_s``.
+            EngineUnavailable: the model cannot be loaded.
+        """
+        ...
+
+
+@runtime_checkable
+class HasRecogniser(Protocol):
+    """An engine that may have one beside it."""
+
+    def recogniser(self) -> Recogniser | None:
+        """Return it; None: none is configured."""
         ...
 
 

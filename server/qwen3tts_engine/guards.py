@@ -1,13 +1,16 @@
 """What keeps a model's sound sane: a cap on its length, no endless silence, no silent start. Pure.
 
 A language model of speech now and then does not find its end (about one utterance in 300 of the
-published checkpoints), or begins with nothing. Each guard takes the sound in chunks as it is made;
-how it is cut into chunks changes nothing in the result. Sound is a numpy array of samples at
-SAMPLE_RATE, float32 in +-1 or int16; positions count samples as they come from the codec.
+published checkpoints), or begins with nothing. None of the guards knows what has been said: where
+one ends a generation, what is left of the text is for the engine to say. Each guard takes the sound
+in chunks as it is made; how it is cut into chunks changes nothing in the result. Sound is a numpy
+array of samples at SAMPLE_RATE, float32 in +-1 or int16; positions count samples as they come from
+the codec.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +25,8 @@ BLOCK = 240
 """Samples whose level is judged together: 10 ms."""
 INT16 = 32768.0
 """Full scale of int16."""
+FRAME_S = 0.08
+"""Sound in one codec frame."""
 
 Sound = NDArray[Any]
 """Samples [n], float32 or int16."""
@@ -47,20 +52,31 @@ def check_finite(samples: Sound) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FrameCap:
-    """How long a text can last. Speech takes 2 to 4 frames (of 80 ms) a text token; a runaway is
-    told from it by a wide margin."""
+    """How long a generation can last, by the time in which its text is usually said.
 
+    A short text ("Ha!", a name, a sigh) may be drawn out to any length and is not bounded by its
+    length: the checkpoint's own limit holds. A longer one has a bound with a wide margin.
+    """
+
+    most: int = 8192
+    """Frames that the checkpoint allows a generation (its ``max_new_tokens``)."""
     per_token: float = 8.0
-    """Frames for each token of text."""
+    """Frames for each token at least: usual speech takes 2 to 4."""
     base: int = 25
-    """Frames whatever the text: a pause before and after it."""
-    most: int | None = None
-    """Frames whatever the text: the checkpoint's limit, or the room in the arena."""
+    """Frames at least, whatever the text."""
+    slowest: float = 2.5
+    """Times the usual length that the slowest speech takes."""
+    base_s: float = 3.0
+    """Pauses before and after it, whatever the text."""
+    short_s: float = 2.0
+    """A text that is usually said in this time or less is short."""
 
-    def frames(self, tokens: int) -> int:
-        """Most frames for so many tokens; it rises as live text arrives."""
-        frames = int(self.per_token * tokens) + self.base
-        return frames if self.most is None else min(frames, self.most)
+    def frames(self, usual_s: float, tokens: int = 0) -> int:
+        """Most frames (80 ms) of a text that is usually said in ``usual_s``."""
+        if usual_s <= self.short_s:
+            return self.most
+        slow = math.ceil((self.slowest * usual_s + self.base_s) / FRAME_S)
+        return min(self.most, max(slow, int(self.per_token * tokens) + self.base))
 
 
 @dataclass(slots=True)
@@ -115,7 +131,8 @@ class SilenceCut:
     """
 
     after_s: float = 1.2
-    """Silence that ends it."""
+    """Silence that ends it. May be set between two pushes, where it is found out how much of the
+    text has been said."""
     onset_s: float = 3.0
     """The same before its first sound: some voices begin late."""
     threshold: float = 10 ** (-48 / 20)
@@ -127,6 +144,8 @@ class SilenceCut:
     """Whether it has ended. Nothing goes out after that."""
     position: int = 0
     """Samples taken that counted: those that went out."""
+    last_loud: int = 0
+    """Sample behind the last block that was not silent."""
     _rest: Sound | None = None
     """Samples of the block that is not whole yet."""
     _silent: int = 0
@@ -162,6 +181,7 @@ class SilenceCut:
         if last:
             self._heard = True
             self._silent = 0
+            self.last_loud = at + last * BLOCK
         if self.text_end is not None:
             late = -(-max(0, self.text_end - at) // BLOCK)
             self._silent += max(0, len(loud) - max(last, late))
@@ -171,6 +191,7 @@ class SilenceCut:
         if loud:
             self._heard = True
             self._silent = 0
+            self.last_loud = at + BLOCK
         elif self.text_end is not None and at >= self.text_end:
             self._silent += 1
         limit_s = self.after_s if self._heard else max(self.onset_s, self.after_s)

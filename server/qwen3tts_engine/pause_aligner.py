@@ -12,7 +12,7 @@ Places are in blocks of 10 ms, of all time or of voiced time; ``units`` count fr
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -51,6 +51,20 @@ SHORT = 8.0
 """Cost of a pause of no length at a stop."""
 SURE = 2.0
 """Standard deviations within which 95 of 100 words lie."""
+UNSAID_BLOCKS = 10.0
+"""Less than this share of the text is not missed behind a pause: the estimate is no better,"""
+UNSAID = 0.3
+"""nor less than this part of the deviation that the rate gives the whole."""
+UNSAID_TONE = 0.25
+"""or than this part of what was said, where the sound has no syllables to count."""
+SURE_STOP = 1.0
+"""Cost below which words up to a stop are taken as said though the length alone says less."""
+STOP_FIT = 8.0
+"""Cost below which a pause that the text goes on behind is one at a stop."""
+SLOWEST = 3.0
+"""No voice is believed to be slower, in times the usual, however few its syllables."""
+FEWEST_HZ = 1.2
+"""Fewer rises of the level a second are no syllables, and say nothing of the rate."""
 LEAST_BLOCKS = 3.0
 """Deviation beside an anchor: where a pause begins is not exactly where a word ends."""
 
@@ -102,6 +116,8 @@ class PauseAligner:
         self._anchor_syllables = 0
         self._matched = 0
         """Pauses looked at."""
+        self._before = (0.0, 0.0, 0)
+        """The anchor, the units before it and its syllables before the last pause was looked at."""
         self._samples = 0
         self._entered: list[tuple[int, int]] = []
         """(code point, frame): what of the text had gone in."""
@@ -137,22 +153,94 @@ class PauseAligner:
                 self._count()
                 if fresh:
                     self._matched = len(pauses.found)
+                    self._before = (self._anchor, self._anchor_units, self._anchor_syllables)
                     self._match(pauses.found[-1], pauses.length_of(-1), found)
                 self._tell(found)
         return found
 
-    def end(self) -> list[AlignedWord]:
-        """No more sound: the rest of the words, up to where the voice was last heard."""
+    def end(self, until: int | None = None) -> list[AlignedWord]:
+        """No more sound: the rest of the words, up to where the voice was last heard.
+
+        ``until``: only those that begin before this code point; the others were not said.
+        """
         self.end_text()
         self._count()
         self._rate.hear(self.syllables.count, self.pauses.voiced)
         found: list[AlignedWord] = []
-        if self._told < len(self._text.words):
+        words = self._text.words
+        if until is not None:
+            words = words[: bisect_left(words, until, key=lambda word: word.start)]
+        if self._told < len(words):
             last = self.pauses.voiced_at(self.pauses.last_voice)
-            self._anchor_at(len(self._text.words) - 1, last, found)
+            self._anchor_at(len(words) - 1, last, found)
         if self._rates is not None and self._rate.anchored_units > 0:
             self._rates.put(self._voice, self._rate.blocks * BLOCK_S)
         return found
+
+    def unsaid(self) -> int | None:
+        """First code point of what has probably not been said yet; None: all of it has.
+
+        While the voice speaks, that is the word that is being said. In a pause, the pause says
+        more: one that fits a stop within the text better than the end of the text is that stop,
+        and the words behind it are left.
+        """
+        self._count()
+        words = self._text.words
+        if not words:
+            return None
+        index = self._first_unsaid()
+        return None if index == len(words) else words[index].start
+
+    def _first_unsaid(self) -> int:
+        pauses, units = self.pauses, self._units
+        pausing = bool(pauses.found) and pauses.last_voice <= pauses.found[-1].start
+        anchor, before, syllables_before = self._anchor, self._anchor_units, self._anchor_syllables
+        if pausing and self._matched == len(pauses.found):
+            anchor, before, syllables_before = self._before
+        passed = (pauses.found[-1].voiced if pausing else pauses.voiced) - anchor
+        syllables = self.syllables.count - syllables_before
+        blocks = self._believed_blocks()
+        said = before + max(0.0, passed) / blocks
+        last = len(units) - 1
+        share = UNSAID * self._rate.sd if self._syllabic else UNSAID_TONE
+        tolerance = max(UNSAID_BLOCKS / blocks, share * (said - before))
+        # The word being said; behind a pause rather one word too many than one too few.
+        until = said - (tolerance if pausing else 0.0)
+        estimated = next((index for index in range(last) if units[index + 1] > until), last)
+        estimated = max(0, estimated - 1) if pausing else estimated
+        if pausing and (units[-2] + units[-1]) / 2 <= said + tolerance:
+            estimated = last
+        if not pausing or passed <= 0:
+            return estimated
+        best, chosen, skipped = STOP_FIT, estimated, 0.0
+        for index in range(bisect_right(units, before) - 1, last):
+            stop = 2 if index == last - 1 else self._stop(index)
+            if not stop:
+                continue
+            length = units[index + 1] - before
+            # Behind its end a text has nothing: what lasts longer than it should still ends there.
+            ends = index == last - 1
+            heard = min(passed, length * blocks) if ends else passed
+            # After its end a voice always pauses: that a comma before had none says little.
+            cost = max(0.0, skipped - SKIPPED[1]) if ends else skipped
+            cost += self._rate.cost(length, heard, syllables)
+            if cost < best:
+                best, chosen = cost, index + 1
+            skipped += SKIPPED[stop]
+        # The end is believed only where the length says so too.
+        return estimated if chosen == last or (chosen > estimated and best > SURE_STOP) else chosen
+
+    @property
+    def _syllabic(self) -> bool:
+        """Whether the sound has syllables, as speech has."""
+        return self.syllables.count >= max(1.0, FEWEST_HZ * BLOCK_S * self.pauses.voiced)
+
+    def _believed_blocks(self) -> float:
+        """Voiced blocks a unit, as far as a voice can be as slow."""
+        rate = self._rate
+        if not self._syllabic:
+            return min(rate.blocks, rate.prior_blocks)
+        return min(rate.blocks, SLOWEST * rate.prior_blocks)
 
     def _count(self) -> None:
         """Add up the units of words that are new."""

@@ -15,6 +15,11 @@ from typing import NamedTuple
 
 SAMPLE_RATE = 24_000
 """Rate of all engines' samples, hertz (the same number as base.SAMPLE_RATE)."""
+UNPACED_LEAD_MS = 3_600_000.0
+"""``lead_ms`` of a context whose client takes sound as fast as it is made: a file, a download."""
+UNPACED_SPARE_S = 1.0
+"""Seconds by which such a client counts as better supplied than it is: a call that has less than
+this to play goes before the first sound of a download."""
 MOVED_S = 0.04
 """A report that finds the listener this much elsewhere is worth waking the engine for."""
 
@@ -83,6 +88,11 @@ class PlayoutLead:
     # --- either ---
 
     @property
+    def unpaced(self) -> bool:
+        """Whether its client takes sound as fast as it is made."""
+        return self.target_ms is not None and self.target_ms >= UNPACED_LEAD_MS
+
+    @property
     def started(self) -> bool:
         """Whether any sound of the context was made."""
         return self._made > 0
@@ -104,6 +114,10 @@ class PlayoutLead:
     def seconds(self, now: float) -> float:
         """Sound made and not heard; 0 for a listener who has run dry, never less."""
         return max(0.0, self._made - self._listener.position_at(now)) / SAMPLE_RATE
+
+    def urgency(self, now: float) -> float:
+        """Seconds until sound is missing: the least is served first."""
+        return self.seconds(now) + (UNPACED_SPARE_S if self.unpaced else 0.0)
 
     def falls_to(self, seconds: float, now: float) -> float | None:
         """When the lead will be ``seconds`` or less if nothing more is made and all that exists is

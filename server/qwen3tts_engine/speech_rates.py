@@ -58,12 +58,14 @@ class SpeechRate:
     """
 
     def __init__(self, usual: float, known: float | None) -> None:
-        self._prior = math.log(usual if known is None else known)
+        self.prior_blocks = usual if known is None else known
+        """Voiced blocks a unit before anything of the clause was heard."""
+        self._prior = math.log(self.prior_blocks)
         self._weight = 1 / (USUAL_SD if known is None else KNOWN_SD) ** 2
         self.anchored_units = 0.0
         """Units between anchors."""
         self._anchored_blocks = 0.0
-        self.blocks = usual if known is None else known
+        self.blocks = self.prior_blocks
         """Voiced blocks a unit."""
         self.sd = 0.0
         """Relative standard deviation of that."""

@@ -5,6 +5,8 @@
 ``auto``   as ``clause``, but the first segment since the start or a flush is *live*: given out with
            its first word, and the rest follows while it is spoken
 ``live``   every piece is live, and one piece is all the text up to its end, a flush, or LIVE_MAX
+``whole``  all the text up to its end or a flush is one piece; ``whole_streaming`` as well. What an
+           engine has no room for in one generation comes again as another piece
 ========== ========================================================================================
 
 Which pieces there are follows from the text and its flushes alone, not from when they came; only an
@@ -19,24 +21,42 @@ from __future__ import annotations
 
 import unicodedata
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
+from qwen3tts_engine.base import Engine, Layout
 from qwen3tts_engine.live_text import LiveText
 from qwen3tts_engine.openings import Phrases
 from qwen3tts_engine.segment_text import Spelled, trimmed
 from qwen3tts_engine.segmenter import Live, Segment, Segmenter, SegmenterSettings
 
-PlanMode = Literal["auto", "clause", "live"]
+PlanMode = Literal["auto", "clause", "live", "whole", "whole_streaming"]
 """The modes of the wire (docs/protocol.md)."""
+LAYOUTS: Mapping[PlanMode, Layout] = MappingProxyType(
+    {"whole": "full", "whole_streaming": "streaming"}
+)
+"""How the text of a piece is read, in the modes whose pieces are whole texts."""
 
 LIVE_MAX = 600
 """Weight (letters) from which the end of a sentence ends a live piece, so that the generation stays
 within what an engine can hold: some 40 s of speech, 500 frames. From 1.2 times that a clause does,
 from 1.3 times any white space."""
 
-_LIVE_SCOPE: dict[PlanMode, Live] = {"auto": "first", "clause": "none", "live": "all"}
+WHOLE_MAX = 1 << 30
+"""Weight that no text has."""
+
+_LIVE_SCOPE: dict[PlanMode, Live] = {"auto": "first", "live": "all"}
 _IN_WORD = frozenset("'-_\u2019\u2010\u2011\u200c\u200d")
+
+
+def mode_for(engine: Engine, voice: str | None, wanted: PlanMode) -> PlanMode:
+    """The mode in which this voice can speak: clauses where it takes no live text, or where the
+    engine has no layouts to choose from."""
+    if wanted in LAYOUTS:
+        return wanted if "layout" in engine.options else "clause"
+    return wanted if "live" in engine.modes(voice) else "clause"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +94,14 @@ class TextPlan:
     ) -> None:
         """``settings`` holds for clauses; ``language`` is a BCP 47 tag and only a hint."""
         settings = settings or SegmenterSettings()
-        if mode == "live":
+        self._wholly = mode in LAYOUTS
+        if self._wholly:
+            settings = _uncut(settings)
+            openings = None
+        elif mode == "live":
             settings = _whole(settings)
         self._segmenter = Segmenter(
-            settings, language=language, live=_LIVE_SCOPE[mode], openings=openings
+            settings, language=language, live=_LIVE_SCOPE.get(mode, "none"), openings=openings
         )
         self._pieces: deque[Piece] = deque()
         self._out: Piece | None = None
@@ -169,7 +193,8 @@ class TextPlan:
                 self._taken = 0
                 self._complete(segment.final)
             elif segment.text:
-                self._pieces.append(Piece(segment.text, segment.offsets, segment.final))
+                more = _ended_text() if self._wholly else None
+                self._pieces.append(Piece(segment.text, segment.offsets, segment.final, more))
         grown = self._segmenter.take_live()
         if grown is not None:
             self._taken += len(grown[0])
@@ -213,6 +238,19 @@ def _whole(settings: SegmenterSettings) -> SegmenterSettings:
         clause_min=(LIVE_MAX * 6 // 5,),
         whole_max=(LIVE_MAX * 13 // 20,),  # a live piece ends at the white space from twice that
         hard_max=max(LIVE_MAX * 8 // 5, settings.hard_max),
+    )
+
+
+def _uncut(settings: SegmenterSettings) -> SegmenterSettings:
+    """Bounds that no text reaches."""
+    most = (WHOLE_MAX,)
+    return replace(
+        settings,
+        sentence_min=most,
+        clause_min=most,
+        whole_max=most,
+        unspaced_max=(),
+        hard_max=WHOLE_MAX,
     )
 
 

@@ -9,11 +9,14 @@ from .base import (
     ClonesVoices,
     Engine,
     EngineLoad,
+    HasRecogniser,
     Mode,
     PcmChunk,
+    Recogniser,
     ReportsHealth,
     ReportsLoad,
     SynthesisRequest,
+    TakesEmbeddings,
     Voice,
 )
 
@@ -91,6 +94,23 @@ def cloning(engine: Engine) -> ClonesVoices | None:
     return engine if isinstance(engine, ClonesVoices) else None
 
 
+def embedder_of(engine: Engine) -> TakesEmbeddings | None:
+    """What makes voices of speaker embeddings, however it is wrapped; None: nothing does."""
+    if cloning(engine) is None:
+        return None
+    inner: object = engine
+    while isinstance(inner, WrappedEngine):
+        inner = inner.inner
+    return inner if isinstance(inner, TakesEmbeddings) else None
+
+
+def recogniser_of(engine: Engine) -> Recogniser | None:
+    """What writes down speech beside the engine, however it is wrapped; None: nothing does."""
+    while isinstance(engine, WrappedEngine):
+        engine = engine.inner
+    return engine.recogniser() if isinstance(engine, HasRecogniser) else None
+
+
 def healthy(engine: Engine) -> bool:
     """Whether the engine can speak, however it is wrapped; one that does not say so can."""
     while isinstance(engine, WrappedEngine):
@@ -112,3 +132,11 @@ def task_of(engine: Engine) -> str | None:
         engine = engine.inner
     task = getattr(engine, "task", None)
     return task if isinstance(task, str) else None
+
+
+def model_ids_of(engine: Engine) -> tuple[str, ...]:
+    """Names of the model besides ``Engine.model``, the first its own; empty for an engine that
+    has none."""
+    while isinstance(engine, WrappedEngine):
+        engine = engine.inner
+    return tuple(getattr(engine, "model_ids", ()))

@@ -16,9 +16,14 @@ class AccessSettings:
     """Who may connect, and how. ValueError for what cannot be."""
 
     api_keys: tuple[str, ...] = field(default=(), repr=False, metadata={"secret": True})
-    """Keys that are taken; with none, and no file of keys, everybody is welcome."""
+    """Keys of the role ``speak``; with no key and no file of keys the server is open."""
+    voices_keys: tuple[str, ...] = field(default=(), repr=False, metadata={"secret": True})
+    """Keys of the role ``voices``: they also manage the voices that other keys have uploaded."""
+    admin_keys: tuple[str, ...] = field(default=(), repr=False, metadata={"secret": True})
+    """Keys of the role ``admin``: they may do everything."""
     api_key_file: Path | None = None
-    """Further keys, one a line; read again when it changes."""
+    """Further keys, one a line, with the role behind a key that has another than ``speak``; read
+    again when it changes."""
     open_paths: tuple[str, ...] = ()
     """Paths that ask for no key, besides ``/health`` and ``/ready``; such as ``/metrics``."""
     origins: tuple[str, ...] = ()
@@ -44,6 +49,8 @@ class AccessSettings:
     """Certificate chain (PEM); with it only TLS is spoken."""
     tls_key: Path | None = None
     """Its private key (PEM); None: in the same file."""
+    tls_key_world_readable: bool = False
+    """Whether every user of the machine may read the file of the private key; refused otherwise."""
     tls_min: Literal["1.2", "1.3"] = "1.2"
     """Oldest version of TLS."""
 
@@ -55,8 +62,9 @@ class AccessSettings:
         for name in ("head_timeout_s", "body_timeout_s", "unread_timeout_s", "keep_alive_s"):
             if getattr(self, name) == 0:
                 raise ValueError(f"{name} must be more than 0")
-        if not all(map(good_key, self.api_keys)):
-            raise ValueError("api_keys must be of visible ASCII characters, without spaces")
+        for name in ("api_keys", "voices_keys", "admin_keys"):
+            if not all(map(good_key, getattr(self, name))):
+                raise ValueError(f"{name} must be of visible ASCII characters, without spaces")
         if not all(path.startswith("/") for path in self.open_paths):
             raise ValueError("open_paths must begin with /")
         for origin in self.origins:
@@ -66,6 +74,13 @@ class AccessSettings:
             raise ValueError("tls_key needs tls_cert beside it")
         if self.tls_min not in ("1.2", "1.3"):
             raise ValueError(f"tls_min={self.tls_min!r} must be 1.2 or 1.3")
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether a key is needed."""
+        return bool(
+            self.api_keys or self.voices_keys or self.admin_keys or self.api_key_file is not None
+        )
 
 
 def good_key(key: str) -> bool:

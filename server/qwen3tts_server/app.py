@@ -14,6 +14,7 @@ from qwen3tts_engine.wrapped import healthy
 
 from .dialects import openai, runvnc, vllm_omni
 from .guard import add_guards
+from .roles import check_routes, grant_of
 from .service import Service
 from .settings import ServerSettings
 
@@ -65,8 +66,8 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
         return Response(body, headers={"content-type": content_type})
 
     @app.get("/v1/voices")
-    async def voices() -> dict[str, Any]:
-        """What may be asked for."""
+    async def voices(request: Request) -> dict[str, Any]:
+        """What may be asked for: the engine's voices, and uploaded ones that the key manages."""
         return {
             "voices": [
                 {
@@ -76,8 +77,9 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
                     "gender": each.gender,
                     "description": each.description,
                 }
-                for each in service.voices.voices()
+                for each in service.voices.voices_for(grant_of(request.scope))
             ]
         }
 
+    check_routes(app.routes)
     return app

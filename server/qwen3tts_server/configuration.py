@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from qwen3tts_engine.embedded.engine import EmbeddedSettings
+from qwen3tts_engine.piper.settings import PiperSettings
 from qwen3tts_engine.qwen3.settings import Qwen3Settings
 from qwen3tts_engine.starter.settings import StarterSettings
 from qwen3tts_engine.upstream.settings import UpstreamSettings
@@ -21,8 +22,12 @@ from qwen3tts_settings.files import from_file
 from .logs import LogSettings
 from .settings import ServerSettings
 
-API_KEYS_ENV = "QWEN3TTS_API_KEYS"
-"""The keys of ``server.access``, between commas or white space."""
+KEYS_ENV: Mapping[str, str] = {
+    "QWEN3TTS_API_KEYS": "api_keys",
+    "QWEN3TTS_VOICES_KEYS": "voices_keys",
+    "QWEN3TTS_ADMIN_KEYS": "admin_keys",
+}
+"""Variables with the keys of ``server.access``, between commas or white space, by their setting."""
 EXAMPLE = "configs/server.yaml"
 """A file of settings that comes along."""
 
@@ -31,8 +36,12 @@ EXAMPLE = "configs/server.yaml"
 class EngineChoice:
     """Which engine speaks, and the settings of each."""
 
-    name: Literal["embedded", "qwen3", "upstream"] = "embedded"
-    """``embedded``: eSpeak NG; ``qwen3``: a checkpoint; ``upstream``: another server."""
+    name: Literal["auto", "piper", "embedded", "qwen3", "upstream"] = "auto"
+    """``auto``: the best that is installed and speaks on any CPU (engines.py); ``piper``: voices in
+    Piper's format; ``embedded``: eSpeak NG; ``qwen3``: a checkpoint; ``upstream``: another
+    server."""
+    piper: PiperSettings = field(default_factory=PiperSettings)
+    """Of the engine piper."""
     embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
     """Of the embedded engine."""
     qwen3: Qwen3Settings | None = None
@@ -87,11 +96,11 @@ def load_configuration(
     env = os.environ if env is None else env
     entry = section("the defaults") if path is None else from_file(Path(path), EXAMPLE)
     entry = merged(entry, from_environment(env))
-    if keys := env.get(API_KEYS_ENV, "").split():
-        text = ",".join(keys)
-        told = Entry(text, f"the environment variable {API_KEYS_ENV}", text=True)
-        access = Entry({"access": Entry({"api_keys": told}, told.where)}, told.where)
-        entry = merged(entry, Entry({"server": access}, told.where))
+    for variable, setting in KEYS_ENV.items():
+        if keys := env.get(variable, "").split():
+            told = Entry(",".join(keys), f"the environment variable {variable}", text=True)
+            access = Entry({"access": Entry({setting: told}, told.where)}, told.where)
+            entry = merged(entry, Entry({"server": access}, told.where))
     return configuration_from(merged(entry, from_overrides(overrides)))
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 from qwen3tts_engine.base import Engine
 from qwen3tts_wire.errors import EngineUnavailable
@@ -11,8 +14,37 @@ from .configuration import Configuration
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how much of it is done, of how much; called from any thread."""
-EXTRAS = {"embedded": "server,embedded", "qwen3": "server,qwen3", "upstream": "server,upstream"}
+EXTRAS = {
+    "piper": "server,voice",
+    "embedded": "server,embedded",
+    "qwen3": "server,qwen3",
+    "upstream": "server,upstream",
+}
 """What to install for each engine."""
+ESPEAK = "The voice is eSpeak NG's; a natural one: pip install 'mr_qwen3tts[voice]'."
+NATURAL = ("onnxruntime", "onnx", "espeakng_loader")
+"""What the engine piper imports, besides a voice."""
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultEngine:
+    """The engine that speaks where none is named."""
+
+    name: Literal["piper", "embedded"]
+    """For ``engine.name``."""
+    sentence: str
+    """For people: which voice that is."""
+
+
+def default_engine() -> DefaultEngine:
+    """The best engine that is installed and speaks on any CPU; ``engine.name: auto`` means it."""
+    if all(importlib.util.find_spec(package) for package in NATURAL):
+        from qwen3tts_engine.piper.files import installed_voices
+
+        if voices := installed_voices():
+            voice = voices[0].files.id
+            return DefaultEngine("piper", f"The voice is {voice} (Piper), on the CPU.")
+    return DefaultEngine("embedded", ESPEAK)
 
 
 def build_engine(configuration: Configuration, progress: Progress | None = None) -> Engine:
@@ -21,9 +53,9 @@ def build_engine(configuration: Configuration, progress: Progress | None = None)
     Raises:
         EngineUnavailable: a package that it needs is not installed.
     """
-    name = configuration.engine.name
+    name = engine_name(configuration)
     try:
-        engine = _inner(configuration, progress)
+        engine = _inner(name, configuration, progress)
         starters = configuration.starters
         if starters.wanted:
             from qwen3tts_engine.starter.engine import StarterEngine
@@ -39,14 +71,24 @@ def build_engine(configuration: Configuration, progress: Progress | None = None)
     return engine
 
 
-def _inner(configuration: Configuration, progress: Progress | None) -> Engine:
+def engine_name(configuration: Configuration) -> str:
+    """``engine.name``, with the default in the place of ``auto``."""
+    name = configuration.engine.name
+    return default_engine().name if name == "auto" else name
+
+
+def _inner(name: str, configuration: Configuration, progress: Progress | None) -> Engine:
     choice = configuration.engine
-    if choice.name == "qwen3":
+    if name == "qwen3":
         from qwen3tts_engine.qwen3.engine import Qwen3Engine
 
         assert choice.qwen3 is not None
         return Qwen3Engine(choice.qwen3, progress)
-    if choice.name == "upstream":
+    if name == "piper":
+        from qwen3tts_engine.piper.engine import PiperEngine
+
+        return PiperEngine(choice.piper)
+    if name == "upstream":
         from qwen3tts_engine.upstream.engine import UpstreamEngine
 
         return UpstreamEngine(choice.upstream)

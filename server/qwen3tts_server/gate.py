@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .access import OPEN_PATHS, AccessSettings
 from .keys import ApiKeys
+from .roles import ANONYMOUS, EVERYTHING, WEBSOCKET, Grant, Role, put_grant, role_for
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,15 @@ WRONG_ORIGIN = Refusal(
     "Web pages of this origin may not connect. The server's operator lists them in"
     " server.access.origins.",
 )
+WRONG_ROLE = {
+    role: Refusal(
+        403,
+        "role_required",
+        f"This takes an API key of the role {role.word}. The server's operator gives roles.",
+        "permission_error",
+    )
+    for role in Role
+}
 TOO_MANY = Refusal(
     429,
     "rate_limit_exceeded",
@@ -119,17 +129,26 @@ class Gate:
         hosts = _values(headers, b"host")
         if origins and not origin_allowed(origins, hosts, self._settings.origins):
             return WRONG_ORIGIN
-        if path_of(scope) in self._open and scope["type"] == "http":
+        path = path_of(scope)
+        grant = self._grant(key)
+        put_grant(scope, grant or ANONYMOUS)
+        if path in self._open and scope["type"] == "http":
             return None
-        if self._keys.required:
-            if key is None:
-                return NO_KEY
-            if not self._keys.accepts(key):
-                return WRONG_KEY
+        if grant is None:
+            return NO_KEY if key is None else WRONG_KEY
+        needed = role_for(WEBSOCKET if scope["type"] == "websocket" else scope["method"], path)
+        if grant.role < needed:
+            return WRONG_ROLE[needed]
         most = self._settings.max_connections_per_address
         if most and address and self._under_way[address] >= most:
             return TOO_MANY
         return None
+
+    def _grant(self, key: str | None) -> Grant | None:
+        """What the request may do; None: its key is missing or not one of ours."""
+        if not self._keys.required:
+            return EVERYTHING
+        return None if key is None else self._keys.grant(key)
 
 
 async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from qwen3tts_engine.base import Engine
+from collections.abc import Callable, Sequence
+
+from qwen3tts_engine.base import Engine, Voice
+from qwen3tts_engine.text_plan import LAYOUTS
 from qwen3tts_engine.wrapped import cloning, task_of
 from qwen3tts_wire.codec import encode
 from qwen3tts_wire.formats import FORMATS
@@ -28,14 +31,25 @@ def _live_now(engine: Engine) -> bool:
     return any("live" in engine.modes(each) for each in voices)
 
 
+def _modes(engine: Engine) -> tuple[str, ...]:
+    live, layout = _live_now(engine), "layout" in engine.options
+    return tuple(
+        mode for mode in MODES if mode == "clause" or (layout if mode in LAYOUTS else live)
+    )
+
+
 class Greeting:
     """``session.created``, written once for all connections while the offer is the same.
 
     With 140 voices it takes 2 ms to write, for which every call of the server would wait.
     """
 
-    def __init__(self, engine: Engine, limits: Limits) -> None:
+    def __init__(
+        self, engine: Engine, limits: Limits, voices: Callable[[], Sequence[Voice]] | None = None
+    ) -> None:
+        """``voices``: those that are listed; None: all of the engine's."""
         self._engine = engine
+        self._voices = voices or engine.voices
         self._limits = limits
         self._offer: object = None
         self._text = ""
@@ -43,7 +57,7 @@ class Greeting:
     def text(self) -> str:
         """The message as it is now."""
         engine = self._engine
-        offer = (engine.name, engine.model, engine.alignment, engine.options, *engine.voices())
+        offer = (engine.name, engine.model, engine.alignment, engine.options, *self._voices())
         if offer != self._offer:
             self._text = encode(self._message())
             self._offer = offer
@@ -58,10 +72,10 @@ class Greeting:
             model=engine.model,
             voices=tuple(
                 VoiceInfo(each.id, each.name, each.language, each.gender, each.description)
-                for each in engine.voices()
+                for each in self._voices()
             ),
             formats=FORMATS,
             limits=self._limits,
-            modes=MODES if _live_now(engine) else ("clause",),
+            modes=_modes(engine),
             features=able,
         )

@@ -24,7 +24,7 @@ def add_guards(app: FastAPI, settings: ServerSettings) -> None:
     ``app.state.keys`` is the ApiKeys. Raises BadRequest for a file of keys that cannot be used.
     """
     access = settings.access
-    app.state.keys = ApiKeys(access.api_keys, access.api_key_file)
+    app.state.keys = ApiKeys.of(access)
     if app.state.keys.required:
         _tell_of_keys(app)
     if settings.profiler:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import gc
 import logging
-import resource
 import signal
 import socket
 import ssl
@@ -17,14 +15,16 @@ from dataclasses import dataclass, replace
 import uvicorn
 
 from qwen3tts_engine.base import Engine
+from qwen3tts_settings.descriptors import raise_descriptor_limit
 from qwen3tts_wire.errors import BadRequest, SpeechError
+from qwen3tts_wire.heap import heap
 
 from .app import SPEECH_PATH, create_app
 from .service import Service
 from .settings import ServerSettings
 from .sockets import Sockets, protocols
 from .systemd import notify
-from .tls import load_certificate, tls_context
+from .tls import ServerTls, tls_of
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +33,6 @@ BACKLOG = 1024
 """Connections that wait to be accepted."""
 MOST_FILES = 65_536
 """Where any number of sockets is allowed."""
-OTHER_FILES = 512
-"""Pipes to workers, files of voices and of the libraries."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -72,7 +70,7 @@ async def running_server(
             cannot be used.
     """
     settings = replace(settings or ServerSettings(), host=host, port=port)
-    tls = tls_context(settings.access)
+    tls = tls_of(settings.access)
     listener = _listen(host, port, settings.access.unread_timeout_s)
     with contextlib.closing(listener):
         app = create_app(engine, settings)
@@ -80,12 +78,13 @@ async def running_server(
         def reload() -> None:
             app.state.keys.reload()
             if tls is not None:
-                _reload_certificate(tls, settings)
+                _reload_certificate(tls)
 
         service: Service = app.state.service
         await service.start()
         try:
-            server = _Server(_config(app, settings, tls), settings.access.head_timeout_s)
+            context = None if tls is None else tls.context
+            server = _Server(_config(app, settings, context), settings.access.head_timeout_s)
             running = asyncio.create_task(server.serve(sockets=[listener]), name="speech server")
             try:
                 await server.listening(running)
@@ -112,10 +111,11 @@ def serve(
     """Serve until SIGTERM or SIGINT, then let open contexts finish; a second signal ends at once.
     SIGHUP reads certificate and API keys again.
 
-    Returns the signal if it came before the server was ready. A thread of the engine may still be
-    loading then (``Engine.start`` cannot interrupt it). Raises what ``running_server`` raises.
+    Returns the signal that cut it short: one before the server was ready, when a thread of the
+    engine may still be loading (``Engine.start`` cannot interrupt it), or a second one while open
+    contexts finished; None after an orderly end. Raises what ``running_server`` raises.
     """
-    allow_sockets((settings or ServerSettings()).access.max_sockets)
+    raise_descriptor_limit((settings or ServerSettings()).access.max_sockets or MOST_FILES)
     return asyncio.run(
         serve_until_signal(engine, settings, on_ready=on_ready, on_stopping=on_stopping)
     )
@@ -135,14 +135,14 @@ async def serve_until_signal(
     assert task is not None
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     ready = False
-    early: signal.Signals | None = None
+    cut: signal.Signals | None = None
 
     def arrived(number: signal.Signals) -> None:
-        nonlocal early
+        nonlocal cut
         if ready:
             signals.put_nowait(number)
-        elif early is None:
-            early = number
+        elif cut is None:
+            cut = number
             task.cancel()
 
     for number in _SIGNALS:
@@ -163,25 +163,27 @@ async def serve_until_signal(
             draining = asyncio.create_task(server.service.drain())
             again = asyncio.create_task(signals.get())
             await asyncio.wait({draining, again}, return_when=asyncio.FIRST_COMPLETED)
+            if not draining.done():
+                cut = again.result()
             for each in (draining, again):
                 each.cancel()
     except asyncio.CancelledError:
         # Otherwise somebody else wants it to end.
-        if early is None or task.uncancel():
+        if cut is None or task.uncancel():
             raise
         log.info("stopped before it was ready")
     finally:
-        gc.unfreeze()
+        if ready:
+            heap.release()
         for number in (*_SIGNALS, signal.SIGHUP):
             loop.remove_signal_handler(number)
-    return early
+    return cut
 
 
 def settle_heap() -> None:
     """What is there now stays: the garbage collector need not look through it again and again,
     which takes some 50 ms for what a server imports, in which nobody's sound moves."""
-    gc.collect()
-    gc.freeze()
+    heap.hold()
 
 
 class _Server(uvicorn.Server):
@@ -275,23 +277,11 @@ def largest_message(settings: ServerSettings) -> int:
     )
 
 
-def allow_sockets(most: int) -> None:
-    """Raise what this process may hold open to so many sockets, as far as the system lets it."""
-    wanted = (most or MOST_FILES) + OTHER_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _reload_certificate(context: ssl.SSLContext, settings: ServerSettings) -> None:
+def _reload_certificate(tls: ServerTls) -> None:
     try:
-        load_certificate(context, settings.access)
+        tls.reload()
     except BadRequest as error:
-        log.warning("%s The old one is kept.", error.message)
+        log.warning("%s The old one is kept. %s", error.message, error.remedy)
     else:
         log.info("the TLS certificate was read again")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from starlette.websockets import WebSocket
@@ -13,8 +15,11 @@ from qwen3tts_wire.errors import ServerBusy, SpeechError
 from qwen3tts_wire.messages import PROTOCOL, ContextOpen
 
 from .connection import Connection
+from .dialects.encoding import EncodingThreads
 from .greeting import Greeting
 from .metrics import Meter
+from .recognition import Recognition
+from .roles import EVERYTHING, Grant, Role, grant_of
 from .settings import ServerSettings
 from .speaking import Observer, Speaking
 from .utterance_log import LoggedUtterances
@@ -24,6 +29,8 @@ CLOSE_GRACE_S = 2.0
 """Time for clients to answer the close of their connection."""
 
 
+GREETINGS_MOST = 64
+"""Keys whose list of voices is kept written."""
 NATIVE = "speech.v1"
 """Our own protocol among the dialects, in metrics and logs."""
 
@@ -38,10 +45,17 @@ class Service:
             else VoiceCatalogue(engine, settings.voices)
         )
         """The engine, and its voices by all their names."""
+        if settings.access.has_keys:
+            self.voices.suggests_brought = False
         self.engine: Engine = self.voices
         self.settings = settings
+        self.encoding = EncodingThreads()
+        """Where compressed answers are encoded."""
+        self.recognition = Recognition(self.engine, settings.openai.whisper)
+        """Where recordings are written down."""
         self.meter = Meter(self.engine)
-        self._greeting = Greeting(self.engine, settings.limits)
+        self._greetings: OrderedDict[str | None, Greeting] = OrderedDict()
+        """By the owner of voices, whose list differs; None: all of them."""
         self.started = False
         self.draining = False
         self._under_way: dict[object, Callable[[float], None]] = {}
@@ -63,11 +77,14 @@ class Service:
     async def start(self) -> None:
         """Make the engine ready; raises what it raises. A second call does nothing."""
         if not self.started:
+            self.recognition.start()
             await self.engine.start()
             self.started = True
 
     async def close(self) -> None:
-        """Free the engine."""
+        """Free the engine and the threads that encode."""
+        self.encoding.close()
+        self.recognition.close()
         if self.started:
             self.started = False
             await self.engine.close()
@@ -150,19 +167,33 @@ class Service:
             self._speaking.discard(speaking)
             await speaking.aclose()
 
+    def _greeting(self, grant: Grant) -> Greeting:
+        owner = None if grant.role >= Role.VOICES else grant.owner
+        greeting = self._greetings.get(owner)
+        if greeting is None:
+            voices = functools.partial(self.voices.voices_for, grant)
+            greeting = Greeting(self.engine, self.settings.limits, voices)
+            self._greetings[owner] = greeting
+        self._greetings.move_to_end(owner)
+        while len(self._greetings) > GREETINGS_MOST:
+            self._greetings.popitem(last=False)
+        return greeting
+
     async def speak(self, socket: WebSocket) -> None:
         """Serve one WebSocket of ``qwen3tts.speech.v1`` until it ends."""
         if PROTOCOL not in socket.scope.get("subprotocols", ()):
             await socket.accept()
             await socket.close(1002, f"the subprotocol {PROTOCOL} is required")
             return
+        # A server without keys may be embedded without the gate.
+        grant = grant_of(socket.scope) if self.settings.access.has_keys else EVERYTHING
         await socket.accept(subprotocol=PROTOCOL)
         connection = Connection(
             socket,
             self.engine,
             self.settings,
             observer=self.observer(NATIVE),
-            greeting=self._greeting,
+            greeting=self._greeting(grant),
         )
         try:
             with self.serving(NATIVE, connection.drain):

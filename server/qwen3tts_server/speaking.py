@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, cast
 
 from qwen3tts_engine.base import Engine, SynthesisRequest
 from qwen3tts_engine.segmenter import SegmenterSettings
 from qwen3tts_engine.starter.engine import openings_of, starters_of
 from qwen3tts_engine.starter.memory import Style
-from qwen3tts_engine.text_plan import PlanMode
+from qwen3tts_engine.text_plan import PlanMode, mode_for
 from qwen3tts_wire.errors import EngineFailed, SpeechError
 from qwen3tts_wire.messages import ContextOpen, PlayoutReport
 
@@ -24,10 +24,6 @@ from .utterance import Done, Failed, Sound, Utterance, Words
 from .voices.catalogue import VoiceCatalogue
 
 log = logging.getLogger(__name__)
-
-ANY_LEAD_MS = 3_600_000.0
-"""``lead_ms`` for a client that takes sound as fast as it is made: those who hear it as it comes
-are served first all the same."""
 
 
 class Observer(Protocol):
@@ -67,13 +63,6 @@ class NoObserver:
         """See Observer."""
 
 
-def mode_for(engine: Engine, voice: str | None, wanted: str) -> PlanMode:
-    """The mode that this voice has; clauses where it takes no live text."""
-    if wanted == "clause" or "live" not in engine.modes(voice):
-        return "clause"
-    return "auto" if wanted == "auto" else "live"
-
-
 def utterance_for(
     engine: Engine,
     order: ContextOpen,
@@ -85,7 +74,7 @@ def utterance_for(
     if isinstance(engine, VoiceCatalogue):
         # To its end, though the name be given to another voice meanwhile.
         order = replace(order, voice=engine.bound(order.voice, order.language))
-    mode = mode_for(engine, order.voice, order.mode)
+    mode = mode_for(engine, order.voice, cast(PlanMode, order.mode))
     starters = starters_of(engine)
     openings = None
     if starters is not None:
@@ -108,6 +97,7 @@ class Speaking:
     Raises:
         UnknownVoice: no such voice or language.
         BadRequest: the format is not served.
+        EngineUnavailable: this server lacks the library that makes the sample rate.
     """
 
     def __init__(
@@ -119,7 +109,8 @@ class Speaking:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        order.format.checked()
+        if not order.format.producible:
+            order.format.checked()
         engine.check(order.voice, order.language)
         self._engine = engine
         self._clock = clock

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from qwen3tts_codecs.g711 import encode_alaw, encode_ulaw
 from qwen3tts_codecs.pcm import Pcm, from_bytes, to_bytes
-from qwen3tts_codecs.resample import Resampler
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.formats import AudioFormat
+
+from .any_rate import resampling
 
 
 class Transcoder:
@@ -22,7 +23,7 @@ class Transcoder:
         self._engine_hz = engine_hz
         self._form = form
         same = engine_hz == form.sample_rate
-        self._resampler = None if same else Resampler(engine_hz, form.sample_rate, aligned=True)
+        self._resampler = None if same else resampling(engine_hz, form.sample_rate)
         self._in = 0
         """Engine samples since the last flush."""
         self._out = 0

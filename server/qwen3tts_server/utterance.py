@@ -6,11 +6,11 @@ from collections import deque
 from dataclasses import dataclass
 
 from qwen3tts_codecs.pcm import from_bytes
-from qwen3tts_engine.base import SAMPLE_RATE, EndReason, PcmChunk, SynthesisRequest
+from qwen3tts_engine.base import SAMPLE_RATE, ContextVoice, EndReason, PcmChunk, SynthesisRequest
 from qwen3tts_engine.openings import Phrases
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.segmenter import SegmenterSettings
-from qwen3tts_engine.text_plan import PlanMode, TextPlan
+from qwen3tts_engine.text_plan import LAYOUTS, PlanMode, TextPlan
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.formats import CLAUSE_START
@@ -27,7 +27,7 @@ SHORTEST_GAP_S = 0.02
 """A wait shorter than a packet of 20 ms is no gap: every listener holds that much."""
 ENGINE_MARKS = ("slot", "prefill", "first_codes", "starter")
 """Marks that an engine may tell; ``slot`` else is when it was asked."""
-_BY_WEIGHT: tuple[EndReason, ...] = ("text_end", "dry", "silence", "frame_cap")
+_BY_WEIGHT: tuple[EndReason, ...] = ("text_end", "dry", "regenerated", "silence", "frame_cap")
 """Why generations end, the least disturbing first: a context tells the last of its generations'."""
 
 
@@ -103,6 +103,7 @@ class Utterance:
         self._last_append = now
         self._plan = TextPlan(mode, segmenter, language=opened.language, openings=openings)
         self._lead = PlayoutLead(opened.lead_ms)
+        self._context = ContextVoice()
         self._told: set[str] = set()
         self._transcoder = Transcoder(engine_hz, opened.format)
         self._origin = 0
@@ -143,6 +144,11 @@ class Utterance:
     def generated(self) -> int:
         """Samples that the engine has made, in the context's rate."""
         return self._transcoder.samples
+
+    @property
+    def queued(self) -> int:
+        """Samples that are made and not taken yet."""
+        return self._queued
 
     @property
     def from_cache(self) -> bool:
@@ -213,6 +219,8 @@ class Utterance:
             final=piece.final,
             continued=self.generated > 0,
             more=piece.more,
+            layout=LAYOUTS.get(self.mode),
+            context=self._context,
             instructions=opened.instructions,
             sampling=opened.sampling,
             seed=opened.seed,
@@ -335,6 +343,7 @@ class Utterance:
         """Keep only what a cancel after the end needs."""
         self._queue.clear()
         self._plan.close()
+        self._context.kept = None
 
     # --- the listener ---
 
@@ -382,7 +391,7 @@ class Utterance:
         pause_ms = self.opened.pause_flush_ms
         if pause_ms is None:
             pause_ms = self._settings.pause_flush_ms
-        if not self.waiting or pause_ms == 0 or self._plan.waiting:
+        if not self.waiting or pause_ms == 0 or self._plan.waiting or self.mode in LAYOUTS:
             return None
         if self.speaking and not self._plan.growing:
             return None

@@ -61,6 +61,8 @@ class LoggedUtterances:
             "sent_s": round(utterance.sent / rate, 3),
             "made_s": round(utterance.generated / rate, 3),
         }
+        if utterance.reason != "text_end":
+            fields["reason"] = utterance.reason
         first, sound = (utterance.marks.get(name) for name in ("first_delta", "first_sent"))
         if first is not None and sound is not None:
             fields["first_ms"] = round(sound - first, 1)

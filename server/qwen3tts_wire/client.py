@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import functools
 import itertools
 import logging
-import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection
 
+from .candidates import first_there
 from .context import Context
-from .dialling import API_KEY_ENV, check_address
+from .dialling import check_address, key_for
 from .errors import ConnectionLost, ProtocolError, ServerBusy, SpeechError
 from .events import Alignment, Audio, Cancelled, Done, Event, Resumed, Started
 from .formats import AudioFormat
@@ -45,8 +47,8 @@ class SpeechClient:
     """One connection to a speech server; any number of contexts on it.
 
     With ``resume`` the connection may change: when it is lost, or the server asks to leave, the
-    client connects again (to the same address, where a balancer may have another server), and
-    contexts under way go on there.
+    client connects again (to the same address, where a balancer may have another server, then to
+    those of ``Resume.elsewhere``), and contexts under way go on there.
 
     >>> client = await SpeechClient.connect("ws://127.0.0.1:8765/v1/speech")
     >>> context = await client.open(voice="en")
@@ -79,8 +81,12 @@ class SpeechClient:
         self._api_key = api_key
         self._leaving: set[Line] = set()
         """Connections that are left, with contexts on them still."""
-        self._waiting: list[Context] = []
-        """Contexts without a server."""
+        self._waiting: dict[Context, str] = {}
+        """Contexts without a server, and the address where each had one."""
+        self._moving: dict[asyncio.Task[None], Context] = {}
+        """What has a context go on elsewhere later than now."""
+        self._last: str | None = None
+        """Address that is tried last in the next search: its server has stalled."""
         self._search: asyncio.Task[SpeechError | None] | None = None
         """Looks for a server; None or done while there is one."""
         self._closing: set[asyncio.Task[None]] = set()
@@ -102,7 +108,8 @@ class SpeechClient:
         ``open_timeout`` and ``ping_interval`` are seconds. The connection is direct: proxies of the
         environment are not used. ``resume``: what to do when the connection is lost later; True is
         ``Resume()``, without it every context then ends with ConnectionLost. ``api_key``: what the
-        server asks for; None is the environment's ``QWEN3TTS_API_KEY``, if it is set.
+        server asks for; None is that of a server that this process has started, else the
+        environment's ``QWEN3TTS_API_KEY``, if it is set.
 
         Raises:
             BadRequest: ``url`` is no ``ws://`` or ``wss://`` address, or the server asks for
@@ -118,14 +125,14 @@ class SpeechClient:
             ping_interval=ping_interval,
             open_timeout=open_timeout,
             resume=(Resume() if resume else None) if isinstance(resume, bool) else resume,
-            api_key=os.environ.get(API_KEY_ENV) if api_key is None else api_key,
+            api_key=key_for(url) if api_key is None else api_key,
         )
         client._line = await client._dial(open_timeout)
         return client
 
-    async def _dial(self, timeout_s: float, last_no: int = 0) -> Line:
+    async def _dial(self, timeout_s: float, last_no: int = 0, url: str | None = None) -> Line:
         return await Line.dial(
-            self.url,
+            url or self.url,
             self,
             open_timeout=timeout_s,
             ping_interval=self._ping_interval,
@@ -159,10 +166,15 @@ class SpeechClient:
         return self.error is None and self._line.usable
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether it is connected to another address than its own (``Resume.elsewhere``)."""
+        return self._line.url != self.url
+
+    @property
     def idle(self) -> bool:
         """Whether nothing is under way: no context brings sound, no voice is being loaded."""
         lines = (self._line, *self._leaving)
-        return not self._waiting and all(line.idle for line in lines)
+        return not (self._waiting or self._moving) and all(line.idle for line in lines)
 
     async def ready(self) -> None:
         """Wait until it is connected, with ``resume`` by looking for a server.
@@ -175,8 +187,8 @@ class SpeechClient:
         await self._usable()
 
     async def away(self) -> None:
-        """Wait until it is not connected."""
-        while self.connected:
+        """Wait until it is not connected to its own address."""
+        while self.connected and not self.elsewhere:
             await self._line.left.wait()
 
     @property
@@ -268,8 +280,12 @@ class SpeechClient:
         if self._search is not None:
             self._search.cancel()
             await asyncio.wait([self._search])
-        self._fail(self._waiting, self.error)
-        self._waiting = []
+        moving, self._moving = self._moving, {}
+        for task in moving:
+            task.cancel()
+        self._fail([*self._waiting, *moving.values()], self.error)
+        self._waiting = {}
+        await asyncio.gather(*moving, return_exceptions=True)
         await asyncio.gather(*(each.close() for each in (self._line, *self._leaving)))
         if self._closing:
             await asyncio.wait(self._closing)
@@ -284,6 +300,22 @@ class SpeechClient:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+    def forsake(self, context: Context) -> bool:
+        """Have a context go on at another address, as its server brings nothing.
+
+        Whether there is another address; else nothing is done.
+        """
+        line = next((each for each in (self._line, *self._leaving) if each.has(context)), None)
+        if line is None or self.resume is None or not set(self.resume.elsewhere) - {line.url}:
+            return False
+        context.give_up()
+        if line is self._line:
+            line.left.set()
+            self._leaving.add(line)
+            self._last = line.url
+        self.lost(line, [context], ConnectionLost(f"The server at {line.url} has stalled."))
+        return True
 
     # --- called by the connection ---
 
@@ -311,8 +343,13 @@ class SpeechClient:
             error, ClientBroke
         )
         for context in contexts:
+            refused = isinstance(error, ServerBusy) and context.joining and line.usable
             if elsewhere and self.error is None and context.detach(str(error), line.offset_s):
-                self._waiting.append(context)
+                if refused:  # there is a server, and it has no room
+                    pause_s = self.resume.within_s / (1 + self.resume.fruitless)
+                    self._begin(context, self._move(context, line.url, pause_s))
+                else:
+                    self._waiting[context] = line.url
             else:
                 self._fail([context], error)
         if self._waiting:
@@ -356,30 +393,65 @@ class SpeechClient:
                 break
             try:
                 left = max(0.05, until - self._clock())
-                line = await self._dial(min(self._open_timeout, left), self.protocol.last_no)
+                dial = functools.partial(self._dial_usable, min(self._open_timeout, left))
+                self._line = await first_there(self._addresses(), dial, Line.close)
+                self._last = None
+                break
             except SpeechError as error:
                 failure = error
-            else:
-                if line.usable:
-                    self._line = line
-                    break
-                failure = line.error or ServerBusy("The server is about to stop.")
-                if line.error is None:
-                    await line.close()
             if self._clock() + wait_s > until:
                 log.warning("no speech server found again: %s", failure)
-                self._fail(self._waiting, failure)
-                self._waiting = []
+                self._fail(list(self._waiting), failure)
+                self._waiting = {}
                 return failure
             await asyncio.sleep(wait_s)
-        waiting, self._waiting = self._waiting, []
-        for context in waiting:
-            if context.waits:
-                try:
-                    context.attach(self._line, self.resume.fruitless)
-                except SpeechError as error:
-                    self._fail([context], error)
+        waiting, self._waiting = self._waiting, {}
+        for context, url in waiting.items():
+            if context.revoice is not None and self._line.url != url:
+                self._begin(context, self._move(context, url))
+            else:
+                self._attach(context)
         return None
+
+    def _addresses(self) -> list[str]:
+        """Where a server may be, best first."""
+        assert self.resume is not None
+        all_of_them = dict.fromkeys((self.url, *self.resume.elsewhere))
+        return sorted(all_of_them, key=lambda url: url == self._last)
+
+    async def _dial_usable(self, timeout_s: float, url: str) -> Line:
+        line = await self._dial(timeout_s, self.protocol.last_no, url)
+        if line.usable:
+            return line
+        if line.error is None:
+            await line.close()
+        raise line.error or ServerBusy("The server is about to stop.")
+
+    def _begin(self, context: Context, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="move a context")
+        self._moving[task] = context
+        task.add_done_callback(lambda it: self._moving.pop(it, None))
+
+    async def _move(self, context: Context, url: str, after_s: float = 0.0) -> None:
+        """Have a context go on that was at ``url``, with a voice that this server has."""
+        await asyncio.sleep(after_s)
+        if context.revoice is not None and self._line.url != url:
+            with contextlib.suppress(SpeechError):  # then it is asked for the same voice
+                voice, language = await context.revoice()
+                context.speak_with(voice, language, [each.id for each in self.session.voices])
+        if self._line.usable:
+            self._attach(context)
+        elif context.waits:
+            self._waiting[context] = url
+            self._look()
+
+    def _attach(self, context: Context) -> None:
+        assert self.resume is not None
+        if context.waits:
+            try:
+                context.attach(self._line, self.resume.fruitless)
+            except SpeechError as error:
+                self._fail([context], error)
 
     # --- the connection's own ---
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,9 @@ class Context:
         """Set as soon as the server has said it, before the iterator gets there."""
         self.error: SpeechError | None = None
         """Why the context broke."""
+        self.revoice: Callable[[], Awaitable[tuple[str | None, str | None]]] | None = None
+        """Asked for voice and language where a server at another address is to go on, which may
+        have other voices; without it that one is asked for the same."""
 
     @property
     def context_id(self) -> str:
@@ -398,6 +402,26 @@ class Context:
     def waits(self) -> bool:
         """Whether it waits for another server."""
         return self._line is None and not self._finished and self.error is None
+
+    @property
+    def joining(self) -> bool:
+        """Whether another server has taken it, and no sound of that one has joined yet."""
+        return self.resumed > 0 and self._leg.splice is not None
+
+    def speak_with(self, voice: str | None, language: str | None, there: Collection[str]) -> None:
+        """What the next server is asked for; ``there`` are ids of its voices.
+
+        Without a voice it is the one that has spoken so far, where that server has it.
+        """
+        if voice is None and self._opened.voice in there:
+            voice = self._opened.voice
+        self._opened = replace(self._opened, voice=voice, language=language)
+
+    def give_up(self) -> None:
+        """Its server brings nothing: that one need not go on."""
+        if self._line is not None and self._stoppable:
+            self._line.protocol.send_cancel(self.context_no)
+            self._line.wake()
 
     def attach(self, line: Line, fruitless: int) -> None:
         """Go on with another server.

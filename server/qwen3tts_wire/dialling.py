@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import ssl
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +15,22 @@ from .errors import BadRequest, ConnectionLost, ProtocolError, ServerBusy, Speec
 
 API_KEY_ENV = "QWEN3TTS_API_KEY"
 """The key of the server that a client connects to; a server's own are in ``QWEN3TTS_API_KEYS``."""
+
+_own_keys: dict[str, str] = {}
+"""Those of the servers that this process has started, by address."""
+
+
+def know_key(url: str, key: str) -> None:
+    """Have all clients of this process show ``key`` to the server at ``url``; empty = no more."""
+    if key:
+        _own_keys[url] = key
+    else:
+        _own_keys.pop(url, None)
+
+
+def key_for(url: str) -> str | None:
+    """Return what a client that was given no key shows to the server at ``url``."""
+    return _own_keys.get(url) or os.environ.get(API_KEY_ENV)
 
 
 def check_address(url: str) -> None:

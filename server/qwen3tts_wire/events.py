@@ -54,7 +54,7 @@ class Done:
     chars: int
     clauses: int
     reason: str
-    """``text_end``, ``dry``, ``silence`` or ``frame_cap``."""
+    """``text_end``, ``dry``, ``regenerated``, ``silence`` or ``frame_cap``."""
     marks: Mapping[str, float]
     """Server-monotonic milliseconds."""
 

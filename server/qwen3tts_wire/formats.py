@@ -9,14 +9,17 @@ from typing import Annotated
 from .errors import BadRequest, ProtocolError
 from .fields import Text, Whole
 
+RATE_MIN, RATE_MAX = 8000, 48_000
+"""Sample rates, hertz."""
+
 
 @dataclass(frozen=True)
 class AudioFormat:
-    """How samples are written. Only the pairs in ``FORMATS`` are served."""
+    """How samples are written. Our own protocol serves the pairs in ``FORMATS``."""
 
     encoding: Annotated[str, Text(1, 64, printable=True)] = "pcm_s16le"
     """``pcm_s16le``: two bytes a sample, little-endian; ``mulaw``, ``alaw``: one (ITU-T G.711)."""
-    sample_rate: Annotated[int, Whole(8000, 48000)] = 24000
+    sample_rate: Annotated[int, Whole(RATE_MIN, RATE_MAX)] = 24000
     """Hertz."""
 
     @property
@@ -27,6 +30,12 @@ class AudioFormat:
     def samples(self, milliseconds: float) -> int:
         """Whole samples in so many milliseconds."""
         return round(milliseconds * self.sample_rate / 1000)
+
+    @property
+    def producible(self) -> bool:
+        """Whether a server can make it: those in ``FORMATS``, and linear PCM at any rate."""
+        linear = self.encoding == "pcm_s16le" and RATE_MIN <= self.sample_rate <= RATE_MAX
+        return linear or self in FORMATS
 
     def checked(self) -> AudioFormat:
         """The format itself if it is served; else BadRequest."""

@@ -64,11 +64,13 @@ class Line:
         self,
         socket: ClientConnection,
         owner: Owner,
+        url: str,
         *,
         clock: Callable[[], float],
         ping_interval: float,
         last_no: int = 0,
     ) -> None:
+        self.url = url
         self.protocol = ClientProtocol(last_no)
         self.draining = asyncio.Event()
         self.left = asyncio.Event()
@@ -126,7 +128,9 @@ class Line:
                         f"What answers at {url} does not speak {PROTOCOL}.",
                         remedy="Check host, port and path; the path is /v1/speech.",
                     )
-                line = cls(socket, owner, clock=clock, ping_interval=ping_interval, last_no=last_no)
+                line = cls(
+                    socket, owner, url, clock=clock, ping_interval=ping_interval, last_no=last_no
+                )
                 try:
                     await line._begin()
                 except BaseException:
@@ -222,6 +226,10 @@ class Line:
         if self.error is None and self.protocol.outbox.size > OUT_HIGH_BYTES:
             self.room.clear()
         await self.room.wait()
+
+    def has(self, context: Context) -> bool:
+        """Whether the context is on it."""
+        return context in self._contexts.values()
 
     def forget(self, context: Context) -> None:
         """The context is over."""
@@ -325,7 +333,7 @@ class Line:
             self.lose(error)
         elif context is not None and (event.ends == "context" or context.cancelling):
             # A cancel is answered by an error when the server has forgotten the context.
-            if isinstance(error, ServerBusy) and self.draining.is_set():
+            if isinstance(error, ServerBusy) and (self.draining.is_set() or context.joining):
                 self._owner.lost(self, [context], error)
             else:
                 context.fail(error)

@@ -28,7 +28,7 @@ DEFAULT_WINDOW_MS = 10_000.0
 MAX_CONTEXT_NO = 2**32 - 1
 MAX_SAMPLES = 2**53
 
-MODES = ("auto", "clause", "live")
+MODES = ("auto", "clause", "live", "whole", "whole_streaming")
 FEATURES = (
     "live_text",
     "alignment",
@@ -344,7 +344,8 @@ class ContextDone:
     clauses: Samples
     """Pieces in which the engine was given the text."""
     reason: Annotated[str, Text(1, 64)] = "text_end"
-    """Why it ended: ``text_end``, ``dry``, ``silence`` or ``frame_cap``."""
+    """Why it ended: ``text_end``, ``dry``, ``regenerated``, ``silence`` or
+    ``frame_cap``."""
     marks: Marks = field(default_factory=dict)
     """When things happened; see Marks."""
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
+from .dialling import check_address
+
 
 @dataclass(frozen=True)
 class Resume:
@@ -20,11 +22,15 @@ class Resume:
     fruitless: int = 3
     """So often a context is opened again without a sample of it having come; then it ends: its
     text may be what breaks the servers."""
+    elsewhere: tuple[str, ...] = ()
+    """Further addresses that are tried after the client's own: other servers, which go on too."""
 
     def __post_init__(self) -> None:
+        for url in self.elsewhere:
+            check_address(url)
         for each in fields(self):
             value = getattr(self, each.name)
-            if not math.isfinite(value) or value <= 0:
+            if each.name != "elsewhere" and (not math.isfinite(value) or value <= 0):
                 raise ValueError(f"{each.name}={value} must be above 0")
 
     def waits(self, random: Callable[[], float]) -> Iterator[float]:

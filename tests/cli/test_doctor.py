@@ -228,7 +228,7 @@ def test_only_a_failure_fails(
 ) -> None:
     check = Check("thing", level, "as found [bold]", "Do this." if level is not Level.OK else "")
     monkeypatch.setattr(doctor, "all_checks", lambda *_: iter([check]))
-    assert run(["doctor"]) == code
+    assert run(["doctor", "--stt", "none"]) == code
     shown = capsys.readouterr().out
     assert f"{level:<5}thing: as found [bold]\n" in shown
     assert ("→ Do this." in shown) == (level is not Level.OK)
@@ -239,7 +239,7 @@ def test_the_report_comes_as_json(
 ) -> None:
     check = Check("Python", Level.OK, sys.version.split()[0])
     monkeypatch.setattr(doctor, "all_checks", lambda *_: iter([check]))
-    assert run(["doctor", "--json"]) == 0
+    assert run(["doctor", "--json", "--stt", "none"]) == 0
     assert json.loads(capsys.readouterr().out) == [
         {"name": "Python", "level": "ok", "found": check.found, "remedy": ""}
     ]

@@ -14,6 +14,7 @@ from qwen3tts_phone.phone import PhoneSettings
 from qwen3tts_phone.record_settings import RecordSettings
 from qwen3tts_phone.streams.kinds import NAMES as KINDS
 from qwen3tts_phone.streams.settings import StreamSettings
+from tests.e2e.test_outage import wav
 
 
 def lines(*named: str, **options: object) -> LineOptions:
@@ -94,6 +95,13 @@ def test_a_network_that_is_none_is_refused() -> None:
         streaming("twilio", stream_allow=["10.0.0.0/40"])
 
 
+def test_a_carrier_without_a_key_is_served_only_where_that_is_said() -> None:
+    assert not streaming("twilio").insecure
+    assert streaming("twilio", stream_insecure=True).insecure
+    with pytest.raises(typer.BadParameter, match="--stream-insecure"):
+        lines(stream_insecure=True).check()
+
+
 def test_streams_speak_and_are_recorded_as_the_phone_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +115,7 @@ def test_streams_speak_and_are_recorded_as_the_phone_is(
         record_path=tmp_path / "calls.wav",
         latency_log=tmp_path / "calls.jsonl",
         records=RecordSettings(log=tmp_path / "records.jsonl"),
+        unavailable_file=wav(tmp_path / "sorry.wav"),
     )
     chosen = lines("twilio:8443", "audiosocket", stream_token_env="STREAM_TOKEN")
     made = chosen.stream_settings(phone, chosen.ports(None))
@@ -117,6 +126,7 @@ def test_streams_speak_and_are_recorded_as_the_phone_is(
     assert made.server_url == phone.server_url
     assert (made.record_path, made.latency_log) == (phone.record_path, phone.latency_log)
     assert made.records == phone.records
+    assert made.unavailable_file == phone.unavailable_file
     assert made.token == "s3cret"
     assert "s3cret" not in repr(made)
 

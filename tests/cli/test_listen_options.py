@@ -13,6 +13,7 @@ from qwen3tts_cli.agent import TRANSFER_NAME, check_agent, make_agent, with_agen
 from qwen3tts_cli.exits import ExitCode
 from qwen3tts_cli.listen_options import Detector, ListenOptions
 from qwen3tts_cli.main import run
+from qwen3tts_cli.readiness.side_by_side import Readiness
 from qwen3tts_cli.talk import Course
 from qwen3tts_cli.telephone import check_target
 from qwen3tts_cli.words import DEFAULT_PROMPT, Words
@@ -76,7 +77,7 @@ def test_any_onset_and_pause_that_can_be_given_make_settings(onset_ms: int, paus
         ({"stt": " "}, "--stt is empty"),
         ({"stt": "whisper", "greeting": " "}, "--greeting is empty"),
         ({"stt": "whisper", "filler": ""}, "--filler is empty"),
-        ({"stt": "whisper", "conversation_log": Path("/nonexistent/x")}, "cannot be written"),
+        ({"stt": "whisper", "conversation_log": Path("/nonexistent/x")}, "there is no folder"),
     ],
 )
 def test_options_that_lead_nowhere_are_refused(options: dict[str, Any], what: str) -> None:
@@ -134,7 +135,12 @@ async def test_the_recogniser_ends_with_the_command(monkeypatch: pytest.MonkeyPa
 
     recogniser = Loaded(lambda samples, rate_hz: "")
     monkeypatch.setattr("qwen3tts_cli.agent.recogniser_of", lambda *_: recogniser)
-    async with with_agent(MODEL, Course(listening=ListenOptions(stt="whisper"))) as course:
+    listening = ListenOptions(stt="whisper", check_seconds=0)
+    async with (
+        Readiness() as ready,
+        with_agent(MODEL, Course(listening=listening), ready) as course,
+    ):
+        await ready.finish()
         assert course.agent is not None
         assert done == ["warm"]
     assert done == ["warm", "close"]

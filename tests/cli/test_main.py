@@ -34,7 +34,7 @@ from qwen3tts_wire.errors import (
     UnknownVoice,
 )
 
-SUBCOMMANDS = ("serve", "say", "call", "answer", "latency", "voices", "doctor")
+SUBCOMMANDS = ("serve", "say", "call", "answer", "chat", "latency", "voices", "doctor")
 
 
 @pytest.fixture(autouse=True)
@@ -169,7 +169,6 @@ def test_a_missing_file_is_told_without_a_traceback(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "missing", "extra"),
     [
-        (["voices"], "uvicorn", "server,embedded"),
         (["serve"], "uvicorn", "server,embedded"),
         (["call", "sip:bob@127.0.0.1", "--llm", "http://127.0.0.1/v1"], "httpx", "phone"),
     ],
@@ -241,3 +240,19 @@ def test_the_error_with_a_cause_to_tell_comes_out_of_a_group() -> None:
 
 def test_text_from_the_other_end_cannot_steer_the_terminal() -> None:
     assert output.printable("a\x1b[2Jb\x07\n") == "a\ufffd[2Jb\ufffd\n"
+
+
+@pytest.mark.parametrize(
+    ("remedy", "shown"),
+    [
+        ("", "`mr-qwen3tts voices` lists all."),
+        ("Near it: en-us.", "Near it: en-us. `mr-qwen3tts voices` lists all."),
+        ("Near it: de. GET /v1/voices lists all.", "Near it: de. `mr-qwen3tts voices` lists all."),
+    ],
+)
+def test_a_terminal_gets_no_advice_about_http(
+    remedy: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output.complain_of(UnknownVoice("There is no voice 'x'.", remedy=remedy))
+    told = " ".join(capsys.readouterr().err.split())
+    assert told == f"Error: There is no voice 'x'. Remedy: {shown}"

@@ -21,7 +21,7 @@ from rich.status import Status
 
 from qwen3tts_cli.main import app, run
 from qwen3tts_cli.progress import Stages
-from qwen3tts_cli.serve import is_loopback
+from qwen3tts_cli.serving.running import is_loopback
 from qwen3tts_cli.voices import speaks
 from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.messages import VoiceInfo
@@ -30,12 +30,13 @@ pytestmark = pytest.mark.network
 
 
 async def command(*arguments: str, env: dict[str, str] | None = None) -> asyncio.subprocess.Process:
+    own = {"PYTHONPATH": ":".join(sys.path), "QWEN3TTS__ENGINE__NAME": "embedded"}
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "qwen3tts_cli.main",
         *arguments,
-        env={"PYTHONPATH": ":".join(sys.path), **(env or {})},
+        env={**own, **(env or {})},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -252,7 +253,7 @@ async def test_a_server_writes_json_takes_new_keys_and_tells_its_manager(tmp_pat
         manager.setblocking(False)
         process = await command(
             *("serve", "--port", "0", "--workers", "1", "--api-key-file", str(keys)),
-            *("--set", "logging.form=json"),
+            *("--set", "logging.form=json", "--show-settings"),
             env={"NOTIFY_SOCKET": str(tmp_path / "notify")},
         )
         assert process.stdout is not None

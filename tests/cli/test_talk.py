@@ -113,12 +113,15 @@ class FakeCall:
 
     async def answer(self) -> None: ...
 
+    async def successor(self) -> None:
+        await self._over.wait()
+
     @property
     async def events(self) -> AsyncIterator[CallEvent]:
         while not isinstance(event := await self._events.get(), CallEnded):
             yield event
 
-    def hear(self, settings: ListenSettings) -> FakeListening:
+    def hear(self, settings: ListenSettings, recogniser: object = None) -> FakeListening:
         self.listen_settings = settings
         self.listening = FakeListening(self._over)
         return self.listening
@@ -428,9 +431,9 @@ def test_a_registrar_needs_a_user() -> None:
 def test_a_file_that_cannot_be_written_is_known_before_the_call(
     option: str, tmp_path: Path
 ) -> None:
-    telephone(**{option: tmp_path / "new"}).check()
-    with pytest.raises(typer.BadParameter, match="cannot be written"):
-        telephone(**{option: tmp_path / "nowhere" / "new"}).check()
+    telephone(**{option: tmp_path / "new.wav"}).check()
+    with pytest.raises(typer.BadParameter, match="there is no folder"):
+        telephone(**{option: tmp_path / "nowhere" / "new.wav"}).check()
 
 
 def test_an_address_is_checked_before_the_call() -> None:

@@ -63,7 +63,7 @@ def started(*options: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def server(clients: Path) -> Iterator[str]:
     """The embedded voice, started as people start it."""
-    with started("--workers", "2") as url:
+    with started("--engine", "embedded", "--workers", "2") as url:
         yield url
 
 

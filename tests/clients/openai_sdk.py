@@ -10,6 +10,7 @@ import sys
 import wave
 
 import openai
+from openai._streaming import SSEDecoder
 
 TEXT = "Good morning. The train to Vienna leaves at ten past nine from platform four."
 
@@ -30,6 +31,15 @@ async def raw(client: openai.AsyncOpenAI, **extra: object) -> dict[str, object]:
         "head": base64.b64encode(data[:16]).decode(),
         "loud": max(data[1::2]) if data else 0,
     }
+
+
+async def events(client: openai.AsyncOpenAI) -> list[list[str | None]]:
+    """The kinds of events as the SDK's own decoder reads them: its line and its data."""
+    answer = await client.audio.speech.create(
+        model="tts-1", voice="alloy", input=TEXT, response_format="pcm", stream_format="sse"
+    )
+    found = SSEDecoder().iter_bytes(iter([answer.content]))
+    return [[each.event, each.json()["type"]] for each in found]
 
 
 async def refused(client: openai.AsyncOpenAI, **extra: object) -> dict[str, object]:
@@ -54,6 +64,7 @@ async def sounds(client: openai.AsyncOpenAI) -> dict[str, object]:
     result["8000"] = await raw(client, response_format="pcm", extra_body={"sample_rate": 8000})
     result["stream"] = await raw(client, response_format="pcm", extra_body={"stream": True})
     result["sse"] = await raw(client, response_format="pcm", stream_format="sse")
+    result["events"] = await events(client)
     whole = await client.audio.speech.create(
         model="tts-1", voice="nova", input=TEXT, response_format="wav", speed=1.5
     )

@@ -131,8 +131,8 @@ def tone(seconds: float) -> Any:
 async def test_a_call_with_pipecats_serializer_at_the_carriers_end(
     client: Client, line: str
 ) -> None:
-    settings = StreamSettings(kinds=(line,), server_url="ws://127.0.0.1:1/v1/speech")
-    link = SpeechLink(settings.server_url)
+    settings = StreamSettings(kinds=(line,), server_url="ws://127.0.0.1:1/v1/speech", insecure=True)
+    link = SpeechLink("ws://127.0.0.1:1/v1/speech")
     async with Streams(settings, link=link) as streams:
         agent = Agent(streams)
         url = f"ws://127.0.0.1:{streams.port}/{line}"

@@ -53,6 +53,9 @@ async def test_the_openai_sdk(server: str, client: Client) -> None:
     assert got["8000"]["bytes"] == pytest.approx(got["pcm"]["bytes"] / 3, rel=0.01)
     assert got["stream"]["type"].startswith("audio/pcm")
     assert got["sse"]["type"].startswith("text/event-stream")
+    delta, done = "speech.audio.delta", "speech.audio.done"
+    assert got["events"][0] == [delta, delta]
+    assert got["events"][-1] == [done, done]
     rate, channels, samples = got["wave"]
     assert (rate, channels) == (24_000, 1)
     # Another voice, half as fast again; the header's length is the real one.

@@ -218,7 +218,7 @@ async def test_keys_go_by_info_where_it_is_asked_for() -> None:
         await theirs.send_dtmf("5", method="rfc4733")
         assert (await event_of(ours, KeyPressed)).by == "rfc4733"
     assert (theirs.facts.keys_in, ours.facts.keys_out) == ("1#", "1#")
-    assert "keys" not in repr(ours.facts)
+    assert not any(name in repr(ours.facts) for name in ("keys_in=", "keys_out=", "1#"))
 
 
 async def test_other_infos_are_told_as_they_are() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import time
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
+from qwen3tts_pacer.memory import CallMemory
 from qwen3tts_phone.errors import CalleeUnreachable, CallError, CallRefused, PortBusy, WrongState
+from qwen3tts_phone.media.types import MediaSettings
 from qwen3tts_phone.phone import Phone
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.line import VoiceOptions
@@ -104,6 +107,50 @@ async def test_a_media_process_that_dies_ends_its_calls_with_the_cause() -> None
         # The phone itself goes on, with another media process.
         async with connected(caller, agent) as (_, again):
             assert (await again.say("Back again.")).heard == "Back again."
+
+
+async def test_a_media_process_that_is_stuck_is_replaced_and_the_next_caller_is_answered() -> None:
+    quick = MediaSettings(answer_timeout_s=0.5)
+    async with (
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        phone(server.url, media=quick) as agent,
+        phone(server.url) as caller,
+        connected(agent, caller) as (ours, _),
+    ):
+        stuck = agent.media_pid
+        os.kill(stuck, signal.SIGSTOP)
+        async with asyncio.timeout(10), connected(caller, agent) as (_, again):
+            assert (await again.say("Here I am.")).heard == "Here I am."
+            await ours.ended()
+        assert agent.media_pid != stuck
+
+
+async def test_a_call_for_which_no_descriptor_is_free_is_refused_and_the_next_one_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with (
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        phone(server.url) as agent,
+        phone(server.url) as caller,
+    ):
+        coming = agent.incoming()
+        waiting = asyncio.ensure_future(anext(coming))
+        await asyncio.sleep(0)
+        refused = await caller.dial(agent.uri)
+        create = CallMemory.create
+        monkeypatch.setattr(CallMemory, "create", _no_descriptors)
+        with pytest.raises(CallRefused) as error:
+            await refused.answered()
+        assert error.value.status == 503
+        monkeypatch.setattr(CallMemory, "create", create)
+        ours = await caller.dial(agent.uri)
+        theirs = await waiting
+        await theirs.answer()
+        await ours.hangup()
+
+
+def _no_descriptors(**_: int) -> CallMemory:
+    raise OSError(errno.EMFILE, "Too many open files")
 
 
 async def test_an_unknown_voice_is_an_error_of_the_words_and_not_of_the_call() -> None:

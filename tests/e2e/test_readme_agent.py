@@ -8,6 +8,8 @@ import re
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -22,9 +24,9 @@ pytestmark = pytest.mark.network
 
 ROOT = Path(__file__).parents[2]
 QUESTION = "Do you have rye bread today?"
-MODEL_PORT, SPEECH_PORT, SIP_PORT = 11434, 8765, 5060
-"""As printed: a model's, the speech server's and SIP's own."""
-SPEECH = "ws://127.0.0.1:{}/v1/speech"
+MODEL_PORT, SIP_PORT = 11434, 5060
+"""As printed: a model's and SIP's own."""
+NOTHING_THERE = "ws://127.0.0.1:1/v1/speech"
 
 
 def printed(page: str) -> str:
@@ -56,43 +58,85 @@ def test_the_program_has_ten_lines_at_most() -> None:
     assert sum(bool(line.strip()) for line in printed("README.md").splitlines()) <= 10
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/agent.md"])
-async def test_the_printed_agent_answers_a_call(page: str, tmp_path: Path) -> None:
-    text = printed(page)
-    ports = {port: port_near(port) for port in (MODEL_PORT, SPEECH_PORT, SIP_PORT)}
-    for port, free in ports.items():
-        text = text.replace(str(port), str(free))
-    if ports[SPEECH_PORT] != SPEECH_PORT:
-        text = text.replace("Phone(", f"Phone(server_url='{SPEECH}', ".format(ports[SPEECH_PORT]))
-    program = tmp_path / "agent.py"
-    program.write_text(text, "utf-8")
+class Printed:
+    """A program of a page that runs; its recogniser understands the question."""
+
+    def __init__(self, process: asyncio.subprocess.Process, uri: str) -> None:
+        self.process = process
+        self.uri = uri
+
+    async def told(self) -> list[str]:
+        """End it as Ctrl-C does; what it has written for people."""
+        assert self.process.stderr is not None
+        self.process.send_signal(signal.SIGINT)
+        lines = (await self.process.stderr.read()).decode().splitlines()
+        assert await self.process.wait() == 130
+        return lines
+
+
+@asynccontextmanager
+async def running(
+    page: str, endpoint_port: int, server: str, folder: Path
+) -> AsyncIterator[Printed]:
+    text = printed(page).replace(str(MODEL_PORT), str(endpoint_port))
+    sip = port_near(SIP_PORT)
+    program = folder / "agent.py"
+    program.write_text(text.replace(str(SIP_PORT), str(sip)), "utf-8")
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    environment.pop("MR_QWEN3TTS_SERVER", None)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.e2e.printed_program", str(program), server, QUESTION),
+        env=environment,
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        uri = (await process.stdout.readline()).decode().strip()
+        assert uri.endswith(f":{sip}")
+        yield Printed(process, uri)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def asked_and_heard(program: Printed, server: str, endpoint: ChatEndpoint) -> None:
+    """A caller asks, the model is asked, and speech comes back."""
+    async with Phone(server_url=server, announce=None) as phone:
+        call = await phone.dial(program.uri)
+        ear = Ear(call)
+        await call.say(QUESTION)
+        request = await endpoint.asked(1)
+        await ear.sound(1.0)
+        await call.hangup()
+    assert request.said[-1] == ("user", QUESTION)
+    assert request.messages[0]["role"] == "system"
+
+
+async def test_the_readmes_agent_is_one_process_to_start_and_says_how_it_stands(
+    tmp_path: Path,
+) -> None:
     async with (
         asyncio.timeout(90),
-        running_server(EmbeddedEngine(), host="127.0.0.1", port=ports[SPEECH_PORT]) as server,
-        ChatEndpoint(says("Yes, and it is still warm."), port=ports[MODEL_PORT]) as endpoint,
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as callers,
+        ChatEndpoint(says("Yes, and it is still warm."), port=port_near(MODEL_PORT)) as endpoint,
+        running("README.md", endpoint.port, NOTHING_THERE, tmp_path) as program,
     ):
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.e2e.printed_program", str(program), QUESTION),
-            env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
-            cwd=ROOT,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        assert process.stdout is not None
-        try:
-            uri = (await process.stdout.readline()).decode().strip()
-            assert uri.endswith(f":{ports[SIP_PORT]}")
-            async with Phone(server_url=server.url) as phone:
-                call = await phone.dial(uri)
-                ear = Ear(call)
-                await call.say(QUESTION)
-                request = await endpoint.asked(1)
-                await ear.sound(1.0)
-                await call.hangup()
-            assert request.said[-1] == ("user", QUESTION)
-            assert request.messages[0]["role"] == "system"
-            process.send_signal(signal.SIGINT)
-            assert await process.wait() == 130
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+        await asked_and_heard(program, callers.url, endpoint)
+        told = await program.told()
+    assert [line for line in told if line.startswith("The voice is ")]
+    assert [line for line in told if f"Ready: call {program.uri}" in line]
+    assert len([line for line in told if line.endswith(" calls.")]) == 1
+
+
+async def test_the_printed_agent_speaks_by_a_server_that_is_there(tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(90),
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        ChatEndpoint(says("Yes, and it is still warm."), port=port_near(MODEL_PORT)) as endpoint,
+        running("docs/agent.md", endpoint.port, server.url, tmp_path) as program,
+    ):
+        await asked_and_heard(program, server.url, endpoint)
+        assert not [line for line in await program.told() if "voice" in line]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -85,4 +86,71 @@ async def test_what_can_be_spoken_to_is_answered(agent: Phone, offer: str, expec
         assert re.search(expected, answer)
         assert (await incoming.say("Good.")).heard == "Good."
         await call.bye()
+        await incoming.ended()
+
+
+async def test_ipv6_media_over_ipv4_signalling_is_answered_with_ipv6(agent: Phone) -> None:
+    """Linphone's default: its media has an IPv6 address, its SIP goes over IPv4."""
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as ours:
+        ours.bind(("::1", 0))
+        ours.setblocking(False)
+        offer = described(f"m=audio {ours.getsockname()[1]} RTP/AVP 0\r\n", "IP6 ::1")
+        async with SipEndpoint(SipSettings()) as caller:
+            call = await caller.place(agent.uri, offer)
+            async with asyncio.timeout(10):
+                incoming = await anext(agent.incoming())
+                await incoming.answer()
+                sdp = await call.answered()
+                packet = await asyncio.get_running_loop().sock_recv(ours, 2048)
+            assert sdp is not None
+            assert "c=IN IP6 ::1\r\n" in sdp
+            assert packet[0] == 0x80
+            await call.bye()
+            await incoming.ended()
+
+
+async def test_an_ipv4_candidate_of_an_ipv6_offer_is_sent_to(agent: Phone) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ours:
+        ours.bind(("127.0.0.1", 0))
+        ours.setblocking(False)
+        port = ours.getsockname()[1]
+        offer = described(
+            "m=audio 7078 RTP/AVP 0\r\n"
+            f"a=candidate:2 1 UDP 2130706175 127.0.0.1 {port} typ host\r\n",
+            "IP6 2001:db8::5",
+        )
+        async with SipEndpoint(SipSettings()) as caller:
+            call = await caller.place(agent.uri, offer)
+            async with asyncio.timeout(10):
+                incoming = await anext(agent.incoming())
+                await incoming.answer()
+                sdp = await call.answered()
+                packet = await asyncio.get_running_loop().sock_recv(ours, 2048)
+            assert sdp is not None
+            assert "c=IN IP4 127.0.0.1\r\n" in sdp
+            assert packet[0] == 0x80
+            await call.bye()
+            await incoming.ended()
+
+
+@pytest.mark.parametrize(
+    ("offer", "warning"),
+    [
+        (described("m=audio 4000 RTP/AVP 0\r\n", "IP6 2001:db8::1"), "301"),
+        (described("m=audio 4000 RTP/AVP 18\r\n"), "305"),
+    ],
+)
+async def test_a_488_says_in_its_warning_what_is_not_common(
+    agent: Phone, offer: str, warning: str
+) -> None:
+    async with SipEndpoint(SipSettings()) as caller:
+        call = await caller.place(agent.uri, offer)
+        async with asyncio.timeout(10):
+            incoming = await anext(agent.incoming())
+            with pytest.raises(CallError):
+                await incoming.answer()
+            with pytest.raises(CallRefused):
+                await call.answered()
+        assert call.ended is not None
+        assert call.ended.headers["Warning"].startswith(f"{warning} 127.0.0.1 ")
         await incoming.ended()

@@ -144,7 +144,7 @@ async def test_a_worker_that_hangs_is_killed_and_its_clause_said_again(
 async def test_a_stopped_worker_does_not_keep_the_engine_from_closing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("qwen3tts_engine.embedded.process.END_S", 0.2)
+    monkeypatch.setattr("qwen3tts_engine.workers.process.END_S", 0.2)
     engine = EmbeddedEngine(EmbeddedSettings(workers=2))
     await engine.start()
     pids = engine.pids
@@ -156,8 +156,7 @@ async def test_a_stopped_worker_does_not_keep_the_engine_from_closing(
 
 BAD_WORKER = """
 import os, sys, time
-from qwen3tts_engine.embedded.library import VoiceEntry
-from qwen3tts_engine.embedded.messages import Decoder, Done, Failed, Ready, Say, Sound
+from qwen3tts_engine.workers.messages import Decoder, Done, Failed, Ready, Say, Sound
 mode, flag = sys.argv[1:]
 def write(message):
     os.write(1, message.encode())
@@ -166,9 +165,13 @@ if mode == "exits at start" or (mode == "starts once" and os.path.exists(flag)):
 if mode == "says nothing at start":
     time.sleep(60)
 open(flag, "w").close()
-voice = VoiceEntry("English", "gmw/en-US", ((2, "en-us"),), None)
-variant = VoiceEntry("female3", "f3", ((5, "variant"),), "female")
-write(Ready("0", 22050, (voice,), (variant,)))
+def entry(name, identifier, language, gender=None):
+    languages = [language]
+    return {"name": name, "identifier": identifier, "languages": languages, "gender": gender}
+voices = [entry("English", "gmw/en-US", (2, "en-us"))]
+variants = [entry("female3", "f3", (5, "variant"), "female")]
+facts = {"version": "0", "sample_rate": 22050, "voices": voices, "variants": variants}
+write(Ready(facts))
 decoder = Decoder()
 while data := os.read(0, 65536):
     for message in decoder.push(data):
@@ -195,7 +198,9 @@ def bad_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str
 
     def use(mode: str) -> None:
         line = [sys.executable, "-P", "-c", BAD_WORKER, mode, str(tmp_path / "flag")]
-        monkeypatch.setattr("qwen3tts_engine.embedded.process.command", lambda library, data: line)
+        monkeypatch.setattr(
+            "qwen3tts_engine.embedded.engine.worker_command", lambda library, data: line
+        )
 
     return use
 
@@ -260,7 +265,7 @@ async def test_workers_that_do_not_start_are_told(
 async def test_when_no_worker_can_be_replaced_those_who_wait_are_told(
     bad_worker: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qwen3tts_engine.embedded.pool.FIRST_DELAY_S", 0.01)
+    monkeypatch.setattr("qwen3tts_engine.workers.pool.FIRST_DELAY_S", 0.01)
     bad_worker("starts once")
     engine = EmbeddedEngine(EmbeddedSettings(workers=1))
     await engine.start()
@@ -276,7 +281,8 @@ async def test_when_no_worker_can_be_replaced_those_who_wait_are_told(
 
 async def test_a_program_that_cannot_be_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "qwen3tts_engine.embedded.process.command", lambda library, data: ["/nonexistent/python"]
+        "qwen3tts_engine.embedded.engine.worker_command",
+        lambda library, data: ["/nonexistent/python"],
     )
     with pytest.raises(EngineUnavailable, match="no process can be started"):
         await EmbeddedEngine(EmbeddedSettings(workers=1)).start()

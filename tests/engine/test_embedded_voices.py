@@ -93,8 +93,8 @@ def test_a_request_finds_its_voice(
     ("voice", "language", "what"),
     [
         ("en-uss", None, "no voice 'en-uss'.*Near it: en-us"),
-        ("germn", None, "Near it: german"),
-        ("en-us+anny", None, "no variant 'en-us\\+anny'.*Near it: .*annie"),
+        ("germn", None, "Near it: de \\(German\\)"),
+        ("en-us+anny", None, "no variant 'en-us\\+anny'.*Near it: Annie"),
         ("en-us+", None, "no variant"),
         ("de-nowhere", None, "no voice 'de-nowhere'"),
         (None, "xx", "no language 'xx'"),

@@ -12,7 +12,8 @@ import pytest
 
 from qwen3tts_engine.embedded import worker
 from qwen3tts_engine.embedded.library import Library, LibraryMissing, SpeakFailed
-from qwen3tts_engine.embedded.messages import (
+from qwen3tts_engine.workers import serving
+from qwen3tts_engine.workers.messages import (
     Decoder,
     Done,
     Failed,
@@ -59,16 +60,16 @@ def answers(*messages: Say | Stop, library: Path = LIBRARY) -> tuple[int, list[M
 
 
 def say(text: str, job: int = 1, voice: str = "gmw/en-US") -> Say:
-    return Say(job, text, voice, 175, True)
+    return Say(job, text, {"voice": voice, "rate": 175, "pause": True})
 
 
 def test_a_worker_greets_with_what_it_can_do_and_ends_with_its_input() -> None:
     status, (ready,) = answers()
     assert status == 0
     assert isinstance(ready, Ready)
-    assert ready.sample_rate == 22050
-    assert len(ready.voices) == 138
-    assert len(ready.variants) == 104
+    assert ready.facts["sample_rate"] == 22050
+    assert len(ready.facts["voices"]) == 138
+    assert len(ready.facts["variants"]) == 104
 
 
 def test_a_worker_that_finds_no_library_says_so(tmp_path: Path) -> None:
@@ -149,16 +150,16 @@ def test_a_pipe_has_room_for_a_clause_and_what_is_no_pipe_is_left_alone(tmp_path
     take, out = os.pipe()
     try:
         before = fcntl.fcntl(out, fcntl.F_GETPIPE_SZ)
-        worker._widen(out)
+        serving._widen(out)
         after = fcntl.fcntl(out, fcntl.F_GETPIPE_SZ)
         if after == before:
             pytest.skip("the system allows no larger pipe")
-        assert after >= worker.PIPE_BYTES
+        assert after >= serving.PIPE_BYTES
     finally:
         os.close(take)
         os.close(out)
     with (tmp_path / "file").open("wb") as file:
-        worker._widen(file.fileno())
+        serving._widen(file.fileno())
 
 
 def test_data_that_is_not_there_is_missing(tmp_path: Path) -> None:

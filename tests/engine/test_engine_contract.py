@@ -13,12 +13,15 @@ import pytest
 
 from qwen3tts_engine.base import SAMPLE_RATE, Engine, PcmChunk, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
+from qwen3tts_engine.piper.engine import PiperEngine
+from qwen3tts_engine.piper.settings import PiperSettings
 from qwen3tts_engine.starter.engine import StarterEngine
 from qwen3tts_engine.starter.settings import StarterSettings
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import BadRequest, EngineFailed, EngineUnavailable, UnknownVoice
 from tests.conftest import require_package
 from tests.engine.fake_engine import FakeEngine
+from tests.engine.piper.tiny_vits import LOW, write_voice
 from tests.engine.upstream.peers import OmniPeer, Peered, RestPeer
 
 
@@ -32,6 +35,19 @@ def qwen3(request: pytest.FixtureRequest) -> Engine:
     return Qwen3Engine(Qwen3Settings(str(folder), positions=4096))
 
 
+def piper(request: pytest.FixtureRequest) -> Engine:
+    """Of a tiny voice at 16 kHz, which speaks noise in the time of words."""
+    folder: Path = request.getfixturevalue("tiny_voice")
+    return PiperEngine(PiperSettings(voices=(str(folder),), workers=1))
+
+
+@pytest.fixture(scope="session")
+def tiny_voice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("piper")
+    write_voice(folder, LOW)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from qwen3tts_engine.qwen3.tiny import make_tiny
@@ -42,6 +58,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 ENGINES: dict[str, Callable[[pytest.FixtureRequest], Engine]] = {
     "fake": lambda _: FakeEngine(),
     "embedded": lambda _: EmbeddedEngine(EmbeddedSettings(workers=2)),
+    "piper": piper,
     "qwen3": qwen3,
     "starters": lambda _: StarterEngine(
         FakeEngine(), StarterSettings(phrases=(TEXT, "Good morning,"), remember=True)

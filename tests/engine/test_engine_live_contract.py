@@ -16,7 +16,10 @@ from tests.engine.fake_engine import FakeEngine
 tiny_checkpoint = contract.tiny_checkpoint
 TEXT = contract.TEXT
 WORDS = contract.WORDS
-OPTIONS = {"instructions", "sampling", "seed", "initial_codec_chunk_frames", "lead", "speed"}
+OPTIONS = {
+    *("instructions", "sampling", "seed", "initial_codec_chunk_frames"),
+    *("lead", "speed", "layout"),
+}
 
 
 @pytest.fixture(params=["fake", "qwen3"])

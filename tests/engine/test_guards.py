@@ -62,12 +62,16 @@ def sound_of(pieces: list[tuple[bool, float]]) -> Sound:
 # --- frame cap ---
 
 
-def test_the_cap_grows_with_the_text_and_stays_below_the_checkpoints() -> None:
-    cap = FrameCap(most=100)
-    assert cap.frames(0) == 25
-    assert cap.frames(5) == 65
-    assert cap.frames(50) == 100
-    assert FrameCap(per_token=6.5).frames(3) == 44
+def test_a_short_text_may_last_as_long_as_the_checkpoint_allows() -> None:
+    assert FrameCap().frames(0.0) == FrameCap().frames(2.0) == 8192
+    assert FrameCap(most=60).frames(1.2, tokens=3) == 60
+
+
+def test_the_cap_of_a_longer_text_grows_with_it_up_to_the_checkpoints() -> None:
+    cap = FrameCap(most=400)
+    assert cap.frames(4.0) == 163  # 2.5 times its length and 3 s
+    assert cap.frames(4.0, tokens=30) == 265  # never less than tokens need
+    assert cap.frames(100.0) == 400
 
 
 # --- finite ---

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_engine.playout import SAMPLE_RATE, PlayoutLead
+from qwen3tts_engine.playout import SAMPLE_RATE, UNPACED_LEAD_MS, PlayoutLead
 
 SECOND = SAMPLE_RATE
 
@@ -97,6 +97,16 @@ def test_a_report_of_something_unexpected_wakes_the_engine(
     lead.on_change = lambda: woken.append(True)
     lead.report(played, playing, 11.0)
     assert bool(woken) is wakes
+
+
+def test_a_call_with_little_left_is_more_urgent_than_a_download_that_has_nothing() -> None:
+    call, download = PlayoutLead(), PlayoutLead(UNPACED_LEAD_MS)
+    call.made(SAMPLE_RATE // 2)
+    assert not call.unpaced
+    assert download.unpaced
+    assert call.urgency(0.0) == 0.5 < download.urgency(0.0)
+    call.made(SAMPLE_RATE)
+    assert download.urgency(0.0) < call.urgency(0.0)
 
 
 Event = tuple[str, float, int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import pytest
@@ -190,6 +191,39 @@ def test_a_piece_is_final_when_its_text_is_known_to_be_the_last() -> None:
         assert (piece.more is None) == (mode == "clause")
 
 
+@pytest.mark.parametrize("mode", ["whole", "whole_streaming"])
+def test_a_whole_text_is_one_piece_up_to_its_end_or_a_flush(mode: PlanMode) -> None:
+    plan = TextPlan(mode)
+    text = "One. Two, three!\n\n" + "Four is a sentence. " * 500
+    for delta in re.findall("(?s).{1,40}", text):
+        plan.append(delta)
+    assert not plan.waiting
+    plan.flush()
+    first = plan.next()
+    assert first is not None
+    assert first.text.split() == text.split()
+    plan.append("Five. Six.")
+    plan.end()
+    second = plan.next()
+    assert second is not None
+    assert (second.text, second.final) == ("Five. Six.", True)
+    assert plan.next() is None
+    assert plan.finished()
+
+
+def test_what_an_engine_has_no_room_for_of_a_whole_text_comes_again() -> None:
+    plan = TextPlan("whole")
+    plan.append("One. Two. Three.")
+    plan.end()
+    piece = plan.next()
+    assert piece is not None
+    assert piece.more is not None
+    piece.more.put_first(piece.text[5:], piece.offsets[5:])
+    again = plan.next()
+    assert again is not None
+    assert (again.text, again.offsets[0], again.final) == ("Two. Three.", 5, True)
+
+
 def test_a_long_text_is_live_in_generations_that_an_engine_can_hold() -> None:
     said = spoken("live", "This is a sentence, which has a clause. " * 200)
     assert len(said) > 1
@@ -285,7 +319,7 @@ def test_after_a_close_nothing_is_to_be_spoken() -> None:
 
 # --- whatever the text ---
 
-modes = st.sampled_from(MODES)
+modes = st.sampled_from((*MODES, "whole"))
 bounds = st.sampled_from(
     [None, SegmenterSettings((5,), (8,), (20,), 30), SegmenterSettings((1,), (1,), (16,), 16)]
 )

@@ -12,7 +12,8 @@ from qwen3tts_codecs.payload import G722, OPUS, PCMU, Payload
 from qwen3tts_pacer.ring import InboundFrame
 from qwen3tts_phone.comfort import build_comfort_noise, parse_comfort_noise
 from qwen3tts_phone.hearing import Hearing
-from qwen3tts_phone.playout import END_S, Playout
+from qwen3tts_phone.playout import END_S, Playout, PlayoutSettings
+from qwen3tts_phone.tracks import PLAYOUT as RECORDED
 from tests.fuzz.target import Target, steps, story
 
 PAYLOADS = {0: PCMU, 9: G722, 96: OPUS}
@@ -23,7 +24,12 @@ MOST_AHEAD_S = 1.0
 
 def run_hearing(data: bytes) -> None:
     """Steps: ``p`` a packet, ``h`` a hole, ``c`` a change of the agreed formats."""
-    hearing, playout = Hearing(PAYLOADS), Playout()
+    for settings in (PlayoutSettings(), RECORDED):
+        _run(data, Playout(settings=settings))
+
+
+def _run(data: bytes, playout: Playout) -> None:
+    hearing = Hearing(PAYLOADS)
     now, timestamp, ticks = 100.0, 0, 0
     for kind, rest in steps(data):
         if kind == "c":

@@ -6,6 +6,8 @@ import contextlib
 
 import numpy as np
 
+from qwen3tts_phone.recognise.deepgram.stream import DeepgramStream
+from qwen3tts_phone.recognise.openai.answers import read_text, refusal
 from qwen3tts_phone.recognise.socket_protocol import (
     MOST_BINARY,
     MOST_PENDING,
@@ -26,11 +28,17 @@ from qwen3tts_phone.recognise.whisper_messages import (
     Decoder,
     Message,
 )
-from qwen3tts_wire.errors import ProtocolError
+from qwen3tts_wire.errors import ProtocolError, SpeechError
+from qwen3tts_wire.whisper.guards import FASTEST_CHARS_S, SPARE_CHARS
 from tests.fuzz.target import Target, cuts, steps, story
 
 RATE = 8000
 READY = b't{"type":"ready"}'
+RESULTS = (
+    b't{"type":"Results","start":0,"duration":0.5,"is_final":true,"from_finalize":true,"channel":'
+    b'{"alternatives":[{"transcript":"Good morning.","confidence":0.9,"languages":["en"]}]}}'
+)
+SO_FAR = RESULTS.replace(b'"is_final":true', b'"is_final":false')
 FINAL = b't{"type":"final","turn":1,"text":"Good morning.","language":"en","confidence":0.9}'
 
 
@@ -84,6 +92,73 @@ def recogniser_server(data: bytes) -> None:
         assert all(isinstance(each, str) or len(each) <= MOST_BINARY for each in out)
 
 
+def deepgram_server(data: bytes) -> None:
+    """Deepgram, or what answers in its place, says anything at any moment of a call."""
+    stream = DeepgramStream(RATE, longest_s=2.0)
+    at = 0.0
+    waiting: set[int] = set()
+    for what, given in steps(data):
+        out: Outgoing = []
+        if what in "tb":
+            with contextlib.suppress(ProtocolError):
+                message = given.decode("utf-8", "replace") if what == "t" else given
+                for heard in stream.read(message):
+                    if isinstance(heard, Final):
+                        assert heard.turn in waiting
+                        waiting.remove(heard.turn)
+                    if isinstance(heard, Failed):
+                        assert len(heard.message) <= 200
+                        assert heard.message.isprintable()
+                    elif isinstance(heard, Partial | Final):
+                        text = heard.transcript
+                        assert len(text.text) <= 3 * MOST_TEXT
+                        assert text.text.isprintable()
+                        assert text.confidence is None or 0.0 <= text.confidence <= 1.0
+        elif what == "o":
+            out, given_up = stream.greeted()
+            assert set(given_up) <= waiting
+            waiting -= set(given_up)
+        elif what == "a":
+            samples = np.frombuffer(given[: len(given) // 2 * 2], np.int16)
+            at += len(samples) / RATE
+            out = stream.push(samples, at)
+        elif what == "<":
+            out, _ = stream.begin_turn(at - len(given) / 100)
+        elif what == "p":
+            out = stream.pause(at)
+        elif what == "r":
+            out = stream.resume()
+        elif what == ">":
+            out, ended, oldest = stream.end_turn(at - len(given) / 100)
+            waiting |= {ended} if ended is not None else set()
+            waiting -= {oldest} if oldest is not None else set()
+        elif what == "d":
+            out = stream.drop_turn()
+        elif what == "k":
+            known = {number for number in waiting if stream.known(number) is not None}
+            waiting -= known
+        elif what == "x":
+            stream.lost()
+        assert len(waiting) <= MOST_PENDING
+        assert stream.ready or not out
+        assert all(isinstance(each, str) or len(each) <= MOST_BINARY for each in out)
+
+
+def transcription_answer(data: bytes) -> None:
+    """A transcription route answers with any bytes."""
+    kinds = ("application/json", "text/plain", "text/html", "", "application/json; charset=x")
+    kind, status = kinds[data[0] % 5] if data else "", 100 + 2 * (data[1] if data[1:] else 50)
+    seconds = 10.0
+    with contextlib.suppress(SpeechError):
+        found = read_text(data[2:], kind, plain=status % 4 == 0, seconds=seconds)
+        assert found.text.isprintable()
+        assert len(found.text) <= SPARE_CHARS + FASTEST_CHARS_S * seconds
+        assert found.confidence is None or 0.0 <= found.confidence <= 1.0
+    said = str(refusal(status, data[2:], "small", "QWEN3TTS_STT_KEY"))
+    assert said.isprintable()
+    assert len(said) < 800
+
+
 def recogniser_process(data: bytes) -> None:
     """The process sends any bytes, cut anywhere."""
     length = 1 + (data[0] if data else 0) % 64
@@ -127,6 +202,34 @@ TARGETS = {
         ),
         stepwise=True,
     ),
+    "deepgram_server": Target(
+        deepgram_server,
+        "Deepgram's server may say anything: no text of a turn that is not waited for, nothing"
+        " unbounded, nothing sent where there is no connection.",
+        (
+            story("o", "<", b"a" + b"\x10\x20" * 300, SO_FAR, "p", "r", "p", ">", RESULTS),
+            story("<", ">", "o", RESULTS, "x", "o", "<", b"a" + bytes(800), SO_FAR, ">", "k"),
+            story("o", "<", "d", "<", ">", b't{"type":"Error","description":"no room"}', "x"),
+        ),
+        words=(
+            *(b'"type":', b'"Results"', b'"Error"', b'"Metadata"', b'"UtteranceEnd"', b'"start":'),
+            *(b'"duration":', b'"is_final":true', b'"from_finalize":true', b'"channel":'),
+            *(b'"alternatives":', b'"transcript":', b"1e999", b"NaN", b"-1", b"null"),
+        ),
+        most_bytes=4096,
+        stepwise=True,
+    ),
+    "transcription_answer": Target(
+        transcription_answer,
+        "A transcription route may answer with anything: a text that can be believed, or an error.",
+        (
+            b'\x00\x32{"text":"Good morning.","language":"en"}',
+            b'\x00\x32{"text":"Hi","segments":[{"avg_logprob":-0.3,"no_speech_prob":0.1}]}',
+            b'\x00\x96{"error":{"message":"no such model"}}',
+            b"\x01\x32Good morning.",
+        ),
+        words=(b'"text":', b'"segments":', b'"avg_logprob":', b"1e999", b"NaN", b'"error":'),
+    ),
     "recogniser_process": Target(
         recogniser_process,
         "The model's process may send anything, cut anywhere: the same messages, or none.",
@@ -154,6 +257,23 @@ HARD: dict[str, tuple[bytes, ...]] = {
         story(READY, "<", ">", b't{"type":"final","turn":1,"text":"\\ud83d\\u0000\\u202e"}'),
         story(READY, "<", ">", b't{"type":"final","turn":1,"text":"a","confidence":-0.0}'),
         story(READY, b't{"type":"error","turn":null,"message":{"a":1}}', b't{"type":"error"}'),
+    ),
+    "deepgram_server": (
+        b"t" + b"[" * 3000,
+        story("o", "<", b't{"type":"Results","start":1e999,"duration":1}', ">", "k"),
+        story("o", "<", b't{"type":"Results","start":' + b"9" * 4000 + b',"duration":1}', ">"),
+        story("o", *("<", ">") * 12, RESULTS, RESULTS),
+        story("o", "<", ">", *("x", "o") * 6, RESULTS),
+        story("d", "o", "<", "d", "p", ">", RESULTS, "<", "x", "d", "o"),
+        story("o", "<", RESULTS, RESULTS, ">", RESULTS, "k", "k"),
+        story("<", b"a" + bytes(3000), ">", "x", "x", "o", "o", "o"),
+    ),
+    "transcription_answer": (
+        b"\x00\x32" + b"[" * 3000,
+        b'\x00\x32{"text":"a","segments":[{"avg_logprob":' + b"9" * 400 + b',"no_speech_prob":1}]}',
+        b'\x00\x32{"text":"a","segments":[{"avg_logprob":NaN,"no_speech_prob":1e999}]}',
+        b'\x00\x32{"text":"\\ud83d\\u0000\\u202e"}',
+        b"\x01\x32" + b"\xff\x00" * 100,
     ),
     "recogniser_process": (
         b"\x00" + HEAD.pack(2, 0) + b"{}",

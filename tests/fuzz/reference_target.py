@@ -8,7 +8,7 @@ from typing import cast
 
 import h11
 
-from qwen3tts_server.voices.addresses import is_public, redirected, target_of
+from qwen3tts_server.voices.addresses import redirected, target_of
 from qwen3tts_server.voices.content import Content, kept_as, pack, unpack
 from qwen3tts_server.voices.entry import entry_file, named_as, pack_entry, unpack_entry
 from qwen3tts_server.voices.fetch import Fetcher
@@ -17,6 +17,7 @@ from qwen3tts_server.voices.reference import decode_inline, parse_reference
 from qwen3tts_server.voices.settings import VoiceSettings
 from qwen3tts_server.voices.stored import StoredVoice
 from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.public_address import is_public
 from tests.fuzz.target import Target
 from tests.server.voices.world import told
 

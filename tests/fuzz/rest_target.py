@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -13,17 +14,21 @@ from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_server.dialects.bodies import parse_object
 from qwen3tts_server.dialects.forms import FIELD_BYTES, MOST_FIELDS, MOST_FILES, form
 from qwen3tts_server.dialects.http_errors import speech_error_response
-from qwen3tts_server.dialects.openai_request import SAMPLE_RATES, order, parse
+from qwen3tts_server.dialects.openai_batch import Batch, merged, read_batch
+from qwen3tts_server.dialects.openai_request import Order, order, parse
 from qwen3tts_server.dialects.openai_settings import OpenAISettings
+from qwen3tts_server.dialects.openai_transcription import wanted
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_wire.errors import SpeechError
 from tests.engine.fake_engine import CloningEngine
 from tests.fuzz.target import Target
+from tests.server.openai.recogniser import FakeRecogniser
 
 SETTINGS = OpenAISettings()
 VOICES = VoiceCatalogue(CloningEngine())
 MOST_BYTES = 3000
 BOUNDARY = b"limit"
+RECOGNISER = FakeRecogniser()
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 T = TypeVar("T")
 
@@ -35,13 +40,36 @@ def run_speech(data: bytes) -> None:
         return
     context = meant.context
     assert 0 < len(meant.text) <= SETTINGS.max_input_chars
-    assert context.format.sample_rate in SAMPLE_RATES
+    assert context.format.producible
     # What passes is what engines take.
     SynthesisRequest(
         meant.text,
         speed=context.speed,
         initial_codec_chunk_frames=context.initial_codec_chunk_frames,
     )
+
+
+def run_batch(data: bytes) -> None:
+    read = outcome(lambda: read_batch(parse_object(data), SETTINGS))
+    if isinstance(read, SpeechError):
+        assert 400 <= speech_error_response(read).status_code < 500
+        return
+    assert 0 < len(read.items) <= SETTINGS.max_batch_items
+    for item in read.items:
+        meant = outcome(partial(_understood, read, item))
+        if isinstance(meant, SpeechError):
+            assert 400 <= speech_error_response(meant).status_code < 500
+        else:
+            assert meant.delivery == "whole"
+            assert meant.context.format.producible
+
+
+def _understood(read: Batch, item: object) -> Order:
+    return done(item_order(read, item))
+
+
+async def item_order(read: Batch, item: object) -> Order:
+    return await order(parse(merged(read.defaults, item)), VOICES, SETTINGS, "")
 
 
 def run_form(data: bytes) -> None:
@@ -59,6 +87,11 @@ def run_form(data: bytes) -> None:
     if isinstance(sent, SpeechError):
         assert speech_error_response(sent).status_code in (400, 413)
         return
+    asked = outcome(lambda: wanted(sent, RECOGNISER, 100))
+    if isinstance(asked, SpeechError):
+        assert speech_error_response(asked).status_code in (400, 404, 413)
+    else:
+        assert 0 < len(asked.audio) <= 100
     assert len(sent.files) <= MOST_FILES
     assert len(sent.fields) <= MOST_FIELDS
     assert all(len(each) <= FIELD_BYTES for each in sent.fields.values())
@@ -106,12 +139,26 @@ TARGETS: dict[str, Target] = {
         ),
         SPEECH_WORDS,
     ),
+    "rest_batch": Target(
+        run_batch,
+        "A batch is read within its bounds, each item as a request of its own, or refused.",
+        (
+            b'{"items":[{"input":"Hello."},{"input":"Hi","voice":"tone","speed":1}],"voice":"alloy"}',
+            b'{"items":[{"input":"a","speaker_embedding":[0.5,1e3]},7,null],"sample_rate":44100}',
+            b'{"items":[{"input":"a"}],"ref_audio":"UklGRg==","ref_text":"b","stream":true}',
+        ),
+        (b'"items"', b'"speaker_embedding"', b'"stream"', *SPEECH_WORDS),
+    ),
     "rest_form": Target(
         run_form,
         "A form is read within its own bytes, or refused.",
         (
             _part(b'name="name"', b"Anna")
             + _part(b'name="audio_sample"; filename="a.wav"', b"RIFF\x00\xff")
+            + b"--limit--\r\n",
+            _part(b'name="file"; filename="a.wav"', b"RIFF")
+            + _part(b'name="response_format"', b"text")
+            + _part(b'name="temperature"', b"nan")
             + b"--limit--\r\n",
             _part(b'name="a"', b"") + b"--limit--",
             b"--limit--\r\n",
@@ -120,6 +167,17 @@ TARGETS: dict[str, Target] = {
     ),
 }
 HARD: dict[str, tuple[bytes, ...]] = {
+    "rest_batch": (
+        b"",
+        b"{}",
+        b'{"items":[]}',
+        b'{"items":[[],{},"",0,null,true]}',
+        b'{"items":[{"input":1e999}],"speed":1e999}',
+        b'{"items":[{"input":"a","items":[{}],"stream":true}],"input":5}',
+        b'{"items":[{"input":"\\ud800"}]}',
+        b'{"items":[' + b"{}," * 40 + b"{}]}",
+        b'{"items":[{"input":"a","speaker_embedding":[1e999,-1e999]}]}',
+    ),
     "rest_speech": (
         b"",
         b"\xef\xbb\xbf{}",

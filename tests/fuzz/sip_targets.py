@@ -106,9 +106,10 @@ def run_sip_message(data: bytes) -> None:
         checked_sdp(message)
     if isinstance(message, Response):
         digest = Digest("alice", "secret")
-        digest.learn(message)
-        for name, credentials in digest.headers("INVITE", "sip:a@b", b""):
-            Request("INVITE", "sip:a@b").add(name, credentials)
+        request = Request("INVITE", "sip:a@b")
+        request.add("To", "<sip:a@b>")
+        digest.answerable(message, request, SOURCE)
+        digest.authorize(request, SOURCE)
     else:
         _answerable(message)
 

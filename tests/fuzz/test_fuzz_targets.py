@@ -40,6 +40,11 @@ from tests.fuzz.target import MOST_STEPS, SEPARATOR, cuts, retold, steps, story
 DESCRIPTION = OFFER.encode()
 INVITE = request("INVITE", body=OFFER)
 HARD: dict[str, tuple[bytes, ...]] = {
+    "voice_settings": (
+        b"[" * 4000,
+        b'{"audio": {"sample_rate": 1e999}}',
+        b'{"audio": {"sample_rate": 22050}, "phoneme_id_map": {"_": [-1]}}',
+    ),
     "wav": (
         b"RIFF\xff\xff\xff\xffWAVE",
         b"RIFF\x04\x00\x00\x00WAVEfmt \xff\xff\xff\xff",

@@ -1,12 +1,16 @@
-"""Fuzz target: reference recordings for cloning."""
+"""Fuzz targets: reference recordings for cloning, settings of voices in Piper's format."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 
 import numpy as np
 
+from qwen3tts_engine.piper.config import parse_config
 from qwen3tts_engine.qwen3.wav_file import Damaged, NotThisKind, WavFile
+from qwen3tts_wire.errors import BadRequest
+from tests.engine.piper.tiny_vits import LOW, MANY, tiny_config
 from tests.fuzz.target import Target
 from tests.qwen3.recordings import ALAW, FLOAT, PCM, ULAW, chunk, extensible, riff, wav
 
@@ -20,6 +24,13 @@ def run_wav(data: bytes) -> None:
         assert samples.shape == (file.frames, file.channels)
         assert samples.dtype == np.float32
         assert samples.nbytes <= 4 * len(data)
+
+
+def run_voice_settings(data: bytes) -> None:
+    with contextlib.suppress(BadRequest):
+        config = parse_config(data)
+        assert 8000 <= config.sample_rate <= 48_000
+        assert all(0 <= one < 65536 for ids in config.phoneme_ids.values() for one in ids)
 
 
 TARGETS: dict[str, Target] = {
@@ -37,5 +48,11 @@ TARGETS: dict[str, Target] = {
             ),
         ),
         words=(b"fmt ", b"data", b"RIFF", b"WAVE", b"\xfe\xff", b"\xff\xff\xff\xff"),
+    ),
+    "voice_settings": Target(
+        run_voice_settings,
+        "Settings of a voice are within their bounds, or are refused.",
+        tuple(json.dumps(tiny_config(shape)).encode() for shape in (LOW, MANY)),
+        words=(b'"sample_rate"', b'"phoneme_id_map"', b"1e999", b"null", b"[[", b"NaN"),
     ),
 }

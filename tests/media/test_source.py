@@ -95,11 +95,82 @@ def test_after_an_update_the_old_source_closes_the_door_again() -> None:
     assert lock.offer(STRANGER, 9, 1, 0.04) is REJECTED
 
 
-def test_after_a_pause_another_source_may_take_the_place() -> None:
+def test_after_a_pause_another_port_of_the_same_host_may_take_the_place() -> None:
+    for first in (ANNOUNCED, BEHIND_NAT):
+        lock = locked(first, at=10.0)
+        port = (first[0], 4242)
+        assert lock.offer(port, 2, 1, 10.0 + PAUSE_S - 0.01) is REJECTED
+        assert lock.offer(port, 2, 2, 10.0 + PAUSE_S) is PROBATION
+        assert lock.offer(port, 2, 3, 10.0 + PAUSE_S + 0.02) is LOCKED
+
+
+def test_another_host_never_takes_over_once_the_announced_one_was_heard() -> None:
     lock = locked(at=10.0)
-    assert lock.offer(BEHIND_NAT, 2, 1, 10.0 + PAUSE_S - 0.01) is REJECTED
-    assert lock.offer(BEHIND_NAT, 2, 2, 10.0 + PAUSE_S) is PROBATION
-    assert lock.offer(BEHIND_NAT, 2, 3, 10.0 + PAUSE_S + 0.02) is LOCKED
+    for sequence in range(500):
+        assert lock.offer(STRANGER, 2, sequence, 10.0 + sequence) is REJECTED
+    lock.update(ANNOUNCED)  # a session refresh changes nothing of that
+    for sequence in range(500):
+        assert lock.offer(STRANGER, 2, sequence, 600.0 + sequence) is REJECTED
+    assert lock.address == ANNOUNCED
+
+
+def test_the_announced_host_may_take_over_from_any_of_its_ports_after_a_pause() -> None:
+    lock = locked(BEHIND_NAT)
+    elsewhere = (ANNOUNCED[0], 4444)
+    assert lock.offer(elsewhere, 5, 1, PAUSE_S) is PROBATION
+    assert lock.offer(elsewhere, 5, 2, PAUSE_S + 0.02) is LOCKED
+    assert lock.offer(BEHIND_NAT, 9, 1, 100.0) is REJECTED
+
+
+def test_behind_a_nat_one_host_is_latched_and_a_second_one_is_not() -> None:
+    lock = locked(BEHIND_NAT)
+    for sequence in range(500):
+        assert lock.offer(STRANGER, 7, sequence, PAUSE_S + sequence) is REJECTED
+    other_port = (BEHIND_NAT[0], 62000)  # the NAT has bound it to another port
+    assert lock.offer(other_port, 1, 12, 600.0) is PROBATION
+    assert lock.offer(other_port, 1, 13, 600.02) is LOCKED
+
+
+def test_the_host_of_the_signalling_outranks_a_host_that_was_quicker() -> None:
+    lock = SourceLock()
+    lock.update(ANNOUNCED, signalling=BEHIND_NAT[0])
+    lock.offer(STRANGER, 7, 1, 0.0)
+    assert lock.offer(STRANGER, 7, 2, 0.001) is LOCKED
+    assert lock.offer(BEHIND_NAT, 1, 10, 0.01) is PROBATION
+    assert lock.offer(BEHIND_NAT, 1, 11, 0.03) is LOCKED
+    for sequence in range(3, 200):
+        assert lock.offer(STRANGER, 7, sequence, 0.02 * sequence) is REJECTED
+    assert lock.offer(ANNOUNCED, 3, 1, 5.0) is LOCKED
+    assert lock.offer(BEHIND_NAT, 1, 12, 50.0) is REJECTED
+
+
+def test_a_hold_by_an_address_that_is_none_lets_no_other_host_in() -> None:
+    """RFC 2543's hold: ``c=0.0.0.0``."""
+    lock = SourceLock(("10.0.0.5", 4000))
+    assert lock.offer(("10.0.0.5", 4000), 7, 1, 0.0) is Verdict.LOCKED
+    for nowhere in ("0.0.0.0", "::", ""):
+        lock.update((nowhere, 4000))
+        for number in range(4):
+            assert lock.offer(("10.0.0.9", 5000), 1, number, 5.0 + number) is Verdict.REJECTED
+    lock.update(("10.0.0.5", 4000))
+    assert lock.announced_heard
+    assert lock.offer(("10.0.0.5", 4000), 7, 2, 9.0) is Verdict.ACCEPTED
+
+
+def test_another_announced_host_may_be_behind_a_nat_as_well() -> None:
+    lock = locked()
+    lock.update(("192.0.2.200", 4000))
+    assert lock.offer(BEHIND_NAT, 9, 1, 0.02 + SAME_ADDRESS_PAUSE_S) is PROBATION
+    assert lock.offer(BEHIND_NAT, 9, 2, 0.04 + SAME_ADDRESS_PAUSE_S) is LOCKED
+    assert lock.offer(STRANGER, 9, 3, 60.0) is REJECTED
+
+
+def test_a_source_that_proves_who_it_is_may_move_to_another_host() -> None:
+    lock = SourceLock()
+    lock.update(ANNOUNCED, authenticated=True)
+    assert lock.offer(ANNOUNCED, 1, 10, 0.0) is LOCKED
+    assert lock.offer(BEHIND_NAT, 1, 11, PAUSE_S) is PROBATION
+    assert lock.offer(BEHIND_NAT, 1, 12, PAUSE_S + 0.02) is LOCKED
 
 
 def test_a_new_stream_of_the_same_address_needs_only_a_short_pause() -> None:
@@ -126,22 +197,24 @@ def test_a_renegotiation_does_not_let_in_whoever_sends_faster_than_the_locked_so
     assert lock.offer(ANNOUNCED, 1, 12, 5.02) is ACCEPTED
 
 
-def test_after_a_renegotiation_a_source_that_nobody_announced_needs_only_a_short_pause() -> None:
-    lock = locked(at=5.0)
+def test_after_a_renegotiation_a_source_behind_a_nat_needs_only_a_short_pause() -> None:
+    lock = locked(BEHIND_NAT, at=5.0)
     lock.update(ANNOUNCED)
     at = 5.001 + SAME_ADDRESS_PAUSE_S
-    assert lock.offer(BEHIND_NAT, 9, 1, at) is PROBATION
-    assert lock.offer(BEHIND_NAT, 9, 2, at + 0.02) is LOCKED
+    assert lock.offer(STRANGER, 9, 1, at) is PROBATION
+    assert lock.offer(STRANGER, 9, 2, at + 0.02) is LOCKED
+    assert lock.offer(BEHIND_NAT, 9, 3, at + 60.0) is REJECTED
 
 
 def test_a_source_that_paused_is_taken_back_from_whoever_took_its_place() -> None:
     lock = locked(BEHIND_NAT, at=0.0)
-    lock.offer(STRANGER, 7, 1, PAUSE_S)
-    assert lock.offer(STRANGER, 7, 2, PAUSE_S + 0.02) is LOCKED
-    assert lock.offer(STRANGER, 7, 3, PAUSE_S + 0.04) is ACCEPTED
+    neighbour = (BEHIND_NAT[0], 5555)
+    lock.offer(neighbour, 7, 1, PAUSE_S)
+    assert lock.offer(neighbour, 7, 2, PAUSE_S + 0.02) is LOCKED
+    assert lock.offer(neighbour, 7, 3, PAUSE_S + 0.04) is ACCEPTED
     assert lock.offer(BEHIND_NAT, 2, 12, PAUSE_S + 0.05) is REJECTED  # not the stream it was
     assert lock.offer(BEHIND_NAT, 1, 12, PAUSE_S + 0.05) is LOCKED
-    assert lock.offer(STRANGER, 7, 4, PAUSE_S + 0.06) is REJECTED
+    assert lock.offer(neighbour, 7, 4, PAUSE_S + 0.06) is REJECTED
 
 
 def test_a_strict_lock_listens_to_the_announced_host_alone_on_any_of_its_ports() -> None:
@@ -175,3 +248,27 @@ def test_while_the_locked_source_speaks_nothing_else_is_accepted(
         lock.offer(ANNOUNCED, 1, index, now)
         verdict = lock.offer(address, ssrc, sequence, now)
         assert verdict is (ACCEPTED if (address, ssrc) == (ANNOUNCED, 1) else REJECTED)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([BEHIND_NAT, STRANGER, ("198.51.100.200", 7), (ANNOUNCED[0], 99)]),
+            st.integers(0, 2),
+            st.floats(0.0, 5.0),
+            st.booleans(),
+        ),
+        max_size=60,
+    )
+)
+def test_of_unannounced_hosts_no_sound_is_taken_once_the_announced_one_was_heard(
+    offers: list[tuple[tuple[str, int], int, float, bool]],
+) -> None:
+    lock = locked()
+    now = 0.0
+    for sequence, (address, ssrc, wait, refreshed) in enumerate(offers):
+        now += wait
+        if refreshed:
+            lock.update(ANNOUNCED, signalling=BEHIND_NAT[0])
+        verdict = lock.offer(address, ssrc, sequence, now)
+        assert address[0] == ANNOUNCED[0] or verdict is REJECTED

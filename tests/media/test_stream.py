@@ -39,8 +39,13 @@ def test_a_call_that_is_over_is_freed_without_the_collector(keys: dict[str, Srtp
             peer.bind(("127.0.0.1", 0))
             remote = RemoteMedia(*peer.getsockname(), **keys)  # type: ignore[arg-type]
             now = time.monotonic()
+
+            def tell(message: dict[str, Any]) -> bool:
+                told.append(message)
+                return True
+
             stream = Stream(
-                1, LegSpec(), memory, (rtp_socket, rtcp_socket), told.append, remote, now, None
+                1, LegSpec(), memory, (rtp_socket, rtcp_socket), tell, remote, now, None
             )
             data = rtp.build(RtpPacket(0, 1, 160, 7, b"\xff" * 160))
             if keys:

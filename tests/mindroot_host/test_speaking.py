@@ -78,6 +78,20 @@ async def test_two_sentences_of_a_turn_follow_each_other_without_a_gap(
     await in_both_modes(host, said_now, one)
 
 
+# A clause engine had nothing to say until the model had written the next clause: 280 ms of silence.
+async def test_nor_is_there_a_gap_where_the_model_writes_only_while_the_host_reads(
+    host: Host, said_now: Since
+) -> None:
+    async def one(call: Call, said_here: Since) -> None:
+        await call.speak(FIRST, SECOND, token_ms=40, pulled=True)
+        await call.finished()
+        playout = await call.silence()
+        assert playout.silent_ticks <= FEW_TICKS
+        heard_whole(playout, said_here(), FIRST, SECOND)
+
+    await in_both_modes(host, said_now, one)
+
+
 @pytest.mark.parametrize(
     ("command", "args", "tag", "event"),
     [

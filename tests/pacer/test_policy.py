@@ -82,6 +82,52 @@ def test_rare_pauses_that_no_wait_bridges_are_no_reason_to_wait() -> None:
     assert hear(policy, 20, codec_frames([0.04] * 30)) == 0.0
 
 
+def test_a_long_stall_in_the_middle_counts_where_a_wait_would_bridge_it() -> None:
+    policy = FillingPolicy()
+    stalled = codec_frames([*[0.072] * 15, 0.35, *[0.04] * 30])  # 150 ms behind
+    assert hear(policy, 0, stalled) == 0.0
+    assert hear(policy, 1, stalled) == pytest.approx(0.18, abs=0.01)
+
+
+@pytest.mark.parametrize("one_in", [2, 3, 10])
+def test_slow_utterances_hold_back_the_others_by_sixty_milliseconds_at_most(one_in: int) -> None:
+    policy = FillingPolicy()
+    slow, quick = codec_frames([0.23, *[0.04] * 30]), codec_frames([0.04] * 30)
+    waits = [
+        hear(policy, context, quick if context % one_in else slow) for context in range(5 * one_in)
+    ]
+    assert max(waits[one_in:]) <= 0.06 + 1e-9
+
+
+@pytest.mark.parametrize("chunk", range(3, 8))
+def test_chunks_of_four_codec_frames_are_not_waited_for_where_what_is_queued_lasts(
+    chunk: int,
+) -> None:
+    policy = FillingPolicy()
+    gaps = [0.192] * 8
+    gaps[chunk] += 0.25
+    arrivals, at = [(0.0, 16)], 0.0
+    for gap in gaps:
+        at += gap
+        arrivals.append((at, 16))
+    assert [hear(policy, context, arrivals) for context in range(5)] == [0.0] * 5
+
+
+def test_an_utterance_that_ran_dry_is_filled_up_to_what_slow_ones_need() -> None:
+    policy = FillingPolicy()
+    for context in range(40):
+        needs_much = context % 10 == 0
+        hear(policy, context, codec_frames([0.23 if needs_much else 0.04, *[0.04] * 30]))
+    policy.begin(50, "voice")
+    policy.arrived(50, 0, 4, 100.0)
+    policy.starved(50)
+    policy.arrived(50, 4, 4, 100.09)
+    resumed = policy.resume_at(50, 0.08, 100.09)  # 180 ms and 80 ms that were played
+    assert resumed == pytest.approx(100.26)
+    policy.arrived(50, 8, 8, 100.2)
+    assert policy.resume_at(50, 0.24, 100.2) == 100.2  # outlasts every stall that was seen
+
+
 def test_pauses_of_the_text_are_no_reason_to_wait_however_many() -> None:
     policy = FillingPolicy()
     paused = codec_frames([*[0.04] * 10, 2.0, *[0.04] * 10, 2.0, *[0.04] * 10])
@@ -171,8 +217,24 @@ def starve(policy: FillingPolicy, rate: float, spells: int) -> float:
     return high
 
 
-def test_after_a_hiccup_speech_goes_on_with_the_next_codec_frame() -> None:
-    assert starve(FillingPolicy(), 0.6, 1) <= 0.08
+def test_after_a_hiccup_of_a_known_server_speech_goes_on_with_the_next_codec_frame() -> None:
+    policy = FillingPolicy()
+    for context in range(2, 12):
+        hear(policy, context, codec_frames([0.048] * 50))
+    assert starve(policy, 0.6, 1) <= 0.08
+
+
+def test_a_dry_spell_of_an_unknown_server_is_filled_up_to_the_ceiling_that_it_may_be_the_last() -> (
+    None
+):
+    policy = FillingPolicy()
+    policy.begin(1, "voice")
+    policy.arrived(1, 0, 4, 0.0)
+    policy.starved(1)
+    policy.arrived(1, 4, 4, 0.1)
+    assert policy.resume_at(1, 0.08, 0.1) == pytest.approx(0.28)
+    policy.arrived(1, 8, 8, 0.12)
+    assert policy.resume_at(1, 0.24, 0.12) == 0.12
 
 
 def test_a_server_slower_than_speech_gets_few_long_holes() -> None:
@@ -201,6 +263,15 @@ def test_never_more_is_wanted_than_the_server_runs_ahead() -> None:
     assert starve(FillingPolicy(FillingSettings(lead_s=0.3)), 1.3, 5) <= 0.3 + 1e-3
 
 
+def test_a_dry_spell_ends_where_the_server_has_sent_all_that_it_may() -> None:
+    policy = FillingPolicy(FillingSettings(lead_s=0.08))
+    policy.begin(1, "voice")
+    policy.arrived(1, 0, 4, 0.0)
+    policy.starved(1)
+    policy.arrived(1, 4, 4, 0.1)
+    assert policy.resume_at(1, 0.08, 0.1) == 0.1
+
+
 def test_a_start_does_not_wait_for_more_than_the_server_runs_ahead() -> None:
     policy = FillingPolicy(FillingSettings(lead_s=0.1))
     for context in range(5):
@@ -225,6 +296,8 @@ def test_what_a_stopped_server_sent_is_played_in_the_end() -> None:
         {"ceiling_s": -0.1},
         {"ceiling_s": float("nan")},
         {"quantile": 0.0},
+        {"spared": 1.1},
+        {"excess_s": -0.01},
         {"forgetting": 1.1},
         {"pinned_s": 61.0},
         {"lead_s": -1.0},

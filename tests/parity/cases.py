@@ -34,6 +34,10 @@ class Speech:
     references: tuple[str, ...] = ()
     reference_texts: tuple[str, ...] = ()
     """Empty string: the speaker vector alone."""
+    codes: str = ""
+    """Name of codes that are given in place of a reference; ``vector`` comes with them."""
+    vector: str = ""
+    """Name of a speaker vector that is given in place of a reference."""
     frames: int = 24
     penalty: float | None = None
     """None: the checkpoint's own."""
@@ -78,6 +82,8 @@ SPEECH = (
     custom("cv_dialect_english", SHORT, "eric", "english", full=False, frames=12),
     custom("cv_stream_one_token", "a", "ryan", "korean", full=False, frames=12),
     custom("cv_full_one_token", "a", "serena", "japanese", full=True, frames=12),
+    custom("cv_stream_no_speaker", SHORT, "", "english", full=False),
+    custom("cv_full_no_speaker", CHINESE, "", "auto", full=True),
     custom("cv_no_penalty", SHORT, "ryan", "english", full=False, penalty=1.0),
     custom("cv_strong_penalty", SHORT, "ryan", "english", full=True, penalty=1.7),
     design("vd_full", JAPANESE, "japanese", "A calm old man with a deep voice.", full=True),
@@ -99,6 +105,21 @@ SPEECH = (
     Speech("base_batch", "base", (SHORT, GERMAN), ("english", "auto"), full=False,
            references=("voiced", "long"), reference_texts=("", SAID), frames=16),
 )  # fmt: skip
+
+PROMPTED = (
+    Speech("prompt_icl_stream", "base", (SHORT,), ("english",), full=False,
+           reference_texts=(SAID,), codes="codes_13", vector="vector"),
+    Speech("prompt_icl_full", "base", (GERMAN,), ("auto",), full=True,
+           reference_texts=(SAID,), codes="codes_90", vector="vector"),
+    Speech("prompt_vector", "base", (SHORT,), ("auto",), full=False, vector="vector"),
+)  # fmt: skip
+"""Clone prompts of the caller's own."""
+LIKELIEST = {"do_sample": False, "subtalker_dosample": True, "subtalker_top_k": 1}
+OTHERS = (
+    custom("subtalker_top_k", SHORT, "ryan", "english", full=True, sampling=LIKELIEST),
+    custom("subtalker_greedy", SHORT, "serena", "auto", full=False),
+)
+"""The code predictor's own sampling, where the result needs no random numbers."""
 
 WIDE = Variant(
     "wide",

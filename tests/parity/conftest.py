@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from qwen3tts_engine.qwen3.tiny import make_tiny
 from tests.conftest import leave_out
-from tests.parity.cases import DECODE, LISTEN, SAMPLED, SPEECH, VARIANTS
+from tests.parity.cases import DECODE, LISTEN, OTHERS, PROMPTED, SAMPLED, SPEECH, VARIANTS
 from tests.parity.inputs import make_inputs
 from tests.parity.ours import Ours
 from tests.parity.texts import TEXTS, random_texts
@@ -44,6 +44,13 @@ class Oracle:
         with np.load(self.results / f"{name}.npz") as stored:
             return dict(stored)
 
+    def supported(self, model: str) -> dict[str, list[str]]:
+        """Names of a checkpoint's ``languages`` and ``speakers``."""
+        found: dict[str, list[str]] = json.loads(
+            (self.results / f"supported_{model}.json").read_text()
+        )
+        return found
+
     def token_ids(self) -> list[dict[str, list[int]]]:
         """Ids of each of `texts`, by place in the prompt."""
         found: list[dict[str, list[int]]] = json.loads((self.results / "tokens.json").read_text())
@@ -66,7 +73,7 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Oracle:
         "inputs": str(base / "inputs.npz"),
         "folders": {name: str(folder) for name, folder in folders.items()},
         "variants": [dataclasses.asdict(variant) for variant in VARIANTS],
-        "speech": [dataclasses.asdict(case) for case in (*SPEECH, *SAMPLED)],
+        "speech": [dataclasses.asdict(case) for case in (*SPEECH, *SAMPLED, *PROMPTED, *OTHERS)],
         "listen": [{"name": n, "model": m, "reference": r} for n, m, r in LISTEN],
         "decode": [{"name": n, "model": m, "codes": c} for n, m, c in DECODE],
         "tokens": {"model": "custom_voice", "texts": made.texts},

@@ -46,4 +46,5 @@ def make_inputs() -> dict[str, NDArray[Any]]:
         if number == EXACT_TIES:
             logits = np.round(logits * 2) / np.float32(2)
         found[f"logits_{number}"] = logits
+    found["vector"] = rng.standard_normal(32, np.float32)
     return found

@@ -104,6 +104,16 @@ class Official:
             )
         elif task == "voice_design":
             self.wrapper.generate_voice_design(instruct=list(case["instructs"]), **options)
+        elif case["vector"]:
+            package = importlib.import_module("qwen_tts.inference.qwen3_tts_model")
+            item = package.VoiceClonePromptItem(
+                ref_code=torch.from_numpy(inputs[case["codes"]]) if case["codes"] else None,
+                ref_spk_embedding=torch.from_numpy(inputs[case["vector"]]),
+                x_vector_only_mode=not case["codes"],
+                icl_mode=bool(case["codes"]),
+                ref_text=case["reference_texts"][0] if case["codes"] else None,
+            )
+            self.wrapper.generate_voice_clone(voice_clone_prompt=[item], **options)
         else:
             items = self.wrapper.create_voice_clone_prompt(
                 ref_audio=[(inputs[name], 24_000) for name in case["references"]],
@@ -151,6 +161,13 @@ class Official:
         with torch.inference_mode():
             sound = self.codec.model.decoder(torch.from_numpy(codes).T[None])
         return {"sound": sound[0, 0].numpy()}
+
+    def supported(self) -> dict[str, list[str]]:
+        """Names of languages and speakers."""
+        return {
+            "languages": self.wrapper.get_supported_languages(),
+            "speakers": self.wrapper.get_supported_speakers(),
+        }
 
     def token_ids(self, text: str) -> dict[str, list[int]]:
         """Ids of a text where the model puts it: target, reference transcript, instructions."""

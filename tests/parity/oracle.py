@@ -38,6 +38,8 @@ def run(jobs: dict[str, Any], out: Path) -> None:
     for case in jobs["decode"]:
         decoded = models[case["model"]].decode(inputs[case["codes"]])
         np.savez(out / f"{case['name']}.npz", allow_pickle=False, **decoded)
+    for name, model in models.items():
+        (out / f"supported_{name}.json").write_text(json.dumps(model.supported()))
     tokenizer = models[jobs["tokens"]["model"]]
     ids = [tokenizer.token_ids(text) for text in jobs["tokens"]["texts"]]
     (out / "tokens.json").write_text(json.dumps(ids))

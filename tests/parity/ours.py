@@ -14,6 +14,7 @@ from torch import Tensor
 
 from qwen3tts_engine.qwen3.arena import Arena, Sampling
 from qwen3tts_engine.qwen3.model import Qwen3Model
+from qwen3tts_engine.qwen3.naming import NO_SPEAKER
 from qwen3tts_engine.qwen3.prompt import Prompt, Reference, build_prompt
 from qwen3tts_engine.qwen3.step import frame_step, prefill
 from qwen3tts_engine.qwen3.tokenizer import Tokenizer
@@ -71,7 +72,7 @@ class Ours:
             self.config,
             text_ids=encode(case.texts[number]),
             language=None if language.lower() == "auto" else language,
-            speaker=case.speakers[number] if case.speakers else None,
+            speaker=(case.speakers[number] or NO_SPEAKER) if case.speakers else None,
             has_x_vector=vector is not None,
             instruct_ids=self.tokenizer.encode_instructions(instruct) if instruct else (),
             layout="full" if case.full else "streaming",

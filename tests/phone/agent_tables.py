@@ -17,16 +17,14 @@ KINDS = (AgentSettings, ListenSettings, ChatSettings)
 
 def table(kind: type) -> str:
     """Every field of a class, with its default and what it says of itself."""
-    remarks = remarks_of(kind)
+    remarks = remarks_of(kind, file=False)
     rows = []
     for each in dataclasses.fields(kind):
         if each.default_factory is not dataclasses.MISSING:
             default = repr(each.default_factory())
         else:
             default = "" if each.default is dataclasses.MISSING else repr(each.default)
-        rows.append(
-            row(each.name, default or "(needed)", remarks[each.name].replace("left out", "None"))
-        )
+        rows.append(row(each.name, default or "(needed)", remarks[each.name]))
     return f"| setting | default | |\n|---|---|---|\n{''.join(rows)}"
 
 

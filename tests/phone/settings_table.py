@@ -48,8 +48,11 @@ def as_yaml(text: str) -> str:
 
 
 @cache
-def remarks_of(kind: type) -> dict[str, str]:
-    """The docstring beneath each field of a class; empty where there is none."""
+def remarks_of(kind: type, *, file: bool = True) -> dict[str, str]:
+    """The docstring beneath each field of a class; empty where there is none.
+
+    ``file``: in the words of a YAML file; else in those of Python.
+    """
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     assert isinstance(body, ast.ClassDef)
     found: dict[str, str] = {}
@@ -59,7 +62,8 @@ def remarks_of(kind: type) -> dict[str, str]:
             name = node.target.id
             found[name] = ""
         elif name and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            found[name] = as_yaml(" ".join(str(node.value.value).split()))
+            text = " ".join(str(node.value.value).split())
+            found[name] = as_yaml(text) if file else text.replace("``", "`")
             name = ""
         else:
             name = ""

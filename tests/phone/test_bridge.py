@@ -118,7 +118,7 @@ async def test_an_answer_that_is_not_streamed_is_said_too() -> None:
         (404, "<html>", "text/html", ModelRefused, "ends in /v1"),
         (400, '{"detail":"no"}', "application/json", ModelRefused, "(400): no"),
         (307, "", "text/plain", ModelRefused, "points elsewhere"),
-        (429, "", "text/plain", ModelUnavailable, "overloaded"),
+        (429, "", "text/plain", ModelUnavailable, "takes no more requests now (429)"),
         (503, '{"error":"loading\\u001b[2J"}', "application/json", ModelUnavailable, "loading?[2J"),
         (200, "<!doctype html>", "text/html; charset=utf-8", ModelRefused, "a web page"),
         (200, "{", "application/json", ProtocolError, "no JSON"),

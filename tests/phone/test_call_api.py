@@ -120,8 +120,9 @@ def test_settings_are_given_by_their_names_and_wrong_ones_are_told() -> None:
     base = PhoneSettings(user="bob", port=5062)
     assert Phone(base, user="alice").settings == PhoneSettings(user="alice", port=5062)
     assert Phone(server_url=NO_SERVER).settings.server_url == NO_SERVER
-    with pytest.raises(TypeError, match=r"no setting 'server_ulr' .did you mean 'server_url'"):
-        Phone(server_ulr=NO_SERVER)
+    wrong: dict[str, Any] = {"server_ulr": NO_SERVER}
+    with pytest.raises(TypeError, match="'server_ulr'"):
+        Phone(**wrong)
     with pytest.raises(ValueError, match=r"^ptime_ms"):
         Phone(ptime_ms=17)
 
@@ -387,7 +388,7 @@ async def test_the_notice_of_a_recording_begun_while_it_rings_comes_before_the_f
         await call.ended()
 
 
-async def test_an_opus_file_is_there_when_the_recording_is_stopped(tmp_path: Path) -> None:
+async def test_an_encoded_file_is_there_when_the_recording_is_stopped(tmp_path: Path) -> None:
     path = tmp_path / "part.opus"
     async with mute() as ours, mute() as theirs, between(ours, theirs) as (us, _):
         recording = await us.record(path)
@@ -454,7 +455,7 @@ async def test_the_record_says_when_a_notice_was_cut_and_nothing_was_recorded(
 @pytest.mark.parametrize(
     ("name", "error", "says"),
     [
-        ("call.mp3", ValueError, "ends in .wav, .opus, .ogg"),
+        ("call.aiff", ValueError, "ends in .wav, .opus, .ogg, .mp3, .flac"),
         ("nowhere/call.wav", FileNotFoundError, "There is no folder"),
         ("folder.wav", IsADirectoryError, "is a folder"),
     ],

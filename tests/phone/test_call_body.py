@@ -21,10 +21,11 @@ from qwen3tts_phone.call_events import (
     HeardFrame,
     KeyPressed,
 )
-from qwen3tts_phone.call_facts import CallFacts, EndFacts
+from qwen3tts_phone.call_facts import MAX_NOTED_KEYS, CallFacts, EndFacts
 from qwen3tts_phone.call_files import CallFiles
 from qwen3tts_phone.call_sink import Tap
 from qwen3tts_phone.errors import StreamLost, WrongState
+from qwen3tts_phone.media.dtmf import KEYS_BURST
 from qwen3tts_phone.record_settings import RecordSettings
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.sink import Interruption, Played
@@ -132,6 +133,22 @@ async def test_a_call_of_any_line_speaks_hears_and_leaves_its_record(tmp_path: P
         both = np.frombuffer(file.readframes(file.getnframes()), "<i2").reshape(-1, 2)
     assert (np.abs(both.astype(int)) > 7000).sum(axis=0)[1] == pytest.approx(1600, abs=10)
     assert (np.abs(both.astype(int)) > 7000).sum(axis=0)[0] > 12_000
+
+
+async def test_keys_that_no_person_presses_are_dropped_and_counted_and_few_are_kept() -> None:
+    clock = FakeClock()
+    body, _ = made(clock)
+    for _ in range(3000):
+        body.pressed(KeyPressed(clock.now(), "5", 100, "stream"))
+    assert body.facts.keys_ignored == 3000 - KEYS_BURST
+    for _ in range(2000):
+        clock.jump(0.1)
+        body.pressed(KeyPressed(clock.now(), "5", 100, "stream"))
+    facts = body.facts
+    assert (len(facts.keys_in), facts.keys_in_more) == (
+        MAX_NOTED_KEYS,
+        KEYS_BURST + 2000 - MAX_NOTED_KEYS,
+    )
 
 
 async def test_a_second_end_waits_for_the_first_and_changes_nothing() -> None:

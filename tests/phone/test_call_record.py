@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.call_facts import CallFacts, EndFacts, MediaFacts
+from qwen3tts_phone.call_facts import SOURCES_KEPT, CallFacts, EndFacts, MediaFacts
 from qwen3tts_phone.call_record import FIELDS, CallRecord, end_words
 from qwen3tts_phone.errors import CalleeUnreachable, CallRefused
 from qwen3tts_phone.record_settings import RecordSettings
@@ -62,9 +62,9 @@ def test_a_call_that_failed_says_why_and_what_to_do() -> None:
 
 
 def test_digits_are_counted_and_only_named_when_asked_for() -> None:
-    facts = call_facts(keys_in="1234#", keys_out="9")
+    facts = call_facts(keys_in="1234#", keys_in_more=2, keys_out="9", keys_ignored=3)
     values = record(facts)
-    assert (values["dtmf_in"], values["dtmf_out"]) == (5, 1)
+    assert (values["dtmf_in"], values["dtmf_out"], values["dtmf_ignored"]) == (7, 1, 3)
     assert "1234" not in json.dumps(values)
     assert "1234" not in repr(facts)
     assert record(facts, keys=True)["keys_in"] == "1234#"
@@ -170,3 +170,30 @@ def test_whatever_the_far_end_calls_itself_the_line_is_one_line_of_ascii(
     assert line.isascii()
     assert "\n" not in line
     assert CallRecord.from_json(line).values["remote"] == uri[:2000]
+
+
+def test_sources_that_were_taken_and_refused_are_kept_and_named_only_when_asked_for() -> None:
+    media = media_facts(source=None)
+    media.note_source(("192.0.2.9", 4000), 104.0)
+    media.note_source(("192.0.2.9", 4000), 105.0)  # another stream of the same one
+    media.note_refused(("203.0.113.9", 7), 106.0)
+    media.note_refused(("203.0.113.9", 8), 107.0)
+    media.note_source(("192.0.2.9", 4002), 108.0)
+    values = record(call_facts(media=media))["media_sources"]
+    assert [(each["at_s"], each["what"], each["host"], each["port"]) for each in values] == [
+        (4.0, "began", "192.0.2.9", 4000),
+        (6.0, "refused", "203.0.113.9", 7),
+        (8.0, "took_over", "192.0.2.9", 4002),
+    ]
+    assert media.source == ("192.0.2.9", 4002)
+    hidden = record(call_facts(media=media), parties=False)["media_sources"]
+    assert [each.keys() for each in hidden] == [{"at_s", "what"}] * 3
+    for number in range(1000):
+        media.note_refused((f"203.0.113.{number}", 1), 110.0)
+    assert len(media.sources) == SOURCES_KEPT
+
+
+def test_keys_that_came_too_fast_are_counted_apart() -> None:
+    values = record(call_facts(keys_in="1", keys_ignored=900))
+    assert (values["dtmf_in"], values["dtmf_ignored"]) == (1, 900)
+    assert values["findings"] == ["keys_ignored"]

@@ -81,6 +81,20 @@ async def test_a_caller_enters_a_number(server: str, capsys: pytest.CaptureFixtu
     assert "heard of the question:" in capsys.readouterr().out
 
 
+async def test_a_caller_chooses_and_enters_a_number(server: str) -> None:
+    async with Phone(server_url=server) as phone, mute() as other:
+        call = await other.dial(phone.uri)
+        far = await coming(phone)
+        async with asyncio.timeout(20):
+            await far.answer()
+            await call.answered()
+            menu = asyncio.create_task(printed("menu")(far))
+            await call.send_dtmf("2", duration_ms=60, gap_ms=40)
+            await call.send_dtmf("471#", duration_ms=60, gap_ms=40)
+            assert await menu == "2: 3 keys"
+            await call.hangup()
+
+
 async def test_what_the_far_end_says_is_repeated(server: str) -> None:
     said = iter(["hello", "goodbye"])
 

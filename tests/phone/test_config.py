@@ -10,6 +10,8 @@ import pytest
 from qwen3tts_phone.config import PhoneConfig, config_from, load_phone_config, read_phone_config
 from qwen3tts_phone.errors import BadCertificate
 from qwen3tts_phone.phone import PhoneSettings
+from qwen3tts_phone.sip.settings import SipSettings
+from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_settings.entries import BadConfiguration, from_yaml
 from tests.sip.certificates import DAY, Authority
 
@@ -402,3 +404,20 @@ def test_a_log_in_a_folder_that_is_not_there_is_refused_with_the_folder(tmp_path
     error = refused(f"records: {{log: {tmp_path}/none/calls.jsonl}}")
     assert f"{tmp_path}/none" in error.message
     assert "mkdir" in error.remedy
+
+
+def test_the_file_for_callers_without_a_speech_server_is_checked(tmp_path: Path) -> None:
+    error = refused(f"speech: {{unavailable_file: {tmp_path / 'sorry.wav'}}}")
+    assert "speech: unavailable_file=" in error.message
+    assert "cannot be read" in error.message
+
+
+def test_calls_of_every_line_have_one_default_bound() -> None:
+    bounds = {
+        PhoneSettings().max_calls,
+        PhoneSettings().sip_settings().max_calls,
+        SipSettings().max_calls,
+        StreamSettings(kinds=("audiosocket",)).max_calls,
+        config("listen: {}").settings().max_calls,
+    }
+    assert bounds == {250}

@@ -11,6 +11,7 @@ from qwen3tts_phone.config_accounts import check_apart, read_accounts, server_of
 from qwen3tts_phone.config_secrets import secret_files
 from qwen3tts_phone.sip.settings import Account
 from qwen3tts_settings.entries import BadConfiguration, Entry, from_yaml
+from qwen3tts_settings.own_files import readable_by_others
 
 
 def listed(text: str) -> Entry:
@@ -196,11 +197,11 @@ def test_files_of_passwords_are_found_and_looked_at(tmp_path: Path) -> None:
     entry = from_yaml(text, "f")
     assert list(secret_files(entry)) == [(file, "f:5"), (Path("/k"), "f:6")]
     file.chmod(0o600)
-    assert secrets.readable_by_others(file) == ""
+    assert readable_by_others(file) == ""
     file.chmod(0o640)
-    assert secrets.readable_by_others(file) == "its group"
+    assert readable_by_others(file) == "its group (mode 0640)"
     file.chmod(0o644)
-    assert secrets.readable_by_others(file) == "everybody on this machine"
+    assert readable_by_others(file) == "everybody on this machine (mode 0644)"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,13 @@ from qwen3tts_phone import (
     why_no_stream,
     why_no_web,
 )
-from qwen3tts_phone.call_facts import CallFacts, EndFacts, MediaFacts, RegistrationFacts
+from qwen3tts_phone.call_facts import (
+    CallFacts,
+    EndFacts,
+    MediaFacts,
+    RegistrationFacts,
+    SourceChange,
+)
 from qwen3tts_phone.diagnosis import CODES, diagnose, finding_of, headline
 from qwen3tts_phone.errors import (
     BadCertificate,
@@ -57,6 +63,15 @@ def test_a_wrong_password_is_told_with_the_realm_and_the_user() -> None:
     assert "'asterisk'" in found[0].words
     assert "'6001'" in found[0].words
     assert "password" in found[0].remedy
+
+
+def test_a_password_that_was_not_given_where_it_was_asked_for_says_why() -> None:
+    error = CallRefused(407, "No", realm="casino", user="6001", withheld="the realm is another")
+    found = diagnose(unanswered(by="remote", status=407, reason="No", error=error))
+    assert [each.code for each in found] == ["password_withheld"]
+    assert "the realm is another" in found[0].words
+    failed = RegistrationFailed("No.", status=401, realm="a", user="b", withheld="only MD5")
+    assert finding_of(failed).code == "password_withheld"
 
 
 def test_a_password_that_nobody_gave_is_another_matter_than_a_wrong_one() -> None:
@@ -351,6 +366,22 @@ def test_sound_that_stops_in_mid_call() -> None:
     found = diagnose(media(silent_s=20.0))
     assert [each.code for each in found] == ["rtp_stopped"]
     assert "20 s" in found[0].words
+
+
+def test_sound_that_went_on_from_a_host_that_was_not_taken() -> None:
+    refused = SourceChange(150.0, "refused", ("203.0.113.9", 4000))
+    stopped = leg_stats(last_received_at=120.0)
+    (found,) = diagnose(media(silent_s=20.0, refused=refused, stats=stopped))
+    assert found.code == "media_moved"
+    assert "203.0.113.9" in found.words
+    # A stranger who was refused while the far end spoke is the reason for nothing.
+    assert diagnose(media(refused=refused, stats=leg_stats(last_received_at=163.9))) == []
+
+
+def test_sending_that_was_paused_for_want_of_any_packet_from_the_described_host() -> None:
+    facts = media(unconfirmed="192.0.2.77", stats=leg_stats(received=0), source=None)
+    found = {each.code: each for each in diagnose(facts)}
+    assert "192.0.2.77" in found["unconfirmed_host"].words
 
 
 def test_hold_is_told_and_no_fault() -> None:

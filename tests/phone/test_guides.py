@@ -111,3 +111,12 @@ def test_the_findings_that_the_guides_name_exist() -> None:
             named |= set(CODE.findall(sentence))
     assert len(named) > 8
     assert named <= set(CODES)
+
+
+def test_asterisk_looks_at_the_user_name_before_the_address() -> None:
+    """With both ways in, REGISTER would be the trunk's (type=identify), and get 404."""
+    lines = (CONFIGS / "asterisk" / "pjsip.conf").read_text("utf-8").splitlines()
+    begin = lines.index("[global]")
+    section = lines[begin + 1 : lines.index("", begin)]
+    assert section == ["type=global", "endpoint_identifier_order=username,ip,anonymous"]
+    assert lines.index("type=identify") > begin

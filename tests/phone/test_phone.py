@@ -49,7 +49,7 @@ async def test_a_host_that_is_not_the_accounts_is_called_without_it(
     place = SipEndpoint.place
 
     async def placing(self: SipEndpoint, *arguments: Any, **options: Any) -> SipCall:
-        used.append(options["account"])
+        used.append(arguments[2])
         return await place(self, *arguments, **options)
 
     monkeypatch.setattr(SipEndpoint, "place", placing)

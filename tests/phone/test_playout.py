@@ -284,14 +284,16 @@ def test_when_nothing_comes_any_more_the_rest_is_played() -> None:
     late=st.lists(st.floats(0, 0.3), min_size=60, max_size=60),
     lost=st.sets(st.integers(1, 59), max_size=30),
     looks=st.sets(st.integers(0, 99), max_size=60),
+    hold_s=st.sampled_from([None, 0.1, 0.4]),
 )
 def test_what_is_played_depends_on_arrivals_and_not_on_who_looks_when(
-    late: list[float], lost: set[int], looks: set[int]
+    late: list[float], lost: set[int], looks: set[int], hold_s: float | None
 ) -> None:
     sent = [frame for number, frame in enumerate(frames(SPEECH[:9600], late)) if number not in lost]
 
     def played(ticks: set[int]) -> Samples:
-        playout, waiting, out = Playout(), list(sent), []
+        playout = Playout(settings=PlayoutSettings(hold_s=hold_s))
+        waiting, out = list(sent), list[HeardFrame]()
         for tick in range(101):
             now = START + tick * 0.02
             while waiting and waiting[0].at <= now:
@@ -311,3 +313,9 @@ def test_what_is_played_depends_on_arrivals_and_not_on_who_looks_when(
 def test_settings_out_of_range_are_refused(bad: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="delay_s"):
         PlayoutSettings(**bad)
+
+
+@pytest.mark.parametrize("hold_s", [-0.1, 0.5, float("nan")])
+def test_more_than_may_be_held_is_not_held(hold_s: float) -> None:
+    with pytest.raises(ValueError, match="hold_s"):
+        PlayoutSettings(hold_s=hold_s)

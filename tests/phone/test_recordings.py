@@ -14,11 +14,13 @@ import pytest
 from numpy.typing import NDArray
 
 from qwen3tts_phone.call_facts import CallFacts
-from qwen3tts_phone.opus_file import NoOpusFile, write_opus
+from qwen3tts_phone.call_files import CallFiles
+from qwen3tts_phone.encoded_file import EncodingFailed, write_encoded
 from qwen3tts_phone.record import StereoRecorder
 from qwen3tts_phone.record_settings import RecordSettings
 from qwen3tts_phone.recordings import Recordings
 from tests.conftest import require_package
+from tests.fakes import FakeClock
 from tests.phone.facts import call_facts
 
 DAY_S = 86_400.0
@@ -99,10 +101,10 @@ def test_a_phone_without_a_folder_has_no_recordings() -> None:
 
 
 @pytest.mark.parametrize("rate_hz", [8000, 16_000, 24_000, 44_100])
-def test_an_opus_file_has_both_tracks_at_their_time(tmp_path: Path, rate_hz: int) -> None:
+def test_an_encoded_file_has_both_tracks_at_their_time(tmp_path: Path, rate_hz: int) -> None:
     source, target = tmp_path / "f.wav", tmp_path / "f.opus"
     record(source, rate_hz=rate_hz)
-    write_opus(source, target, bitrate=48_000)
+    write_encoded(source, target, bitrate=48_000)
     sound, rate = decoded(target)
     assert abs(len(sound) / rate - 2.0) < 0.05
     half = len(sound) // 2
@@ -115,17 +117,17 @@ def test_an_opus_file_has_both_tracks_at_their_time(tmp_path: Path, rate_hz: int
     assert not (tmp_path / "f.opus.part").exists()
 
 
-def test_an_empty_recording_becomes_an_empty_opus_file_or_a_typed_error(tmp_path: Path) -> None:
+def test_an_empty_recording_becomes_an_empty_encoded_file_or_a_typed_error(tmp_path: Path) -> None:
     StereoRecorder(tmp_path / "f.wav").close()
-    write_opus(tmp_path / "f.wav", tmp_path / "f.opus")
+    write_encoded(tmp_path / "f.wav", tmp_path / "f.opus")
     assert (tmp_path / "f.opus").exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"RIFF", b"RIFF\x00\x00\x00\x00WAVEfmt ", b"x" * 100])
 def test_what_is_no_wav_file_is_refused_and_nothing_is_left(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "f.wav").write_bytes(content)
-    with pytest.raises(NoOpusFile, match=r"f\.wav"):
-        write_opus(tmp_path / "f.wav", tmp_path / "f.opus")
+    with pytest.raises(EncodingFailed, match=r"f\.wav"):
+        write_encoded(tmp_path / "f.wav", tmp_path / "f.opus")
     assert [each.name for each in tmp_path.iterdir()] == ["f.wav"]
 
 
@@ -133,18 +135,18 @@ def test_a_link_in_the_place_of_the_new_file_is_not_followed(tmp_path: Path) -> 
     record(tmp_path / "f.wav")
     (tmp_path / "victim").write_text("precious")
     (tmp_path / "f.opus.part").symlink_to("victim")
-    write_opus(tmp_path / "f.wav", tmp_path / "f.opus")
+    write_encoded(tmp_path / "f.wav", tmp_path / "f.opus")
     assert (tmp_path / "victim").read_text() == "precious"
 
 
 FULL = """
 import resource, sys
 from pathlib import Path
-from qwen3tts_phone.opus_file import NoOpusFile, write_opus
+from qwen3tts_phone.encoded_file import EncodingFailed, write_encoded
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 try:
-    write_opus(Path(sys.argv[1]), Path(sys.argv[2]))
-except NoOpusFile as error:
+    write_encoded(Path(sys.argv[1]), Path(sys.argv[2]))
+except EncodingFailed as error:
     print(error)
 """
 
@@ -185,7 +187,7 @@ def test_encoding_does_not_run_where_calls_are_served(
         seen.append(threading.get_ident())
         target.touch()
 
-    monkeypatch.setattr("qwen3tts_phone.recordings.write_opus", note)
+    monkeypatch.setattr("qwen3tts_phone.recordings.write_encoded", note)
     finish(Recordings(settings(tmp_path, audio_format="both")), call_facts())
     assert seen != [threading.get_ident()]
 
@@ -196,6 +198,35 @@ def test_without_pyav_the_wav_stays_and_the_log_says_why(
     monkeypatch.setitem(sys.modules, "av", None)
     files = finish(Recordings(settings(tmp_path, audio_format="opus")), call_facts())
     assert [each.suffix for each in files] == [".wav"]
+    assert "pip install" in caplog.text
+
+
+async def test_the_single_recording_is_encoded_as_its_ending_says(tmp_path: Path) -> None:
+    files = CallFiles(RecordSettings(), tmp_path / "call.MP3", FakeClock())
+    made: list[Path] = []
+    for _ in range(2):
+        path = files.path_for(call_facts())
+        assert path is not None
+        record(path)
+        facts = call_facts()
+        await files.file(facts, path)
+        made += facts.recording
+    await files.close()
+    assert [each.name for each in made] == ["call.MP3", "call-2.MP3"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["call-2.MP3", "call.MP3"]
+
+
+async def test_a_single_recording_that_cannot_be_encoded_stays_a_wav(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
+    files = CallFiles(RecordSettings(), tmp_path / "call.flac", FakeClock())
+    path = files.path_for(call_facts())
+    assert path is not None
+    record(path)
+    facts = call_facts()
+    await files.file(facts, path)
+    assert facts.recording == (tmp_path / "call.flac.wav",)
     assert "pip install" in caplog.text
 
 
@@ -244,7 +275,7 @@ def test_what_a_killed_process_left_is_finished_later(tmp_path: Path) -> None:
     assert not part.exists()
 
 
-def test_the_age_of_an_opus_file_is_the_calls(tmp_path: Path) -> None:
+def test_the_age_of_an_encoded_file_is_the_calls(tmp_path: Path) -> None:
     left = tmp_path / "20260101-080000-in-0123abcd.wav"
     record(left)
     os.utime(left, (NOW - 40 * DAY_S, NOW - 40 * DAY_S))

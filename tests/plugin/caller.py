@@ -19,7 +19,7 @@ from qwen3tts_wire.errors import ConnectionLost, SpeechError
 from tests.fakes import FakeClock, settle
 from tests.speech.fakes import FakeClient, FakeContext, FakeSink
 
-SETTINGS = Settings()
+SETTINGS = Settings(return_ahead_ms=300)
 TEXT = "Good morning. How are you today?"
 
 

@@ -30,9 +30,17 @@ class Wishes:
     sip_password: str | None = None
     sip_agent: str | None = "clerk"
     sip_allow: tuple[str, ...] = ()
+    sip_transfers: str = "refuse"
     sip_answer_s: float = 120.0
     sip_max_calls: int = 20
+    sip_call_budget: tuple[int, int, int, int] = (60, 2000, 20_000, 500_000)
+    sip_process_budget: tuple[int, int, int, int] = (600, 0, 200_000, 0)
+    sip_too_many: str | None = "One moment."
+    sip_used_up: str | None = "That is all."
     sip_audio_in_pipeline: bool = False
+    sip_stt: str | None = None
+    sip_stt_languages: tuple[str, ...] = ()
+    sip_pause_ms: int = 600
     stall_ms: int = 4000
 
 
@@ -92,6 +100,12 @@ class WritingHost:
     async def interrupt(self, log_id: str, context: Any) -> int | None:
         self._ask("interrupt", log_id)
         return self.heard
+
+    def hold(self, context: Any, *, cut_in: bool) -> None:
+        self._ask("cut_in" if cut_in else "hush", context.log_id)
+
+    def go_on(self, context: Any) -> None:
+        self._ask("go_on", context.log_id)
 
     async def truncate_last_assistant_speech(self, chars: int, context: Any) -> None:
         self.truncated.append(chars)

@@ -22,6 +22,7 @@ class Client:
         self.draining = asyncio.Event()
         self.idle = True
         self.closed = False
+        self.elsewhere = False
         self._gone = asyncio.Event()
         self._found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

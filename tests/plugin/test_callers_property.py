@@ -35,7 +35,7 @@ class Host:
         self.turns = {name: Turn() for name in LEVELS}
         self.numbers = dict.fromkeys(LEVELS, 0)
         self.words: dict[str, list[str]] = {name: [] for name in LEVELS}
-        self.commands: list[asyncio.Task[None]] = []
+        self.commands: list[asyncio.Task[str | None]] = []
 
     def write(self, caller: str, count: int) -> tuple[str, str]:
         """The name of the command under way, and its text so far."""

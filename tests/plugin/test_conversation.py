@@ -82,7 +82,9 @@ async def test_a_second_command_follows_and_both_are_said_once() -> None:
     two.sound(200)
     two.done()
     await settle(20)
+    assert not second.done(), "all that is unheard counts, also of the command before it"
     await caller.sink.play_all()
+    await caller.clock.advance(0.1)
     await second
     await settle(20)
     assert caller.ended == [("One two.", "said"), ("Three four.", "said")]

@@ -187,7 +187,7 @@ async def test_words_of_other_plugins_said_at_once_are_each_said_once_and_in_ord
         context.done()
     await settle(100)
     await caller.sink.play_all()
-    await settle(20)
+    await caller.clock.advance(0.1)
     assert all(await asyncio.gather(*said))
     assert [frame.context for frame in caller.sink.frames] == sorted(
         frame.context for frame in caller.sink.frames

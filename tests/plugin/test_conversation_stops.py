@@ -13,6 +13,7 @@ from tests.plugin.caller import (
     speaking_caller,
     stopped_clean,
 )
+from tests.speech.test_line import words
 
 
 async def test_on_interrupt_stops_it() -> None:
@@ -213,3 +214,48 @@ async def test_a_very_long_text_lets_others_have_their_turn_and_can_be_stopped_m
     await settle(20)
     assert sum(map(len, caller.texts)) < 100_000
     assert not caller.conversation.busy
+
+
+async def two_sentences() -> Caller:
+    """One whose first sentence is being said, while the second one waits behind it."""
+    caller = Caller()
+    for number, text in ((1, "One two."), (2, "Three four.")):
+        caller.speak(str(number), text, asyncio.current_task())
+        context = await caller.server(number)
+        context.words = words(text, 100)
+        context.sound(200)
+        context.done()
+        await settle(20)
+    await caller.sink.play(6)
+    return caller
+
+
+async def test_a_stop_drops_the_sentence_and_the_one_behind_it_and_tells_both_as_one() -> None:
+    caller = await two_sentences()
+    assert caller.conversation.stop("on_interrupt")
+    await settle(20)
+    last = caller.conversation.last
+    assert last is not None
+    assert (last.heard, last.remaining) == ("One", " two.Three four.")
+    assert last.interrupted
+    assert caller.conversation.heard_text() == "One"
+
+
+async def test_the_callers_answer_stops_what_is_left_of_a_turn_that_is_over_and_no_other() -> None:
+    async def turn(caller: Caller) -> None:
+        speaking = caller.speak("a", TEXT, asyncio.current_task())
+        context = await caller.server()
+        context.sound(280)
+        context.done()
+        await settle(20)
+        await speaking
+
+    caller = Caller()
+    assert not caller.conversation.answered()
+    host = asyncio.create_task(turn(caller))
+    await settle(5)
+    assert not caller.conversation.answered(), "the host is in the turn"
+    await host
+    assert caller.conversation.speaking
+    assert caller.conversation.answered()
+    assert not caller.conversation.speaking

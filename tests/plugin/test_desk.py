@@ -19,6 +19,7 @@ from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_pacer.frame import Frame
 from qwen3tts_phone.call_events import KeyPressed
 from qwen3tts_phone.errors import CallRefused, WrongState
+from qwen3tts_phone.listening.key_turns import TURN_GAP_S
 from qwen3tts_phone.phone import Phone
 from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_server.run import running_server
@@ -256,6 +257,7 @@ async def test_keys_of_the_caller_silence_the_agent_and_become_one_message() -> 
         assert host.truncated == [12]
         await clock.advance(2)
         assert await host.message() == (log_id, "SYSTEM: The caller pressed 42 on the telephone.")
+        await clock.advance(TURN_GAP_S)
         await theirs.send_dtmf("7#")
         assert await host.message() == (log_id, "SYSTEM: The caller pressed 7# on the telephone.")
 

@@ -9,7 +9,9 @@ from typing import Any, cast
 
 import pytest
 
+from mr_qwen3tts.desk_keys import TurnAllowance
 from mr_qwen3tts.desk_line import Line
+from qwen3tts_phone.agent.budget import CallBudget, RequestLimits
 from qwen3tts_phone.call_events import CallEnded, CallHeld, KeyPressed, MediaSilent
 from tests.fakes import FakeClock, settle
 from tests.plugin.desk_parties import Session, WritingHost
@@ -24,6 +26,11 @@ class ScriptedCall:
     def __init__(self) -> None:
         self._events: asyncio.Queue[Any] = asyncio.Queue()
         self.hung_up = 0
+        self.said: list[str] = []
+        self.next: asyncio.Future[ScriptedCall | None] = asyncio.get_running_loop().create_future()
+
+    async def successor(self) -> ScriptedCall | None:
+        return await asyncio.shield(self.next)
 
     def happens(self, *events: object) -> None:
         for event in events:
@@ -34,6 +41,14 @@ class ScriptedCall:
 
     def ends(self) -> None:
         self.happens(CallEnded(0.0, "the other side hung up"), None)
+        if not self.next.done():
+            self.next.set_result(None)
+
+    def hands_on(self) -> ScriptedCall:
+        new = ScriptedCall()
+        new.remote_uri = "sip:carol@192.0.2.8"
+        self.next.set_result(new)
+        return new
 
     @property
     def events(self) -> AsyncIterator[Any]:
@@ -45,21 +60,27 @@ class ScriptedCall:
 
     async def hangup(self) -> None:
         self.hung_up += 1
+        self.ends()
+
+    async def say(self, sentence: str) -> None:
+        self.said.append(sentence)
 
 
 class Party:
     """A line with all that is around it."""
 
-    def __init__(self) -> None:
+    def __init__(self, allowance: TurnAllowance | None = None) -> None:
         self.call = ScriptedCall()
         self.host = WritingHost()
         self.clock = FakeClock()
         self.over: list[Line] = []
         self.line = Line(
-            cast(Any, self.call), "s1", Session("s1"), self.host, self.clock, self.over.append
+            *(cast(Any, self.call), "s1", Session("s1"), self.host, self.clock, self.over.append),
+            allowance=allowance,
         )
 
     async def messages(self) -> list[str]:
+        await settle()
         await settle()
         return [self.host.messages.get_nowait()[1] for _ in range(self.host.messages.qsize())]
 
@@ -166,7 +187,123 @@ async def test_a_turn_that_does_not_let_itself_be_ended_does_not_hold_up_the_nex
     await party.line.close()
 
 
+def allowed(**limits: int) -> TurnAllowance:
+    return TurnAllowance(CallBudget(RequestLimits(**limits)), "One moment.", "That is all.")
+
+
+async def test_a_machine_that_presses_keys_gets_few_turns_and_then_a_sentence() -> None:
+    party = Party(allowed(requests_minute=5))
+    party.line.begin(audio_in=False)
+    told: list[str] = []
+    for number in range(1500):
+        party.call.presses(str(number % 10), "#")
+        await party.clock.advance(0.005)
+        told += await party.messages()
+    assert len(told) == 5
+    assert party.call.said == ["One moment."]
+    await party.clock.advance(60.0)
+    (rest,) = await party.messages()
+    assert rest.startswith("SYSTEM: The caller pressed"), "what waited goes as one message"
+    assert party.call.hung_up == 0
+    await party.line.close()
+
+
+async def test_a_call_whose_turns_are_used_up_ends_with_a_sentence() -> None:
+    party = Party(allowed(requests=2))
+    party.line.begin(audio_in=False)
+    for number in range(3):
+        await party.line.barge_in(f"Words {number}.")
+        await settle()
+    assert await party.messages() == ["Words 0.", "Words 1."]
+    assert party.call.said == ["That is all."]
+    assert party.call.hung_up == 1
+    await party.line.settled()
+
+
+async def test_the_end_of_a_call_is_told_although_its_turns_wait() -> None:
+    party = Party(allowed(requests_minute=1))
+    party.line.begin(audio_in=False)
+    party.line.tell("One.")
+    await settle()
+    party.line.tell("Two.")
+    await settle()
+    party.call.ends()
+    assert await party.messages() == ["One.", "Two.\n\nSYSTEM: -- CALL DISCONNECTED --"]
+    await party.line.settled()
+
+
 async def test_nothing_is_left_to_close_where_nothing_was_begun() -> None:
     party = Party()
     await party.line.close()
     assert party.line.caller == "sip:alice@192.0.2.7"
+
+
+HANDED_ON = (
+    "SYSTEM: -- CALL TRANSFERRED to sip:carol@192.0.2.8 --\n"
+    "The other side has handed the call on. Another party is on the line now and hears what you"
+    " speak."
+)
+
+
+async def test_a_call_that_is_handed_on_goes_on_in_the_same_session() -> None:
+    party = Party()
+    party.line.begin(audio_in=False)
+    party.call.presses("1")
+    await settle()
+    new = party.call.hands_on()
+    assert await party.messages() == [
+        f"SYSTEM: The caller pressed 1 on the telephone.\n\n{HANDED_ON}"
+    ]
+    assert cast(Any, party.line.call) is new
+    assert party.line.caller == "sip:carol@192.0.2.8"
+    party.call.ends()
+    await settle()
+    assert party.over == []
+    new.presses("2")
+    await settle()
+    await party.clock.advance(2.0)
+    assert await party.messages() == ["SYSTEM: The caller pressed 2 on the telephone."]
+    new.ends()
+    assert await party.messages() == ["SYSTEM: -- CALL DISCONNECTED --"]
+    assert party.over == [party.line]
+    await party.line.settled()
+
+
+async def test_a_call_whose_end_comes_before_the_next_one_is_up_is_not_over_yet() -> None:
+    party = Party()
+    party.line.begin(audio_in=False)
+    party.call.happens(CallEnded(0.0, "the other side hung up"), None)
+    assert await party.messages() == []
+    new = party.call.hands_on()
+    assert await party.messages() == [HANDED_ON]
+    await party.line.hang_up()
+    assert (party.call.hung_up, new.hung_up) == (0, 1)
+    await party.line.settled()
+
+
+async def test_a_call_that_comes_up_after_the_agent_has_hung_up_is_hung_up() -> None:
+    party = Party()
+    party.line.begin(audio_in=False)
+    await settle()
+    new = party.call.hands_on()
+    await party.line.hang_up()
+    await settle()
+    assert new.hung_up == 1
+    assert await party.messages() == []
+    await party.line.settled()
+
+
+async def test_the_budget_of_a_call_is_the_one_of_those_that_take_its_place() -> None:
+    budget = CallBudget(RequestLimits(0, 2, 0, 0))
+    party = Party(TurnAllowance(budget, "One moment.", "That is all."))
+    party.line.begin(audio_in=False)
+    new = party.call.hands_on()
+    assert await party.messages() == [HANDED_ON]
+    again = new.hands_on()
+    assert await party.messages() == [HANDED_ON]
+    again.presses("1")
+    await settle()
+    await party.clock.advance(2.0)
+    assert await party.messages() == []
+    assert (again.said, again.hung_up) == (["That is all."], 1)
+    await party.line.settled()

@@ -19,6 +19,8 @@ def written(default: object) -> str:
         return "`1`" if default else "`0`"
     if isinstance(default, float):
         return f"`{default:g}`"
+    if isinstance(default, tuple):
+        return f"`{','.join(map(str, default))}`"
     if isinstance(default, frozenset):
         return ", ".join(f"`{name}`" for name in sorted(default))
     return f"`{default}`"

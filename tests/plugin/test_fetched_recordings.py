@@ -10,10 +10,71 @@ from contextlib import closing, contextmanager
 import pytest
 
 from mr_qwen3tts import recordings
-from mr_qwen3tts.recordings import RecordingError, read
+from mr_qwen3tts.recordings import Access, Recording, RecordingError
 
 pytestmark = pytest.mark.network
 RIFF = b"RIFF....WAVE"
+HERE = "127.0.0.1"
+PUBLIC = "93.184.216.34"
+
+
+def read(where: str) -> Recording:
+    """Read it though this machine is where it is."""
+    return recordings.read(where, Access(private=True))
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """What each further look-up of a host gives; a connection to any address ends up here."""
+    book: dict[str, list[str]] = {}
+
+    def look_up(host: str, port: int, **_: object) -> list[object]:
+        found = book.get(host, [host])
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in found]
+
+    class Here(socket.socket):
+        def connect(self, place: tuple[str, int]) -> None:  # type: ignore[override]
+            super().connect((HERE, place[1]))
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(socket, "socket", Here)
+    return book
+
+
+@pytest.mark.parametrize(
+    "host", [HERE, "[::1]", "169.254.169.254", "10.0.0.1", "2130706433", "0x7f.1", "localhost"]
+)
+def test_an_address_of_this_machine_or_a_private_network_is_not_asked(host: str) -> None:
+    with site(ok(RIFF)) as (url, asked):
+        port = url.rpartition(":")[2]
+        with pytest.raises(RecordingError, match=r"PRIVATE_RECORDINGS=1|cannot be fetched"):
+            recordings.read(f"http://{host}:{port}/a.wav", Access())
+        assert asked == []
+
+
+def test_a_name_with_one_private_address_among_public_ones_is_not_asked(
+    names: dict[str, list[str]],
+) -> None:
+    names["voices.example"] = [PUBLIC, "10.0.0.1"]
+    with site(ok(RIFF)) as (url, asked):
+        port = url.rpartition(":")[2]
+        with pytest.raises(RecordingError, match="private network"):
+            recordings.read(f"http://voices.example:{port}/a.wav", Access())
+        assert asked == []
+        names["voices.example"] = [PUBLIC]
+        assert recordings.read(f"http://voices.example:{port}/a.wav", Access()).data == RIFF
+        assert b"\r\nHost: voices.example:" in asked[0]
+
+
+def test_a_redirect_from_a_public_address_to_this_machine_is_not_followed(
+    names: dict[str, list[str]],
+) -> None:
+    names["voices.example"] = [PUBLIC]
+    with site(to("http://127.0.0.1/a.wav"), ok(RIFF)) as (url, asked):
+        port = url.rpartition(":")[2]
+        with pytest.raises(RecordingError, match="private network"):
+            recordings.read(f"http://voices.example:{port}/a.wav", Access())
+        assert len(asked) == 1
 
 
 @contextmanager

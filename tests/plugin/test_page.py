@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -179,14 +180,42 @@ def test_conversations_that_speak_come_first() -> None:
     }
 
 
-def test_no_setting_that_is_shown_holds_a_secret() -> None:
-    told = json.dumps(state_of(a_plugin())["settings"])
-    assert "hidden" not in told
-    assert "Lead handed to the phone" in told
+def shown(**settings: Any) -> dict[str, str]:
+    """The settings on the page, by their fields."""
+    plugin = a_plugin(settings_of=lambda context: Settings(**settings))
+    names = [each.name for each in fields(Settings)]
+    told = state_of(plugin)["settings"]
+    assert len({each["name"] for each in told}) == len(names)
+    return {name: each["value"] for name, each in zip(names, told, strict=True)}
 
 
-def test_every_setting_that_is_shown_exists() -> None:
-    assert {name for name in page_module.SETTINGS if not hasattr(Settings(), name)} == set()
+def test_every_setting_is_shown_by_what_it_is_to_a_person() -> None:
+    plugin = a_plugin(settings_of=lambda context: Settings(voice="ryan"))
+    told = {each["name"]: each["value"] for each in state_of(plugin)["settings"]}
+    assert told[page_module.SETTINGS["voice"]] == "ryan"
+    assert len(told) == len(fields(Settings))
+    assert page_module.SETTINGS.keys() <= {each.name for each in fields(Settings)}
+
+
+def test_of_secrets_only_that_they_are_set_is_shown() -> None:
+    told = shown(
+        api_key="hidden-1", sip_password="hidden-2", url="ws://user:hidden-3@speech/v1/speech"
+    )
+    assert "hidden" not in json.dumps(told)
+    assert (told["api_key"], told["sip_password"]) == ("set", "set")
+    assert (shown()["api_key"], shown()["sip_password"]) == ("", "")
+    secret = {each.name for each in fields(Settings) if each.metadata.get("secret")}
+    # The collector's address is shown without what is secret in it.
+    assert secret - {"otel"} == page_module.SECRETS
+
+
+def test_the_values_in_force_are_shown_as_they_are() -> None:
+    told = shown(
+        linger_ms=0, live=False, speed=1.5, sip_allow=("+49*",), sip_rtp_ports=(4000, 4998)
+    )
+    assert (told["linger_ms"], told["live"], told["speed"]) == ("0", "no", "1.5")
+    assert (told["sip_allow"], told["sip_rtp_ports"]) == ("+49*", "4000, 4998")
+    assert told["stall_ms"] == str(Settings().stall_ms)
 
 
 def test_a_part_that_breaks_leaves_the_others_to_be_seen() -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from lib.providers import ProviderManager
+from mr_qwen3tts import plugin as plugin_module
 from mr_qwen3tts.caller import SILENCE
 from mr_qwen3tts.host import Host
 from mr_qwen3tts.plugin import Plugin
@@ -15,7 +16,7 @@ from mr_qwen3tts.server_link import LinkState
 from mr_qwen3tts.settings import Settings
 from qwen3tts_speech.line import VoiceOptions
 from qwen3tts_speech.link import SpeechLink
-from qwen3tts_wire.errors import ConnectionLost, SpeechError
+from qwen3tts_wire.errors import BadRequest, ConnectionLost, SpeechError
 from tests.fakes import FakeClock, settle
 from tests.speech.fakes import FakeClient
 
@@ -44,7 +45,7 @@ class World:
             return self.client
 
         link = SpeechLink("ws://test", connect=cast(Any, connect))
-        link.state = SimpleNamespace(using_fallback=False)  # type: ignore[attr-defined]
+        link.state = SimpleNamespace(using_fallback=False, voices=("Vivian",))  # type: ignore[attr-defined]
         self.plugin.links.of = lambda settings: link  # type: ignore[assignment, method-assign, return-value]
 
         async def options(*_: Any) -> VoiceOptions:
@@ -66,8 +67,10 @@ class World:
         await self.plugin.partial(data, where)
         await settle(20)
 
-    def speak(self, text: object, where: Any, **more: object) -> asyncio.Task[None]:
-        return asyncio.create_task(self.plugin.speak(text, None, where, more))
+    def speak(
+        self, text: object, where: Any, voice_id: object = None, **more: object
+    ) -> asyncio.Task[str | None]:
+        return asyncio.create_task(self.plugin.speak(text, voice_id, where, more))
 
     async def answer(self, number: int = 1, ms: int = 40) -> None:
         """The server says all of it."""
@@ -121,6 +124,29 @@ async def test_a_command_that_got_another_calls_context_is_heard_by_its_own_call
     assert running.done()
     assert {log_id for log_id, _ in world.chunks} == {"mine"}
     assert world.plugin.records.snapshot()["counts"]["mixups"] == 1
+
+
+async def test_a_path_as_voice_is_told_to_the_model_once_and_the_words_are_said(
+    world: World,
+) -> None:
+    here = context()
+    for number, (voice, told) in enumerate(
+        [("/etc/a.wav", True), ("/etc/a.wav", False), ("Vivian", False), ("http://h/a", True)], 1
+    ):
+        speaking = world.speak(TEXT, here, voice)
+        await world.answer(number)
+        answer = speaking.result()
+        assert (answer is not None) == told
+        if answer is not None:
+            assert voice in answer
+            assert "do not repeat" in answer
+            assert "(Vivian)" in answer
+        assert world.client.contexts[number - 1].text == TEXT
+
+
+def test_a_path_as_voice_of_a_stream_is_refused(world: World) -> None:
+    with pytest.raises(BadRequest, match="no name of a voice"):
+        world.plugin.stream(TEXT, "file:///etc/a.wav", "ulaw_8000", context())
 
 
 async def test_another_agents_voice_plugin_is_left_to_speak(world: World) -> None:
@@ -241,6 +267,56 @@ async def test_without_a_telephone_the_commands_of_one_say_so(world: World) -> N
 
 async def test_the_plugin_leaves_a_hosts_own_telephone_alone(world: World) -> None:
     assert not world.plugin.open_desk(cast(Any, None))
+
+
+async def test_the_heap_is_held_from_start_to_end_and_swept_in_silence(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+
+    class Collector:
+        due = False
+
+        def hold(self) -> None:
+            steps.append("hold")
+
+        def sweep(self) -> None:
+            steps.append("sweep")
+
+        def release(self) -> None:
+            steps.append("release")
+
+    collector = Collector()
+    monkeypatch.setattr(plugin_module, "heap", collector)
+    world.plugin.start()
+    world.plugin.start()
+    here = context()
+    speaking = world.speak(TEXT, here)
+    await world.answer()
+    assert speaking.done()
+    collector.due = True
+    speaking = world.speak(TEXT, here)
+    await world.answer(2)
+    assert speaking.done()
+    assert steps == ["hold"], "its end may be still on its way"
+    await world.clock.advance(2.0)
+    await settle(20)
+    assert steps == ["hold", "sweep"]
+    closing = asyncio.create_task(world.plugin.shutdown())
+    await world.clock.advance(1.0)
+    await closing
+    assert steps == ["hold", "sweep", "release"]
+
+
+async def test_a_host_may_keep_its_collector_to_itself(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MR_QWEN3TTS_FREEZE_HEAP", "0")
+    monkeypatch.setattr(plugin_module, "heap", None)
+    world.plugin.start()
+    speaking = world.speak(TEXT, context())
+    await world.answer()
+    assert speaking.done()
 
 
 def link_state(*, up: bool, since: float, error: SpeechError | None = None) -> LinkState:

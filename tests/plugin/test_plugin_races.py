@@ -141,5 +141,5 @@ async def test_calls_of_two_agents_in_one_session_use_their_own_settings(world: 
         speaking = world.speak(TEXT, each)
         await world.answer(number)
         assert speaking.done()
-    assert [each.return_ahead_ms for each in wishes] == [0, 300]
+    assert [each.return_ahead_ms for each in wishes] == [0, 1500]
     assert len(world.plugin.conversations) == 1

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from mr_qwen3tts import recordings
-from mr_qwen3tts.recordings import RecordingError, fitting, is_recording, read, stamp
+from mr_qwen3tts.recordings import Access, RecordingError, fitting, is_recording, read, stamp
 
 RIFF = b"RIFF....WAVE"
+ANY = Access()
 
 
 def wav(seconds: float, rate: int = 24_000, channels: int = 1, width: int = 2) -> bytes:
@@ -54,23 +55,51 @@ def test_a_file_is_read_with_the_words_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "anna.wav"
     path.write_bytes(RIFF)
     (tmp_path / "anna.txt").write_text(" Hello, this is Anna.\n")
-    recording = read(str(path))
+    recording = read(str(path), ANY)
     assert recording.data == RIFF
     assert recording.content == hashlib.sha256(RIFF).hexdigest()
     assert recording.words == "Hello, this is Anna."
-    assert recording.stamp == stamp(str(path))
-    assert read(f"file://{path}").data == RIFF
+    assert recording.stamp == stamp(str(path), ANY)
+    assert read(f"file://{path}", ANY).data == RIFF
 
 
 def test_a_file_that_changes_has_another_stamp(tmp_path: Path) -> None:
     path = tmp_path / "anna.wav"
     path.write_bytes(RIFF)
-    before = stamp(str(path))
+    before = stamp(str(path), ANY)
     path.write_bytes(RIFF + b"more")
-    assert stamp(str(path)) != before
+    assert stamp(str(path), ANY) != before
     path.unlink()
-    assert stamp(str(path)) is None
-    assert stamp("http://host/a.wav") is None
+    assert stamp(str(path), ANY) is None
+    assert stamp("http://host/a.wav", ANY) is None
+
+
+def test_a_file_is_read_only_from_the_folders_for_recordings(tmp_path: Path) -> None:
+    mine, other = tmp_path / "personas", tmp_path / "personas-of-others"
+    mine.mkdir()
+    other.mkdir()
+    (mine / "anna.wav").write_bytes(RIFF + b"anna")
+    (other / "bob.wav").write_bytes(RIFF + b"bob")
+    (other / "secret.txt").write_text("hunter2")
+    (mine / "bob.wav").symlink_to(other / "bob.wav")
+    (mine / "folder").symlink_to(other)
+    (mine / "anna.txt").symlink_to(other / "secret.txt")
+    (other / "anna.wav").symlink_to(mine / "anna.wav")
+    access = Access((str(mine),))
+    found = read(str(mine / "anna.wav"), access)
+    assert (found.data, found.words) == (RIFF + b"anna", None)
+    assert read(str(other / "anna.wav"), access).data == RIFF + b"anna"
+    assert stamp(str(mine / "anna.wav"), access) == found.stamp
+    for where in (
+        other / "bob.wav",
+        mine / "bob.wav",
+        mine / "folder" / "bob.wav",
+        mine / ".." / other.name / "bob.wav",
+    ):
+        assert stamp(str(where), access) is None
+        with pytest.raises(RecordingError, match=r"none of the folders.*RECORDINGS_DIR"):
+            read(str(where), access)
+        assert read(str(where), Access((str(mine), str(other)))).data == RIFF + b"bob"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +115,7 @@ def test_what_is_no_recording_is_not_handed_on(
 ) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(RecordingError, match=why) as raised:
-        read(str(tmp_path / name))
+        read(str(tmp_path / name), ANY)
     assert "root" not in str(raised.value).replace(str(tmp_path), "")
 
 
@@ -101,14 +130,14 @@ def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
         ("file://host/a.wav", "not an absolute path"),
     ):
         with pytest.raises(RecordingError, match=why):
-            read(str(where))
-        assert stamp("/a\0b.wav") is None
+            read(str(where), ANY)
+        assert stamp("/a\0b.wav", ANY) is None
 
 
 @pytest.mark.parametrize("data", [RIFF, b"fLaC", b"OggS", b"ID3", b"\xff\xfb\x90", b"....ftypM4A "])
 def test_every_usual_kind_of_sound_file_is_taken(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(data)
-    assert read(str(tmp_path / "a")).data == data
+    assert read(str(tmp_path / "a"), ANY).data == data
 
 
 # --- what fits into a message

@@ -210,6 +210,14 @@ def test_a_problem_is_kept_with_its_remedy_and_logged(
     assert line.exc_info is None
 
 
+def test_a_problem_is_one_line_of_the_log_whatever_a_far_end_has_put_into_it(
+    records: Records, caplog: pytest.LogCaptureFixture
+) -> None:
+    records.problem("telephone", ConnectionLost("Busy\nroot: all is well \x1b[2J\u202e"))
+    (line,) = caplog.records
+    assert line.getMessage() == "telephone: Busy\\nroot: all is well \\x1b[2J\\u202e"
+
+
 def test_the_traceback_of_what_nobody_foresaw_is_logged(
     records: Records, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -57,8 +57,10 @@ async def kept(*there: str) -> AsyncIterator[World]:
     assert all(client.closed for client in world.servers.made)
 
 
-async def test_it_connects_and_tells_so() -> None:
+async def test_it_connects_and_tells_so_with_the_voice(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     async with kept(MAIN) as world:
+        assert f"the voice: {world.client().session.model}" in caplog.text
         assert world.up()
         assert world.upkeep.client == cast(Any, world.client())
         assert world.told == [True]
@@ -167,6 +169,25 @@ async def test_a_server_that_comes_and_goes_is_not_run_into() -> None:
             world.upkeep._waits = iter([2.0])
             await world.clock.advance(2)
         assert world.servers.attempts[MAIN] <= 7
+
+
+async def test_a_connection_that_went_on_elsewhere_finishes_there_and_a_new_one_is_made() -> None:
+    async with kept(MAIN) as world:
+        await world.clock.advance(2)
+        old = world.client()
+        old.idle = False
+        old.lose()
+        await settle()
+        old.elsewhere = True
+        old.find()
+        await settle()
+        assert world.up()
+        assert world.client() is not old
+        await world.clock.advance(60)
+        assert not old.closed
+        old.idle = True
+        await world.clock.advance(1)
+        assert old.closed
 
 
 async def test_a_draining_server_finishes_what_it_has_and_is_then_left() -> None:

@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,11 @@ from tests.plugin.test_recordings import RIFF, wav
 
 pytestmark = pytest.mark.network
 PATIENT = Settings(voice_wait_ms=10_000)
+
+
+def here(path: Path) -> Settings:
+    """Settings that let personas name recordings beside this one."""
+    return replace(PATIENT, recordings_dir=str(path.parent))
 
 
 class Studio(CloningEngine):
@@ -107,7 +113,7 @@ async def voice_of(
 ) -> str | None:
     """The voice of an utterance with this wish, which the server takes."""
     if isinstance(wish, str):
-        wish = wish_of(wish, None, settings)
+        wish = VoiceWish(wish, otherwise=wish_of(None, None, settings))
     options = await book.options(client, wish, settings)
     context = await client.open(options.voice, options.language, **options.extra)
     assert isinstance(await anext(context), Started)
@@ -178,12 +184,12 @@ async def test_an_unknown_name_speaks_with_the_next_best_and_is_told_once(engine
     async with studio(engine()) as (_, client):
         told = Told()
         book = VoiceBook(told)
-        assert await voice_of(book, client, "Vivian") is None
+        assert await voice_of(book, client, "Violet") is None
         settings = Settings(voice="tone-de", voice_wait_ms=10_000)
-        assert await voice_of(book, client, "Vivian", settings) == "tone-de"
+        assert await voice_of(book, client, "Violet", settings) == "tone-de"
         assert len(told) == 1
-        assert told[0].startswith("Voice Vivian: it cannot be used: No voice")
-        assert list(book.problems) == [VoiceWish("Vivian")]
+        assert told[0].startswith("Voice Violet: it cannot be used: No voice")
+        assert list(book.problems) == [VoiceWish("Violet")]
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\nb", "clone:", "../../etc", "0" * 64, "\ud83d"])
@@ -282,14 +288,14 @@ async def test_where_nobody_can_hear_the_words_only_the_colour_is_taken(anna: Pa
 
 async def test_words_with_half_an_emoji_can_be_sent(anna: Path) -> None:
     async with studio() as (engine, client):
-        wish = wish_of(None, {"voice_id": str(anna), "ref_text": "Hi \ud83d."}, PATIENT)
+        wish = wish_of(None, {"voice_id": str(anna), "ref_text": "Hi \ud83d."}, here(anna))
         assert await voice_of(VoiceBook(), client, wish) == id_of(anna.read_bytes())
         assert engine.loads[0][2] == "Hi ?."
 
 
 async def test_the_first_recording_of_a_persona_that_can_be_used_counts(anna: Path) -> None:
     missing = str(anna.with_name("a.wav"))
-    wish = wish_of(None, {"voice_samples": [str(anna), missing]}, PATIENT)
+    wish = wish_of(None, {"voice_samples": [str(anna), missing]}, here(anna))
     async with studio() as (_, client):
         told = Told()
         assert await voice_of(VoiceBook(told), client, wish) == id_of(anna.read_bytes())
@@ -302,11 +308,12 @@ async def test_an_engine_that_clones_nothing_speaks_with_its_own_voice(anna: Pat
     async with studio(FakeEngine()) as (_, client):
         told = Told()
         book = VoiceBook(told)
-        settings = Settings(voice="tone-de", voice_wait_ms=10_000)
+        settings = replace(here(anna), voice="tone-de")
         wish = wish_of(None, {"voice_samples": [str(anna)]}, settings)
         for _ in range(3):
             assert await voice_of(book, client, wish, settings) == "tone-de"
-        assert await voice_of(book, client, str(anna)) is None
+        alone = VoiceWish(str(anna), access=wish.access)
+        assert await voice_of(book, client, alone) is None
         assert len(told) == 1
         assert "makes no voices of recordings" in told[0]
         assert "Base checkpoint" in told[0]
@@ -386,6 +393,8 @@ async def test_an_address_is_fetched_once_and_its_key_not_told(
     asked: list[str] = []
 
     class Fetch:
+        def __init__(self, *, private: bool) -> None: ...
+
         def run(self, url: str) -> bytes:
             asked.append(url)
             return RIFF if "good" in url else b"<html>"
@@ -412,7 +421,7 @@ async def test_a_voice_that_takes_too_long_is_there_for_the_next_sentence(anna: 
         book = VoiceBook(told, clock=clock)
         engine.gate.clear()
         settings = Settings(voice="tone-de", voice_wait_ms=500)
-        wish = wish_of(str(anna), None, settings)
+        wish = VoiceWish(str(anna), otherwise=wish_of(None, None, settings))
         waiting = asyncio.create_task(book.options(client, wish, settings))
         await until(lambda: bool(engine.recordings))
         await clock.advance(0.49)
@@ -447,9 +456,9 @@ async def test_a_file_system_that_hangs_holds_up_nothing_but_the_voice(
 ) -> None:
     hang = threading.Event()
 
-    def hanging(where: str) -> recordings.Recording:
+    def hanging(where: str, access: recordings.Access) -> recordings.Recording:
         hang.wait(20)
-        return recordings.read(where)
+        return recordings.read(where, access)
 
     monkeypatch.setattr(voice_finder, "read", hanging)
     async with studio() as (_, client):

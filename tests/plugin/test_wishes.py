@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mr_qwen3tts.recordings import Access
 from mr_qwen3tts.settings import Settings
-from mr_qwen3tts.wishes import VoiceWish, wish_of
+from mr_qwen3tts.wishes import VoiceWish, refusal_of, wish_of
 
 
 def names(wish: VoiceWish) -> list[str | None]:
@@ -29,7 +30,7 @@ def test_the_call_goes_first_then_the_persona_then_the_settings() -> None:
 def test_words_go_only_with_the_recording_that_says_them() -> None:
     settings = Settings(voice="/d.wav", ref_audio="/r.wav", ref_text="Settings.")
     persona = {"voice_id": "/p.wav", "voice_samples": ["/s.wav"], "ref_text": "Persona."}
-    wish = wish_of("/a.wav", persona, settings)
+    wish = wish_of("Anna", persona, settings)
     assert [each.ref_text for each in wish.singly()] == [
         None,
         "Persona.",
@@ -37,6 +38,44 @@ def test_words_go_only_with_the_recording_that_says_them() -> None:
         "Settings.",
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "/a.wav", "//host/a.wav", "~/a.wav", "~root", "./a.wav", "../a.wav", "voices/a.wav",
+        "http://169.254.169.254/latest", "HTTPS://h/a", "file:///etc/passwd", "FILE:/a", "ftp://h",
+        "data:audio/wav;base64,AA", "s3://b/a", "C:\\a.wav", "\\\\host\\a.wav", "clone:/a.wav",
+        "clone:http://h/a", "/voice/anna.wav", "Anna\n/a.wav", "a" * 200, "clone:", "$HOME", "%2fa",
+    ],
+)  # fmt: skip
+def test_a_model_names_no_file_and_no_address(where: str) -> None:
+    assert names(wish_of(where, {"voice_id": "/p.wav"}, Settings())) == ["/p.wav"]
+    refusal = refusal_of(where, ["Vivian", "Ryan"])
+    assert refusal is not None
+    assert refusal.code == "bad_request"
+    assert "Vivian, Ryan" in refusal.remedy
+    assert "clone:NAME" in refusal.remedy
+
+
+@pytest.mark.parametrize(
+    "name", ["Vivian", "clone:Anna", "Clone:Anna Lee", "en-us+f3", "f" * 64, "Zoë", "小明", "a.b_c"]
+)
+def test_a_model_may_name_the_voices_of_the_server(name: str) -> None:
+    assert names(wish_of(name, None, Settings())) == [name]
+    assert refusal_of(name) is None
+
+
+def test_a_personas_files_lie_in_folders_and_those_of_the_settings_anywhere() -> None:
+    persona = {"voice_id": "/p.wav", "voice_samples": ["/s.wav"]}
+    settings = Settings(
+        voice="/d.wav", ref_audio="/r.wav", recordings_dir="/v", private_recordings=True
+    )
+    theirs, ours = Access(("personas", "/v"), True), Access(None, True)
+    accesses = [each.access for each in wish_of(None, persona, settings).singly()]
+    assert accesses == [theirs, theirs, ours, ours]
+    usual = [each.access for each in wish_of(None, persona, Settings()).singly()]
+    assert usual == [Access(("personas",), False)] * 2
 
 
 @pytest.mark.parametrize("nothing", [None, "", "  ", "default", "Default", "none", "null", 7, []])

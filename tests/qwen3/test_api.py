@@ -19,6 +19,7 @@ from qwen3tts_wire.errors import (
     LimitExceeded,
     UnknownVoice,
 )
+from qwen3tts_wire.messages import Sampling
 from tests.qwen3.engine_world import GREEDY, assert_same, recording
 
 TEXT = "Good morning."
@@ -78,9 +79,7 @@ def test_nothing_to_say_is_no_sound(tts: Qwen3TTS) -> None:
     assert tts.generate(iter([]))[0].shape == (0,)
 
 
-@pytest.mark.parametrize(
-    "text", ["", " \n", "...", "\U0001f600", "Good \ud83d morning.", "Good\x00"]
-)
+@pytest.mark.parametrize("text", ["", " \n", "Good \ud83d morning.", "Good\x00"])
 def test_a_whole_text_that_cannot_be_said_is_refused_at_once(tts: Qwen3TTS, text: str) -> None:
     with pytest.raises(BadText) as caught:
         tts.stream(text)
@@ -88,9 +87,13 @@ def test_a_whole_text_that_cannot_be_said_is_refused_at_once(tts: Qwen3TTS, text
 
 
 @pytest.mark.parametrize("mode", ["auto", "clause", "live"])
-def test_a_whole_text_of_which_nothing_is_left_is_refused(tts: Qwen3TTS, mode: PlanMode) -> None:
-    with pytest.raises(BadText, match="nothing to say"):
-        tts.generate("<br>", mode=mode)
+@pytest.mark.parametrize(
+    "text", ["<br>", "...", "\U0001f600", "\U0001f44d\U0001f3fd \u2764\ufe0f!"]
+)
+def test_a_whole_text_with_nothing_to_say_is_no_sound(
+    tts: Qwen3TTS, mode: PlanMode, text: str
+) -> None:
+    assert tts.generate(text, mode=mode)[0].shape == (0,)
 
 
 def test_a_whole_text_has_a_bound(tts: Qwen3TTS) -> None:
@@ -124,6 +127,94 @@ def test_a_text_that_ends_its_thread_is_told(tts: Qwen3TTS, end: type[BaseExcept
 def test_emissions_are_of_whole_frames(tts: Qwen3TTS, frames: Any) -> None:
     with pytest.raises(BadRequest, match="frames_per_emission"):
         tts.stream(TEXT, frames_per_emission=frames)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("voice", 5, "a str, a LoadedVoice"),
+        ("language", 5, "a str"),
+        ("instructions", b"calm", "a str"),
+        ("seed", "a", "whole number"),
+        ("seed", True, "whole number"),
+        ("seed", 1.5, "whole number"),
+        ("sampling", {"temperature": 1}, "Sampling"),
+    ],
+)
+def test_an_argument_of_another_type_is_named(
+    tts: Qwen3TTS, name: str, value: Any, expected: str
+) -> None:
+    with pytest.raises(BadRequest, match=expected) as caught:
+        tts.stream(TEXT, **{name: value})
+    assert caught.value.message.startswith(f"{name}=")
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p", "top_k", "repetition_penalty"])
+@pytest.mark.parametrize("value", ["a", True, float("nan"), -1, 1e9, [1]])
+def test_sampling_of_another_type_or_out_of_range_is_named(
+    tts: Qwen3TTS, name: str, value: Any
+) -> None:
+    with pytest.raises(BadRequest, match=f"{name}=") as caught:
+        tts.stream(TEXT, sampling=Sampling(**{name: value}))
+    assert "number from" in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["dtype", "codec_dtype"])
+def test_float16_on_a_cpu_is_refused(tiny: dict[str, Path], name: str) -> None:
+    half: dict[str, Any] = {name: "float16"}
+    with pytest.raises(EngineUnavailable, match="float16 on a CPU") as caught:
+        Qwen3TTS.load(str(tiny["custom_voice"]), device="cpu", **half)
+    assert "bfloat16" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("subtalker_dosample", "no"),
+        ("subtalker_dosample", 1),
+        ("subtalker_top_k", 1.5),
+        ("subtalker_top_p", 2),
+        ("subtalker_temperature", "a"),
+        ("max_new_tokens", "a"),
+        ("max_new_tokens", 1),
+    ],
+)
+def test_an_official_argument_of_another_type_is_named(
+    tts: Qwen3TTS, name: str, value: Any
+) -> None:
+    with pytest.raises(BadRequest, match=f"{name}="):
+        tts.stream(TEXT, **{name: value})
+
+
+def test_the_code_predictor_has_sampling_of_its_own(tts: Qwen3TTS) -> None:
+    greedy, _ = tts.generate(TEXT, sampling=GREEDY, seed=1)
+    same, _ = tts.generate(TEXT, sampling=GREEDY, subtalker_dosample=False, seed=1)
+    assert_same(same, greedy)
+    likeliest, _ = tts.generate(TEXT, sampling=GREEDY, subtalker_dosample=True, subtalker_top_k=1)
+    assert_same(likeliest, greedy)
+    drawn, _ = tts.generate(TEXT, sampling=GREEDY, subtalker_dosample=True, seed=1)
+    assert drawn.shape != greedy.shape or not np.array_equal(drawn, greedy)
+
+
+def test_several_texts_are_said_in_one_call(tts: Qwen3TTS) -> None:
+    found = tts.generate_all([TEXT, LONG], sampling=GREEDY)
+    for (pcm, rate), text in zip(found, (TEXT, LONG), strict=True):
+        assert rate == 24_000
+        assert_same(pcm, tts.generate(text, sampling=GREEDY)[0])
+    assert tts.generate_all([]) == []
+    bad: Any = [TEXT, 5]
+    for texts in (TEXT, bad):
+        with pytest.raises(BadRequest):
+            tts.generate_all(texts)
+
+
+def test_speakers_and_languages_are_listed_as_in_the_official_package(tts: Qwen3TTS) -> None:
+    assert tts.supported_speakers() == ["dylan", "eric", "ryan", "serena", "uncle_fu"]
+    languages = tts.supported_languages()
+    assert languages == sorted(languages)
+    assert languages[0] == "auto"
+    assert not any("dialect" in name for name in languages)
 
 
 def test_a_mode_that_there_is_not_is_refused(tts: Qwen3TTS) -> None:

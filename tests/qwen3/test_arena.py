@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -14,6 +17,7 @@ from qwen3tts_engine.qwen3.arena import (
     Sampling,
     on_device,
     out_of_memory,
+    untouched_zeros,
 )
 from qwen3tts_engine.qwen3.random_weights import PUBLISHED
 from qwen3tts_engine.qwen3.sampling import ALL, NO_TOP_P, seed_key
@@ -21,6 +25,7 @@ from qwen3tts_wire.errors import EngineUnavailable
 from tests.qwen3.small import small_config
 
 CONFIG = small_config(projection=False)
+STATM = Path("/proc/self/statm")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -58,6 +63,48 @@ def test_reset_clears_a_slot_and_no_other() -> None:
     assert arena.counters[1, [KEY_LOW, KEY_HIGH]].tolist() == [*seed_key(-5)]
     assert arena.counters[1, TOP_K:].tolist() == [ALL] + [7] * 15
     assert arena.knobs[1].tolist() == [2.0] + [0.0] * 15 + [0.75] + [NO_TOP_P] * 15 + [1.25]
+
+
+def test_reset_clears_as_far_as_a_row_went_and_leaves_other_memory_untouched() -> None:
+    arena = Arena(CONFIG, slots=2, positions=6)
+    arena.kv.fill_(3)
+    arena.pos[1] = 2
+    arena.reset(1, Sampling(), 0)
+    assert not arena.kv[:, 1, :3].any()
+    assert (arena.kv[:, 1, 3:] == 3).all()
+    arena.restore(1, arena.snapshot(0, 4))
+    arena.reset(1, Sampling(), 0)
+    assert not arena.kv[:, 1, :4].any()
+
+
+@pytest.mark.skipif(not STATM.exists(), reason="needs /proc")
+def test_slots_that_no_row_was_in_take_no_memory() -> None:
+    def resident() -> int:
+        return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = resident()
+    arena = Arena(CONFIG, slots=1100, positions=128)
+    assert arena.kv.nbytes > 64 << 20
+    arena.reset(7, Sampling(), 0)
+    assert resident() - before < arena.kv.nbytes / 2
+    assert not arena.kv[:, 900, :4].any()
+
+
+@pytest.mark.skipif(not STATM.exists(), reason="needs /proc")
+def test_untouched_memory_is_taken_by_the_page_however_scattered_the_rows() -> None:
+    """Numpy asks for huge pages, so that each scattered row took 2 MiB and its clearing."""
+    table = untouched_zeros((64, 2 << 20), torch.uint8, torch.device("cpu"))
+    before = int(STATM.read_text().split()[1])
+    table[:, 7] = 1
+    taken = (int(STATM.read_text().split()[1]) - before) * os.sysconf("SC_PAGE_SIZE")
+    assert taken < table.nbytes / 4
+    assert table.sum(dtype=torch.int64) == 64
+
+
+@pytest.mark.parametrize("size", [1 << 50, 1 << 70])
+def test_memory_that_the_machine_does_not_have_is_refused(size: int) -> None:
+    with pytest.raises(torch.OutOfMemoryError):
+        untouched_zeros((size,), torch.uint8, torch.device("cpu"))
 
 
 def test_a_snapshot_is_a_copy() -> None:

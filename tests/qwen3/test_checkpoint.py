@@ -73,6 +73,36 @@ def test_what_nobody_asked_for_is_known(file: Path) -> None:
     assert weights.under("a.").under("b").names() == ["ias"]
 
 
+def test_weights_that_were_read_outlive_their_file(file: Path) -> None:
+    tensor = open_weights(file)["a.weight"]
+    with file.open("r+b") as stream:
+        stream.truncate(0)
+    assert tensor.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("new", [b"", b"0" * 4096])
+def test_a_file_that_is_overwritten_while_it_is_loaded_is_refused(file: Path, new: bytes) -> None:
+    weights = open_weights(file)
+    with file.open("r+b") as stream:
+        stream.truncate(0)
+        stream.write(new)
+    with pytest.raises(BadCheckpoint, match="was changed while it was read") as caught:
+        weights["a.weight"]
+    assert "rename" in caught.value.remedy
+
+
+def test_a_file_that_is_replaced_while_it_is_loaded_is_refused(file: Path) -> None:
+    weights = open_weights(file)
+    other = file.with_name("other")
+    other.write_bytes(file.read_bytes())
+    other.rename(file)
+    with pytest.raises(BadCheckpoint, match="was changed while it was read"):
+        weights["a.weight"]
+    file.unlink()
+    with pytest.raises(BadCheckpoint, match="cannot be read any more"):
+        weights["a.weight"]
+
+
 def test_a_missing_tensor_is_named(file: Path) -> None:
     with pytest.raises(BadCheckpoint) as caught:
         open_weights(file).under("a.")["scale"]
@@ -94,6 +124,20 @@ def test_a_value_that_is_no_number_is_named_with_its_tensor(tmp_path: Path, valu
     assert torch.equal(weights["good"], large)
     with pytest.raises(BadCheckpoint, match=r"tensor bad holds values that are not finite"):
         weights.take("bad", (2,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_values_are_checked_without_a_copy_of_the_tensor(
+    tmp_path: Path, dtype: torch.dtype
+) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({"a": torch.ones(1 << 18, dtype=dtype)}, path)
+    weights = open_weights(path)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as seen:
+        size = weights["a"].nbytes
+    taken = sum(max(0, event.self_cpu_memory_usage) for event in seen.events())
+    assert size <= taken < 1.25 * size
 
 
 def test_integers_are_no_weights(tmp_path: Path) -> None:

@@ -52,8 +52,17 @@ async def test_a_checkpoint_that_cannot_be_served_ends_with_what_helps(
     cases: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
         (serve, ("--model",)),
         ((*serve, "--model", damaged("model.safetensors", cut_off)), ("model.safetensors", "Rem")),
-        (("doctor", "--checkpoint", damaged("vocab.json", b"{")), ()),
-        (("doctor", "--checkpoint", damaged("config.json", b'{"model_type": "llama"}')), ()),
+        (("doctor", "--stt", "none", "--checkpoint", damaged("vocab.json", b"{")), ()),
+        (
+            (
+                "doctor",
+                "--stt",
+                "none",
+                "--checkpoint",
+                damaged("config.json", b'{"model_type": "llama"}'),
+            ),
+            (),
+        ),
     )
     results = await asyncio.gather(*(command(*arguments) for arguments, _ in cases))
     for (arguments, told), (code, out, err) in zip(cases, results, strict=True):

@@ -54,6 +54,8 @@ class TestNorm:
         before = Norm.build(20, 1e-6, inside, device=CPU, fused=fused)
         found = before(x) @ fold_columns(matrix, weight, fused=fused).t()
         torch.testing.assert_close(found, norm(x, weight, 1e-6) @ matrix.t(), rtol=1e-5, atol=1e-5)
+        spoilt = fold_columns(matrix.clone(), weight, fused=fused, spoil=True)
+        assert torch.equal(spoilt, fold_columns(matrix, weight, fused=fused))
 
     def test_only_a_gpu_has_it_fused_and_not_in_every_torch(
         self, monkeypatch: pytest.MonkeyPatch

@@ -258,7 +258,8 @@ def test_nothing_of_the_text_is_lost_and_the_prefix_is_the_voices(
     ("config", "voice", "remedy"),
     [
         (NAMED, {"speaker": "ryan", "has_x_vector": True}, "Base checkpoint"),
-        (DESIGN, {"reference": Reference((1,), (frame(0),))}, "Base checkpoint"),
+        (DESIGN, {"has_x_vector": True}, "Base checkpoint"),
+        (NAMED, {"reference": Reference((1,), (frame(0),))}, "Base checkpoint"),
         (DESIGN, {"speaker": "ryan"}, "CustomVoice"),
         (BASE, {"speaker": "ryan"}, "CustomVoice"),
         (BASE, {}, "VoiceDesign"),
@@ -275,6 +276,13 @@ def test_a_voice_of_another_task_says_what_to_do(
         build_prompt(config, text_ids=TEXT, layout="streaming", **voice)
     assert type(caught.value) is BadRequest
     assert remedy in f"{caught.value.message} {caught.value.remedy}"
+
+
+def test_a_designed_voice_goes_on_from_what_it_has_said() -> None:
+    said = Reference((7, 8), (frame(0), frame(1)))
+    prompt = build_prompt(DESIGN, text_ids=TEXT, layout="full", reference=said)
+    assert prompt.codec[-2:] == said.codes
+    assert "speaker" not in prompt.codec
 
 
 def test_no_text_is_no_request() -> None:

@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from qwen3tts_engine.qwen3 import talker as module
-from qwen3tts_engine.qwen3.arena import Arena
+from qwen3tts_engine.qwen3 import text_table as module
+from qwen3tts_engine.qwen3.arena import Arena, Sampling
 from qwen3tts_engine.qwen3.config import BadCheckpoint
 from qwen3tts_engine.qwen3.model import Qwen3Model
+from qwen3tts_engine.qwen3.prompt import Prompt
+from qwen3tts_engine.qwen3.runner import Join, Runner, StepRow
 from qwen3tts_engine.qwen3.weights import Weights
 from tests.qwen3.rows import Script, Stage, script
 from tests.qwen3.small import plain_layers, small_config, small_weights
@@ -49,6 +51,36 @@ def test_the_table_holds_every_embedding(
     monkeypatch.setattr(module, "CHUNK", 77)
     module.fill_text_table(by_chunks, at, CONFIG)
     torch.testing.assert_close(by_chunks, text, rtol=1e-5, atol=1e-5)
+
+
+def test_a_large_vocabulary_is_projected_when_it_is_used(
+    model: Qwen3Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", 8)
+    lazy, other = (Qwen3Model.from_weights(CONFIG, *small_weights(CONFIG)).talker for _ in "12")
+    texts = lazy.table[: lazy.rows.codec]
+    assert not texts.any()
+    lazy.text.prepare([-1, 9, 17, len(texts) - 1])
+    assert texts[8:24].any(dim=1).all()
+    assert not texts[:8].any()
+    torch.testing.assert_close(texts[8:24], model.talker.table[8:24], rtol=1e-5, atol=1e-5)
+    # The same values whatever is asked for beside, before or twice.
+    for each in (16, 9, 8, 9, 23, len(texts) - 1):
+        other.text.prepare([each])
+    assert torch.equal(other.table, lazy.table)
+
+
+def test_a_prompt_and_a_frame_find_their_text(
+    model: Qwen3Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", 8)
+    lazy = Qwen3Model.from_weights(CONFIG, *small_weights(CONFIG))
+    prompt = Prompt((3, -1, 30), (None, 1, (2, 5)), (), 0)
+    torch.testing.assert_close(lazy.embed(prompt), model.embed(prompt), rtol=1e-5, atol=1e-5)
+    runner = Runner(lazy, slots=1, positions=16)
+    runner.join([Join(0, lazy.embed(prompt), Sampling(), 0)])
+    runner.step([StepRow(0, 49, False)]).wait()
+    assert lazy.talker.table[49].any()
 
 
 def test_prefill_and_steps_are_the_plain_layers(model: Qwen3Model, weights: Weights) -> None:

@@ -1,139 +1,80 @@
 from __future__ import annotations
 
-import shutil
+import asyncio
+import io
 import sys
+import wave
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from numpy.typing import NDArray
 
-from qwen3tts_engine.qwen3.reference_audio import Recording, Samples
-from qwen3tts_engine.qwen3.transcribe import WhisperTranscriber
-from qwen3tts_wire.errors import BadRequest
+from qwen3tts_engine.base import LanguageUnknown
+from qwen3tts_engine.qwen3.reference_audio import Recording
+from qwen3tts_engine.qwen3.transcribe import WhisperTranscriber, check_whisper
+from qwen3tts_wire.errors import BadRequest, EngineUnavailable, LimitExceeded
+from qwen3tts_wire.whisper.languages import UnknownLanguage
+from qwen3tts_wire.whisper.model import Segment, WhisperModel
 from tests.conftest import require_package
+from tests.phone.recognise.real_whisper import real_whisper, said
 from tests.qwen3 import formula
 
 SECOND = Recording(formula.voice(24_000), 24_000)
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-
-
-def make_whisper(transformers: Any, folder: Path, *, multilingual: bool = True) -> str:
-    """A Whisper of random weights that hears a few letters in everything."""
-    tokenizer = transformers.WhisperTokenizer(
-        vocab={letter: index for index, letter in enumerate(LETTERS)}, merges=[]
-    )
-    special = ["startoftranscript", "en", "de", "translate", "transcribe", "notimestamps"]
-    tokenizer.add_special_tokens({"additional_special_tokens": [f"<|{name}|>" for name in special]})
-    ids = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in special}
-    end = tokenizer.eos_token_id
-    config = transformers.WhisperConfig(
-        vocab_size=len(tokenizer),
-        encoder_layers=1,
-        encoder_attention_heads=2,
-        encoder_ffn_dim=16,
-        decoder_layers=1,
-        decoder_attention_heads=2,
-        decoder_ffn_dim=16,
-        d_model=16,
-        max_target_positions=32,
-        decoder_start_token_id=ids["startoftranscript"],
-        pad_token_id=end,
-        bos_token_id=end,
-        eos_token_id=end,
-        suppress_tokens=None,
-        begin_suppress_tokens=None,
-    )
-    torch.manual_seed(0)
-    model = transformers.WhisperForConditionalGeneration(config)
-    languages = {
-        "is_multilingual": True,
-        "lang_to_id": {"<|en|>": ids["en"], "<|de|>": ids["de"]},
-        "task_to_id": {"transcribe": ids["transcribe"], "translate": ids["translate"]},
-    }
-    model.generation_config = transformers.GenerationConfig(
-        decoder_start_token_id=ids["startoftranscript"],
-        eos_token_id=end,
-        pad_token_id=end,
-        bos_token_id=end,
-        no_timestamps_token_id=ids["notimestamps"],
-        max_length=8,
-        suppress_tokens=sorted(ids.values()),
-        **(languages if multilingual else {"is_multilingual": False}),
-    )
-    model.save_pretrained(folder)
-    transformers.WhisperProcessor(
-        transformers.WhisperFeatureExtractor(feature_size=80), tokenizer
-    ).save_pretrained(folder)
-    return str(folder)
 
 
 @pytest.fixture(scope="module")
-def transformers() -> Any:
-    package = require_package("transformers", "pip install transformers")
-    package.utils.logging.set_verbosity_error()
-    package.utils.logging.disable_progress_bar()
-    return package
+def whisper() -> WhisperTranscriber:
+    require_package("faster_whisper", "pip install faster-whisper")
+    return WhisperTranscriber(real_whisper())
 
 
 @pytest.fixture(scope="module")
-def whisper(transformers: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_whisper(transformers, tmp_path_factory.mktemp("whisper"))
+def question() -> Recording:
+    (samples,) = asyncio.run(said("What time do you open tomorrow?"))
+    return Recording(samples.astype(np.float32) / 32768.0, 16_000)
 
 
-@pytest.mark.parametrize("language", [None, "german"])
-def test_words_are_heard(whisper: str, language: str | None) -> None:
-    words = WhisperTranscriber(whisper, language=language).transcribe(SECOND)
-    assert words
-    assert set(words) <= set(LETTERS)
+class FakeWhisper(WhisperModel):
+    """Hears these segments."""
+
+    def __init__(self, *segments: Segment) -> None:
+        self.segments = segments
+        self.asked: list[str] = []
+
+    def recording(self, samples: NDArray[np.float32], language: str = "") -> Iterator[Segment]:
+        self.asked.append(language)
+        if language == "yue":
+            raise UnknownLanguage(language)
+        yield from self.segments
 
 
-def test_a_model_of_one_language_is_asked_for_none(transformers: Any, tmp_path: Path) -> None:
-    folder = make_whisper(transformers, tmp_path, multilingual=False)
-    assert WhisperTranscriber(folder, language="german").transcribe(SECOND)
-
-
-class FakeWhisper:
-    """Model and processor in one, that hear the pieces' numbers."""
-
-    generation_config = None
-
-    def __init__(self, words: str = "word") -> None:
-        self.words = words
-        self.pieces: list[Samples] = []
-        self.input_features = self.attention_mask = torch.zeros(1)
-
-    def __call__(self, samples: Samples, **_: object) -> FakeWhisper:
-        self.pieces.append(samples)
-        return self
-
-    def generate(self, *_: object, **__: object) -> int:
-        return len(self.pieces)
-
-    def batch_decode(self, number: int, **_: object) -> list[str]:
-        return [f" {self.words}{number} " if self.words else " "]
-
-
-def test_a_long_recording_is_heard_in_pieces_cut_where_it_is_quiet() -> None:
-    sound = formula.voice(16_000 * 70, 16_000)
-    sound[16_000 * 25 : 16_000 * 26] *= 0.01
-    fake = FakeWhisper()
+def listening(*segments: Segment) -> WhisperTranscriber:
     listener = WhisperTranscriber("fake")
-    listener._loaded = fake, fake
-    assert listener.transcribe(Recording(sound, 16_000)) == "word1 word2 word3"
-    assert np.array_equal(np.concatenate(fake.pieces), sound)
-    assert 25 * 16_000 < len(fake.pieces[0]) < 26 * 16_000
-    assert all(len(piece) <= 30 * 16_000 for piece in fake.pieces)
+    listener._loaded = FakeWhisper(*segments)
+    return listener
+
+
+WORDS = (Segment(0.0, 0.5, "Guten Tag.", -0.2, 0.1), Segment(0.5, 1.0, "Ja?", -0.2, 0.1))
+SUBTITLE = Segment(0.0, 1.0, "Thanks for watching!", -1.2, 0.9)
+
+
+def test_words_are_heard(whisper: WhisperTranscriber, question: Recording) -> None:
+    assert "open tomorrow" in whisper.transcribe(question).lower()
+
+
+def test_what_was_not_said_is_left_out() -> None:
+    assert listening(*WORDS, SUBTITLE).transcribe(SECOND) == "Guten Tag. Ja?"
 
 
 def test_nothing_is_loaded_before_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    listener = WhisperTranscriber("openai/whisper-small", language="de")
-    assert listener.name == "whisper openai/whisper-small de"
-    with pytest.raises(BadRequest, match="needs the package transformers") as caught:
+    monkeypatch.setitem(sys.modules, "faster_whisper", None)
+    listener = WhisperTranscriber("small", language="de")
+    assert listener.name == "whisper small de"
+    with pytest.raises(BadRequest, match="needs the package faster-whisper") as caught:
         listener.transcribe(SECOND)
-    for word in ("ref_text", "x_vector_only=true", "pip install transformers"):
+    for word in ("ref_text", "x_vector_only=true", "mr_qwen3tts[stt]"):
         assert word in caught.value.remedy
 
 
@@ -141,24 +82,80 @@ def test_the_name_tells_the_language() -> None:
     assert WhisperTranscriber("tiny").name == "whisper tiny auto"
 
 
-@pytest.mark.parametrize("damaged", [None, "config.json", "model.safetensors"])
-def test_a_model_that_is_missing_or_damaged(
-    whisper: str, tmp_path: Path, damaged: str | None
-) -> None:
-    folder = tmp_path / "model"
-    if damaged is not None:
-        shutil.copytree(whisper, folder)
-        (folder / damaged).write_bytes(b"{")
-    with pytest.raises(BadRequest, match="could not be loaded") as caught:
-        WhisperTranscriber(str(folder)).transcribe(SECOND)
+def test_a_model_that_is_missing_or_of_another_kind(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(BadRequest, match="for PyTorch") as caught:
+        WhisperTranscriber(str(tmp_path)).transcribe(SECOND)
     assert "ref_text" in caught.value.remedy
-    assert "settings" in caught.value.remedy
+    assert "ct2-transformers-converter" in caught.value.remedy
+    with pytest.raises(EngineUnavailable, match="for PyTorch"):
+        check_whisper(str(tmp_path))
 
 
 def test_a_recording_without_words() -> None:
-    fake = FakeWhisper(words="")
-    listener = WhisperTranscriber("fake")
-    listener._loaded = fake, fake
     with pytest.raises(BadRequest, match="No words were heard") as caught:
-        listener.transcribe(SECOND)
+        listening(SUBTITLE).transcribe(SECOND)
     assert "x_vector_only" in caught.value.remedy
+
+
+def wav(seconds: float) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setparams((1, 2, 16_000, 0, "NONE", "NONE"))
+        samples = formula.voice(round(16_000 * seconds), 16_000)
+        out.writeframes(np.round(8000 * samples).astype("<i2").tobytes())
+    return file.getvalue()
+
+
+def going_on() -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("language", "code"), [(None, ""), ("en", "en"), ("German", "de"), ("de-AT", "de")]
+)
+def test_a_sound_file_is_heard(language: str | None, code: str) -> None:
+    listener = listening(*WORDS)
+    seconds, heard = listener.hear(wav(1), language, max_s=2, stopped=going_on)
+    assert seconds == 1
+    assert [(each.start_s, each.end_s) for each in heard] == [(0, 0.5), (0.5, 1)]
+    assert [each.text for each in heard] == ["Guten Tag.", "Ja?"]
+    fake = listener._loaded
+    assert isinstance(fake, FakeWhisper)
+    assert fake.asked == [code]
+
+
+@pytest.mark.parametrize("language", ["Klingon", "yue"])
+def test_an_unknown_language_is_refused(language: str) -> None:
+    with pytest.raises(LanguageUnknown):
+        listening(*WORDS).hear(wav(1), language, max_s=2, stopped=going_on)
+
+
+def test_silence_has_no_words_and_what_is_not_wanted_is_not_heard(
+    whisper: WhisperTranscriber,
+) -> None:
+    silent = wav(1)[:44] + bytes(32_000)
+    assert whisper.hear(silent, None, max_s=2, stopped=going_on) == (1, [])
+    listener = listening(*WORDS)
+    assert listener.hear(wav(1), None, max_s=2, stopped=lambda: True) == (1, [])
+    answers = iter([False, True])
+    _, heard = listener.hear(wav(1), None, max_s=2, stopped=lambda: next(answers))
+    assert len(heard) == 1
+
+
+@pytest.mark.parametrize(
+    ("audio", "kind"), [(b"RIFF", BadRequest), (wav(3), LimitExceeded), (wav(0.01), BadRequest)]
+)
+def test_what_is_no_recording_is_refused_with_what_to_send(
+    audio: bytes, kind: type[BadRequest]
+) -> None:
+    with pytest.raises(kind) as caught:
+        WhisperTranscriber("fake").hear(audio, None, max_s=2, stopped=going_on)
+    assert "0.1 to 2 s" in caught.value.remedy
+    assert "reference" not in f"{caught.value}"
+
+
+def test_a_recogniser_that_cannot_be_loaded_names_the_setting(tmp_path: Path) -> None:
+    with pytest.raises(EngineUnavailable) as caught:
+        WhisperTranscriber(str(tmp_path)).hear(wav(1), None, max_s=2, stopped=going_on)
+    assert "whisper" in caught.value.remedy

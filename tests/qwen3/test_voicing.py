@@ -84,9 +84,30 @@ def test_where_all_was_silence_no_word_was_said() -> None:
     assert voicing.last(job).words == ()
 
 
-def test_longer_text_may_last_longer() -> None:
-    voicing, _ = voiced()
-    assert voicing.frame_cap(10) == voicing.frame_cap(0) + 80
+@pytest.mark.parametrize(
+    ("text", "least_s"),
+    [
+        # Chinese official names: 13.7 s at 0.7 of the usual rate.
+        (
+            "国务院新闻办公室国家发展和改革委员会工业和信息化部人力资源和社会保障部联合发布通知",
+            13.7,
+        ),
+        ("antidisestablishmentarianism internationalization counterrevolutionaries", 10.0),
+        ("Rindfleischetikettierungsüberwachungsaufgabenübertragungsgesetz, bitte sehr.", 10.0),
+        ("0171 2345678 9012 3456 7890", 20.0),
+        ("안녕하세요, 무엇을 도와드릴까요? 국가인권위원회입니다.", 10.0),
+        ("お電話ありがとうございます。国土交通省大臣官房でございます。", 12.0),
+        ("GmbH & Co. KG, XKCD, https://example.com/a_b", 15.0),
+    ],
+)
+def test_the_cap_leaves_time_for_dense_text(text: str, least_s: float) -> None:
+    voicing, _ = voiced(text)
+    assert voicing.frame_cap() * 0.08 >= least_s
+    assert voicing.frame_cap() < 1000
+
+
+def test_a_short_text_may_use_all_frames_of_the_checkpoint() -> None:
+    assert voiced("Ha!")[0].frame_cap() == 8192
 
 
 async def test_a_reader_gets_what_was_put_and_then_the_end() -> None:

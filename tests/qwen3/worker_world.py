@@ -172,7 +172,7 @@ class FakeVoicing:
     cap = 1000
     silence_after: int | None = None
 
-    def frame_cap(self, tokens: int) -> int:
+    def frame_cap(self) -> int:
         return self.cap
 
     def sound(self, job: Job, samples: Samples) -> tuple[PcmChunk | None, bool]:

@@ -36,10 +36,11 @@ def faults(result: Result) -> Iterator[str]:
             yield f"{name}: clicks at joints, {text['clicks']['more_than_offline_sigma']:.1f} sigma"
         if text["clicks"]["joint_error"] > JOINT_ERROR:
             yield f"{name}: error at joints, {text['clicks']['joint_error']:.1f} times elsewhere"
-        if text["delivered"]["unexplained_samples"]:
-            yield f"{name}: {text['delivered']['unexplained_samples']} samples come from nowhere"
-        if text["delivered"]["loud_left_out_ms"]:
-            yield f"{name}: {text['delivered']['loud_left_out_ms']:.0f} ms of sound were left out"
+        delivered = text.get("delivered", {})
+        if delivered.get("unexplained_samples"):
+            yield f"{name}: {delivered['unexplained_samples']} samples come from nowhere"
+        if delivered.get("loud_left_out_ms"):
+            yield f"{name}: {delivered['loud_left_out_ms']:.0f} ms of sound were left out"
         if not text["same_again"]:
             yield f"{name}: the same seed gave other codes"
     if not result["another_seed_differs"]:
@@ -79,9 +80,9 @@ def regressions(now: Result, before: Result, *, speed: bool) -> Iterator[str]:
         lost = old["difference"]["snr_db"] - new["difference"]["snr_db"]
         if lost > SNR_LOSS_DB:
             yield f"{name}: {lost:.1f} dB worse than the baseline"
-        if exact and new["delivered"] != old["delivered"]:
+        if exact and new.get("delivered") != old.get("delivered"):
             yield f"{name}: ends are cut elsewhere: {new['delivered']}"
-    if exact and now["same_in_a_batch"] < before["same_in_a_batch"]:
+    if exact and now.get("same_in_a_batch", 1) < before.get("same_in_a_batch", 1):
         yield f"only {now['same_in_a_batch']:.0%} of the texts sound the same in a batch"
     if speed:
         for kind, was in before["speed"].items():

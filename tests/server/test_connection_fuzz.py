@@ -16,6 +16,7 @@ from tests.fakes import settle
 from tests.server.test_connection import Served
 
 WORDS = ("Hello there. ", "and so ", "it goes on, ", "**Yes!** ", "wo", "rd. ", "Dr. ", "\n- one")
+CONTEXTS = [str(no) for no in range(len(MODES))]
 STEPS = st.lists(
     st.tuples(
         st.sampled_from([*["append"] * 7, "flush", "end", "cancel", "dry", "cap", "wait", "wait"]),
@@ -27,12 +28,12 @@ STEPS = st.lists(
 
 
 class Call:
-    """Three contexts on one connection."""
+    """A context in each mode on one connection."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
-        self.text = dict.fromkeys("012", "")
-        self.open = set("012")
+        self.text = dict.fromkeys(CONTEXTS, "")
+        self.open = set(CONTEXTS)
         for no, mode in enumerate(MODES):
             options = {"mode": mode, "pause_flush_ms": 0, "window_ms": 60_000}
             self.say("context.open", str(no), context_no=no + 1, **options)
@@ -41,7 +42,7 @@ class Call:
         self.served.socket.say({"type": kind, "context_id": context_id, **fields})
 
     async def step(self, name: str, value: int) -> None:
-        engine, name_of = self.served.engine, str(value % 3)
+        engine, name_of = self.served.engine, CONTEXTS[value % len(CONTEXTS)]
         if name == "dry":
             engine.dry()
         elif name == "wait":
@@ -63,7 +64,7 @@ class Call:
         for context_id in sorted(self.open):
             self.say("text.end", context_id)
         async with asyncio.timeout(10):
-            while self.over() != 3:
+            while self.over() != len(CONTEXTS):
                 await settle()
 
     def over(self) -> int:
@@ -80,8 +81,8 @@ async def play(steps: list[tuple[str, int]]) -> None:
         await call.finish()
         assert served.engine.active == 0
     over: set[str] = set()
-    samples = dict.fromkeys("012", 0)
-    words: dict[str, list[dict[str, Any]]] = {"0": [], "1": [], "2": []}
+    samples = dict.fromkeys(CONTEXTS, 0)
+    words: dict[str, list[dict[str, Any]]] = {each: [] for each in CONTEXTS}
     for data in served.socket.sent:
         if isinstance(data, bytes):
             frame = AudioFrame.from_bytes(data)

@@ -22,7 +22,15 @@ class OptionsEngine(FakeEngine):
     """Takes everything."""
 
     options = frozenset(
-        {"instructions", "sampling", "seed", "initial_codec_chunk_frames", "lead", "speed"}
+        {
+            "instructions",
+            "sampling",
+            "seed",
+            "initial_codec_chunk_frames",
+            "lead",
+            "speed",
+            "layout",
+        }
     )
 
 
@@ -32,12 +40,18 @@ class OptionsEngine(FakeEngine):
 def test_the_greeting_names_the_modes_of_any_voice() -> None:
     session = live_line().client.session
     assert session is not None
+    assert session.modes == ("auto", "clause", "live")
+    session = Driver(OptionsEngine()).client.session
+    assert session is not None
+    assert session.modes == ("clause", "whole", "whole_streaming")
+    session = Driver(OptionsEngine(live=True)).client.session
+    assert session is not None
     assert session.modes == MODES
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_mode_asked_for_is_used_where_the_voice_has_live_text(mode: str) -> None:
-    line = live_line()
+def test_the_mode_asked_for_is_used_where_the_engine_has_it(mode: str) -> None:
+    line = Driver(OptionsEngine(live=True))
     line.open(mode=mode)
     line.read()
     assert line.started().mode == mode
@@ -51,6 +65,23 @@ def test_a_voice_without_live_text_speaks_by_clauses_and_says_so(mode: str) -> N
     line.read()
     assert line.started().mode == "clause"
     assert line.speaking[no].more is None
+
+
+@pytest.mark.parametrize(("mode", "layout"), [("whole", "full"), ("whole_streaming", "streaming")])
+def test_a_whole_text_is_one_request_once_it_has_ended(mode: str, layout: str) -> None:
+    line = Driver(OptionsEngine())
+    no = line.open(mode=mode)
+    text = "Good morning. This is the line.\n\nThere is more of it, " + "and more. " * 200
+    line.say(no, text)
+    line.pass_time(60.0)
+    assert no not in line.speaking
+    line.say(no, "That is all.", end=True)
+    request = line.speaking[no]
+    assert request.layout == layout
+    assert request.final
+    assert request.text.split() == f"{text}That is all.".split()
+    assert request.more is not None
+    assert request.more.ended
 
 
 def test_the_first_clause_is_begun_with_its_first_word_and_the_next_ones_when_they_are_whole() -> (
@@ -268,6 +299,8 @@ def test_the_lead_follows_what_is_sent_and_reported(form: AudioFormat) -> None:
         (("text_end", "text_end"), "text_end"),
         (("silence", "text_end"), "silence"),
         (("silence", "dry"), "silence"),
+        (("regenerated", "dry"), "regenerated"),
+        (("silence", "regenerated"), "silence"),
         (("dry", "frame_cap"), "frame_cap"),
         (("frame_cap", "silence"), "frame_cap"),
         ((None, "dry"), "dry"),

@@ -116,7 +116,7 @@ async def test_what_cannot_be_is_refused_before_anything_is_made() -> None:
     with pytest.raises(UnknownVoice):
         speaking(engine, voice="nobody")
     with pytest.raises(BadRequest):
-        speaking(engine, format=AudioFormat("pcm_s16le", 44100))
+        speaking(engine, format=AudioFormat("mulaw", 44100))
 
 
 async def test_leaving_it_frees_the_engine_at_once() -> None:

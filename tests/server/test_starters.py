@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,13 +21,17 @@ from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.speaking import Speaking
 from qwen3tts_server.utterance import Sound
+from qwen3tts_server.voices.catalogue import VoiceCatalogue
+from qwen3tts_server.voices.settings import VoiceSettings
 from qwen3tts_wire.client import Audio, SpeechClient
 from qwen3tts_wire.formats import CLAUSE_START, AudioFormat, AudioFrame
 from qwen3tts_wire.messages import ContextDone, ContextOpen
 from tests.engine.fake_engine import CHAR_SAMPLES, FakeEngine, tone
+from tests.engine.waiting import until
 from tests.fakes import settle
 from tests.server.driver import Driver
 from tests.server.openai.caller import calling
+from tests.server.voices.world import Cloner, wav
 
 PHRASES = ("Sure,", "One moment, please.", "Yes.", "Very well")
 TEXT = "Sure, I can look that up. It takes a moment, please wait."
@@ -310,3 +315,69 @@ async def test_the_figures_tell_hits_and_what_is_kept() -> None:
     assert float(figures["qwen3tts_starter_misses_total"]) == 1
     assert float(figures["qwen3tts_starter_entries"]) == 2 * len(PHRASES)
     assert float(figures["qwen3tts_starter_bytes"]) == memory.bytes > 0
+
+
+# --- voices by the names that the catalogue gives them ---
+
+
+async def catalogue_of(names: tuple[str, ...], store: Path) -> tuple[VoiceCatalogue, StarterEngine]:
+    starters = StarterEngine(Cloner(), StarterSettings(phrases=("Sure,",), voices=names))
+    voices = VoiceCatalogue(starters, VoiceSettings(store=str(store)))
+    await voices.start()
+    return voices, starters
+
+
+async def hits(voices: VoiceCatalogue, starters: StarterEngine, voice: str) -> int:
+    """How many of two texts that begin with the opening are said from memory."""
+    before = starters.hits
+    await said(voices, ["Sure, ", "I can."], voice=voice)
+    await said(voices, ["Sure,"], voice=voice)
+    return starters.hits - before
+
+
+async def test_openings_are_kept_for_voices_by_any_of_their_names(tmp_path: Path) -> None:
+    voices, starters = await catalogue_of(("nova", "Töne", "Vivian"), tmp_path)
+    assert not starters.notes
+    for name in ("nova", "Töne", "tone-de", "vivian"):
+        assert await hits(voices, starters, name) == 2
+    await voices.close()
+
+
+async def test_openings_of_an_uploaded_voice_are_kept_from_the_upload_on(tmp_path: Path) -> None:
+    voices, starters = await catalogue_of(("clone:Anna", "tone"), tmp_path)
+    (note,) = starters.notes
+    assert "clone:Anna" in note
+    assert await hits(voices, starters, "tone") == 2
+    stored = await voices.add("anna", wav(), ref_text="Words.")
+    await until(lambda: starters.entries == 4)
+    for name in ("Anna", "clone:Anna", stored.voice_id):
+        assert await hits(voices, starters, name) == 2
+    await voices.add("Berta", wav(1.5), ref_text="Words.")
+    await settle()
+    assert starters.entries == 4
+    size = starters.bytes
+    other = await voices.add("Anna", wav(1.2), ref_text="Words.", replace=True)
+    assert other.voice_id != stored.voice_id
+    await until(lambda: starters.entries == 4 and not voices._openings._preparing)
+    assert starters.bytes == size
+    assert await hits(voices, starters, "Anna") == 2
+    await voices.remove("Anna")
+    assert starters.entries == 2
+    await voices.add("Anna", wav(), ref_text="Words.")
+    await until(lambda: starters.entries == 4)
+    await voices.close()
+    again, others = await catalogue_of(("clone:Anna",), tmp_path)
+    assert not others.notes
+    assert await hits(again, others, "anna") == 2
+    await again.close()
+
+
+async def test_a_server_that_stops_prepares_no_more(tmp_path: Path) -> None:
+    voices, starters = await catalogue_of(("clone:Anna",), tmp_path)
+    cloner = starters.inner
+    assert isinstance(cloner, Cloner)
+    cloner.stepping = True
+    await voices.add("Anna", wav())
+    await settle()
+    await asyncio.wait_for(voices.close(), 10)
+    assert cloner.active == 0

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import sys
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_server.transcode import Transcoder
 from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.errors import EngineUnavailable
 from qwen3tts_wire.formats import FORMATS, AudioFormat
 from tests.server.driver import tone
 
-IDS = [f"{each.encoding}-{each.sample_rate}" for each in FORMATS]
+EVERY = (*FORMATS, *(AudioFormat("pcm_s16le", hz) for hz in (8001, 11_025, 44_100, 47_999, 48_000)))
+IDS = [f"{each.encoding}-{each.sample_rate}" for each in EVERY]
 
 
 def test_the_engines_own_form_passes_untouched() -> None:
@@ -20,7 +25,7 @@ def test_the_engines_own_form_passes_untouched() -> None:
     assert transcoder.samples == 1000
 
 
-@pytest.mark.parametrize("form", FORMATS, ids=IDS)
+@pytest.mark.parametrize("form", EVERY, ids=IDS)
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=8))
 def test_the_portions_do_not_change_the_sound(form: AudioFormat, sizes: list[int]) -> None:
@@ -45,3 +50,27 @@ def test_words_of_later_stretches_lie_behind_the_earlier_ones() -> None:
     transcoder.flush()
     assert transcoder.engine_position == 0
     assert transcoder.word(Word("b", 240, 480, 0, 1), 0) == Word("b", 880, 960, 0, 1)
+
+
+@pytest.mark.parametrize("hz", [8001, 11_025, 12_345, 22_050, 23_999, 44_100, 47_999])
+def test_a_sound_keeps_its_place_and_pitch_at_any_rate(hz: int) -> None:
+    seconds = np.arange(24_000) / 24_000
+    sine = np.round(8000 * np.sin(2 * np.pi * 440 * seconds)).astype("<i2")
+    transcoder = Transcoder(24_000, AudioFormat("pcm_s16le", hz))
+    pcm = b"".join(transcoder.push(sine[at : at + 777].tobytes()) for at in range(0, 24_000, 777))
+    pcm += transcoder.flush()
+    got = np.frombuffer(pcm, "<i2")
+    assert len(got) == transcoder.samples == hz
+    expected = 8000 * np.sin(2 * np.pi * 440 * np.arange(hz) / hz)
+    middle = slice(hz // 10, -hz // 10)
+    assert np.abs(got[middle] - expected[middle]).max() < 80  # 1 % of the amplitude
+
+
+def test_an_odd_rate_without_its_library_is_refused_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(EngineUnavailable, match="12345 Hz") as caught:
+        Transcoder(24_000, AudioFormat("pcm_s16le", 12_345))
+    assert "pip install" in caught.value.remedy
+    Transcoder(24_000, AudioFormat("pcm_s16le", 44_100))

@@ -71,6 +71,33 @@ def test_the_examples_of_rfc_7616_section_3_9_1(algorithm: str, expected: str) -
     assert digest == expected
 
 
+def test_sha_512_256_with_the_values_of_rfc_7616_section_3_9_2_spelt_out_by_hand() -> None:
+    import hashlib
+
+    def sha(text: str) -> str:
+        return hashlib.new("sha512_256", text.encode()).hexdigest()
+
+    user, uri = "J\u00e4s\u00f8n Doe", "/doe.json"
+    values = {
+        "realm": "api@example.org",
+        "nonce": "5TsQWLVdgBdmrQ0XsxbDODV+57QdFR34I9HAbC/RVvkK",
+        "cnonce": "NTg6RKcb9boFIAS3KrFK9BGeh+niz/sm",
+    }
+    found = response_digest(
+        challenge("SHA-512-256", **values),
+        user,
+        "Secret, or not?",
+        method="GET",
+        uri=uri,
+        body=b"",
+        count="00000001",
+    )
+    secret = sha(f"{user}:{values['realm']}:Secret, or not?")
+    middle = f"{values['nonce']}:00000001:{values['cnonce']}:auth"
+    assert found == sha(f"{secret}:{middle}:{sha(f'GET:{uri}')}")
+    assert len(found) == 64
+
+
 def test_the_session_variants_hash_the_secret_once_more() -> None:
     """MD5-sess as RFC 7616 section 3.4.2 writes it, spelt out by hand."""
     import hashlib
@@ -113,7 +140,13 @@ def test_the_strongest_known_algorithm_of_a_realm_is_answered() -> None:
         'Digest realm="r", nonce="3", algorithm=SHA-512-256',
         'Basic realm="r"',
     )
-    assert [found.algorithm for found in challenges(response)] == ["SHA-256"]
+    assert [found.algorithm for found in challenges(response)] == ["SHA-512-256"]
+    response = unauthorized(
+        'Digest realm="r", nonce="1", algorithm=SHA-256, qop="auth"',
+        'Digest realm="r", nonce="2", algorithm=SHA-256, qop="auth"',
+        'Digest realm="r", nonce="3", algorithm=MD5, qop="auth"',
+    )
+    assert [found.nonce for found in challenges(response)] == ["1"]
 
 
 def test_each_realm_and_the_proxy_get_credentials_of_their_own() -> None:

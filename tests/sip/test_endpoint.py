@@ -82,10 +82,10 @@ async def test_a_host_name_is_looked_up(
 async def two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     """``pbx.example`` is at 127.0.0.2, where nobody listens, and at 127.0.0.1."""
 
-    async def look_up(*args: object, **kwargs: object) -> list[object]:
+    def look_up(*args: object, **kwargs: object) -> list[object]:
         return [(0, 0, 0, "", (address, 0)) for address in ("127.0.0.2", "127.0.0.1")]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", look_up)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
 
 
 @pytest.mark.usefixtures("two_addresses")

@@ -118,3 +118,61 @@ def test_a_flood_of_answers_to_nothing_is_not_even_read(monkeypatch: pytest.Monk
     assert call.state is CallState.UP
     wire.run(100.0)
     assert not caller.agent.layer._branches
+
+
+def sent_statuses(phone: Phone) -> list[int]:
+    found = [parse_message(send.data) for send in phone.agent.outbox]
+    phone.agent.outbox.clear()
+    return [message.status for message in found if isinstance(message, Response)]
+
+
+def test_without_room_a_new_call_gets_503_and_when_to_come_again_and_nothing_is_remembered() -> (
+    None
+):
+    wire, caller, callee = pair()
+    going = caller.call(callee)
+    wire.run(1.0)
+    callee.agent.busy = lambda: 7
+    before = len(callee.agent.layer)
+    invite = request("INVITE", callee, branch="z9hG4bKnew", call_id="new", sdp=OFFER)
+    for _ in range(2):  # a repetition, too
+        callee.agent.receive(bytes(invite), STRANGER, wire.now)
+        answer = parse_message(callee.agent.outbox[0].data)
+        assert answer.get("Retry-After") == "7"
+        assert sent_statuses(callee) == [503]
+    ack = request("ACK", callee, branch="z9hG4bKnew", call_id="new")
+    callee.agent.receive(bytes(ack), STRANGER, wire.now)
+    assert not callee.agent.outbox
+    assert (len(callee.agent.layer), len(callee.agent.calls)) == (before, 1)
+    refused = caller.call(callee)
+    wire.run(1.0)
+    assert refused.state is CallState.ENDED
+    assert ended(caller).status == 503
+    going.hang_up(wire.now)  # what concerns a call that is up is looked at
+    wire.run(1.0)
+    assert ended(callee).by == "remote"
+    callee.agent.busy = lambda: 0
+    again = caller.call(callee)
+    wire.run(1.0)
+    assert again.state is CallState.UP
+
+
+def test_without_room_those_who_only_ask_get_503_as_well() -> None:
+    wire, _, callee = pair()
+    callee.agent.busy = lambda: 7
+    options = request("OPTIONS", callee, branch="z9hG4bKo", call_id="o")
+    callee.agent.receive(bytes(options), STRANGER, wire.now)
+    assert sent_statuses(callee) == [503]
+
+
+def test_where_no_further_request_can_be_remembered_it_is_answered_503_and_not_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(layer, "MAX_SERVER_TRANSACTIONS", 3)
+    wire, _, callee = pair()
+    callee.answers_with = None  # they ring
+    flood(wire, callee, "INVITE", 3)
+    invite = request("INVITE", callee, branch="z9hG4bKfull", call_id="full", sdp=OFFER)
+    callee.agent.receive(bytes(invite), STRANGER, wire.now)
+    assert sent_statuses(callee) == [503]
+    assert len(callee.agent.layer) == 3

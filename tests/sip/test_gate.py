@@ -7,7 +7,10 @@ import logging
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from qwen3tts_phone.sip.forwarded import FORWARDED, origin_of
 from qwen3tts_phone.sip.gate import DROP, GateSettings, Refusal, SourceGate, Verdict
 from qwen3tts_phone.sip.message import Request
 from qwen3tts_phone.sip.transaction import Hop
@@ -310,3 +313,87 @@ def test_what_is_no_sip_address_is_left_to_the_agent(uri: str) -> None:
 def test_a_setting_that_cannot_be_is_refused_by_its_name(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"^{name}"):
         dataclasses.replace(GateSettings(), **{name: value})
+
+
+HERE = Hop("udp", "127.0.0.1", 5070)
+
+
+def forwarded(*vias: str, method: str = "INVITE", user: str = "agent") -> Request:
+    """A request with these Via values, the proxy's own first."""
+    request = asked(method, f"sip:{user}@{OURS}")
+    for each in vias:
+        request.add("Via", each)
+    return request
+
+
+PROXY = "SIP/2.0/UDP 127.0.0.1:5070;branch=z9hG4bKp"
+OUTSIDE = "SIP/2.0/UDP 10.0.0.5:5060;received=203.0.113.9;branch=z9hG4bKa"
+
+
+@pytest.mark.parametrize(
+    ("vias", "origin"),
+    [
+        ((), "127.0.0.1"),
+        ((PROXY,), "127.0.0.1"),
+        ((PROXY, "SIP/2.0/UDP 127.0.0.1:5090;branch=z9hG4bKq"), "127.0.0.1"),
+        ((PROXY, PROXY, "SIP/2.0/TCP [::1]:5090;branch=z9hG4bKq"), "127.0.0.1"),
+        ((PROXY, OUTSIDE), "203.0.113.9"),
+        ((PROXY, PROXY, OUTSIDE), "203.0.113.9"),
+        ((PROXY, "SIP/2.0/TCP 203.0.113.9:5060;branch=z9hG4bKa"), "203.0.113.9"),
+        ((PROXY, "SIP/2.0/TCP [2001:db8::7]:5060;branch=z9hG4bKa"), "2001:db8::7"),
+        ((PROXY, "SIP/2.0/UDP phone.example;branch=z9hG4bKa"), FORWARDED),
+        ((PROXY, "nonsense"), FORWARDED),
+        ((PROXY,) * 20, FORWARDED),
+        # Vias beneath the one that the proxy has stamped are the stranger's own words.
+        ((PROXY, OUTSIDE, "SIP/2.0/UDP 127.0.0.1;branch=z9hG4bKb"), "203.0.113.9"),
+    ],
+)
+def test_a_proxy_on_this_machine_is_looked_behind(vias: tuple[str, ...], origin: str) -> None:
+    assert origin_of(forwarded(*vias), "127.0.0.1") == origin
+    assert origin_of(forwarded(*vias), "198.51.100.7") == "198.51.100.7"
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=("Cc", "Cs")), max_size=60), max_size=12))
+def test_whatever_a_stranger_writes_into_via_he_is_no_program_of_this_machine(
+    texts: list[str],
+) -> None:
+    origin = origin_of(forwarded(PROXY, OUTSIDE, *texts), "127.0.0.1")
+    assert origin == "203.0.113.9"
+    assert not gate_of().trusts("127.0.0.1", forwarded(PROXY, f"SIP/2.0/UDP {texts};x", *texts))
+
+
+def test_who_comes_through_a_proxy_on_this_machine_has_the_limits_of_a_stranger() -> None:
+    gate = gate_of(invite_burst=2, ban_after=3, users=("agent",))
+    calls = [gate.request(forwarded(PROXY, OUTSIDE), HERE, 0.0) for _ in range(3)]
+    assert [status(each) for each in calls] == [None, None, 503]
+    assert status(gate.request(forwarded(PROXY, OUTSIDE, method="REGISTER"), HERE, 0.0)) == 404
+    for _ in range(4):
+        gate.request(forwarded(PROXY, OUTSIDE, user="nobody"), HERE, 0.0)
+    assert gate.banned("203.0.113.9", 0.0)
+    assert status(gate.request(forwarded(PROXY, OUTSIDE), HERE, 0.0)) == 0
+    assert not gate.trusts("127.0.0.1", forwarded(PROXY, OUTSIDE))
+
+
+def test_programs_of_this_machine_and_other_callers_are_not_locked_out_with_a_stranger() -> None:
+    gate = gate_of(invite_burst=2, ban_after=1, users=("agent",))
+    other = OUTSIDE.replace("203.0.113.9", "203.0.113.77")
+    for _ in range(9):
+        gate.request(forwarded(PROXY, OUTSIDE, user="nobody"), HERE, 0.0)
+    assert gate.request(forwarded(PROXY, other), HERE, 0.0) is None
+    assert not gate.banned("127.0.0.1", 0.0)
+    assert gate.trusts("127.0.0.1")
+    for _ in range(100):
+        assert gate.request(forwarded(PROXY), HERE, 0.0) is None
+
+
+def test_networks_that_are_shut_out_are_so_behind_a_proxy_on_this_machine_too() -> None:
+    gate = gate_of(deny=("203.0.113.0/24",))
+    assert status(gate.request(forwarded(PROXY, OUTSIDE), HERE, 0.0)) == 403
+    assert gate.request(forwarded(PROXY), HERE, 0.0) is None
+
+
+def test_an_accounts_server_on_this_machine_speaks_for_its_callers() -> None:
+    gate = gate_of(invite_burst=1)
+    gate.trust("office", ("127.0.0.1",))
+    for _ in range(9):
+        assert gate.request(forwarded(PROXY, OUTSIDE), HERE, 0.0) is None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from qwen3tts_phone.sip import agent as agent_module
 from qwen3tts_phone.sip.call_state import CallState
 from qwen3tts_phone.sip.gate import GateSettings, SourceGate
 from qwen3tts_phone.sip.message import Response
@@ -105,3 +108,17 @@ def test_garbage_is_answered_seldom() -> None:
     assert len(stranger.got) <= 5
     assert callee.agent.rejected == 40
     assert gate.counts["messages"] == 160
+
+
+def test_what_a_banned_source_sends_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire, stranger, callee, gate = guarded(ban_after=1)
+    bad = bytes(request("OPTIONS", callee)).replace(b"CSeq: 1 OPTIONS", b"CSeq: 1 INVITE")
+    source = Hop("udp", stranger.host, 5060)
+    for _ in range(3):
+        callee.agent.receive(bad, source, wire.now)
+    assert gate.banned(stranger.host, wire.now)
+    monkeypatch.setattr(agent_module, "parse_message", None)
+    callee.agent.receive(bad, source, wire.now)
+    callee.agent.receive(bytes(request("INVITE", callee, sdp=OFFER)), source, wire.now)
+    assert gate.counts["banned"] >= 2
+    assert not callee.calls

@@ -27,11 +27,13 @@ from qwen3tts_phone.sip import (
 from qwen3tts_phone.sip.gate import SourceGate
 from qwen3tts_phone.sip.gate_settings import GateSettings
 from qwen3tts_phone.sip.locate import Locator
+from qwen3tts_phone.sip.message import Response, reply
+from qwen3tts_phone.sip.transaction import Hop
 from tests.fakes import FakeClock, settle
 from tests.sip.name_server import Domains
 from tests.sip.phones import QUICK, answer_all, session
 from tests.sip.registrar_server import RegistrarServer
-from tests.sip.wire import OFFER, Stranger, pair, request
+from tests.sip.wire import ANSWER, OFFER, Stranger, pair, request
 
 pytestmark = pytest.mark.network
 
@@ -551,3 +553,179 @@ async def test_a_trunks_servers_are_known_by_their_names_also_after_they_have_mo
         assert [hop.host for hop in line.hops] == ["192.0.2.2"]
         assert gate.trusts("192.0.2.2")
         assert not gate.trusts("192.0.2.1")
+
+
+async def test_a_registrar_that_restarts_and_has_forgotten_us_gets_a_new_registration(
+    one: RegistrarServer,
+) -> None:
+    clock = FakeClock()
+    account = Account(one.uri, "alice", expires=3600, keepalive_s=30)
+    async with SipEndpoint(SipSettings(), clock) as endpoint:
+        line = await endpoint.add(account)
+        await clock.advance(0.1)
+        await settle(50)
+        assert "registered" in line.words
+        one.silent = True
+        await clock.advance(70.0)
+        assert "unreachable" in line.words
+        one.silent = False
+        one.requests.clear()  # it has restarted, and knows nothing of us
+        await clock.advance(16.0)
+        await settle(50)
+        await clock.advance(4.0)
+        await one.until(lambda: bool(one.of("REGISTER")))
+        assert "unreachable" not in line.words
+        assert one.of("REGISTER")[0].need("Expires") == "3600"
+
+
+async def test_where_another_server_answers_the_keepalive_we_register_there(
+    one: RegistrarServer, two: RegistrarServer
+) -> None:
+    clock = FakeClock()
+    account = Account(one.uri, "alice", expires=3600, keepalive_s=30, failover=(two.uri,))
+    async with SipEndpoint(SipSettings(), clock) as endpoint:
+        line = await endpoint.add(account)
+        await clock.advance(0.1)
+        await settle(50)
+        one.silent = True
+        await clock.advance(70.0)
+        await settle(50)
+        await clock.advance(4.0)
+        await two.until(lambda: bool(two.of("REGISTER")))
+        assert line.registration is not None
+
+
+@pytest.mark.parametrize(
+    ("gate", "networks", "believed"),
+    [
+        (GateSettings(trusted=()), (), False),
+        (GateSettings(trusted=("127.0.0.0/8",)), (), True),
+        (GateSettings(trusted=()), ("127.0.0.0/8",), True),
+        (None, (), False),
+        (None, ("127.0.0.0/8",), True),
+    ],
+)
+async def test_who_a_caller_is_may_be_said_by_an_accounts_server_or_a_trusted_network_alone(
+    gate: GateSettings | None, networks: tuple[str, ...], believed: bool
+) -> None:
+    """RFC 3325 section 5: P-Asserted-Identity of others is as good as none."""
+    said = {"P-Asserted-Identity": "<sip:+4930110@police.example>"}
+    account = Account("sip:192.0.2.1", "alice", register=False, allowed_sources=networks)
+    settings = SipSettings(timers=QUICK, gate=gate)
+    async with SipEndpoint(settings) as callee, SipEndpoint(settings) as caller:
+        await callee.add(account)
+        await caller.add(account)
+        ours = await caller.place(
+            f"sip:alice@127.0.0.1:{callee.port}", session().offer(), headers=said
+        )
+        theirs = await asyncio.wait_for(anext(callee.incoming), 5)
+        expected = "sip:+4930110@police.example" if believed else None
+        assert theirs.asserted_identity == expected
+        assert theirs.headers["P-Asserted-Identity"] == said["P-Asserted-Identity"]
+        await theirs.answer(session(50000).answer(theirs.offer or "")[0], headers=said)
+        await asyncio.wait_for(ours.answered(), 5)
+        assert ours.asserted_identity == expected
+        await ours.bye()
+
+
+async def test_the_server_of_the_account_that_a_call_is_placed_with_may_say_who_answers() -> None:
+    said = {"P-Asserted-Identity": "<sip:bob@example.com>"}
+    settings = SipSettings(timers=QUICK, gate=GateSettings(trusted=()))
+    async with SipEndpoint(settings) as callee, SipEndpoint(settings) as caller:
+        account = Account(f"sip:127.0.0.1:{callee.port}", "alice", register=False)
+        ours = await caller.place("bob", session().offer(), account)
+        theirs = await asyncio.wait_for(anext(callee.incoming), 5)
+        await theirs.answer(session(50000).answer(theirs.offer or "")[0], headers=said)
+        await asyncio.wait_for(ours.answered(), 5)
+        assert ours.asserted_identity == "sip:bob@example.com"
+        await ours.bye()
+
+
+class Steering(RegistrarServer):
+    """Takes a call for a far end that steers what follows to another place."""
+
+    def __init__(self, to: RegistrarServer, transport: str) -> None:
+        super().__init__()
+        self.to = to
+        self.transport = transport
+
+    def _answer(self, data: bytes, source: Hop) -> Response | None:
+        answer = super()._answer(data, source)
+        if answer is None or answer.status != 404:
+            return answer
+        request = self.requests[-1]
+        answer = reply(request, 200, to_tag="far")
+        route = f"<{self.to.uri};transport={self.transport};lr>"
+        answer.add("Record-Route", route)
+        answer.add("Contact", f"<sip:+19005550100@127.0.0.1:{self.port}>")
+        answer.set_body(ANSWER)
+        return answer
+
+
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+async def test_a_far_end_that_steers_a_call_to_itself_gets_no_digest(
+    endpoint: SipEndpoint, two: RegistrarServer, transport: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    two.challenge = True
+    async with Steering(two, transport) as server:
+        server.challenge = True
+        account = Account(f"{server.uri};transport={transport}", "alice", "secret")
+        await endpoint.add(account)
+        call = await endpoint.place("bob", session().offer(), account)
+        await asyncio.wait_for(call.answered(), 5)
+        assert any(each.get("Authorization") for each in server.of("INVITE"))
+        await asyncio.wait_for(call.bye(), 5)
+        await two.until(lambda: bool(two.of("BYE")))
+        assert two.of("ACK")
+        assert not any(each.get("Authorization") for each in two.requests)
+        assert "is no server of the account" in caplog.text
+        await endpoint.remove(account.name)
+
+
+async def test_the_accounts_server_may_challenge_what_it_gets_inside_a_call(
+    endpoint: SipEndpoint, two: RegistrarServer
+) -> None:
+    server = Steering(two, "udp")
+    server.to = server
+    async with server:
+        server.challenge = True
+        account = Account(server.uri, "alice", "secret")
+        await endpoint.add(account)
+        call = await endpoint.place("bob", session().offer(), account)
+        await asyncio.wait_for(call.answered(), 5)
+        await asyncio.wait_for(call.bye(), 5)
+        assert server.of("BYE")[-1].get("Authorization")
+        await endpoint.remove(account.name)
+
+
+class Redirecting(RegistrarServer):
+    """Sends each call on to another address."""
+
+    to = ""
+
+    def _answer(self, data: bytes, source: Hop) -> Response | None:
+        answer = super()._answer(data, source)
+        if answer is None or answer.status != 404:
+            return answer
+        answer = reply(self.requests[-1], 302, to_tag="far")
+        answer.add("Contact", f"<{self.to}>")
+        return answer
+
+
+async def test_a_stranger_who_redirects_a_call_to_the_accounts_server_gets_it_no_digest(
+    endpoint: SipEndpoint, one: RegistrarServer
+) -> None:
+    one.challenge = True
+    account = Account(one.uri, "alice", "secret", follow_redirects=True)
+    await endpoint.add(account)
+    stranger = Redirecting()
+    stranger.to = one.uri.replace("sip:", "sip:+19005550100@")
+    async with stranger:
+        call = await endpoint.place(
+            stranger.uri.replace("sip:", "sip:eve@"), session().offer(), account
+        )
+        with pytest.raises(CallRefused):
+            await asyncio.wait_for(call.answered(), 5)
+    assert one.of("INVITE")
+    assert not any(each.get("Authorization") for each in one.of("INVITE"))
+    await endpoint.remove(account.name)

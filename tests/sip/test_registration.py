@@ -232,3 +232,74 @@ def test_an_outbound_proxy_gets_the_register_by_a_route() -> None:
     (request,) = wire.requests("REGISTER")
     assert request.uri == "sip:example.org"
     assert request.headers.getlist("Route") == [f"<{registrar.uri};lr>"]
+
+
+# --- a registrar that was away, and may have forgotten us
+
+
+def test_a_registrar_that_answers_again_is_registered_with_soon() -> None:
+    wire, _, registrar, core = setup(expires=3600)
+    wire.run(10.0)
+    core.server_returned(wire.now)
+    wire.run(3.1)
+    assert len(registrar.asked) == 2
+    assert state(core) is RegistrationState.REGISTERED
+
+
+def test_clients_do_not_come_back_at_the_same_moment() -> None:
+    delays = set()
+    for seed in range(8):
+        wire, client, _ = pair(seed=seed)
+        registrar = Registrar(wire)
+        core = registering(wire, client, registrar, 3600)
+        wire.run(10.0)
+        at = wire.now
+        core.server_returned(at)
+        wire.run(4.0)
+        delays.add(round(registrar.times[-1] - at, 2))
+    assert len(delays) > 4
+    assert max(delays) <= 3.1
+
+
+def test_a_registrar_that_comes_and_goes_is_asked_at_most_every_30_seconds() -> None:
+    wire, _, registrar, core = setup(expires=3600)
+    wire.run(10.0)
+    for _ in range(300):
+        core.server_returned(wire.now)
+        wire.run(1.0)
+    gaps = [b - a for a, b in itertools.pairwise(registrar.times[1:])]
+    assert 9 <= len(registrar.times) <= 12
+    assert min(gaps) >= 29.9
+
+
+def test_an_attempt_that_found_no_answer_is_repeated_when_the_server_is_back() -> None:
+    wire, client, _ = pair()
+    registrar = Registrar(wire)
+    registrar.silent = True
+    account = Account(registrar.uri, "alice", "secret", 300)
+    core = RegistrationCore(
+        client.agent, account, client.agent.hop(account.registrar), keep_trying=True
+    )
+    core.start(wire.now)
+    while state(core) is not RegistrationState.RETRYING:
+        wire.run(1.0)
+    registrar.silent = False
+    core.server_returned(wire.now)
+    wire.run(3.1)
+    assert state(core) is RegistrationState.REGISTERED
+
+
+def test_a_registrar_that_refuses_us_is_not_asked_sooner_for_it() -> None:
+    wire, client, _ = pair()
+    registrar = Registrar(wire)
+    registrar.status = 403
+    account = Account(registrar.uri, "alice", "secret", 300)
+    core = RegistrationCore(
+        client.agent, account, client.agent.hop(account.registrar), keep_trying=True
+    )
+    core.start(wire.now)
+    wire.run(1.0)
+    asked = len(registrar.asked)
+    core.server_returned(wire.now)
+    wire.run(5.0)
+    assert len(registrar.asked) == asked

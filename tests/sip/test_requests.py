@@ -207,6 +207,8 @@ def test_a_refusal_to_an_invite_without_the_cookie_is_acknowledged() -> None:
         ("bob", "not a SIP address"),
         ("tel:+1555", "telephone number"),
         ("sips:bob@10.0.0.2", "tls"),
+        ("sips:bob@10.0.0.2;transport=udp", "never goes over UDP"),
+        ("SIPS:bob@10.0.0.2;Transport=UDP", "never goes over UDP"),
         ("sip:bob@10.0.0.2;transport=sctp", "not enabled"),
         ("sip:bob@10.0.0.2:70000", "out of range"),
         ("sip:bob@10.0.0.2\r\nEvil: x", "not a SIP address"),
@@ -306,3 +308,63 @@ def test_an_answer_to_nothing_of_ours_is_dropped() -> None:
     stranger.send(reply(request("INVITE", caller), 200, to_tag="x"), caller)
     wire.run(1.0)
     assert wire.story() == ["200 INVITE"]
+
+
+# sips: over UDP (RFC 3261 section 26.2.2)
+
+
+def test_a_sips_request_that_comes_over_udp_is_refused_with_416() -> None:
+    wire, _, callee = pair()
+    stranger = Stranger(wire)
+    for number, method in enumerate(("INVITE", "OPTIONS")):
+        asked = request(method, callee, sdp=OFFER, branch=f"z9hG4bK{number}", call_id=str(number))
+        asked.uri = callee.uri.replace("sip:", "sips:")
+        stranger.send(asked, callee)
+    wire.run(0.2)
+    assert [status for status in stranger.statuses() if status >= 200] == [416, 416]
+    assert not callee.calls
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Contact", "<sips:stranger@10.0.0.9;transport=udp>"),
+        ("Record-Route", "<sips:10.0.0.9;lr;transport=udp>"),
+        ("Record-Route", "<sip:10.0.0.8;lr>, <SIPS:10.0.0.9;transport=UDP;lr>"),
+        ("Route", "<sips:10.0.0.9;lr;transport=udp>"),
+    ],
+)
+def test_a_sips_address_with_udp_in_a_request_is_refused_with_400(name: str, value: str) -> None:
+    wire, _, callee = pair()
+    stranger = Stranger(wire)
+    asked = request("INVITE", callee, sdp=OFFER)
+    asked.replace(name, value)
+    stranger.send(asked, callee)
+    wire.run(0.2)
+    assert [status for status in stranger.statuses() if status >= 200] == [400]
+    assert not callee.calls
+
+
+def test_a_sips_address_is_not_called_through_a_proxy_over_udp() -> None:
+    wire, caller, _ = pair()
+    with pytest.raises(BadSip, match="never goes over UDP"):
+        caller.agent.place("sips:bob@10.0.0.2", OFFER, wire.now, proxy="sip:10.0.0.5")
+    assert not caller.agent.calls
+
+
+def test_an_answer_whose_contact_is_sips_over_udp_ends_the_call_with_the_reason() -> None:
+    wire, caller, _ = pair()
+    stranger = Stranger(wire)
+
+    def answer(request: Request) -> list[Response]:
+        response = reply(request, 200, to_tag="x")
+        response.add("Record-Route", "<sip:10.0.0.9;lr>")
+        response.add("Contact", "<sips:x@10.0.0.9;transport=udp>")
+        return [response] if request.method == "INVITE" else []
+
+    stranger.respond = answer
+    caller.call(stranger)
+    wire.run(1.0)
+    error = ended(caller).error
+    assert isinstance(error, BadSip)
+    assert "never goes over UDP" in error.message

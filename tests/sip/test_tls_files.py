@@ -133,11 +133,14 @@ def test_a_certificate_for_clients_does_not_serve(authority: Authority) -> None:
     assert check_certificates(shown) == ()
 
 
-def test_a_key_that_others_can_read_is_warned_of(authority: Authority) -> None:
+@pytest.mark.parametrize(
+    ("mode", "who"), [(0o644, "everybody on this machine (mode 0644)"), (0o640, "its group")]
+)
+def test_a_key_that_others_can_read_is_warned_of(authority: Authority, mode: int, who: str) -> None:
     ours = authority.sign("open", "pbx.example")
-    ours.key.chmod(0o644)
+    ours.key.chmod(mode)
     (warning,) = check_certificates(TlsSettings(ours.certificate, ours.key))
-    assert "read by others" in warning
+    assert f"read by {who}" in warning
 
 
 def test_not_verifying_is_warned_of() -> None:

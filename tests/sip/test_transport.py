@@ -17,7 +17,7 @@ from qwen3tts_phone.sip.sockets import bind_pair
 from qwen3tts_phone.sip.stream import StreamTransport
 from qwen3tts_phone.sip.transaction import Hop
 from qwen3tts_phone.sip.udp import UdpTransport
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, settle
 
 pytestmark = pytest.mark.network
 
@@ -181,6 +181,47 @@ async def test_one_connection_too_many_ends_the_one_that_was_silent_for_longest(
         writer.close()
 
 
+async def test_a_crowd_from_one_address_ends_no_connection_of_another(
+    tcp: tuple[StreamTransport, Ends, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A carrier's connection may be silent for minutes while its calls go on."""
+    made, _, port = tcp
+    monkeypatch.setattr(stream, "MAX_CONNECTIONS", 3)
+    pairs = []
+    for host in ("127.0.0.2", *["127.0.0.3"] * 5):
+        local = (host, 0)
+        pairs.append(await asyncio.open_connection("127.0.0.1", port, local_addr=local))
+        pairs[-1][1].write(b"\r\n\r\n")
+        assert await asyncio.wait_for(pairs[-1][0].readexactly(2), 5) == b"\r\n"
+    assert sorted(each.host for each in made._connections.values()) == [
+        "127.0.0.2",
+        "127.0.0.3",
+        "127.0.0.3",
+    ]
+    for _, writer in pairs:
+        writer.close()
+
+
+async def test_connections_that_have_brought_nothing_end_before_one_that_has(
+    tcp: tuple[StreamTransport, Ends, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, _, port = tcp
+    monkeypatch.setattr(stream, "MAX_CONNECTIONS", 3)
+    reader, carrier = await asyncio.open_connection("127.0.0.1", port)
+    carrier.write(b"\r\n\r\n")
+    await asyncio.wait_for(reader.readexactly(2), 5)
+    crowd = []
+    for number in range(2, 8):
+        local = (f"127.0.0.{number}", 0)
+        crowd.append(await asyncio.open_connection("127.0.0.1", port, local_addr=local))
+        async with asyncio.timeout(5):
+            while not any(each.host == local[0] for each in made._connections.values()):
+                await settle(1)
+    assert "127.0.0.1" in {each.host for each in made._connections.values()}
+    for writer in (carrier, *(each for _, each in crowd)):
+        writer.close()
+
+
 async def test_connections_of_others_do_not_end_one_that_we_made(
     tcp: tuple[StreamTransport, Ends, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,13 +277,13 @@ async def test_a_name_is_looked_up_again_after_a_while(monkeypatch: pytest.Monke
     locator = Locator(clock.now)
     answers = iter(["10.0.0.1", "10.0.0.2"])
 
-    async def look_up(*args: object, **kwargs: object) -> list[object]:
+    def look_up(*args: object, **kwargs: object) -> list[object]:
         try:
             return [(0, 0, 0, "", (next(answers), 0))]
         except StopIteration:
             raise socket.gaierror("no answer") from None
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", look_up)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
     pbx = Hop("udp", "pbx.example.org", 5060)
 
     async def address() -> str:

@@ -1,7 +1,7 @@
 """Pictures of the softphone's page, for documents and for looking at it.
 
-``python -m tests.softphone.shots FOLDER``: the page before a call, in a call, after a barge-in and
-with a notice; light and dark, 390 and 1280 wide.
+``python -m tests.softphone.shots FOLDER [light-1280 …]``: the page before a call, in a call, after
+a barge-in and with a notice; light and dark, 390 and 1280 wide, or only those named.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from tests.softphone.served import Person, at_the_page, served
 
 SENTENCE = "Good morning, this is the clinic. How can I help you?"
 STORY = "We are open from eight to five, Monday to Friday, and on Saturday from nine to noon. " * 3
+CUT_IN_S = 14
+"""When the caller speaks, after the call: in the story, also on a slow machine."""
 WIDTHS = {390: 844, 1280: 860}
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
@@ -36,7 +38,7 @@ async def shots(
     name = f"{theme}-{width}"
     size = {"theme": theme, "width": width, "height": WIDTHS[width]}
     cut_in = await spoken("Excuse me, what about Sunday?")
-    chromium.says(np.concatenate([np.zeros(8000 * 9, np.int16), cut_in]), 8000)
+    chromium.says(np.concatenate([np.zeros(8000 * CUT_IN_S, np.int16), cut_in]), 8000)
     async with served() as here, at_the_page(chromium, here.url, **size) as person:
         await person.ready()
         await picture(person, folder / f"softphone-ready-{name}.png")
@@ -65,13 +67,16 @@ async def main() -> None:
     """Make them."""
     parser = argparse.ArgumentParser(prog="tests.softphone.shots", description=__doc__)
     parser.add_argument("folder", type=Path)
-    folder: Path = parser.parse_args().folder
+    parser.add_argument("only", nargs="*")
+    args = parser.parse_args()
+    folder: Path = args.folder
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place:
         async with running_chromium(Path(place)) as chromium:
             for theme in THEMES:
                 for width in WIDTHS:
-                    await shots(chromium, folder, theme, width)
+                    if not args.only or f"{theme}-{width}" in args.only:
+                        await shots(chromium, folder, theme, width)
 
 
 if __name__ == "__main__":

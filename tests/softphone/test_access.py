@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import ipaddress
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from multidict import CIMultiDict
 
 from qwen3tts_phone.softphone.access import (
     FORGET_S,
@@ -8,6 +13,7 @@ from qwen3tts_phone.softphone.access import (
     LONGEST_WAIT_S,
     MOST_ADDRESSES,
     Access,
+    Front,
     Hosts,
     bearer,
     new_token,
@@ -37,14 +43,67 @@ def test_wrong_tokens_cost_more_and_more_time() -> None:
     assert waits[-1] == LONGEST_WAIT_S
 
 
-def test_while_an_address_waits_even_the_right_token_is_none() -> None:
+def test_the_right_token_passes_also_while_its_address_waits() -> None:
     access = Access("right")
-    for _ in range(FREE_FAILURES):
+    for _ in range(FREE_FAILURES + 12):
         access.admits("wrong", HERE, 0.0)
-    assert not access.admits("right", HERE, 0.5)
-    assert access.admits("right", "192.0.2.8", 0.5)
-    assert access.admits("right", HERE, 1.0)
-    assert access.wait_s(HERE, 1.0) == 0.0
+    assert access.wait_s(HERE, 0.5) > 0.0
+    assert not access.admits("wrong", HERE, 0.5)
+    assert access.admits("right", HERE, 0.5)
+    assert access.wait_s(HERE, 0.5) == 0.0
+
+
+PROXY = {
+    "Host": "127.0.0.1:8780",
+    "X-Forwarded-Proto": "https",
+    "X-Forwarded-Host": "phone.example.org",
+    "X-Forwarded-For": "203.0.113.9, 198.51.100.7, 127.0.0.1",
+}
+
+
+def test_the_headers_of_a_trusted_proxy_say_how_a_browser_asked() -> None:
+    front = Front("http", trusted_proxies=("127.0.0.1", "198.51.100.0/24"))
+    assert front.asked("127.0.0.1", PROXY) == ("https", "phone.example.org", "203.0.113.9")
+    assert front.asked("192.0.2.1", PROXY) == ("http", "127.0.0.1:8780", "192.0.2.1")
+    assert Front("http").asked("127.0.0.1", PROXY) == ("http", "127.0.0.1:8780", "127.0.0.1")
+
+
+def test_a_proxy_may_add_a_line_of_its_own_beneath_what_the_client_has_sent() -> None:
+    """As HAProxy does; the first line is then whatever a client makes of it."""
+    headers = CIMultiDict(
+        [("X-Forwarded-For", "1.1.1.1"), ("Host", "h"), ("x-forwarded-for", "203.0.113.9")]
+    )
+    front = Front("http", trusted_proxies=("127.0.0.1",))
+    assert front.asked("127.0.0.1", headers).address == "203.0.113.9"
+
+
+def test_a_scheme_or_host_that_stands_there_twice_is_that_of_the_nearest_proxy() -> None:
+    headers = CIMultiDict([("Host", "h")])
+    for scheme, host in (("http", "evil.example"), ("https", "phone.example.org")):
+        headers.add("X-Forwarded-Proto", scheme)
+        headers.add("X-Forwarded-Host", host)
+    asked = Front("http", trusted_proxies=("127.0.0.1",)).asked("127.0.0.1", headers)
+    assert (asked.scheme, asked.host) == ("https", "phone.example.org")
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(PROXY)), st.text(max_size=60) | st.sampled_from(["a,,b", "[::1]"])
+    )
+)
+def test_no_header_of_a_proxy_breaks_it(headers: dict[str, str]) -> None:
+    asked = Front("https", trusted_proxies=("127.0.0.0/8",)).asked("127.0.0.1", headers)
+    assert asked.scheme in ("http", "https")
+    assert str(ipaddress.ip_address(asked.address)) == asked.address
+
+
+def test_a_public_address_is_an_origin_of_ours_and_no_other_is() -> None:
+    front = Front("http", "https://phone.example.org")
+    assert front.is_public("https://phone.example.org")
+    assert front.is_public("https://PHONE.example.org:443")
+    for other in (None, "", "null", "http://phone.example.org", "https://example.org", "https://x"):
+        assert not front.is_public(other)
+    assert not Front("http").is_public("")
 
 
 def test_old_mistakes_are_forgotten_and_never_fill_the_memory() -> None:

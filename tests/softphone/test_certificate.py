@@ -85,6 +85,18 @@ def test_ones_own_is_taken_as_it_is_or_refused(tmp_path: Path) -> None:
         given_certificate(tmp_path / "missing.pem", None)
 
 
+@pytest.mark.parametrize(("mode", "who"), [(0o640, "its group"), (0o644, "everybody")])
+def test_a_key_of_ones_own_that_others_may_read_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, who: str
+) -> None:
+    made = kept_certificate(["localhost"], tmp_path)
+    given_certificate(made.path, None)
+    assert "can be read" not in caplog.text
+    made.path.chmod(mode)
+    given_certificate(made.path, None)
+    assert f"{made.path} can be read by {who}" in caplog.text
+
+
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadCertificate, match="file: ") as told:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -7,10 +8,13 @@ import pytest
 from qwen3tts_phone.softphone.captions import Captions
 from qwen3tts_phone.softphone.desk import Desk
 from qwen3tts_phone.softphone.errors import NoSuchEngine
-from qwen3tts_phone.softphone.page_voice import PageVoice
+from qwen3tts_phone.softphone.origins import IceServer
+from qwen3tts_phone.softphone.page_voice import MOST_QUEUED, PageVoice
+from qwen3tts_phone.softphone.protocol import IceEntry
 from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings
+from qwen3tts_phone.softphone.typed_words import TypedWords
 from qwen3tts_speech.utterance import VoiceOptions
-from qwen3tts_wire.errors import BadRequest
+from qwen3tts_wire.errors import BadRequest, LimitExceeded
 from tests.fakes import FakeClock
 
 ENGINES = (EngineSettings("ws://a/", "A"), EngineSettings("ws://b/", "B"))
@@ -65,3 +69,62 @@ def test_a_page_without_a_telephone_is_offered_none() -> None:
     assert not welcome.sip.dial
     assert not welcome.sip.listen
     assert welcome.calls == ()
+
+
+class Said:
+    """What a call was given to say; each words' text is taken, as an utterance does."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def __call__(self, words: TypedWords, options: VoiceOptions) -> Any:
+        self.texts.append(words.take())
+        return SimpleNamespace(stopped=False, on_news=None)
+
+
+@pytest.fixture
+def typing(monkeypatch: pytest.MonkeyPatch) -> tuple[PageVoice, Said]:
+    made = desk(text_chars=40)
+    captions = Captions(lambda message: None, made.clock)
+    monkeypatch.setattr(captions, "add", lambda utterance, number: None)
+    return PageVoice(made, captions), Said()
+
+
+def test_words_typed_before_the_call_is_up_are_said_in_order_when_it_is(
+    typing: tuple[PageVoice, Said],
+) -> None:
+    voice, said = typing
+    voice.type(1, "Good ")
+    voice.type(1, "morning. ")
+    voice.type_end(1)
+    voice.type(2, "How are you? ")
+    assert said.texts == []
+    voice.begin(said)
+    voice.type(3, "Now ")
+    assert said.texts == ["Good morning. ", "How are you? ", "Now "]
+
+
+def test_what_waits_for_the_call_is_bounded_and_can_be_dropped(
+    typing: tuple[PageVoice, Said],
+) -> None:
+    voice, said = typing
+    for number in range(MOST_QUEUED):
+        voice.type(number, "word ")
+    with pytest.raises(LimitExceeded, match="40 characters"):
+        voice.type(MOST_QUEUED - 1, 40 * "x")
+    with pytest.raises(LimitExceeded, match="wait for the call"):
+        voice.type(MOST_QUEUED, "word ")
+    voice.drop_queued()
+    voice.type(MOST_QUEUED, "after ")
+    voice.begin(said)
+    assert said.texts == ["after "]
+
+
+def test_a_page_learns_the_ice_servers_that_are_set_and_no_others() -> None:
+    assert desk().welcome("s", resumed=False, call_id=None).ice_servers == ()
+    servers = (IceServer("stun:stun.example.org"), IceServer("turn:turn.example.org", "u", "p"))
+    welcome = desk(ice_servers=servers).welcome("s", resumed=False, call_id=None)
+    assert welcome.ice_servers == (
+        IceEntry("stun:stun.example.org"),
+        IceEntry("turn:turn.example.org", "u", "p"),
+    )

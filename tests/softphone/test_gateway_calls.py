@@ -24,7 +24,9 @@ from tests.conftest import require_package
 from tests.e2e.agent_parties import spoken as voice_of
 from tests.e2e.far_ends import FarEnd, Samples, audiosocket_far, twilio_far
 from tests.e2e.parties import Ear, phone
+from tests.e2e.test_call_features import silent
 from tests.e2e.test_codec_change import change
+from tests.e2e.test_handed_on import hand_on
 from tests.fakes import FakeClock
 from tests.peers.recording_engine import RecordingEngine
 from tests.softphone.far_browser import FarBrowser
@@ -263,7 +265,7 @@ async def test_a_page_listens_to_a_stream_and_talks_in_it(line: str) -> None:
     async with (
         asyncio.timeout(60),
         running_server(engine, host="127.0.0.1", port=0) as server,
-        Streams(server_url=server.url, kinds=(line,)) as streams,
+        Streams(server_url=server.url, kinds=(line,), insecure=True) as streams,
         far_of(line, streams) as pbx,
         web_call(SpeechLink(server.url), codec="PCMU") as (page, far),
     ):
@@ -305,3 +307,28 @@ async def test_dialling_again_and_again_leaves_nothing_behind() -> None:
             before = before or len(names)
             assert len(names) <= before, names
         assert not at.ours.calls
+
+
+async def test_a_page_is_in_the_call_that_its_party_hands_it_on_to() -> None:
+    mine = await voice_of(FROM_THE_PAGE)
+    async with scene(transfers="accept") as at, silent() as third:
+        joined, theirs = await at.dialled()
+        taken = await hand_on(theirs, third)
+        async for state in joined.states():
+            if state.cause == f"The call goes on with {third.uri}.":
+                break
+        ear = Ear(taken)
+        await at.far.say(mine)
+        assert (await joined.speak(TYPED).spoken()).heard == TYPED
+        await joined.press("4")
+        assert await taken.dtmf.collect(most=1) == "4"
+        assert [call.remote_uri for call in at.ours.calls if not call.over] == [third.uri]
+        await taken.play(np.zeros(4000, np.int16), 8000)
+        await taken.hangup()
+        await joined.over()
+        assert at.page.over
+        heard = await ear.heard()
+        names = [state.state async for state in joined.states()]
+    assert came(at.page, mine, 8000, heard, 8000)
+    assert names[-2:] == ["up", "ended"]
+    assert "ringing" not in names[names.index("up") :]

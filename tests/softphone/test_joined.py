@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_codecs.payload import OPUS, PCMU, Payload
+from qwen3tts_phone.call import Call
 from qwen3tts_phone.call_events import CallRinging
 from qwen3tts_phone.call_facts import EndFacts
 from qwen3tts_phone.errors import CallRefused
@@ -305,4 +306,74 @@ async def test_a_page_that_never_connects_leaves_nothing_behind() -> None:
     await joined.over()
     assert not call.over
     await call.hangup()
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_page_goes_on_with_the_call_that_takes_the_place_of_the_one_it_dialled() -> None:
+    async with scene(Dialled) as (at, joined):
+        moved: list[Call] = []
+        joined.on_moved = moved.append
+        await at.goes_on(0.5)
+        new = PlainCall(at.clock, OPUS)
+        new.facts.remote_uri = "sip:carol@192.0.2.8"
+        await new.answer()
+        old = at.call
+        old._body.succession.begin()
+        old._body.succession.goes_on(new)
+        await settle()
+        assert (joined.call, moved, new._body.claimed.is_set()) == (new, [new], True)
+        await old.far_end_leaves()
+        at.call = new
+        await at.goes_on(1.0)
+        assert tones(new) == {MICROPHONE}
+        assert tones(at.page) == {FAR}
+        assert joined._states.last == LineState("up", "The call goes on with sip:carol@192.0.2.8.")
+        await new.far_end_leaves()
+        await joined.over()
+        assert at.page.over
+        assert (await states_of(joined))[-1].cause == "they left"
+
+
+async def test_a_page_waits_for_a_transfer_whose_far_end_left_before_it_was_answered() -> None:
+    async with scene(Dialled) as (at, joined):
+        await at.goes_on(0.2)
+        at.call._body.succession.begin()
+        await at.call.far_end_leaves()
+        at.call._body.succession.call_over()
+        await settle()
+        page: PlainCall = at.page
+        assert not page.over
+        at.call._body.succession.failed()
+        await joined.over()
+        assert (await states_of(joined))[-1].cause == "they left"
+
+
+async def test_a_page_that_leaves_while_its_call_moves_hangs_up_on_the_new_one() -> None:
+    async with scene(Dialled) as (at, joined):
+        await at.goes_on(0.2)
+        new = PlainCall(at.clock)
+        await new.answer()
+        at.call._body.succession.begin()
+        at.call._body.succession.goes_on(new)
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(joined.close())
+        while not closing.done():
+            await at.clock.advance(0.1)
+        assert new.over
+
+
+async def test_a_guest_goes_on_with_the_next_call_and_does_not_take_it_over() -> None:
+    clock = FakeClock()
+    page, call, new = (PlainCall(clock) for _ in range(3))
+    for each in (page, call, new):
+        await each.answer()
+    guest = Guest(page, call, {new.id: new}.get)
+    await settle()
+    call.facts.continued_by = new.id
+    await call.far_end_leaves()
+    await settle()
+    assert (guest.call, page.over, new._body.claimed.is_set()) == (new, False, False)
+    await new.far_end_leaves()
+    await guest.over()
+    assert page.over
     assert len(asyncio.all_tasks()) == 1

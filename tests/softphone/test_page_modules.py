@@ -58,6 +58,7 @@ for (const [what, text, time] of g) {
   if (what === 'type') box.push(typed.typed(text, time));
   else if (what === 'enter') typed.end(text);
   else if (what === 'drop') typed.drop();
+  else if (what === 'caller') typed.speakAs(text === 'yes');
   else if (what === 'paused') box.push(typed.paused(time));
 }
 return { sent, box };
@@ -105,6 +106,15 @@ async def test_a_pause_is_one_after_a_second_and_a_half_and_only_after_words(
 async def test_an_interruption_forgets_the_word_that_was_not_said(modules: Visit) -> None:
     found = await typing(modules, ("type", "One tw", 0), ("drop", "", 1), ("enter", "next", 2))
     assert found["sent"][1:] == [["type_end", 1, None], ["type", 2, "next"], ["type_end", 2, None]]
+
+
+async def test_a_callers_turn_leaves_the_box_whole_and_by_enter_alone(modules: Visit) -> None:
+    steps = [("caller", "yes", 0.0), ("type", "Good morning ", 0.0), ("paused", "", 60_000.0)]
+    steps += [("enter", "Good morning you.", 1.0), ("enter", "  ", 2.0)]
+    steps += [("caller", "no", 3.0), ("type", "And ", 4.0), ("caller", "yes", 5.0)]
+    found = await typing(modules, *steps)
+    assert found["box"] == ["Good morning ", False, ""]
+    assert [each[0] for each in found["sent"]] == ["say", "type", "type_end"]
 
 
 async def test_scripts_without_spaces_leave_the_box_sign_by_sign(modules: Visit) -> None:

@@ -24,12 +24,13 @@ from qwen3tts_phone.errors import PortBusy
 from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_phone.softphone.connection import BAD_TOKEN, NO_HELLO, SESSION_OVER, TAKEN_OVER
 from qwen3tts_phone.softphone.protocol import PROTOCOL
-from qwen3tts_phone.softphone.server import Softphone
+from qwen3tts_phone.softphone.server import IDLE_S, MAX_PENDING_PER_ADDRESS, Softphone
 from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings
 from qwen3tts_server.run import running_server
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, UnknownVoice
 from tests.e2e.far_ends import speech
 from tests.engine.fake_engine import CloningEngine, FakeEngine
+from tests.fakes import FakeClock
 from tests.softphone.far_browser import far_browser
 from tests.softphone.page_client import PageClient, page_client
 
@@ -120,6 +121,39 @@ async def test_another_sites_name_or_page_is_refused() -> None:
             with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
                 await http.ws_connect(f"{here.base}/ws", protocols=[PROTOCOL], headers=origin)
             assert refused.value.status == 403
+
+
+async def test_behind_a_proxy_with_tls_the_page_is_served_and_a_right_token_always_passes() -> None:
+    proxied = {"Origin": "https://phone.example.org", "X-Forwarded-Proto": "https"}
+    async with (
+        served(public_url="https://phone.example.org", trusted_proxies=("127.0.0.1",)) as here,
+        aiohttp.ClientSession() as http,
+    ):
+        assert here.softphone.url.startswith("https://phone.example.org/#token=")
+        named = {**proxied, "X-Forwarded-Host": "phone.example.org"}
+        async with http.get(here.base, headers=named) as answer:
+            assert answer.status == 200
+            assert "wss://phone.example.org" in answer.headers["Content-Security-Policy"]
+        for headers in (proxied, named):  # a proxy may pass on the Host or not
+            socket = await http.ws_connect(f"{here.base}/ws", protocols=[PROTOCOL], headers=headers)
+            await socket.close()
+        other = {**named, "Origin": "https://evil.example"}
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            await http.ws_connect(f"{here.base}/ws", protocols=[PROTOCOL], headers=other)
+
+        async def shown(token: str, client: str) -> int:
+            headers = {
+                **named,
+                "Authorization": f"Bearer {token}",
+                "X-Forwarded-For": client,
+            }
+            async with http.get(f"{here.base}/recordings/none", headers=headers) as answer:
+                return answer.status
+
+        wrong = [await shown("wrong", "203.0.113.9") for _ in range(12)]
+        assert set(wrong) == {401, 429}
+        assert await shown(here.softphone.token, "203.0.113.9") == 404
+        assert await shown("wrong", "203.0.113.10") == 401
 
 
 @pytest.mark.parametrize("line", ["Host: twice", "Authorization: Bearer {token}\0"])
@@ -654,3 +688,33 @@ async def test_the_token_is_in_the_fragment_and_never_in_a_representation() -> N
     async with served(token="given-token") as here:
         assert here.softphone.url == f"{here.base}/#token=given-token"
         assert "given-token" not in repr(here.softphone) + repr(here.softphone.settings)
+
+
+# --- connections without a token
+
+
+async def test_half_requests_do_not_keep_a_page_out() -> None:
+    async with served() as here:
+        port = here.softphone.port
+        writers = []
+        for _ in range(MAX_PENDING_PER_ADDRESS + 40):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+            writers.append(writer)
+        async with page_client(here.softphone):
+            assert here.softphone.sessions == 1
+        for writer in writers:
+            writer.transport.abort()
+
+
+async def test_a_connection_that_shows_no_token_is_closed_in_time() -> None:
+    clock = FakeClock()
+    async with served(parts={"clock": clock}) as here:
+        reader, writer = await asyncio.open_connection("127.0.0.1", here.softphone.port)
+        async with page_client(here.softphone) as page:
+            writer.write(b"GET / HTTP/1.1\r\n")
+            await clock.advance(IDLE_S + 1.0)
+            assert await reader.read() == b""
+            await page.send("ping", time=1.0)
+            await page.until("pong")  # one that has shown it stays
+        writer.transport.abort()

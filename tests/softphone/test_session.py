@@ -127,7 +127,8 @@ async def test_a_call_that_is_hung_up_makes_room_for_the_next(page: Page) -> Non
 
 
 async def test_what_needs_a_call_says_so(page: Page) -> None:
-    for message in (protocol.Type(1, "a"), protocol.Key("1"), protocol.Talk(on=True)):
+    needing = (protocol.Type(1, "a"), protocol.Say("a"), protocol.Key("1"), protocol.Talk(on=True))
+    for message in needing:
         assert page.refused(message) == "wrong_state"
     harmless = (
         protocol.HangUp(),

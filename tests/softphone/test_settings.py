@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from qwen3tts_phone.softphone.origins import IceServer
 from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings, is_loopback
 
 
@@ -26,6 +27,10 @@ from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings,
         ({"resume_s": -1}, "resume_s"),
         ({"codecs": ("G729",)}, "codecs"),
         ({"codecs": ()}, "codecs"),
+        ({"public_url": "https://phone.example.org/softphone"}, "public_url"),
+        ({"public_url": "phone.example.org"}, "public_url"),
+        ({"trusted_proxies": ("proxy.example.org",)}, "trusted_proxies"),
+        ({"ice_servers": (IceServer("stun:stun.example.org"),) * 9}, "ice_servers"),
         ({"key": Path("key.pem")}, "key"),
         ({"certificate": Path("a.pem"), "https": False}, "certificate"),
         ({"host": "0.0.0.0", "https": False}, "https"),
@@ -50,6 +55,29 @@ def test_what_cannot_be_is_named(changes: dict[str, Any], named: str) -> None:
 )
 def test_beyond_this_machine_it_is_https(changes: dict[str, Any], tls: bool) -> None:
     assert SoftphoneSettings(**changes).tls is tls
+
+
+@pytest.mark.parametrize(
+    ("url", "user", "password", "cause"),
+    [
+        ("http://stun.example.org", "", "", "no STUN or TURN server"),
+        ("stun:", "", "", "no STUN or TURN server"),
+        ("stun:stun.example.org?transport=udp", "", "", "only a TURN server"),
+        ("turn:turn.example.org", "", "", "needs username and credential"),
+        ("turn:turn.example.org?transport=sctp", "u", "p", "no STUN or TURN server"),
+        ("stun:stun.example.org", "u", "p", "has no username"),
+    ],
+)
+def test_an_ice_server_that_is_none_says_why(
+    url: str, user: str, password: str, cause: str
+) -> None:
+    with pytest.raises(ValueError, match=cause):
+        IceServer(url, user, password)
+
+
+def test_the_password_of_a_turn_server_is_in_no_representation() -> None:
+    server = IceServer("turns:[2001:db8::1]:5349?transport=tcp", "user", "secret-password")
+    assert "secret-password" not in repr(SoftphoneSettings(ice_servers=(server,)))
 
 
 def test_the_token_is_in_no_representation() -> None:

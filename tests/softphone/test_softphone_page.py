@@ -49,7 +49,7 @@ def test_the_page_names_the_close_codes() -> None:
 
 def test_the_options_are_there_and_their_defaults_as_told() -> None:
     text = typer.testing.CliRunner().invoke(
-        app, ["softphone", "--help"], env={"COLUMNS": "300", "TERM": "dumb"}
+        app, ["softphone", "--help-all"], env={"COLUMNS": "300", "TERM": "dumb"}
     )
     options = {each.split()[0] for each in named(table("Option")) if each.startswith("--")}
     for option in options:

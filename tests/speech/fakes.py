@@ -30,6 +30,7 @@ class FakeContext:
         self.reports: list[int] = []
         self.states: list[str] = []
         self.error: SpeechError | None = None
+        self.revoice: Any = None
         self._events: asyncio.Queue[Event | SpeechError | None] = asyncio.Queue()
 
     # what a test does
@@ -42,8 +43,8 @@ class FakeContext:
     def sound(self, ms: int) -> None:
         self._events.put_nowait(Audio(SAMPLE * (24 * ms), 0, 0.0))
 
-    def done(self, marks: Mapping[str, float] | None = None) -> None:
-        self._events.put_nowait(Done(0, 0, 0, "text_end", marks or {}))
+    def done(self, marks: Mapping[str, float] | None = None, reason: str = "text_end") -> None:
+        self._events.put_nowait(Done(0, 0, 0, reason, marks or {}))
         self._events.put_nowait(None)
 
     def fail(self, error: SpeechError) -> None:
@@ -102,6 +103,9 @@ class FakeClient:
         self.clock_offset_s = 0.0
         self.rtt_s = 0.001
         self.session = _Session()
+        self.elsewhere = False
+        """Whether what is under way can go on at another address."""
+        self.forsaken: list[FakeContext] = []
 
     async def open(self, **options: Any) -> FakeContext:
         if self.closed:
@@ -109,6 +113,10 @@ class FakeClient:
         self.options.append(options)
         self.contexts.append(FakeContext())
         return self.contexts[-1]
+
+    def forsake(self, context: FakeContext) -> bool:
+        self.forsaken.append(context)
+        return self.elsewhere
 
     async def close(self) -> None:
         self.closed = True

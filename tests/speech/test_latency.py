@@ -261,3 +261,12 @@ def test_a_line_whose_numbers_cannot_be_is_damaged(changed: dict[str, object]) -
     line = json.loads(UtteranceRecord("call", "1").to_json())
     with pytest.raises(ValueError, match=next(iter(changed))):
         UtteranceRecord.from_json(json.dumps({**line, **changed}))
+
+
+def test_why_the_generation_ended_is_in_the_line() -> None:
+    record = UtteranceRecord("call", "1", generation_end="regenerated")
+    line = json.loads(record.to_json())
+    assert line["generation_end"] == "regenerated"
+    assert UtteranceRecord.from_json(json.dumps(line)).generation_end == "regenerated"
+    del line["generation_end"]  # a log of a version before
+    assert UtteranceRecord.from_json(json.dumps(line)).generation_end == ""

@@ -441,3 +441,17 @@ async def test_a_link_connects_once_and_again_when_the_server_was_gone() -> None
     assert all(client.closed for client in clients)
     with pytest.raises(ConnectionLost, match="closed"):
         await link.client()
+
+
+@pytest.mark.parametrize("reason", ["text_end", "regenerated", "silence", "frame_cap"])
+async def test_why_the_generation_ended_is_in_the_record_of_the_utterance(reason: str) -> None:
+    line = Line()
+    utterance = line.speaker.say("Good morning.")
+    context = await line.context()
+    context.start()
+    context.sound(20)
+    context.done(reason=reason)
+    await settle(20)
+    await line.sink.play_all()
+    spoken = await utterance.spoken()
+    assert (spoken.record.end_reason, spoken.record.generation_end) == ("text_end", reason)

@@ -104,6 +104,29 @@ async def test_sound_that_ends_in_the_middle_is_played_out_and_the_rest_is_known
     assert 1 in line.sink.finished
 
 
+async def test_sound_that_ends_in_the_middle_goes_on_at_another_address_where_there_is_one() -> (
+    None
+):
+    line = Line()
+    line.clients[0].elsewhere = True
+    utterance = line.speaker.say("one two three four")
+    context = await line.context()
+    context.words = words("one two three four", 100)
+    context.sound(200)
+    await settle(20)
+    await line.sink.play_all()
+    await line.pass_by(4.2)
+    assert line.clients[0].forsaken == [context]
+    await line.pass_by(3.5)
+    context.sound(200)
+    context.done()
+    await settle(20)
+    await line.sink.play_all()
+    await line.pass_by(0.3)
+    assert (await utterance.spoken()).remaining == ""
+    assert line.clients[0].forsaken == [context]
+
+
 async def test_a_model_that_pauses_in_a_sentence_is_no_stall_and_a_long_sentence_is_owed() -> None:
     line = Line()
     go_on = asyncio.Event()

@@ -81,6 +81,8 @@ class PlainAdapter(StreamAdapter):
 class FakeWire:
     """What is sent is kept with its time; what is to come is put in by the test."""
 
+    address: object = None
+
     def __init__(self, clock: FakeClock) -> None:
         self.peer = "192.0.2.9:4000"
         self.lost = ""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import hmac
 import json
+import re
 from collections.abc import Callable
 
 import httpx
 import pytest
 
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
-from qwen3tts_phone.streams.admission import Admission, StreamPass, passes_by
+from qwen3tts_phone.streams.admission import PASS_S, Admission, StreamPass, passes_by
 from qwen3tts_phone.streams.carrier_rest import CarrierRefused, PlivoRest, TelnyxRest, TwilioRest
 from qwen3tts_phone.streams.carriers import exotel, plivo, telnyx, twilio
 from qwen3tts_phone.streams.jambonz import jambonz
@@ -92,24 +93,61 @@ def test_a_signed_stream_of_twilio_is_let_in_and_no_other() -> None:
     assert not lets_in(kind, Handshake(path="/twilio/answer", headers=good.headers))
 
 
-def test_a_pass_of_the_start_answer_opens_the_stream_for_two_minutes() -> None:
+TELNYX_KEY = base64.b64encode(b"\x01" * 32).decode()
+MAKERS: dict[str, Callable[[Callable[[], float]], StreamKind]] = {
+    "twilio": lambda clock: twilio(auth_token="k", clock=clock),
+    "telnyx": lambda clock: telnyx(stream_token="t", public_key=TELNYX_KEY, clock=clock),
+    "plivo": lambda clock: plivo(auth_token="k", clock=clock),
+    "exotel": lambda clock: exotel(user="u", password="p", clock=clock),
+    "vonage": lambda clock: vonage(signature_secret="k", clock=clock),
+    "jambonz": lambda clock: jambonz(user="u", password="p", clock=clock),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_pass_of_the_start_answer_opens_one_stream_within_a_minute(name: str) -> None:
     time = [NOW]
-    kind = plivo(auth_token="k", clock=lambda: time[0])
-    url = asked(kind).partition("wss://voice.example.com")[2].partition("<")[0]
-    stream = Handshake(path=url, headers=HOST)
-    assert url.startswith("/plivo/pass/")
-    assert lets_in(kind, stream)
-    time[0] += 119
-    assert lets_in(kind, stream)
+    kind = MAKERS[name](lambda: time[0])
+
+    def stream() -> Handshake:
+        found = re.search(rf"/{name}/pass/[0-9a-f-]+", asked(kind))
+        assert found is not None
+        return Handshake(path=found.group(), headers=HOST)
+
+    first, second, third = stream(), stream(), stream()
+    assert lets_in(kind, first)
+    assert not lets_in(kind, first), "it is used"
+    time[0] += PASS_S - 1
+    assert lets_in(kind, second), "another one of the same second is another pass"
     time[0] += 2
+    assert not lets_in(kind, third)
+    assert not lets_in(kind, first)
+
+
+def test_a_signed_stream_with_a_pass_cannot_be_opened_again_by_its_signature() -> None:
+    kind = twilio(auth_token="k", clock=lambda: NOW)
+    found = re.search(r"/twilio/pass/[0-9a-f-]+", asked(kind))
+    assert found is not None
+    url = f"wss://voice.example.com{found.group()}"
+    signature = base64.b64encode(hmac.digest(b"k", url.encode(), "sha1")).decode()
+    headers = {**HOST, "x-twilio-signature": signature}
+    stream = Handshake(path=found.group(), headers=headers)
+    assert lets_in(kind, stream)
     assert not lets_in(kind, stream)
+
+
+def test_passes_that_were_used_are_forgotten_when_they_expire() -> None:
+    passes = StreamPass(b"k")
+    for second in range(10 * PASS_S):
+        assert passes.take(passes.path(NOW + second), NOW + second)
+    assert len(passes._used) <= PASS_S + 2
 
 
 def test_a_replica_with_the_same_key_knows_the_pass_and_one_with_another_does_not() -> None:
     path = passes_by("k").path(NOW)
-    assert passes_by("", "k").holds("/plivo" + path, NOW)
-    assert not passes_by("other").holds("/plivo" + path, NOW)
-    assert not passes_by().holds("/plivo" + passes_by().path(NOW), NOW)
+    assert passes_by("", "k").take("/plivo" + path, NOW)
+    assert not passes_by("other").take("/plivo" + path, NOW)
+    assert not passes_by().take("/plivo" + passes_by().path(NOW), NOW)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +155,7 @@ def test_a_replica_with_the_same_key_knows_the_pass_and_one_with_another_does_no
     ["", "/pass/", "/pass/-", "/pass/99999999999-", "/pass/1\u0661-x", "/pass/" + "9" * 40 + "-x"],
 )
 def test_what_is_no_pass_opens_nothing(path: str) -> None:
-    assert not StreamPass(b"k").holds("/plivo" + path, NOW)
+    assert not StreamPass(b"k").take("/plivo" + path, NOW)
 
 
 def test_a_pass_proves_nothing_where_anybody_may_ask_for_one() -> None:

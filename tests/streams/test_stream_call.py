@@ -16,6 +16,7 @@ from qwen3tts_phone.streams.audiosocket import AudioSocketAdapter
 from qwen3tts_phone.streams.carrier_adapter import CarrierAdapter
 from qwen3tts_phone.streams.carrier_tables import TWILIO
 from qwen3tts_phone.streams.chan_websocket import ChanWebSocketAdapter
+from qwen3tts_phone.streams.stream_call import MOST_ID_CHARS
 from tests.fakes import settle
 from tests.streams.calls import LOUD, streamed
 from tests.streams.far_end import PlainAdapter
@@ -506,3 +507,10 @@ async def test_of_a_call_that_never_began_the_carrier_is_asked_nothing() -> None
         line.wire.breaks()
         await line.over()
     assert asked == []
+
+
+async def test_a_call_id_that_is_too_long_for_a_log_line_is_cut_and_noted() -> None:
+    async with streamed() as line:
+        await line.comes("start " + "x" * 100_000)
+        assert line.call.id == "x" * MOST_ID_CHARS
+        assert line.call.facts.odd == {"a call id that is too long": 1}

@@ -19,8 +19,10 @@ from websockets.typing import Subprotocol
 
 from qwen3tts_phone.errors import BadCertificate, CalleeUnreachable, CallError, PortBusy
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
+from qwen3tts_phone.streams.kinds import NAMES, WHERE, kind_named
 from qwen3tts_phone.streams.server import Streams
 from qwen3tts_phone.streams.stream_call import StreamCall
+from qwen3tts_wire.errors import BadRequest
 from tests.fakes import settle
 from tests.sip.certificates import Authority
 from tests.speech.fakes import FakeClient
@@ -309,9 +311,55 @@ async def test_no_more_calls_than_allowed() -> None:
             pass
 
 
-async def test_no_more_connections_of_one_address_than_allowed() -> None:
-    async with serving(max_per_address=1) as here, media(here.streams.port):
+async def test_no_more_calls_of_one_address_than_allowed() -> None:
+    async with serving(max_per_address=1) as here, media(here.streams.port) as far:
+        await far.start()
+        await here.call()
         assert await status_of(here.streams.port, "/asterisk") == 429
+
+
+CARRIERS = {
+    "twilio": {"TWILIO_AUTH_TOKEN": "k"},
+    "telnyx": {"TELNYX_STREAM_TOKEN": "k"},
+    "plivo": {"PLIVO_AUTH_TOKEN": "k"},
+    "exotel": {"EXOTEL_STREAM_USER": "u", "EXOTEL_STREAM_PASSWORD": "p"},
+    "vonage": {"VONAGE_SIGNATURE_SECRET": "k"},
+    "jambonz": {"JAMBONZ_USER": "u", "JAMBONZ_PASSWORD": "p"},
+}
+
+
+def test_every_carrier_is_among_those_that_need_a_key() -> None:
+    own = {"audiosocket", "asterisk", "chan_websocket"}
+    assert set(NAMES) - own == set(CARRIERS)
+    assert {name for name in WHERE if kind_named(name).needs_key} == set(CARRIERS)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize("name", CARRIERS)
+async def test_a_carrier_without_a_key_is_not_served_although_the_port_is_this_machines(
+    name: str, host: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for keys in CARRIERS.values():
+        for variable in keys:
+            monkeypatch.delenv(variable, raising=False)
+    monkeypatch.delenv("TELNYX_PUBLIC_KEY", raising=False)
+    with pytest.raises(BadRequest, match=f"{name} has no key") as caught:
+        async with serving("audiosocket", name, host=host):
+            pass
+    assert all(variable in caught.value.remedy for variable in CARRIERS[name])
+    with pytest.raises(BadRequest):
+        async with serving(name, host=host, allow=("127.0.0.1",)):
+            pass
+    async with serving(name, host=host, token="secret"):
+        pass
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert not warnings or host != "127.0.0.1"
+    async with serving(name, host=host, insecure=True):
+        assert "without a key" in caplog.text
+    for variable, value in CARRIERS[name].items():
+        monkeypatch.setenv(variable, value)
+    async with serving(name, host=host):
+        pass
 
 
 async def test_a_kinds_own_check_is_asked() -> None:
@@ -459,6 +507,16 @@ async def test_over_tls_the_call_is_encrypted(tmp_path: Path) -> None:
         call = await here.call()
         assert call.encrypted
         assert call.facts.transport == "wss"
+
+
+@pytest.mark.network
+async def test_a_key_that_others_may_read_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = Authority(tmp_path).sign("phone", "127.0.0.1")
+    made.key.chmod(0o640)
+    async with serving("asterisk", certificate=made.certificate, key=made.key):
+        assert f"{made.key} can be read by its group (mode 0640)" in caplog.text
 
 
 async def test_a_certificate_that_is_none_is_told_at_the_start(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ class WorstOf(StrEnum):
 
     FIRST_SOUND = "first-sound"
     """From the first delta to the first sound."""
+    WAIT = "wait"
+    """From the caller's last sound to the first sound of the answer."""
     ASKED = "asked"
     """From the asking to the first sound."""
     GAP = "gap"

@@ -89,6 +89,8 @@ class Columns:
     line: Named
     """``sip``, ``twilio``, ``webrtc``, …; empty where the log does not say."""
     codec: Named
+    kind: Named
+    """``greeting``, ``answer``, ``prompt``, ``filler``; empty where the log does not say."""
     source: Named
     """The file that the row was read from."""
     offset: NDArray[np.int64]
@@ -109,6 +111,28 @@ class Columns:
     def first_sound_ms(self) -> Floats:
         """The headline: from the first delta to the first audible frame on the wire."""
         return self.between_ms(Mark.FIRST_DELTA, Mark.FIRST_AUDIBLE_WIRE)
+
+    @property
+    def wait_ms(self) -> Floats:
+        """From the caller's last sound to the first audible frame of the answer."""
+        return self.between_ms(Mark.SPEECH_END, Mark.FIRST_AUDIBLE_WIRE)
+
+    @property
+    def has_waits(self) -> bool:
+        """True where a recogniser told when callers stopped speaking."""
+        return bool((~np.isnan(self.wait_ms)).any())
+
+    @property
+    def lead_ms(self) -> Floats:
+        """The wait of the callers where it is known, else the first sound; NaN in greetings."""
+        if self.has_waits:
+            return self.wait_ms
+        return np.where(self.greeting, np.float32(np.nan), self.first_sound_ms)
+
+    @property
+    def greeting(self) -> NDArray[np.bool_]:
+        """Greetings, as a mask."""
+        return self.kind.where("greeting")
 
     @property
     def silence_ms(self) -> Floats:
@@ -196,7 +220,8 @@ class ColumnsBuilder:
             for name in ("starved_ms", "longest_gap_ms", "heard_s", "clock_error_ms")
         }
         self._names = {
-            name: _Names() for name in ("call", "engine", "voice", "end_reason", "line", "codec")
+            name: _Names()
+            for name in ("call", "engine", "voice", "end_reason", "line", "codec", "kind")
         }
         self._starvations = array("i")
         self._source_codes = array("i")
@@ -227,6 +252,7 @@ class ColumnsBuilder:
         names["end_reason"].add(record.end_reason)
         names["line"].add(record.line)
         names["codec"].add(record.codec)
+        names["kind"].add(record.kind)
         self._starvations.append(min(record.starvations, 2**31 - 1))
         if source is None:
             source, offset = self._memory.keep(record)

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_cli.latency.columns import Columns, Floats, InMemory, Named
+from qwen3tts_cli.latency.columns import Columns, InMemory, Named
 from qwen3tts_cli.latency.comparison import (
     Difference,
     Sample,
@@ -19,8 +19,7 @@ from qwen3tts_cli.latency.comparison import (
     share_difference,
 )
 from qwen3tts_cli.latency.hops import hops_of, names_of
-from qwen3tts_cli.latency.stages import HEADLINES, SILENCE
-from qwen3tts_cli.latency.tables import RowNumbers, percentile
+from qwen3tts_cli.latency.tables import RowNumbers, headline_times, percentile
 
 PERCENTS: Final = (50.0, 95.0)
 HEADLINE_LEVEL: Final = 0.95
@@ -140,13 +139,10 @@ def _facts(columns: Columns, calls: NDArray[np.int64]) -> SetFacts:
 
 
 def _headlines(before: Columns, after: Columns, calls: Calls, seed: int) -> list[Compared]:
-    times: dict[str, tuple[Floats, Floats]] = {
-        name: (before.between_ms(*pair), after.between_ms(*pair))
-        for name, pair in HEADLINES.items()
-    }
-    times[SILENCE] = before.silence_ms, after.silence_ms
+    old, new = headline_times(before), headline_times(after)
     found = []
-    for name, (was, is_now) in times.items():
+    for name, is_now in new.items():
+        was = old[name]
         samples = Sample.of(was, calls[0]), Sample.of(is_now, calls[1])
         if samples[0].size or samples[1].size:
             for percent, difference in zip(

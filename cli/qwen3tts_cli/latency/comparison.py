@@ -17,6 +17,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from qwen3tts_cli.latency.tables import FEWEST
+
 LEVEL = 0.95
 """Of a hundred such intervals so many hold the true difference."""
 REPLICATES = 2000
@@ -132,7 +134,10 @@ def percentile_differences(
         draws = _drawn(after, percents, replicates, rng) - _drawn(before, percents, replicates, rng)
     found = []
     for place, (percent, reason) in enumerate(zip(percents, reasons, strict=True)):
-        was, is_now = before.percentile(percent), after.percentile(percent)
+        was, is_now = (
+            each.percentile(percent) if each.size >= FEWEST.get(percent, 1) else math.nan
+            for each in (before, after)
+        )
         low = high = math.nan
         if draws is not None and not reason:
             low, high = _interval(draws[:, place], level, _degrees(before, after))

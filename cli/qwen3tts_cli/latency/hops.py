@@ -58,7 +58,7 @@ The first clause is the agent's: the server waits for its words, and finds its e
 """
 
 BEGINNINGS: Final[Mapping[Mark, str]] = {
-    Mark.SPEECH_END: "the end of the caller's words",
+    Mark.SPEECH_END: "the caller's last sound",
     Mark.TRANSCRIBED: "the caller's words being recognised",
     Mark.TURN_END: "the caller's turn being given to the agent",
     Mark.TEXT_IN: "the moment the words are asked for",
@@ -139,7 +139,10 @@ class Way:
 
 
 def begin_of(columns: Columns) -> Mark:
-    """Where the way begins: the first mark that most utterances with a sound have."""
+    """Where the way begins: the caller's last sound where it is known in any utterance, else the
+    first mark that most utterances with a sound have."""
+    if columns.has_waits:
+        return Mark.SPEECH_END
     heard = columns.has(Mark.FIRST_AUDIBLE_WIRE)
     for mark in CHAIN:
         if int((columns.has(mark) & heard).sum()) * 2 > int(heard.sum()):

@@ -24,7 +24,7 @@ from qwen3tts_cli.latency.selection import Selection
 from qwen3tts_cli.latency.sources import STANDARD_INPUT
 from qwen3tts_cli.latency.tail import CHUNK_BYTES, Lines
 from qwen3tts_cli.output import note, printable, results
-from qwen3tts_speech.latency import UtteranceRecord
+from qwen3tts_speech.latency import Mark, UtteranceRecord
 
 EVERY_S: Final = 0.25
 """How often files are looked at; a key is seen at once."""
@@ -94,6 +94,9 @@ def line_of(record: UtteranceRecord) -> str:
         f"{record.call_id}/{record.context}",
         "no sound" if sound is None else f"first sound after {sound:.1f} ms",
     ]
+    wait = record.between_ms(Mark.SPEECH_END, Mark.FIRST_AUDIBLE_WIRE)
+    if wait is not None:
+        parts.insert(2, f"the caller waited {wait:.1f} ms")
     if record.starvations:
         parts.append(f"gaps {record.starvations}, longest {record.longest_gap_ms:.1f} ms")
     if record.silence_ms is not None:

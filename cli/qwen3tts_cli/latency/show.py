@@ -30,7 +30,10 @@ NAME_COLUMNS = 14
 """The least that names get of a line."""
 CELL_MARGIN = 3
 """A cell's border and its two blanks."""
-LEAST_FIRST = ("max", "clocks ±", "n", "p99")
+UNSTATED = "-"
+"""Stands for a percentile of too few values; n beside it says how many they are."""
+TOO_FEW = f"p95 from n = {tables.FEWEST[95]}, p99 from n = {tables.FEWEST[99]}"
+LEAST_FIRST = ("max", "clocks ±", "p99")
 """What is left out first in a narrow terminal."""
 
 
@@ -67,7 +70,9 @@ def print_report(
         console.print(table(title, rows_shown, console.width))
     if views.group_by is not None:
         by: Named = getattr(columns, views.group_by.column)
-        console.print(_groups(f"First delta → first sound (ms), by {views.group_by}", columns, by))
+        lead = tables.lead_name(columns)
+        title = f"{lead[0].upper()}{lead[1:]} (ms), by {views.group_by}"
+        console.print(_groups(title, columns, by))
     for line in sentences(tables.summary(columns)):
         console.print(line, markup=False)
     if comparison is not None:
@@ -142,7 +147,7 @@ def table(title: str, rows: list[Row], width: int | None = None) -> Table:
     columns = {"n": [str(row.count) for row in rows]}
     for heading in ("p50", "p95", "p99", "max"):
         name = "largest" if heading == "max" else heading
-        columns[heading] = [f"{getattr(row, name):.1f}" for row in rows]
+        columns[heading] = [_time(getattr(row, name)) for row in rows]
     if any(row.clock_error_ms for row in rows):
         columns["clocks ±"] = [
             f"{row.clock_error_ms:.1f}" if row.clock_error_ms else "" for row in rows
@@ -155,9 +160,15 @@ def table(title: str, rows: list[Row], width: int | None = None) -> Table:
         shown.add_column(heading, justify="right", no_wrap=True)
     for at, row in enumerate(rows):
         shown.add_row(row.name, *(cells[at] for cells in kept.values()))
-    if left_out:
-        shown.caption = f"{', '.join(left_out)}: in a wider terminal"
+    told = [f"{', '.join(left_out)}: in a wider terminal"] if left_out else []
+    if any(math.isnan(row.p95) or math.isnan(row.p99) for row in rows):
+        told.append(TOO_FEW)
+    shown.caption = "; ".join(told) or None
     return shown
+
+
+def _time(value: float) -> str:
+    return UNSTATED if math.isnan(value) else f"{value:.1f}"
 
 
 def _left_out(columns: dict[str, list[str]], room: int) -> list[str]:
@@ -175,13 +186,13 @@ def _left_out(columns: dict[str, list[str]], room: int) -> list[str]:
 def _groups(title: str, columns: Columns, by: Named) -> Table:
     shown = Table(title=title, title_justify="left")
     shown.add_column("name", overflow="fold")
-    for heading in ("utterances", "p50", "p95", "p99", "max", "gapless %"):
+    for heading in ("utterances", "n", "p50", "p95", "p99", "max", "gapless %"):
         shown.add_column(heading, justify="right", no_wrap=True)
     found = tables.groups(columns, by)
     for each in found:
-        row = each.first_sound
+        row = each.lead
         times = (row.p50, row.p95, row.p99, row.largest, each.gapless_pct)
-        cells = ["" if math.isnan(time) else f"{time:.1f}" for time in times]
+        cells = [str(row.count), *map(_time, times)]
         # As it is: a name may look like markup.
         shown.add_row(Text(printable(each.name) or "none"), str(each.utterances), *cells)
     if (more := len(by.counts()) - len(found)) > 0:
@@ -234,6 +245,7 @@ def figures(columns: Columns) -> dict[str, Any]:
         "starvations": found.starvations,
         "longest_gap_ms": found.longest_gap_ms,
         "ends": found.ends,
+        "fewest_for_percentiles": {f"p{percent:g}": n for percent, n in tables.FEWEST.items()},
         "headlines": [_row(row) for row in tables.headlines(columns)],
         "stages": [_row(row) for row in tables.stages(columns)],
     }
@@ -251,7 +263,7 @@ def _group(group: Group) -> dict[str, Any]:
         "name": group.name,
         "utterances": group.utterances,
         "gapless_pct": _known(group.gapless_pct),
-        "first_sound": _row(group.first_sound),
+        "lead": _row(group.lead),
     }
 
 

@@ -27,14 +27,17 @@ CHAIN: Final = (
 )
 """The marks that follow each other on the way to the first sound; a missing one is skipped."""
 
+WAIT: Final = "caller's last sound → first sound"
+"""The caller's wait for an answer; there where the agent has a recogniser."""
 FIRST_SOUND: Final = "first delta → first sound"
+GREETING: Final = "greeting: asked → first sound"
 HEADLINES: Final = {
+    WAIT: (Mark.SPEECH_END, Mark.FIRST_AUDIBLE_WIRE),
     FIRST_SOUND: (Mark.FIRST_DELTA, Mark.FIRST_AUDIBLE_WIRE),
     "asked → first sound": (Mark.TEXT_IN, Mark.FIRST_AUDIBLE_WIRE),
-    "caller silent → first frame": (Mark.SPEECH_END, Mark.FIRST_FRAME_WIRE),
     "silence before the sound": (Mark.FIRST_FRAME_WIRE, Mark.FIRST_AUDIBLE_WIRE),
 }
-"""The times that matter most, by what they are called; sound is there when its frame is sent."""
+"""The times that matter most, without greetings; sound is there when its frame is sent."""
 SILENCE: Final = "interrupted → silence"
 
 OF_SERVER: Final = frozenset(SERVER_MARKS.values())

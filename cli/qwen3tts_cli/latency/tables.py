@@ -13,8 +13,10 @@ from qwen3tts_cli.latency.columns import Columns, Floats, Named
 from qwen3tts_cli.latency.stages import (
     CHAIN,
     FIRST_SOUND,
+    GREETING,
     HEADLINES,
     SILENCE,
+    WAIT,
     crosses_clocks,
     stage_name,
 )
@@ -22,6 +24,8 @@ from qwen3tts_speech.latency import Mark
 
 Stage = tuple[Mark, Mark]
 RowNumbers = NDArray[np.intp]
+FEWEST: Final = {95.0: 20, 99.0: 100}
+"""The fewest values of which a percentile is stated: of fewer it is their largest."""
 MOST_NAMES: Final = 32
 """A damaged log may hold any number of names; so many are told one by one."""
 
@@ -34,7 +38,9 @@ class Row:
     count: int
     p50: float
     p95: float
+    """NaN below 20 values."""
     p99: float
+    """NaN below 100 values."""
     largest: float
     clock_error_ms: float | None = None
     """Median uncertainty of a time from one machine's clock to the other's; else None."""
@@ -48,7 +54,8 @@ class Group:
     utterances: int
     gapless_pct: float
     """NaN where none was played."""
-    first_sound: Row
+    lead: Row
+    """Of the callers' waits where they are known, else of the first sound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +107,40 @@ def percentile(values: Floats, percent: float) -> float:
     return float(np.percentile(values, percent, method="inverted_cdf"))
 
 
+def stated(values: Floats, percent: float) -> float:
+    """The percentile; NaN where there are fewer values than `FEWEST` asks for."""
+    return percentile(values, percent) if len(values) >= FEWEST.get(percent, 1) else math.nan
+
+
 def row(name: str, values: Floats, clock_error_ms: float | None = None) -> Row:
     """Percentiles of values without NaN."""
     if not len(values):
         return Row(name, 0, math.nan, math.nan, math.nan, math.nan, clock_error_ms)
-    p50, p95, p99 = np.percentile(values, (50, 95, 99), method="inverted_cdf")
-    largest = float(values.max())
-    return Row(name, len(values), float(p50), float(p95), float(p99), largest, clock_error_ms)
+    p50, p95, p99 = (stated(values, percent) for percent in (50, 95, 99))
+    return Row(name, len(values), p50, p95, p99, float(values.max()), clock_error_ms)
+
+
+def headline_times(columns: Columns) -> dict[str, Floats]:
+    """The times that matter most, each of shape [n]; NaN where an utterance has no such time."""
+    greeting = columns.greeting
+    found = {
+        name: np.where(greeting, np.float32(np.nan), columns.between_ms(*marks))
+        for name, marks in HEADLINES.items()
+    }
+    asked = columns.between_ms(Mark.TEXT_IN, Mark.FIRST_AUDIBLE_WIRE)
+    found[GREETING] = np.where(greeting, asked, np.float32(np.nan))
+    found[SILENCE] = columns.silence_ms
+    return found
+
+
+def lead_name(columns: Columns) -> str:
+    """The name of ``Columns.lead_ms``."""
+    return WAIT if columns.has_waits else FIRST_SOUND
 
 
 def headline_values(columns: Columns) -> dict[str, Floats]:
     """The times that matter most: each without the utterances that lack it; the empty left out."""
-    found = {name: columns.between_ms(*marks) for name, marks in HEADLINES.items()}
-    found[SILENCE] = columns.silence_ms
+    found = headline_times(columns)
     present = {name: values[~np.isnan(values)] for name, values in found.items()}
     return {name: values for name, values in present.items() if len(values)}
 
@@ -157,14 +185,15 @@ def stages(columns: Columns) -> list[Row]:
 
 
 def groups(columns: Columns, by: Named) -> list[Group]:
-    """The first sound and the gaps by a name, most utterances first; at most `MOST_NAMES`."""
+    """`Columns.lead_ms` and the gaps by a name, most utterances first; at most `MOST_NAMES`."""
     made = []
+    lead_ms, called = columns.lead_ms, lead_name(columns)
     for name, count in list(by.counts().items())[:MOST_NAMES]:
         mine = by.where(name)
-        first_sound = columns.first_sound_ms[mine]
+        values = lead_ms[mine]
         played = columns.played & mine
         gapless = int((columns.starvations[played] == 0).sum())
         share = 100 * gapless / int(played.sum()) if played.any() else math.nan
-        values = first_sound[~np.isnan(first_sound)]
-        made.append(Group(name, count, share, row(FIRST_SOUND, values)))
+        values = values[~np.isnan(values)]
+        made.append(Group(name, count, share, row(called, values)))
     return made

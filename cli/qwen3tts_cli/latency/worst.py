@@ -16,6 +16,8 @@ def values_of(of: WorstOf, columns: Columns) -> Floats:
     match of:
         case WorstOf.FIRST_SOUND:
             return columns.first_sound_ms
+        case WorstOf.WAIT:
+            return columns.wait_ms
         case WorstOf.ASKED:
             return columns.between_ms(Mark.TEXT_IN, Mark.FIRST_AUDIBLE_WIRE)
         case WorstOf.GAP:
@@ -35,8 +37,8 @@ def worst(columns: Columns, count: int, of: WorstOf = WorstOf.FIRST_SOUND) -> ND
 
 
 def typical(columns: Columns) -> int | None:
-    """The row whose first sound took about as long as the median; None where none was heard."""
-    values = columns.first_sound_ms
+    """The row whose `Columns.lead_ms` is next to the median; None where none was heard."""
+    values = columns.lead_ms
     rows = np.flatnonzero(~np.isnan(values))
     if not len(rows):
         return None

@@ -13,9 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
+from qwen3tts_phone.agent.budget import CallBudget, RequestMeter
+from qwen3tts_phone.agent.chat_check import CHECK_S, check_model
+from qwen3tts_phone.agent.chat_errors import ModelUnavailable
 from qwen3tts_phone.agent.chat_settings import ChatSettings
 from qwen3tts_phone.agent.conversation import Conversation, ConversationLog
 from qwen3tts_phone.agent.filing import OnTurn
@@ -31,16 +36,22 @@ from qwen3tts_phone.bridge import ChatClient, certificates
 from qwen3tts_phone.listening.activity import make_detector
 from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_phone.listening.turn_end import TurnDetector
+from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.recognise.base import Recogniser
 from qwen3tts_phone.recognise.callback import Recognise
 from qwen3tts_phone.recognise.shared import SharedRecognisers
 from qwen3tts_phone.without_words import without_words
+from qwen3tts_settings.explicit import UNSET, given
+from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.errors import BadRequest, SpeechError
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call import Call
 
 logger = logging.getLogger(__name__)
+
+_process_meters: WeakKeyDictionary[asyncio.AbstractEventLoop, RequestMeter] = WeakKeyDictionary()
+"""Requests of all agents of an event loop, of which a process has one."""
 
 
 class Agent:
@@ -60,13 +71,15 @@ class Agent:
         listen: when a caller has finished, and what interrupts the agent.
         turn_detector: may end a caller's turn before its pause does, or let it wait.
         tools: what the model may do: functions, or `Tool` (`qwen3tts_phone.agent.tools`).
-        settings: everything else.
+        settings: everything else; fields of it may be given under their names instead, or over it:
+            ``hang_up_tool=True``.
         log: a file for one JSON line a turn; without words, if ``settings.log_words`` does not ask
             for them.
         on_turn: told each turn when all is known of it.
 
     Raises:
         BadRequest: an address, a tool or a recogniser's name that cannot be meant.
+        ValueError: a setting that cannot be; its text begins with the name.
         OSError: the log cannot be opened.
     """
 
@@ -85,18 +98,57 @@ class Agent:
         settings: AgentSettings | None = None,
         log: str | os.PathLike[str] | None = None,
         on_turn: OnTurn | None = None,
+        voice: VoiceOptions | None = UNSET,
+        greeting_prompt: str = UNSET,
+        handed_on_prompt: str = UNSET,
+        filler: tuple[str, ...] = UNSET,
+        filler_after_s: float = UNSET,
+        apology: str = UNSET,
+        not_understood: str = UNSET,
+        reprompt: str = UNSET,
+        quiet_s: float = UNSET,
+        reprompts: int = UNSET,
+        hang_up_when_quiet: bool = UNSET,
+        goodbye: str = UNSET,
+        max_minutes: float = UNSET,
+        retries: int = UNSET,
+        retry_wait_s: float = UNSET,
+        hang_up_tool: bool = UNSET,
+        transfers: Mapping[str, str] = UNSET,
+        tool_timeout_s: float = UNSET,
+        max_tool_rounds: int = UNSET,
+        max_result_chars: int = UNSET,
+        queue_chars: int = UNSET,
+        history_chars: int = UNSET,
+        stopped_s: float = UNSET,
+        requests_minute: int = UNSET,
+        requests_call: int = UNSET,
+        prompt_chars_minute: int = UNSET,
+        prompt_chars_call: int = UNSET,
+        process_requests_minute: int = UNSET,
+        process_requests: int = UNSET,
+        process_prompt_chars_minute: int = UNSET,
+        process_prompt_chars: int = UNSET,
+        too_many: str = UNSET,
+        used_up: str = UNSET,
+        log_words: bool = UNSET,
     ) -> None:
-        given: dict[str, object] = {"system": system, "greeting": greeting}
-        for name, text in given.items():
+        changes = given(AgentSettings, locals())
+        texts: dict[str, object] = {"system": system, "greeting": greeting}
+        for name, text in texts.items():
             if not isinstance(text, str):
                 raise BadRequest(f"{name} is a {type(text).__name__}.", remedy="Give a text.")
+        if greeting and not any(map(str.isalnum, greeting)):
+            raise BadRequest(
+                "greeting holds nothing that can be spoken.", remedy="Give letters or digits."
+            )
         if isinstance(llm, str):
             llm = ChatSettings(llm, model=model, api_key=api_key)
         self._chat = llm if isinstance(llm, ChatSettings) else None
         if self._chat is not None and self._chat.base_url.lower().startswith("https"):
             certificates()
         self._source = None if isinstance(llm, ChatSettings) else source_of(llm)
-        self.settings = settings or AgentSettings()
+        self.settings = replace(settings or AgentSettings(), **changes)
         self.listen = listen or ListenSettings()
         self.system = system
         self.greeting = greeting
@@ -135,6 +187,22 @@ class Agent:
                     await self._recogniser.warm()
                 self._warm = True
 
+    async def check(self, limit_s: float = CHECK_S) -> None:
+        """Ask the model for one token, and `warm` meanwhile, so that mistakes show before a call.
+
+        The model has ``limit_s`` seconds; a source of the program's own is not asked. `serve` does
+        it, too; before a call to somebody it is yours to do.
+
+        Raises:
+            SpeechError: the recogniser or the model cannot work, or not now; says what to do.
+        """
+        work: list[Awaitable[object]] = [self.warm()]
+        if self._chat is not None:
+            work.append(check_model(self._chat, limit_s=limit_s))
+        for result in await asyncio.gather(*work, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
     async def answer(self, call: Call) -> Conversation:
         """Answer a call that came in and talk to its end; what was said.
 
@@ -144,14 +212,15 @@ class Agent:
         try:
             await self.warm()
         except SpeechError as error:
-            logger.warning("the recogniser is not ready: %s", error)
+            logger.warning("the recogniser is not ready: %s", log_text(error))
         await call.answer()
         return await self.talk(call)
 
     async def talk(self, call: Call) -> Conversation:
         """Talk on a call to its end; one of ours is waited for until it is answered.
 
-        Cancelled, it stops talking and leaves the call as it is.
+        Where the far end hands the call on, or another call takes its place, the conversation goes
+        on there (`Call.successor`). Cancelled, it stops talking and leaves the call as it is.
 
         Raises:
             CallError: the call was not answered.
@@ -168,9 +237,31 @@ class Agent:
                 await source.close()
 
     async def _talk(self, call: Call, source: Source) -> Conversation:
-        await call.answered()
+        call = await call.up()
         history = History(self.system)
         conversation = Conversation(call.id, history, self.settings.history_chars)
+        meter = _process_meters.setdefault(asyncio.get_running_loop(), RequestMeter())
+        # Calls that follow one another in a conversation have one budget and one time.
+        budget = CallBudget(self.settings.call_limits, self.settings.process_limits, meter)
+        ends_at = call.clock.now() + 60 * self.settings.max_minutes
+        following: Call | None = call
+        while following is not None:
+            call = following
+            conversation.call_id, conversation.ended = call.id, ""
+            await self._talk_on(call, source, conversation, budget, ends_at)
+            following = await call.successor()
+        return conversation
+
+    async def _talk_on(
+        self,
+        call: Call,
+        source: Source,
+        conversation: Conversation,
+        budget: CallBudget,
+        ends_at: float,
+    ) -> None:
+        """Talk on one call of those that carry a conversation."""
+        history = conversation.history
         listening = call.hear(self.listen, self._recogniser, turn_detector=self._turn_detector)
         toolbox = Toolbox(
             self._tools,
@@ -178,7 +269,7 @@ class Agent:
             timeout_s=self.settings.tool_timeout_s,
             most_chars=self.settings.max_result_chars,
         )
-        kit = Kit(call, source, toolbox, history, self.settings)
+        kit = Kit(call, source, toolbox, history, self.settings, budget)
         talk = Talk(
             kit,
             conversation,
@@ -186,6 +277,7 @@ class Agent:
             greeting=self.greeting,
             log=self._log,
             on_turn=self._on_turn,
+            ends_at=ends_at,
         )
         toolbox.tools.update(own_tools(self.settings, talk, call))
         self.conversations[call.id] = conversation
@@ -196,18 +288,26 @@ class Agent:
             raise
         finally:
             self.conversations.pop(call.id, None)
-        return conversation
 
     async def serve(self, lines: AsyncIterable[Call]) -> None:
         """Answer every call that comes in by ``lines``, all at once, until they are closed.
 
         What breaks on one call is logged, and ends that call alone. Cancelled, it answers no more;
-        the calls go on, and end with their line.
+        the calls go on, and end with their line. While a `Phone` knows that no speech server can be
+        reached it refuses calls itself (503), and they do not come here.
+
+        A model that is not there yet, or overloaded, is logged, and calls are taken.
 
         Raises:
-            SpeechError: as :meth:`warm`, before the first call.
+            SpeechError: as :meth:`check`, before the first call.
         """
-        await self.warm()
+        try:
+            await self.check()
+        except ModelUnavailable as error:
+            logger.warning(
+                "the language model is not ready, and calls are taken all the same: %s",
+                log_text(error),
+            )
         async for call in lines:
             task = asyncio.create_task(self.answer(call), name=f"agent on {call.id}")
             self._talks.add(task)
@@ -222,9 +322,9 @@ class Agent:
         error = task.exception()
         assert error is not None
         if isinstance(error, SpeechError):
-            logger.warning("%s: %s", task.get_name(), error)
+            logger.warning("%s: %s", log_text(task.get_name()), log_text(error))
         else:
-            logger.error("%s broke off\n%s", task.get_name(), without_words(error))
+            logger.error("%s broke off\n%s", log_text(task.get_name()), without_words(error))
 
     async def close(self) -> None:
         """End the log, and the recogniser, where it was made here. Calls should be over."""

@@ -18,6 +18,12 @@ class ModelStalled(ModelUnavailable):
     code = "model_stalled"
 
 
+class BudgetSpent(SpeechError):
+    """The requests that a call, or the process, may make to the language model are used up."""
+
+    code = "budget_spent"
+
+
 class ModelRefused(SpeechError):
     """The language model's server does not take the request as it is."""
 

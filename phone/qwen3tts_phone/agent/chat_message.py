@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,6 +79,21 @@ class Finished:
 
 ChatEvent = str | ToolCall | Finished
 """Of a reply: text deltas, then each tool that the model wants to use, then its end."""
+
+
+def prompt_chars(messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> int:
+    """Return the characters of a prompt: contents, calls of tools, descriptions of tools."""
+    chars = 0
+    for message in messages:
+        chars += len(message.content)
+        chars += sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
+    for tool in tools:
+        chars += (
+            len(tool.name)
+            + len(tool.description)
+            + len(json.dumps(dict(tool.parameters), default=str))
+        )
+    return chars
 
 
 def request_body(

@@ -1,4 +1,4 @@
-"""What was said on one call, as far as it was heard."""
+"""What was said on one call, and on those that took its place, as far as it was heard."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class Conversation:
 
     def __init__(self, call_id: str, history: History, history_chars: int) -> None:
         self.call_id = call_id
+        """Of the call that carries it now; a transfer by the far end changes it."""
         self.history = history
         self.turns: list[TurnRecord] = []
         """In order; the last one may not be ``done`` yet."""

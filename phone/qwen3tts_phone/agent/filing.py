@@ -11,6 +11,7 @@ from qwen3tts_phone.agent.conversation import Conversation, ConversationLog
 from qwen3tts_phone.agent.reply import Reply
 from qwen3tts_phone.agent.turn_record import TurnKind, TurnRecord
 from qwen3tts_phone.listening.turn import Turn
+from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
 from qwen3tts_phone.without_words import without_words
 
 logger = logging.getLogger(__name__)
@@ -94,7 +95,12 @@ class Filing:
             self._log.append(self._conversation.call_id, record)
         if record.error is not None and self._on_turn is None:
             call_id = self._conversation.call_id
-            logger.warning("call %s, turn %d: %s", call_id, record.number, record.error)
+            logger.warning(
+                "call %s, turn %d: %s",
+                log_text(call_id),
+                record.number,
+                log_text(record.error, MOST_SENTENCE_CHARS),
+            )
         if self._on_turn is not None:
             try:
                 self._on_turn(self._conversation, record)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 
 class GrowingWords:
@@ -41,7 +41,7 @@ class GrowingWords:
         self.ended = True
         self._changed.set()
 
-    async def read_from(self, place: int) -> AsyncIterator[str]:
+    async def read_from(self, place: int) -> AsyncGenerator[str, None]:
         """The text from ``place`` on, as it grows, to its end; one reader at a time."""
         self._read = place
         self._changed.set()

@@ -98,10 +98,17 @@ class Mouth:
         except SpeechError:
             entry.heard = ""
             raise
+        saying.records[0].kind = self._record_kind(kind)
         if kind != "filler" and all(each.kind == "filler" for each in self._sayings):
             self._note_turn(saying.records[0])
         self._sayings.append(saying)
         return saying
+
+    def _record_kind(self, kind: SayingKind) -> str:
+        if kind == "filler":
+            return "filler"
+        of_turn = {"greeting": "greeting", "quiet": "prompt", "goodbye": "prompt"}
+        return of_turn.get(self._record.kind, "answer")
 
     def _note_turn(self, record: UtteranceRecord) -> None:
         """The turn's first words: their record begins where the caller fell silent."""

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from qwen3tts_phone.agent.settings import AgentSettings
-from qwen3tts_phone.agent.tools import Tool
+from qwen3tts_phone.agent.tools import Tool, ToolError
+from qwen3tts_phone.errors import TransferFailed
+from qwen3tts_phone.status_words import REFUSALS
 from qwen3tts_wire.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -43,7 +45,13 @@ def own_tools(settings: AgentSettings, talk: Talk, call: Call) -> dict[str, Tool
         targets = dict(settings.transfers)
 
         async def transfer(to: str) -> str:
-            await call.transfer(targets[to])
+            try:
+                await call.transfer(targets[to])
+            except TransferFailed as error:  # its reason is the far end's own text
+                _, words, _ = REFUSALS.get(error.status, ("", "", ""))
+                raise ToolError(
+                    f"The transfer failed ({error.status}). {words}".rstrip()
+                ) from error
             return "The caller was handed on."
 
         found["transfer"] = Tool(

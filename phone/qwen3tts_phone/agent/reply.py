@@ -14,13 +14,21 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
 
-from qwen3tts_phone.agent.chat_errors import ModelStalled, ModelUnavailable
-from qwen3tts_phone.agent.chat_message import Finished, ToolCall
+from qwen3tts_phone.agent.budget import NEVER
+from qwen3tts_phone.agent.chat_errors import BudgetSpent, ModelStalled, ModelUnavailable
+from qwen3tts_phone.agent.chat_message import (
+    ChatMessage,
+    Finished,
+    ToolCall,
+    ToolSpec,
+    prompt_chars,
+)
 from qwen3tts_phone.agent.history import Entry
 from qwen3tts_phone.agent.kit import Kit
 from qwen3tts_phone.agent.mouth import Mouth
 from qwen3tts_phone.agent.saying import Saying
 from qwen3tts_phone.agent.turn_record import ToolUse, TurnRecord
+from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.without_words import without_words
 from qwen3tts_wire.errors import ProtocolError, SpeechError
 
@@ -47,6 +55,7 @@ class Reply:
         before: Reply | None = None,
         on_cut: Callable[[], None],
         on_end: Callable[[Reply], None],
+        on_used_up: Callable[[], None],
     ) -> None:
         """Begin to reply to the history, or to say ``text``.
 
@@ -58,6 +67,7 @@ class Reply:
                 heard of it.
             on_cut: called when what it says was interrupted.
             on_end: called when it is over by itself; not after `give_up`.
+            on_used_up: called when the model may be asked no more in this call.
         """
         self.record = record
         self.given_up = False
@@ -66,6 +76,7 @@ class Reply:
         self._kit = kit
         self._text = text
         self._before = before
+        self._on_used_up = on_used_up
         self._mouth = Mouth(kit, record, on_cut)
         self._mouth.hush(False)
         self._unused: Entry | None = None
@@ -154,6 +165,8 @@ class Reply:
                 await self._use(calls)
                 if self.farewell and self._mouth.has_replied:
                     return
+        except BudgetSpent as error:
+            await self._end_call(error)
         except SpeechError as error:
             await self._excuse(error)
         except Exception as error:
@@ -170,6 +183,47 @@ class Reply:
         if self._kit.call.over:
             raise error
         await self._mouth.say("fixed", self._kit.settings.apology)
+
+    async def _end_call(self, error: BudgetSpent) -> None:
+        """Say that no more can be answered; the second time in silence."""
+        kit = self._kit
+        self.record.failed(error)
+        self._mouth.stop_filling()
+        self._on_used_up()
+        if not kit.used_up_said and not kit.call.over:
+            kit.used_up_said = True
+            await self._mouth.say("fixed", kit.settings.used_up)
+
+    async def _admitted(self) -> tuple[list[ChatMessage], list[ToolSpec]]:
+        """The next request, once the budget allows it.
+
+        Raises:
+            BudgetSpent: it never will again.
+        """
+        kit = self._kit
+        while True:
+            specs = [each.spec for each in kit.toolbox.tools.values()]
+            messages = kit.history.messages(kit.settings.history_chars)
+            now = kit.clock.now()
+            at = kit.budget.take(prompt_chars(messages, specs), now)
+            if at <= now:
+                kit.too_many_said = False
+                return messages, specs
+            if at == NEVER:
+                raise BudgetSpent(
+                    "the requests to the language model are used up.",
+                    remedy="Raise the budget in the agent's settings, if callers need that many.",
+                )
+            self._mouth.stop_filling()
+            if not kit.too_many_said:
+                kit.too_many_said = True
+                logger.warning(
+                    "call %s: the requests of this minute are used up; the next in %.0f s",
+                    log_text(kit.call.id),
+                    at - now,
+                )
+                await self._mouth.say("fixed", kit.settings.too_many)
+            await kit.clock.sleep_until(at)
 
     async def _round(self, *, must_speak: bool) -> list[ToolCall]:
         """One request: what it says is said; the tools that it wants to use. Tried again where it
@@ -191,13 +245,12 @@ class Reply:
 
     async def _request(self, *, must_speak: bool) -> list[ToolCall]:
         kit, record = self._kit, self.record
+        messages, specs = await self._admitted()
         record.requests += 1
         record.mark("asked", kit.clock.now())
         saying: Saying | None = None
         blank = ""
         calls: list[ToolCall] = []
-        specs = [each.spec for each in kit.toolbox.tools.values()]
-        messages = kit.history.messages(kit.settings.history_chars)
         try:
             async with aclosing(
                 kit.source.stream(messages, specs, must_speak=must_speak)

@@ -109,6 +109,8 @@ class Saying:
 
     def _speak(self) -> Utterance:
         utterance = self._call.speak(self.words.read_from(self._place), self._options)
+        if self.records:
+            utterance.record.kind = self.records[0].kind
         self.records.append(utterance.record)
         return utterance
 

@@ -6,7 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from qwen3tts_phone.agent.budget import RequestLimits
 from qwen3tts_speech.utterance import VoiceOptions
+
+HANDED_ON = "[The call has been transferred to another person, who hears you now.]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,9 @@ class AgentSettings:
     greeting_prompt: str = ""
     """What the model is told when the call is answered, so that it speaks first; where the agent
     has a greeting of its own, that is said instead. Empty: it waits for the caller."""
+    handed_on_prompt: str = HANDED_ON
+    """What the model is sent when the call was handed on to another party, who hears it now, and
+    nothing was left to say. Empty: it waits for that party."""
     filler: tuple[str, ...] = ()
     """Said in turns while the model, or a tool, lets the caller wait: *One moment, please.* The
     server says them from memory where its starters have them (docs/starters.md)."""
@@ -62,12 +68,37 @@ class AgentSettings:
     stopped_s: float = 30.0
     """So long a reply that was interrupted waits for the turn of who interrupted it; then it is
     given up."""
+    requests_minute: int = 90
+    """Requests to the model per call in any 60 s; a person with tools needs fewer than 40. Beyond
+    that the agent says ``too_many``, and answers when the minute allows it. 0 = no limit, as in the
+    next seven."""
+    requests_call: int = 5_000
+    """Requests per call; beyond that the agent says ``used_up`` and ends the call."""
+    prompt_chars_minute: int = 4_000_000
+    """Characters of prompt (messages and tools) per call in any 60 s; not below
+    ``history_chars``."""
+    prompt_chars_call: int = 100_000_000
+    """Characters of prompt per call."""
+    process_requests_minute: int = 3_000
+    """Requests of all calls of the process in any 60 s."""
+    process_requests: int = 0
+    """Requests of all calls since the process started; beyond that every call ends. No limit by
+    default: a service may run for months."""
+    process_prompt_chars_minute: int = 100_000_000
+    process_prompt_chars: int = 0
+    too_many: str = "I need a moment before I can answer more. Please stay on the line."
+    """Said once when the requests of a minute are used up."""
+    used_up: str = "I am sorry, I cannot answer any more in this call. Thank you for calling."
+    """Said when the requests of a call, or of the process, are used up; then the call ends."""
     log_words: bool = False
     """Whether the conversation log holds the words, too."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "transfers", dict(self.transfers))
-        for name in ("greeting_prompt", "apology", "not_understood", "reprompt", "goodbye"):
+        for name in (
+            *("greeting_prompt", "handed_on_prompt", "apology", "not_understood"),
+            *("reprompt", "goodbye", "too_many", "used_up"),
+        ):
             text: object = getattr(self, name)
             if not isinstance(text, str):
                 raise ValueError(f"{name} is a {type(text).__name__}, no text; empty = none")
@@ -88,10 +119,51 @@ class AgentSettings:
             ("max_result_chars", 100, 1_000_000),
             ("queue_chars", 1, 1_000_000),
             ("history_chars", 1_000, 10_000_000),
+            *((name, 0, 10**15) for name in _BUDGETS),
         ):
             value = getattr(self, name)
             if not (math.isfinite(value) and least <= value <= most):
                 raise ValueError(f"{name}={value} is not between {least:g} and {most:g}")
+        for name in _BUDGETS:
+            if not isinstance(getattr(self, name), int):
+                raise ValueError(f"{name}={getattr(self, name)!r} is no whole number")
+            if "chars" in name and 0 < getattr(self, name) < self.history_chars:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} is below history_chars={self.history_chars}:"
+                    " a long conversation could never be answered; raise it, or lower that"
+                )
         for name, target in self.transfers.items():
             if not name.strip() or not target.strip():
                 raise ValueError(f"transfers: {name!r} needs a name and an address")
+
+    @property
+    def call_limits(self) -> RequestLimits:
+        """What one call may ask of the model."""
+        return RequestLimits(
+            self.requests_minute,
+            self.requests_call,
+            self.prompt_chars_minute,
+            self.prompt_chars_call,
+        )
+
+    @property
+    def process_limits(self) -> RequestLimits:
+        """What all calls of the process together may ask of it."""
+        return RequestLimits(
+            self.process_requests_minute,
+            self.process_requests,
+            self.process_prompt_chars_minute,
+            self.process_prompt_chars,
+        )
+
+
+_BUDGETS = (
+    "requests_minute",
+    "requests_call",
+    "prompt_chars_minute",
+    "prompt_chars_call",
+    "process_requests_minute",
+    "process_requests",
+    "process_prompt_chars_minute",
+    "process_prompt_chars",
+)

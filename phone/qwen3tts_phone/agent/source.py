@@ -15,6 +15,7 @@ from collections.abc import (
 from typing import Protocol, cast
 
 from qwen3tts_phone.agent.chat_message import ChatEvent, ChatMessage, ToolSpec
+from qwen3tts_phone.without_words import without_words
 from qwen3tts_wire.errors import BadRequest, BadText
 from qwen3tts_wire.surrogates import SurrogateJoiner
 
@@ -111,8 +112,8 @@ def prepare(source: Source) -> None:
         return
     try:
         ready()
-    except Exception:  # it is the program's, and a request may work all the same
-        logger.exception("prepare() of the source of the replies failed")
+    except Exception as error:  # it is the program's, and a request may work all the same
+        logger.error("prepare() of the source of the replies failed\n%s", without_words(error))
 
 
 def source_of(given: object) -> Source:

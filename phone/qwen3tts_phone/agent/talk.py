@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qwen3tts_phone.agent.conversation import Conversation, ConversationLog
 from qwen3tts_phone.agent.filing import Filing, OnTurn, words_of
@@ -37,6 +37,7 @@ class Talk:
         greeting: what we say first; empty = see ``AgentSettings.greeting_prompt``.
         log: where each turn is written.
         on_turn: told each turn when all of it is known.
+        ends_at: when the conversation has lasted as long as it may; None = counted from now.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Talk:
         greeting: str = "",
         log: ConversationLog | None = None,
         on_turn: OnTurn | None = None,
+        ends_at: float | None = None,
     ) -> None:
         self._kit = kit
         self._conversation = conversation
@@ -55,7 +57,7 @@ class Talk:
         self._greeting = greeting
         self._filing = Filing(conversation, log, on_turn)
         self._clock = kit.clock
-        self._taking = TurnTaking(kit.settings, self._clock.now())
+        self._taking = TurnTaking(kit.settings, self._clock.now(), ends_at)
         self._reply: Reply | None = None
         self._given_up: Reply | None = None
         self._turn: Turn | None = None
@@ -70,8 +72,8 @@ class Talk:
         self._over = asyncio.Event()
 
     async def run(self) -> None:
-        """Talk to the end of the call; ends it where the model, the caller's silence or the time
-        says so.
+        """Talk to the end of the call, or until another one goes on in its place; ends the call
+        where the model, the caller's silence or the time says so.
 
         Raises:
             SpeechError: nothing can be heard on this machine, as where a package is missing.
@@ -84,9 +86,10 @@ class Talk:
         following = asyncio.create_task(self._follow(), name="holds")
         ending = asyncio.create_task(self._over.wait())
         ended = asyncio.create_task(self._kit.call.ended())
+        moving = asyncio.create_task(self._kit.call.successor())
         try:
             await asyncio.wait(
-                {listening, timing, ending, ended}, return_when=asyncio.FIRST_COMPLETED
+                {listening, timing, ending, ended, moving}, return_when=asyncio.FIRST_COMPLETED
             )
             if self._over.is_set():
                 await self._kit.call.hangup()
@@ -94,11 +97,9 @@ class Talk:
                 if task.done():
                     task.result()  # what broke in it is told
         finally:
-            await self._clear_away([listening, timing, following, ending], ended)
+            await self._clear_away([listening, timing, following, ending, moving], ended)
 
-    async def _clear_away(
-        self, tasks: list[asyncio.Task[None] | asyncio.Task[bool]], ended: asyncio.Task[str]
-    ) -> None:
+    async def _clear_away(self, tasks: list[asyncio.Task[Any]], ended: asyncio.Task[str]) -> None:
         self._conversation.go_on = None
         if self._reply is not None:
             self._drop()
@@ -125,6 +126,9 @@ class Talk:
 
     def _begin(self) -> None:
         settings = self._kit.settings
+        if self._kit.call.facts.continues and self._conversation.turns:
+            self._take_up()
+            return
         if not (self._greeting.strip() or settings.greeting_prompt.strip()):
             return
         self._taking.begin(self._clock.now())
@@ -132,6 +136,19 @@ class Talk:
             self._speak("greeting", self._greeting)
         else:
             self._kit.history.caller(settings.greeting_prompt)
+            self._speak("greeting", None)
+
+    def _take_up(self) -> None:
+        """Go on with the conversation of the call that this one follows."""
+        prompt = self._kit.settings.handed_on_prompt
+        unsaid = self._conversation.unsaid
+        if not (unsaid.strip() or prompt.strip()):
+            return
+        self._taking.begin(self._clock.now())
+        if unsaid.strip():
+            self._speak("continued", self._filing.continued())
+        else:
+            self._kit.history.caller(prompt)
             self._speak("greeting", None)
 
     async def _listen(self) -> None:
@@ -282,9 +299,14 @@ class Talk:
             before=before,
             on_cut=self._cut,
             on_end=self._ended,
+            on_used_up=self._used_up,
         )
         self._hush()
         return self._reply
+
+    def _used_up(self) -> None:
+        """The model may be asked no more: the call ends when the reply is over."""
+        self._happened(Happened.FAREWELL, "its requests to the language model were used up")
 
     def _drop(self) -> None:
         """Give the reply under way up; the rest of it can be continued."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from qwen3tts_phone.agent.chat_message import ToolCall
-from qwen3tts_phone.agent.tools import Tool
+from qwen3tts_phone.agent.tools import Tool, ToolError
 from qwen3tts_phone.threads import Threads
 from qwen3tts_phone.without_words import without_words
 
@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 MOST_THREADS = 64
 """Functions that are not asynchronous and run at the same time; those that hang count, too."""
+MOST_ERROR_CHARS = 500
+"""Longest text of a `ToolError` that the model gets."""
 
 _threads = Threads("tool", MOST_THREADS)
 
@@ -66,11 +68,13 @@ class Toolbox:
         except TimeoutError:
             logger.warning("the tool %s has not ended within %g s", found.name, timeout_s)
             return f"Error: the tool did not answer within {timeout_s:g} seconds.", False
+        except ToolError as error:
+            return f"Error: {str(error)[:MOST_ERROR_CHARS]}", False
         except Exception as error:
-            # Whatever breaks in a tool of the program's. No words: arguments may hold the caller's.
-            logger.warning("the tool %s failed: %s", found.name, type(error).__name__)
-            logger.debug("the tool %s failed\n%s", found.name, without_words(error))
-            return f"Error: {type(error).__name__}: {str(error)[:500]}", False
+            # Whatever breaks in a tool of the program's. No words: they may be the caller's, and
+            # what a database or a far end says is not for the model either.
+            logger.warning("the tool %s failed\n%s", found.name, without_words(error))
+            return f"Error: the tool failed ({type(error).__name__[:64]}).", False
         return self._text(value), True
 
     def _text(self, value: object) -> str:

@@ -38,6 +38,14 @@ _TYPES: Final[Mapping[type, str]] = {
 }
 
 
+class ToolError(Exception):
+    """Raised by a tool to tell the model why it could not do it: its text, up to 500 characters.
+
+    Of any other exception the model learns the class alone: its text may hold what is not the
+    model's business, such as addresses, queries or words of a far end.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     """One thing that the model may do."""

@@ -135,7 +135,7 @@ _STOPPED = (Phase.STOPPED, Phase.LEAVING_STOPPED)
 class TurnTaking:
     """One call's turns. Times are seconds of the call's clock."""
 
-    def __init__(self, settings: AgentSettings, now: float) -> None:
+    def __init__(self, settings: AgentSettings, now: float, ends_at: float | None = None) -> None:
         self.phase = Phase.WAITING
         self.caller_speaks = False
         """Whether the caller is speaking now."""
@@ -144,7 +144,7 @@ class TurnTaking:
         self.why = ""
         """Why we end the call, once we do."""
         self._settings = settings
-        self._ends_at = now + 60 * settings.max_minutes
+        self._ends_at = now + 60 * settings.max_minutes if ends_at is None else ends_at
         self._time_is_up = False
         self._since = now
         """Since when nobody has said anything, or the reply is stopped."""

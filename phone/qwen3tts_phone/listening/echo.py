@@ -1,120 +1,157 @@
 """Our own voice that comes back from the line is not the caller's.
 
-What we have sent is looked for in what is heard (`echo_path`). Once the path is known the echo is
-computed and taken away, and what is left is judged: the caller who speaks over it is in that, and
-an echo is not. (Both without what is below the telephone's band: hum would hide a faint echo.)
-While it is not known, speech that is well below what we have sent waits for a
-moment, until it is found to be an echo, or not to be one; speech as loud as ours is nobody's echo
-unless it is found to be one in time. `benchmarks/echo_guard.py` has the figures.
+    sent ---> delay (echo_search) ---> adaptive filter (echo_canceller) --> echo
+    heard ---------------------------------------------------- minus ------> the rest
+
+The rest is judged. It is the caller's where it is some dB louder than what the filter usually
+leaves of what was sent (echo_level). While no path is known, what is heard is judged in the same
+way, by the most that any path has returned; speech within that bound waits for a moment, until it
+is found to be an echo or not to be one. Both sides are taken without what is below the telephone's
+band: hum would hide a faint echo. `benchmarks/echo_guard.py` has the figures.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_codecs.resample import Resampler
-from qwen3tts_phone.listening.echo_path import MOST_DELAY, Path, find_delay, fit
+from qwen3tts_phone.listening.echo_canceller import TAPS, EchoCanceller
+from qwen3tts_phone.listening.echo_level import PIECE, GainBound, Leak
+from qwen3tts_phone.listening.echo_search import (
+    CHANGED,
+    LEAST_DELAY,
+    LEAST_SEARCHED,
+    MOST_DELAY,
+    MOST_SEARCHED,
+    PEAK,
+    STILL,
+    find_path,
+    find_shift,
+)
 from qwen3tts_phone.listening.high_pass import HighPass
 from qwen3tts_phone.listening.sample_line import SampleLine
 from qwen3tts_phone.sent_audio import SentFrame
 
 Samples = NDArray[np.int16]
 Floats = NDArray[np.float32]
+Array = NDArray[np.float64]
 
 RATE_HZ: Final = 8000
 SNAP: Final = 80
 """Samples: a frame that begins so near to the end of the one before follows it."""
 REANCHOR: Final = 1600
-"""What is heard has another place when it comes so much off the count of its samples."""
+"""What is heard has another place when it comes so far off the count of its samples."""
 FAINT: Final = 10 ** (-58 / 10)
 """Power below which nothing is looked for."""
-LIKELY: Final = 10 ** (-12 / 10)
-"""Speech so much below what we have sent may well be its echo..."""
-POSSIBLE: Final = 10 ** (-4 / 10)
-"""...and what is so much below it, a loud one; nothing louder is."""
-ALIKE: Final = 0.3
-"""Correlation from which a filter is tried."""
-GOOD_DB: Final = -2.5
-"""A path is one that leaves less than this of what is heard: about half of it is echo then..."""
-LOUDEST: Final = 10 ** (-2 / 10)
-"""No echo has more than this of what was sent."""
-LOUDER: Final = 10 ** (6 / 10)
-"""Nor more than so much more than before..."""
-SURE_DB: Final = -12.0
-"""...unless it leaves no more than this."""
+STEP: Final = 80
+"""Delays whose gain is bounded are so many samples apart."""
+ABOVE: Final = 10 ** (8 / 10)
+"""What is louder than an echo usually is by this factor, is not an echo..."""
+ABOVE_ON: Final = 10 ** (4 / 10)
+"""...or by this one, while the caller speaks."""
+NEW_DB: Final = 5.0
+"""A new path leaves more of sounds that were not heard yet, up to this..."""
+NEW_S: Final = 0.8
+"""...and for this time."""
 CHANGES: Final = 10 ** (10 / 10)
-"""A path that changes does not return so much more than before."""
-SHORT_DB: Final = -8.0
-"""...or less than this of less than a fifth of a second, which more paths fit by chance."""
-SHORT: Final = 1600
-LEAST: Final = 640
-"""Samples that are looked at, 80 ms..."""
-MOST: Final = 2048
-"""...to a quarter of a second."""
-RESIDUE: Final = 10 ** (-10 / 10)
-"""What is left is nobody's where it is so much below the loudest echo."""
-WAITS_LIKELY_S: Final = 0.2
-"""What is likely to be an echo waits so long for a verdict while no path is known..."""
-WAITS_S: Final = 0.08
-"""...and so long when one is (it may have changed), or when it is merely possible."""
+"""A path that changes does not return louder than before by this factor."""
+EVERY: Final = 640
+"""How often a path is looked for, and the filter fitted, 80 ms..."""
+SELDOM: Final = 2560
+"""...and the latter where it is as good as it gets, 320 ms."""
+GAINS: Final = 10 ** (-1.5 / 10)
+"""A fit that leaves more than this of what was left before gains little."""
+PROVES: Final = 10 ** (-4 / 10)
+"""A filter has proved itself when it once leaves less than this."""
+TRUSTED: Final = 0.45
+"""Of the dB that a fit gains where it was fitted, so many it will gain later."""
+WAITS_S: Final = 0.25
+"""Speech that may be an echo waits at most this time for a verdict, twice it where a delay was
+found that may be one."""
 DOUBT_S: Final = 1.0
 """So long after a change of the codec a known path is as good as none: it has another delay."""
-REFIT_S: Final = 0.32
-"""How often a known path is looked at again: clocks drift."""
+SUSPECTED: Final = 2400
+"""Samples for which a path that has failed once is suspected to have changed."""
 QUIET_S: Final = 0.2
-"""After so much silence a verdict is forgotten."""
-MARGIN: Final = 10 ** (8 / 10)
-"""What is left of an echo may be so much more than when its path was found."""
-DOUBTS: Final = 8
-"""Speech that was found to be the caller's is looked at again each so many times."""
+"""After this silence a verdict is forgotten."""
+LOOKED_BACK: Final = 320
+"""Samples that one verdict is of, about a detector's window."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Energies of up to 20 ms."""
+
+    count: int
+    """Samples."""
+    heard: float
+    rest: float
+    echo: float
+    bound: float
+    """What an echo usually leaves."""
 
 
 class EchoGuard:
     """One call's (pure); at 8 kHz. While nothing of ours is on the line it costs nothing."""
 
     def __init__(self) -> None:
-        self.path: Path | None = None
-        """The echo's, as far as it is known."""
+        self.canceller: EchoCanceller | None = None
+        """The echo's, as far as its path is known."""
         self._sent = SampleLine(2 * RATE_HZ)
         self._heard = SampleLine(RATE_HZ)
         self._sent_above, self._heard_above = HighPass(), HighPass()
         self._resampler: Resampler | None = None
         self._rate_hz = 0
         """Of what was sent last; 0 = nothing was."""
-        self._powers: deque[tuple[int, float]] = deque()
-        """Of what was sent and may come back: each frame's last index, and its power."""
-        self._idle = True
-        """Whether nothing of ours could come back when the last frame came."""
+        self._last_sound: int | None = None
+        """Index after the last sound that was sent, while it may come back."""
         self._next: int | None = None
-        self._power = 0.0
-        """Of the last frame without the echo."""
+        self._since = 0
+        """Index from which on what was heard is one piece."""
+        self._path_since = 0
+        """Index from which on it came by the known path."""
+        self._anywhere = GainBound((MOST_DELAY - LEAST_DELAY) // STEP)
+        self._leak = Leak()
+        self._loudest = 0.0
+        """Power of what was sent and may come back now."""
+        self._pieces: deque[_Piece] = deque()
+        self._proved = False
+        """Whether the known path has explained an echo."""
+        self._peak = 0.0
+        """Of the last delay that was looked for."""
         self._sound = 0
-        """Samples of sound since the last silence."""
+        """Samples of sound since something of ours could come back."""
         self._silence = 0
-        """Samples of silence since the last sound."""
+        """Samples since the last sound that is no echo."""
         self._waited = 0.0
         """Seconds of speech that wait for a verdict."""
         self._callers = False
         """Whether this speech was found to be the caller's."""
-        self._asked = 0
-        self._since_fit = 0
+        self._age = self._since_search = self._since_fit = 0
+        """Samples since the path was found, looked for, fitted."""
+        self._fit_every = EVERY
+        """Samples until it is fitted again."""
+        self._suspected = 0
+        """Samples for which the known path may have changed: it has failed lately."""
         self._doubted = 0
-        """Samples for which the known path is not to be relied on."""
+        """The same, because the codec has changed."""
 
     @property
     def active(self) -> bool:
         """Whether anything of ours may come back now."""
-        return bool(self._powers)
+        return self._last_sound is not None
 
     def sent(self, frame: SentFrame) -> None:
         """A frame of ours has gone out."""
         samples = frame.samples
         if self._rate_hz not in (0, frame.rate_hz):
             self._doubted = round(DOUBT_S * RATE_HZ)
+            self._anywhere.reset()
         self._rate_hz = frame.rate_hz
         if frame.rate_hz != RATE_HZ:
             if self._resampler is None or self._resampler.from_hz != frame.rate_hz:
@@ -129,57 +166,48 @@ class EchoGuard:
             self._sent_above.reset()
         sound = self._sent_above.push(_floats(samples))
         self._sent.put(sound, at)
-        power = float(sound @ sound) / len(sound)
-        if power > FAINT:
-            self._powers.append((at + len(sound), power))
+        if _energy(sound) > FAINT * len(sound):
+            self._last_sound = at + len(sound)
 
     def push(self, samples: Samples, at: float) -> Samples:
         """Samples at 8 kHz, shape [n], the last of which arrived ``at``; the same without our echo,
-        as far as its path is known; silence where nothing else is in them."""
+        as far as its path is known."""
         start = self._place(len(samples), at)
-        self._doubted = max(0, self._doubted - len(samples))
-        while self._powers and self._powers[0][0] + MOST_DELAY < start:
-            self._powers.popleft()
-        if not self._powers:
-            self._idle = True
+        if self._last_sound is not None and self._last_sound + MOST_DELAY + TAPS < start:
+            self._last_sound = None
+        if self._last_sound is None or not len(samples):
+            self._rests(start + len(samples))
             return samples
-        if self._idle:
-            self._heard_above.reset()
-            self._idle = False
         sound = self._heard_above.push(_floats(samples))
         self._heard.put(sound, start)
-        stop = start + len(sound)
-        rest, echo_power = sound, 0.0
-        if self.path is not None:
-            echo = self.path.echo(self._sent, start, stop)
-            echo_power = float(echo @ echo) / len(echo)
-            rest = sound - echo
-        self._power = float(rest @ rest) / len(rest)
-        self._since_fit += len(sound)
-        if self._power <= max(FAINT, self._left(echo_power)):
-            self._silent(len(sound), echo_power)
-            self._refit(stop, echo_power)
-            return np.zeros_like(samples)
-        self._silence = 0
-        self._sound += len(sound)
-        return np.clip(np.rint(rest * 32768), -32768, 32767).astype(np.int16)
+        rest = np.concatenate(
+            [self._piece(sound[at : at + PIECE], start + at) for at in range(0, len(sound), PIECE)]
+        )
+        self._learn(start + len(sound))
+        left: Samples = np.clip(np.rint(rest * 32768), -32768, 32767).astype(np.int16)
+        return left
 
     def may_be_ours(self, length_s: float) -> bool:
         """Whether what was pushed last may be our own voice.
 
-        Asked about what sounds like speech, ``length_s`` of it: only then it is searched for.
+        Asked about what sounds like speech, ``length_s`` of it.
         """
-        if not self._powers:
+        if self._last_sound is None:
             return False
-        if self.path is not None and self._power < RESIDUE * self.path.gain * self._loudest():
+        if not self._pieces:  # the path has just been found
             return True
-        self._asked += 1
-        if self._callers and self._asked % DOUBTS:
-            return False
-        if self._found():
-            return True
-        self._waited += length_s
-        if not self._callers and self._waited < self._waits_s():
+        if not self._callers:
+            if self.canceller is not None and not self._above(self._margin()):
+                return True
+            if self._may_be_another():
+                if sum(piece.rest for piece in self._pieces) <= FAINT * self._count():
+                    return True  # the end of a sound, which tells nothing
+                self._waited += length_s
+                if self._waited < (WAITS_S if self._peak < PEAK else 2 * WAITS_S):
+                    return True
+            elif self._proved and self._shift(self._heard.end):
+                return True
+        elif self.canceller is not None and not self._above(ABOVE_ON):
             return True
         self._callers = True
         return False
@@ -187,85 +215,165 @@ class EchoGuard:
     # --- inside
 
     def _place(self, count: int, at: float) -> int:
-        """The index of the first sample: by count, and anew where arrival says otherwise."""
+        """The index of the first sample: by count, and by arrival where that says otherwise."""
         arrived = round(at * RATE_HZ) - count
         known = self._next
         start = arrived if known is None or abs(arrived - known) > REANCHOR else known
+        if start != known:
+            self._since = start
         self._next = start + count
         return start
 
-    def _loudest(self) -> float:
-        """Of what may come back now, the power."""
-        return max(power for _, power in self._powers)
+    def _rests(self, stop: int) -> None:
+        """Nothing of ours can come back up to ``stop``."""
+        if self._pieces or self._sound:
+            self._pieces.clear()
+            self._heard_above.reset()
+            self._sound, self._waited, self._callers = 0, 0.0, False
+        self._since = stop
 
-    def _waits_s(self) -> float:
-        """How long speech as loud as the last waits for a verdict."""
-        loudest = self._loudest()
-        if self.path is not None and not self._doubted:
-            return 0.0 if self._power > CHANGES * self.path.gain * loudest else WAITS_S
-        if self._power > POSSIBLE * loudest:
-            return 0.0
-        return WAITS_LIKELY_S if self._power <= LIKELY * loudest else WAITS_S
+    def _piece(self, sound: Floats, start: int) -> Floats:
+        """Up to 20 ms without the echo.
 
-    def _left(self, echo_power: float) -> float:
-        """The power that the known path leaves of its echo, at most."""
-        if self.path is None:
-            return 0.0
-        return echo_power * 10 ** (self.path.explained_db / 10) * MARGIN
-
-    def _silent(self, count: int, echo_power: float) -> None:
+        What the echo leaves stays in it: a detector that hears nothing in between is late for the
+        next word.
+        """
+        count = len(sound)
+        stop = start + count
+        self._doubted = max(0, self._doubted - count)
+        self._suspected = max(0, self._suspected - count)
+        self._age += count
+        self._since_search += count
+        self._since_fit += count
+        heard = _energy(sound)
+        everywhere = self._everywhere(start)
+        self._anywhere.push(heard / count, everywhere, count)
+        self._loudest = float(everywhere.max())
+        if self.canceller is None:
+            rest = sound
+            bound = self._anywhere.most(everywhere)
+            piece = _Piece(count, heard, heard, 0.0, count * bound)
+        else:
+            echo = self.canceller.echo(start, stop)
+            rest = sound - echo
+            excitation = self.canceller.excitation(stop, Leak.EXCITED)
+            power, bound = self._leak.push(rest, excitation, self._callers)
+            piece = _Piece(count, heard, count * power, _energy(echo), count * bound)
+            self._proved = self._proved or FAINT * 10 < heard / count > power / PROVES
+        self._pieces.append(piece)
+        while self._count() - self._pieces[0].count >= LOOKED_BACK:
+            self._pieces.popleft()
+        if heard > FAINT * count:
+            self._sound += count
+        if piece.rest > FAINT * count and (self.canceller is None or self._above(ABOVE_ON)):
+            self._silence = 0
+            return rest
         self._silence += count
         if self._silence >= QUIET_S * RATE_HZ:
-            self._callers, self._waited, self._asked = False, 0.0, 0
-            if echo_power <= FAINT:
-                self._sound = 0
+            self._callers, self._waited = False, 0.0
+        return rest
 
-    def _found(self) -> bool:
-        """Whether the last sound is our echo, by the known path as it is now, or by another."""
-        length = min(MOST, self._sound)
-        if length < LEAST:
+    def _count(self) -> int:
+        return sum(piece.count for piece in self._pieces)
+
+    def _above(self, above: float) -> bool:
+        """Whether the rest is louder than what an echo usually leaves, by this factor."""
+        rest = sum(piece.rest for piece in self._pieces)
+        return rest > above * sum(piece.bound for piece in self._pieces)
+
+    def _margin(self) -> float:
+        """What a rest must be louder than usual to be the caller's first word."""
+        new = max(0.0, 1 - self._age / (NEW_S * RATE_HZ))
+        return ABOVE * float(10 ** (NEW_DB / 10 * new))
+
+    def _may_be_another(self) -> bool:
+        """Whether what was heard last may be an echo by a path that is not known, or has changed.
+
+        A path that merely changes returns about as much as before.
+        """
+        if self.canceller is None:
+            return not self._above(ABOVE)
+        if not self._proved:
+            return True
+        heard = sum(piece.heard for piece in self._pieces)
+        louder = heard > CHANGES * self.canceller.gain * self._loudest * self._count()
+        return not louder and (self._doubted > 0 or self._suspected > 0)
+
+    def _fails(self) -> bool:
+        """Whether the known path does not explain what it should."""
+        heard = sum(piece.heard for piece in self._pieces)
+        rest = sum(piece.rest for piece in self._pieces)
+        echo = sum(piece.echo for piece in self._pieces)
+        return heard - rest < 0.3 * echo and echo > 0.3 * heard
+
+    def _learn(self, stop: int) -> None:
+        """Look for a path where none is known, or it fails; bring the known one forward."""
+        known, last = self.canceller, self._pieces[-1]
+        if known is not None and self._proved and self._fails():
+            self._suspected = SUSPECTED
+        if known is not None and self._suspected and last.heard > FAINT * last.count:
+            self._shift(stop)
+        wanted = known is None or not self._proved or self._suspected > 0
+        if wanted and last.heard > FAINT * last.count:
+            most = MOST_SEARCHED if known is None else CHANGED
+            count = min(most, self._sound, stop - self._since)
+            if count >= LEAST_SEARCHED and self._since_search >= EVERY:
+                self._since_search = 0
+                self._search(count, stop)
+                if self.canceller is not known:
+                    return
+        if known is None or self._callers:
+            return
+        if self._since_fit >= self._fit_every:
+            self._since_fit = 0
+            left = known.fit(max(self._since, self._path_since), stop)
+            self._leak.scale(left**TRUSTED)
+            longer = 2 * self._fit_every if left > GAINS else 0
+            self._fit_every = max(EVERY, min(longer, SELDOM))
+
+    def _shift(self, stop: int) -> bool:
+        """Whether the path has merely moved: a jitter buffer or the line has slipped."""
+        if self.canceller is None:
             return False
-        start = self._heard.end - length
-        heard = self._heard.get(start, start + length)
-        good_db = GOOD_DB if length >= SHORT else SHORT_DB
-        path = self._fit_known(heard, start)
-        if not self._plausible(path, good_db):
-            delay, alike = find_delay(heard, self._sent, start)
-            if alike < ALIKE:
-                return False
-            path = fit(heard, self._sent, start, delay)
-            if not self._plausible(path, good_db):
-                return False
-        self.path = path
-        self._since_fit, self._waited, self._callers = 0, 0.0, False
+        shift = find_shift(self._sent, self._heard, self.canceller)
+        if shift is None:
+            return False
+        self._suspected = self._doubted = 0
+        if abs(shift) < STILL:
+            return False
+        self.canceller.shift(shift)
+        self._path_since = stop
+        self._pieces.clear()
         return True
 
-    def _plausible(self, path: Path | None, good_db: float) -> bool:
-        """Whether it may be our echo's: what another voice happens to have in common with ours
-        takes a filter that makes it loud."""
-        if path is None or path.explained_db > good_db or path.gain > LOUDEST:
-            return False
-        if self.path is None or path.explained_db <= SURE_DB:
-            return True
-        return path.gain <= LOUDER * self.path.gain
-
-    def _fit_known(self, heard: Floats, start: int) -> Path | None:
-        """The path anew where it was; None where there was none, or nothing was sent."""
-        if self.path is None:
-            return None
-        middle = self.path.delay + int(np.argmax(np.abs(self.path.taps)))
-        return fit(heard, self._sent, start, middle)
-
-    def _refit(self, stop: int, echo_power: float) -> None:
-        """The echo is alone: see whether its path is still the same."""
-        path = self.path
-        if path is None or self._since_fit < REFIT_S * RATE_HZ or echo_power < 10 * FAINT:
+    def _search(self, count: int, stop: int) -> None:
+        found = find_path(self._sent, self._heard, count, self.canceller)
+        self._peak = found.peak
+        if found.canceller is None:
             return
-        self._since_fit = 0
-        found = self._fit_known(self._heard.get(stop - MOST, stop), stop - MOST)
-        if self._plausible(found, min(GOOD_DB, path.explained_db + 6)):
-            self.path = found
+        self.canceller = found.canceller
+        self._leak = Leak()
+        for last in range(stop - count + PIECE, stop + 1, PIECE):
+            heard = self._heard.get(last - PIECE, last)
+            self._leak.begin(heard, self.canceller.excitation(last, Leak.EXCITED))
+        self._pieces.clear()
+        self._waited, self._callers, self._proved = 0.0, False, False
+        self._path_since = stop - count
+        self._suspected = self._doubted = self._age = self._since_fit = 0
+        self._fit_every = EVERY
+
+    def _everywhere(self, start: int) -> Array:
+        """The power that paths of each delay would return at a gain of 1, shape [count]."""
+        first = start - MOST_DELAY
+        line = self._sent.get(first, first + STEP * (len(self._anywhere.gains) + 1))
+        blocks = np.square(line).reshape(-1, STEP).mean(axis=1)
+        powers: Array = (blocks[:-1] + blocks[1:]).astype(np.float64) / 2
+        return powers
 
 
 def _floats(samples: Samples) -> Floats:
     return np.multiply(samples, np.float32(1 / 32768), dtype=np.float32)
+
+
+def _energy(sound: Floats) -> float:
+    return float(sound @ sound)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-WhyEnded = Literal["pause", "detector", "too_long", "call_over", "keys", "noise"]
+WhyEnded = Literal["pause", "detector", "too_long", "call_over", "keys", "typed", "noise"]
 """Why a turn ended: silence of ``pause_ms``; the turn detector said so; ``max_turn_s``; the call is
-over; keys were pressed and nothing said; it was too short to be speech (``min_speech_ms``)."""
+over; keys were pressed and nothing said; it was typed, not said (`Listening.typed`); it was too
+short to be speech (``min_speech_ms``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import Final, Protocol
+from dataclasses import replace
+from typing import Any, Final, Protocol
 
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.call_events import HeardFrame, KeyPressed
 from qwen3tts_phone.call_facts import CallFacts
+from qwen3tts_phone.errors import WrongState
 from qwen3tts_phone.listening.core import ListeningCore
 from qwen3tts_phone.listening.events import (
     CallerCutIn,
@@ -207,7 +209,7 @@ class Listening:
                 for other in others:
                     other.cancel()
             self._handle(self._core.finish("call_over", self._clock.now()))
-            self._key_turn(self._keys.take())
+            self._key_turn(self._keys.take(self._clock.now()))
             await self._hearer.settled()
         except BaseExceptionGroup as group:
             raise _first(group) from None
@@ -234,14 +236,16 @@ class Listening:
             now = self._clock.now()
             self._core.agent_speaking(self._call.speaking, now)
             self._handle(self._core.tick(now, self._sent.take()))
-            if not self._core.speaking:
+            if self._keys.complete or not self._core.speaking:
                 self._key_turn(self._keys.due(now))
 
     async def _read_keys(self) -> None:
         async for key in self._call.dtmf():
             if self.settings.keys_interrupt and self._call.speaking:
                 self._interrupt()
+            dropped = self._keys.dropped
             complete = self._keys.press(key.digit, key.at)
+            self._call.facts.keys_ignored += self._keys.dropped - dropped
             if complete is not None:
                 self._key_turn(complete)
 
@@ -290,7 +294,7 @@ class Listening:
         if ended.why == "noise" and not ended.cut_in:
             self._hearer.give_up()
             return
-        keys = self._keys.take() if ended.why != "noise" else None
+        keys = self._keys.take(self._clock.now()) if ended.why != "noise" else None
         self._hearer.end(ended, stopped, keys.digits if keys else "", self._deliver)
 
     def _key_turn(self, keys: Keys | None) -> None:
@@ -298,26 +302,37 @@ class Listening:
         if keys is None:
             return
         if self._core.speaking:
-            self._keys.restore(keys)
+            self._keys.restore()
             self._handle(self._core.finish("keys", self._clock.now()))
-            keys = self._keys.take()  # there still where what was open was noise
+            keys = self._keys.take(self._clock.now())  # there still where that was noise
             if keys is None:
                 return
+        moments = _moments(keys.began_at, keys.ended_at, self._clock.now())
+        self._unspoken(Turn(keys=keys.digits, why="keys", **moments))
+
+    def typed(self, text: str) -> None:
+        """Take a turn of the caller that was typed, not said; nothing where it is blank.
+
+        It silences what is being said, as a voice does, where ``barge_in`` lets it, and comes in
+        its order among the turns.
+
+        Raises:
+            WrongState: nobody listens any more.
+        """
+        if self._over:
+            raise WrongState("Nobody listens any more.", remedy="Call again.")
+        if not text.strip():
+            return
+        if self.settings.barge_in and self._call.speaking:
+            self._interrupt()
         now = self._clock.now()
+        self._unspoken(Turn(text=text.strip(), why="typed", **_moments(now, now, now)))
+
+    def _unspoken(self, turn: Turn) -> None:
+        """Deliver a turn that needs no recognition, with what it has stopped."""
         stopped, self._stopped = tuple(self._stopped), []
-        self._hearer.deliver(
-            Turn(
-                keys=keys.digits,
-                began_at=keys.began_at,
-                ended_at=keys.ended_at,
-                decided_at=now,
-                transcribed_at=now,
-                why="keys",
-                barge_in=bool(stopped),
-                interrupted=stopped,
-            ),
-            self._deliver,
-        )
+        turn = replace(turn, barge_in=bool(stopped), interrupted=stopped)
+        self._hearer.deliver(turn, self._deliver)
 
     def _deliver(self, turn: Turn) -> None:
         if turn.why != "noise":
@@ -379,6 +394,16 @@ class Listening:
             await asyncio.wait([running])
             if not running.cancelled() and (error := running.exception()) is not None:
                 raise error
+
+
+def _moments(began_at: float, ended_at: float, now: float) -> dict[str, Any]:
+    """The times of a `Turn` that needs no recognition."""
+    return {
+        "began_at": began_at,
+        "ended_at": ended_at,
+        "decided_at": now,
+        "transcribed_at": now,
+    }
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

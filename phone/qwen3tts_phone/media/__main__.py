@@ -53,7 +53,13 @@ def main(argv: list[str]) -> int:
     suites = srtp.load(settings["libraries"])
     granted = schedule(settings["scheduling"], settings["priority"])
     libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
-    loop = MediaLoop(control, notice, settings["groups"], settings["receive_every_s"])
+    loop = MediaLoop(
+        control,
+        notice,
+        settings["groups"],
+        settings["receive_every_s"],
+        settings["report_every_s"],
+    )
     loop.tell({"type": "ready", "rt": granted, "srtp": suites, "numpy": "numpy" in sys.modules})
     gc.collect()
     gc.freeze()

@@ -7,6 +7,7 @@ from collections import deque
 from typing import NamedTuple
 
 from qwen3tts_phone.media.rtp import TIMESTAMP_MODULO
+from qwen3tts_phone.rates import Bucket
 
 KEYS = "0123456789*#ABCD"
 """Keys by event code, 0 to 15 (RFC 4733 section 3.2)."""
@@ -21,6 +22,11 @@ END_PACKETS = 3
 """The end is told three times (section 2.5.1.4)."""
 LOST_END_S = 0.12
 """A key whose packets stop without an end counts as let go after this time."""
+KEYS_PER_S = 20.0
+"""Keys of one call that are taken in a second: a person presses fewer, and the shortest keys that
+gateways send, 40 ms with a pause as long, are 12."""
+KEYS_BURST = 40
+"""Keys taken in one moment, for a network that stalled delivers what was pressed meanwhile."""
 REMEMBERED = 16
 """Keys remembered, so that belated packets of one do not count as another."""
 
@@ -168,10 +174,13 @@ class DtmfReceiver:
     """
 
     def __init__(self) -> None:
+        self._rate: Bucket | None = None
         self._key: _Key | None = None
         self._ended: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
         self.ignored = 0
         """Events that are no keys, and payloads too short."""
+        self.too_fast = 0
+        """Keys beyond `KEYS_PER_S`, not taken."""
 
     def receive(self, payload: bytes, timestamp: int, now: float) -> list[KeyDown | KeyUp]:
         """Take a packet; what has become known by it."""
@@ -194,6 +203,9 @@ class DtmfReceiver:
             return []
         else:
             known += self._end()
+            if not self._admits(now):
+                self._ended.append((timestamp, packet.event))
+                return known
             key = _Key(timestamp, packet.event, packet.duration, now, now)
             known.append(KeyDown(KEYS[packet.event], now))
         self._key = key
@@ -212,6 +224,15 @@ class DtmfReceiver:
     def pressed(self) -> bool:
         """Whether a key is down."""
         return self._key is not None
+
+    def _admits(self, now: float) -> bool:
+        """Whether one more key is within the rate."""
+        if self._rate is None:
+            self._rate = Bucket(KEYS_PER_S, KEYS_BURST, now)
+        if self._rate.take(now):
+            return True
+        self.too_fast += 1
+        return False
 
     def _end(self) -> list[KeyDown | KeyUp]:
         key = self._key

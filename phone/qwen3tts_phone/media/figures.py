@@ -59,4 +59,6 @@ def leg_stats(memory: CallMemory, source: tuple[str, int] | None) -> LegStats:
         source_changes=max(0, words[MediaWord.SOURCES] - 1),
         remote_fraction_max=words[MediaWord.REMOTE_FRACTION_MAX] / 256,
         round_trip_max_ms=ms(MediaWord.ROUND_TRIP_MAX_NS) or None,
+        keys_ignored=words[MediaWord.KEYS_IGNORED],
+        events_dropped=words[MediaWord.EVENTS_DROPPED],
     )

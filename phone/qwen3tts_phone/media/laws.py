@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import replace
 
 from qwen3tts_pacer.frame import Frame
+from qwen3tts_phone.media.types import RemoteMedia
 
 
 def _ulaw_level(code: int) -> int:
@@ -65,3 +67,11 @@ def translated(frame: Frame, table: bytes) -> Frame:
 def table_between(one: int, other: int) -> bytes | None:
     """How code words of one codec become those of the other; None = they do not."""
     return _TABLES.get((one, other))
+
+
+def keeping_ptime(remote: RemoteMedia, before: RemoteMedia) -> RemoteMedia:
+    """The same codec with the packet duration of before; frames of it are queued."""
+    if remote.ptime_ms == before.ptime_ms:
+        return remote
+    silence = before.silence if remote.payload_name == before.payload_name else ""
+    return replace(remote, ptime_ms=before.ptime_ms, silence=silence)

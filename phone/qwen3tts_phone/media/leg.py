@@ -20,11 +20,12 @@ from qwen3tts_pacer.memory import (
     Want,
 )
 from qwen3tts_pacer.ring import InboundFrame, InboundReader, Outbound
-from qwen3tts_phone.media.errors import LegClosed, MediaLost
+from qwen3tts_phone.media.errors import LegClosed, MediaLost, MediaRefused
 from qwen3tts_phone.media.figures import leg_stats
-from qwen3tts_phone.media.laws import codec_number
+from qwen3tts_phone.media.laws import codec_number, keeping_ptime
 from qwen3tts_phone.media.types import (
     EVENTS,
+    FROM_FAR_END,
     ContextPlayed,
     Dropped,
     DroppedContext,
@@ -45,7 +46,7 @@ _NO_CODEC = 254
 _OTHER_CODECS = 3
 """The first number of a codec that is none of G.711's."""
 EVENTS_KEPT = 1000
-"""Events kept for a reader that does not come; the oldest are dropped."""
+"""While so many wait for their reader, further events of the far end are dropped and counted."""
 
 
 class _Open:
@@ -101,6 +102,7 @@ class MediaLeg:
         self._source: tuple[str, int] | None = None
         self._codec = 0
         self._payload_name = ""
+        self._dropped = 0
         self._closing: asyncio.Task[None] | None = None
 
     async def start(self, remote: RemoteMedia) -> None:
@@ -132,9 +134,9 @@ class MediaLeg:
         if before is not None:
             name = (remote.payload_name, remote.clock_hz)
             if name == (before.payload_name, before.clock_hz):
-                remote = _keeping_ptime(remote, before)
+                remote = keeping_ptime(remote, before)
             elif codec_number(remote.payload_name) and codec_number(before.payload_name):
-                remote = _keeping_ptime(remote, before)
+                remote = keeping_ptime(remote, before)
                 codec = codec_number(remote.payload_name) or 0
             else:
                 others = codec + 1 if _OTHER_CODECS <= codec < _NO_CODEC - 1 else _OTHER_CODECS
@@ -257,13 +259,9 @@ class MediaLeg:
         `MediaRefused` when the far end takes no events or the keys are none.
         """
         await self._process.request(
-            {
-                "type": "dtmf",
-                "leg": self.number,
-                "keys": keys,
-                "duration_ms": duration_ms,
-                "gap_ms": gap_ms,
-            }
+            {"type": "dtmf", "leg": self.number, "keys": keys}
+            | {"duration_ms": duration_ms, "gap_ms": gap_ms},
+            limited=False,
         )
 
     def read_inbound(self, limit: int = 1 << 30) -> list[InboundFrame]:
@@ -283,7 +281,7 @@ class MediaLeg:
         """The counters as last published: at most half a second old."""
         if self._last_stats is not None:
             return self._last_stats
-        return leg_stats(self._memory, self._source)
+        return self._figures()
 
     async def measure(self) -> LegStats:
         """The counters as of now."""
@@ -303,11 +301,15 @@ class MediaLeg:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        learnt: dict[str, Any] = {}
         try:
             answer = await self._process.request({"type": "close", "leg": self.number})
+            learnt = answer.get("learnt", {})
         except MediaLost:
             return
-        self._process.forget(self, answer.get("learnt", {}))
+        except MediaRefused:
+            pass  # it broke in the media process, which has closed it
+        self._process.forget(self, learnt)
         self._finish(LegClosed("The leg was closed."))
 
     def message(self, kind: str, message: dict[str, Any]) -> None:
@@ -327,9 +329,10 @@ class MediaLeg:
             if state is not None:
                 self._keep(event.context, state)
                 self.noticed()  # its entry is free
-        if self._events.qsize() >= EVENTS_KEPT:
-            self._events.get_nowait()
-        self._events.put_nowait(event)
+        if name in FROM_FAR_END and self._events.qsize() >= EVENTS_KEPT:
+            self._dropped += 1
+        else:
+            self._events.put_nowait(event)
         if isinstance(event, MediaStarted):
             self._source = event.source
         if name == "LegFailed":
@@ -395,6 +398,10 @@ class MediaLeg:
                 return
             yield event
 
+    def _figures(self) -> LegStats:
+        stats = leg_stats(self._memory, self._source)
+        return replace(stats, events_dropped=stats.events_dropped + self._dropped)
+
     def _state(self, context: int) -> _Open | None:
         state = self._open.get(context)
         if state is None:
@@ -433,7 +440,7 @@ class MediaLeg:
         for contexts in (self._open, *self._condemned.values()):
             for context, state in contexts.items():
                 self._keep(context, state)
-        self._last_stats = leg_stats(self._memory, self._source)
+        self._last_stats = self._figures()
         self._end = end
         self._events.put_nowait(None)
         for _, waiter, _ in self._waiting:
@@ -441,11 +448,3 @@ class MediaLeg:
                 waiter.set_exception(end)
         self._waiting.clear()
         self._memory.close()
-
-
-def _keeping_ptime(remote: RemoteMedia, before: RemoteMedia) -> RemoteMedia:
-    """The same codec with the packet duration of before; frames of it are queued."""
-    if remote.ptime_ms == before.ptime_ms:
-        return remote
-    silence = before.silence if remote.payload_name == before.payload_name else ""
-    return replace(remote, ptime_ms=before.ptime_ms, silence=silence)

@@ -18,21 +18,22 @@ import select
 import socket
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from qwen3tts_pacer.memory import CallMemory
+from qwen3tts_phone.media.load import LoadMeter
+from qwen3tts_phone.media.outbox import Outbox
 from qwen3tts_phone.media.stream import Stream
-from qwen3tts_phone.media.types import LegFailed, LegSpec, remote_media
+from qwen3tts_phone.media.types import FROM_FAR_END, LegFailed, LegSpec, remote_media
 from qwen3tts_phone.media.wheel import Wheel
 
 MESSAGE_MOST = 65536
 """Bytes of one control message."""
-ERROR_MOST = 8192
-"""Characters of an error, or of a traceback, that are told."""
-UNSENT_MOST = 10_000
-"""Messages kept for a parent that does not read; the oldest are dropped."""
+ERROR_MOST = 2500
+"""Characters of an error, or of a traceback, in a message: JSON may need 12 bytes for each."""
+REPLIES_MOST = 1000
+"""While so many replies wait for the parent to read them, no further command is taken."""
 TICK_NS = 1_000_000
 GROUP_FILL = 10
 """Calls that a group takes before another one is begun."""
@@ -69,7 +70,12 @@ class MediaLoop:
     """See above. ``control`` is the parent's SEQPACKET socket, ``notice`` an eventfd."""
 
     def __init__(
-        self, control: socket.socket, notice: int, groups: int, receive_every_s: float
+        self,
+        control: socket.socket,
+        notice: int,
+        groups: int,
+        receive_every_s: float,
+        report_every_s: float = 1.0,
     ) -> None:
         self._control = control
         self._notice = notice
@@ -82,10 +88,14 @@ class MediaLoop:
         self._origin_ns = time.monotonic_ns()
         self._epoll = select.epoll()
         self._handlers: dict[int, tuple[Callable[[], bool], int]] = {}
-        self._unsent: deque[bytes] = deque(maxlen=UNSENT_MOST)
+        self._outbox = Outbox()
         self._stop = False
+        self._report_every_ns = int(report_every_s * 1e9)
+        self._report_at_ns = self._origin_ns + self._report_every_ns
+        self._load = LoadMeter(self._origin_ns)
         control.setblocking(False)
-        self._epoll.register(control.fileno(), select.EPOLLIN | select.EPOLLRDHUP)
+        self._watched = select.EPOLLIN | select.EPOLLRDHUP
+        self._epoll.register(control.fileno(), self._watched)
 
     def run(self) -> None:
         """Serve until the parent closes its end."""
@@ -95,6 +105,8 @@ class MediaLoop:
         while not self._stop:
             deadline_ns = self._next_deadline_ns()
             now_ns = monotonic_ns()
+            if now_ns >= self._report_at_ns:
+                self._report(now_ns)
             if now_ns >= deadline_ns:
                 self._serve(deadline_ns, now_ns)
                 if now_ns - looked_ns < LOOK_AT_LEAST_NS:
@@ -111,22 +123,33 @@ class MediaLoop:
         for leg in list(self._legs):
             self._close(leg)
 
-    def tell(self, message: dict[str, Any]) -> None:
-        """Send the parent a message; never waits."""
+    def tell(self, message: dict[str, Any]) -> bool:
+        """Send the parent a message, or queue it; False = it was dropped. Never waits."""
+        kind, leg = message["type"], message.get("leg", 0)
         data = json.dumps(message).encode()
-        if not self._unsent:
-            try:
-                self._control.send(data)
-                return
-            except BlockingIOError:
-                pass
-            except OSError:  # the parent is gone; the loop sees it at its next look
-                return
-        self._unsent.append(data)
+        if len(data) > MESSAGE_MOST:
+            data = json.dumps(_too_long(message, len(data))).encode()
+        kept = True
+        if kind == "event" and message["name"] in FROM_FAR_END:
+            kept = self._outbox.event(leg, data)
+        elif kind in ("event", "flushed"):
+            self._outbox.fact(leg, data)
+        elif kind == "load":
+            self._outbox.load(data)
+        else:
+            self._outbox.reply(data)
+        if not self._watched & select.EPOLLOUT:
+            self._send_rest()
+        return kept
+
+    def _report(self, now_ns: int) -> None:
+        """Say that the loop is alive, and how punctual it is."""
+        self._report_at_ns = now_ns + self._report_every_ns
+        self.tell({"type": "load", **self._load.report(now_ns, len(self._streams))})
 
     def _next_deadline_ns(self) -> int:
         if not self._wheel.count:
-            return time.monotonic_ns() + 1_000_000_000
+            return self._report_at_ns
         return self._origin_ns + self._wheel.next_tick() * TICK_NS
 
     def _serve(self, deadline_ns: int, now_ns: int) -> None:
@@ -135,6 +158,7 @@ class MediaLoop:
             return
         late_ns = now_ns - deadline_ns
         bucket = self._wheel.take(late_ns // TICK_NS)
+        self._load.served(len(bucket), late_ns, self._wheel.skipped)
         for stream in bucket:
             try:
                 stream.slot()
@@ -151,16 +175,14 @@ class MediaLoop:
                 except Exception:
                     self._fail(stream.leg)
         self._give_notice(bucket)
-        if self._unsent:
-            self._send_rest()
 
     def _look(self, deadline_ns: int) -> None:
         """Take what has come, until the next slots are near."""
-        for fd, _ in self._epoll.poll(0, 64):
+        for fd, ready in self._epoll.poll(0, 64):
             handler = self._handlers.get(fd)
             if handler is None:
                 if fd == self._control.fileno():
-                    self._commands()
+                    self._talk(ready)
                 continue
             take, leg = handler
             try:
@@ -185,13 +207,28 @@ class MediaLoop:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_write(self._notice, 1)
 
+    def _talk(self, ready: int) -> None:
+        """Go on sending what waits, and take commands."""
+        if ready & select.EPOLLOUT:
+            self._send_rest()
+        if ready & ~select.EPOLLOUT:
+            self._commands()
+
     def _send_rest(self) -> None:
-        try:
-            while self._unsent:
-                self._control.send(self._unsent[0])
-                self._unsent.popleft()
-        except OSError:
-            pass
+        outbox = self._outbox
+        # Where there is no room, epoll says when there is; also whether the parent is gone.
+        with contextlib.suppress(OSError):
+            while (data := outbox.first()) is not None:
+                self._control.send(data)
+                outbox.sent()
+        wanted = select.EPOLLRDHUP
+        if outbox:
+            wanted |= select.EPOLLOUT
+        if outbox.replies < REPLIES_MOST:
+            wanted |= select.EPOLLIN
+        if wanted != self._watched:
+            self._watched = wanted
+            self._epoll.modify(self._control.fileno(), wanted)
 
     def _commands(self) -> None:
         for _ in range(4):
@@ -230,6 +267,7 @@ class MediaLoop:
             self._start(leg, message)
         elif kind == "close":
             answer["learnt"] = self._close(leg)
+            self._outbox.forget(leg)
         elif leg not in self._streams:
             raise ValueError("the leg is not started")
         elif kind == "update":
@@ -246,6 +284,10 @@ class MediaLoop:
         self.tell({"type": "reply", "to": message["id"], "leg": leg, **answer})
 
     def _open(self, number: int, spec: dict[str, Any], fds: list[int]) -> None:
+        if len(fds) != 3:  # the kernel hands on as many as this process may still open
+            for fd in fds:
+                os.close(fd)
+            raise ValueError(f"{3 - len(fds)} of the call's descriptors did not arrive")
         memory_fd, rtp_fd, rtcp_fd = fds
         with contextlib.ExitStack() as stack:
             rtp = stack.enter_context(socket.socket(fileno=rtp_fd))
@@ -344,6 +386,18 @@ class MediaLoop:
         if leg in self._legs:
             with contextlib.suppress(Exception):  # what is broken may break again; it was told
                 self._close(leg)
+
+
+def _too_long(message: dict[str, Any], size: int) -> dict[str, Any]:
+    """Return the message to send in place of one that its reader could not take whole."""
+    if message["type"] != "reply":
+        return {key: "" if key == "cause" else value for key, value in message.items()}
+    return {
+        **{key: message[key] for key in ("type", "to", "leg")},
+        "error": f"the answer has {size} bytes, {MESSAGE_MOST} can be sent",
+        "traceback": "",
+        "refused": False,
+    }
 
 
 def _discard(sock: socket.socket) -> bool:

@@ -61,9 +61,12 @@ def _try(host: str, port: int) -> tuple[socket.socket, socket.socket] | None:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 return None
+            exhausted = error.errno in (errno.EMFILE, errno.ENFILE)
             raise PortBusy(
                 f"UDP port {port} on {host} cannot be opened: {error.strerror}.",
-                remedy="Give an address of this machine, and ports above 1023.",
+                remedy="Raise the limit of open files (ulimit -n, LimitNOFILE)."
+                if exhausted
+                else "Give an address of this machine, and ports above 1023.",
             ) from error
         rtp.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         for sock in (rtp, rtcp):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,22 @@ import qwen3tts_pacer
 import qwen3tts_phone
 import qwen3tts_wire
 from qwen3tts_pacer.memory import CallMemory
+from qwen3tts_phone.media.control import Control
 from qwen3tts_phone.media.errors import MediaLost, MediaRefused
 from qwen3tts_phone.media.leg import MediaLeg
+from qwen3tts_phone.media.load import MediaLoad
 from qwen3tts_phone.media.loop import MESSAGE_MOST
 from qwen3tts_phone.media.ports import open_pair
 from qwen3tts_phone.media.srtp import library_paths
 from qwen3tts_phone.media.types import LegSpec, MediaSettings
+from qwen3tts_wire.child_environment import child_environment
+
+log = logging.getLogger(__name__)
 
 LEARNT_MOST = MESSAGE_MOST // 2
 """Bytes of what was learnt that are kept: it goes to each call in one message."""
+REPORTS = 5
+"""Reports of its load that the process sends within the time limit for answers."""
 END_S = 5.0
 """How long the process may take to end before it is killed."""
 
@@ -37,7 +45,11 @@ class MediaProcess:
     """One process that owns the RTP sockets of all calls; see `start`, `open`, `close`."""
 
     def __init__(
-        self, settings: MediaSettings, process: subprocess.Popen[bytes], control: socket.socket
+        self,
+        settings: MediaSettings,
+        process: subprocess.Popen[bytes],
+        control: socket.socket,
+        notice: int,
     ) -> None:
         self.settings = settings
         self.rt = ""
@@ -45,21 +57,31 @@ class MediaProcess:
         self.srtp: tuple[str, ...] = ()
         """The suites of SRTP that it can use; none where pylibsrtp is not installed."""
         self.lost = asyncio.Event()
-        """Set when the process has ended without being asked to; `cause` says why."""
-        self.cause: MediaLost | None = None
+        """Set when the process has ended without being asked to, or was killed because it no longer
+        answered; `cause` says why."""
+        self.load = MediaLoad()
+        """How punctual it was, as last reported."""
+        self.on_load: Callable[[MediaLoad], None] = lambda load: None
+        """Called with each report, five times within ``answer_timeout_s``."""
         self.learnt: dict[str, Any] = dict(settings.learnt)
         """What the filling policies of calls that ended have learnt, for the ones to come."""
         self._process = process
-        self._control = control
-        self._notice = -1
+        self._notice = notice
         self._loop = asyncio.get_running_loop()
+        self._control = Control(
+            control,
+            settings.answer_timeout_s,
+            message=self._message,
+            ended=self._gone,
+            hung=self._kill,
+        )
+        self._loop.add_reader(notice, self._noticed)
         self._ready: asyncio.Future[str] = self._loop.create_future()
-        self._replies: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._legs: dict[int, MediaLeg] = {}
         self._abandoning: set[asyncio.Task[None]] = set()
-        self._sending = asyncio.Lock()
         self._count = 0
         self._fatal = ""
+        self._hung = ""
         self._closing = False
         self._ended: asyncio.Task[None] | None = None
 
@@ -82,10 +104,7 @@ class MediaProcess:
         finally:
             theirs.close()
         ours.setblocking(False)
-        self = cls(settings, process, ours)
-        self._notice = notice
-        self._loop.add_reader(ours.fileno(), self._readable)
-        self._loop.add_reader(notice, self._noticed)
+        self = cls(settings, process, ours, notice)
         try:
             async with asyncio.timeout(settings.start_timeout_s):
                 self.rt = await self._ready
@@ -95,10 +114,15 @@ class MediaProcess:
                 f"The media process did not come up in {settings.start_timeout_s} s."
             ) from None
         except BaseException:
-            # Also a cancelled start: nobody else knows of the process.
-            await self.close()
+            await self.close()  # also a cancelled start: the process is known only here
             raise
+        self._control.watch()
         return self
+
+    @property
+    def cause(self) -> MediaLost | None:
+        """Why it takes no more commands; None = it does."""
+        return self._control.cause
 
     @property
     def pid(self) -> int:
@@ -135,32 +159,11 @@ class MediaProcess:
                 raise
         return leg
 
-    async def request(self, message: dict[str, Any], fds: Sequence[int] = ()) -> dict[str, Any]:
-        """Ask the process something; `MediaRefused` when it says no. For the legs."""
-        if self.cause is not None:
-            raise self.cause
-        self._count += 1
-        number = self._count
-        reply: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        self._replies[number] = reply
-        data = json.dumps({**message, "id": number}).encode()
-        if len(data) > MESSAGE_MOST:
-            self._replies.pop(number)
-            raise MediaRefused(
-                f"A command of {len(data)} bytes; the media process takes {MESSAGE_MOST}."
-            )
-        try:
-            async with self._sending:
-                await self._send(data, fds)
-            answer = await reply
-        finally:
-            self._replies.pop(number, None)
-        if "error" in answer:
-            error = MediaRefused(f"The media process refused: {answer['error']}.")
-            if not answer["refused"]:
-                error.add_note(answer["traceback"])
-            raise error
-        return answer
+    async def request(
+        self, message: dict[str, Any], fds: Sequence[int] = (), *, limited: bool = True
+    ) -> dict[str, Any]:
+        """Return the process's answer to a command; see `Control.request`. For the legs."""
+        return await self._control.request(message, fds, limited=limited)
 
     def forget(self, leg: MediaLeg, learnt: dict[str, Any]) -> None:
         """A leg was closed. For the legs."""
@@ -179,7 +182,7 @@ class MediaProcess:
                 with contextlib.suppress(MediaLost, MediaRefused):
                     await leg.close()
             if self._ended is None:
-                self._control.shutdown(socket.SHUT_RDWR)  # the process ends when it sees this
+                self._control.shut()  # the process ends when it sees this
         if self._ended is None:
             self._ended = self._loop.create_task(self._end())
         await asyncio.shield(self._ended)
@@ -202,43 +205,28 @@ class MediaProcess:
             self._abandoning.add(task)
             task.add_done_callback(self._abandoning.discard)
 
-    async def _send(self, data: bytes, fds: Sequence[int]) -> None:
-        while True:
-            try:
-                socket.send_fds(self._control, [data], fds)
-                return
-            except BlockingIOError:
-                await asyncio.sleep(0.001)  # it reads within a slot
-            except OSError as error:
-                raise self.cause or MediaLost(f"The media process is gone: {error}.") from error
+    def _gone(self) -> None:
+        if self._ended is None:
+            self._ended = self._loop.create_task(self._end())
 
-    def _readable(self) -> None:
-        for _ in range(256):
-            try:
-                data = self._control.recv(MESSAGE_MOST)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if not data:
-                self._loop.remove_reader(self._control.fileno())
-                if self._ended is None:
-                    self._ended = self._loop.create_task(self._end())
-                return
-            self._message(json.loads(data))
+    def _kill(self, why: str) -> None:
+        """The process is stuck: end it, so that another one can take its place."""
+        if not self._hung:
+            self._hung = why
+            log.error("the media process (%d) %s and is killed", self.pid, why)
+        self._process.kill()
 
     def _message(self, message: dict[str, Any]) -> None:
         kind = message.pop("type")
-        if kind == "reply":
-            reply = self._replies.get(message["to"])
-            if reply is not None and not reply.done():
-                reply.set_result(message)
-        elif kind == "ready":
+        if kind == "ready":
             if not self._ready.done():
                 self.srtp = tuple(message["srtp"])
                 self._ready.set_result(message["rt"])
         elif kind == "fatal":
             self._fatal = message["cause"]
+        elif kind == "load":
+            self.load = MediaLoad(**message)
+            self.on_load(self.load)
         elif (leg := self._legs.get(message.pop("leg"))) is not None:
             leg.message(kind, message)
 
@@ -251,26 +239,22 @@ class MediaProcess:
     async def _end(self) -> None:
         """The process has ended, or is to: take its last word, and tell everybody."""
         status = await asyncio.to_thread(self._reap)
-        self._loop.remove_reader(self._control.fileno())
         self._loop.remove_reader(self._notice)
-        self._control.close()
         os.close(self._notice)
         if self._closing:
             cause = MediaLost("The media process was closed.")
         else:
             cause = MediaLost(
-                f"The media process {_how(status)}; its calls are silent.",
+                f"The media process {self._hung or _how(status)}; its calls are silent.",
                 remedy="Start another one and place the calls again.",
             )
             if self._fatal:
                 cause.add_note(self._fatal)
             self.lost.set()
-        self.cause = cause
-        waiters: list[asyncio.Future[Any]] = [self._ready, *self._replies.values()]
-        for waiting in waiters:
-            if not waiting.done():
-                waiting.set_exception(cause)
-                waiting.exception()  # whether or not anybody waits for it
+        self._control.close(cause)
+        if not self._ready.done():
+            self._ready.set_exception(cause)
+            self._ready.exception()  # retrieved, also where the start was cancelled
         for leg in list(self._legs.values()):
             leg.gone(cause)
 
@@ -289,6 +273,7 @@ def _spawn(settings: MediaSettings, control: int, notice: int) -> subprocess.Pop
         "priority": settings.priority,
         "groups": settings.groups,
         "receive_every_s": settings.receive_every_s,
+        "report_every_s": settings.answer_timeout_s / REPORTS,
         "libraries": library_paths(),
         # PR_SET_PDEATHSIG fires when the thread that spawned ends.
         "parent": os.getpid() if main_thread else 0,
@@ -299,7 +284,8 @@ def _spawn(settings: MediaSettings, control: int, notice: int) -> subprocess.Pop
         str(Path(package.__path__[0]).parent)
         for package in (qwen3tts_phone, qwen3tts_pacer, qwen3tts_wire)
     ]
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONHOME"}
+    environment = child_environment()
+    environment.pop("PYTHONHOME", None)
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(roots))
     environment["PYTHONWARNINGS"] = "ignore"
     command = [sys.executable, "-S", "-P", "-m", "qwen3tts_phone.media"]

@@ -94,7 +94,11 @@ class Receiver:
             self._clocks.pop(number, None)
         self.jitter.noise_type = -1 if self._noise_type is None else self._noise_type
         self._event_hz = remote.telephone_event_hz
-        self.lock.update((remote.host, remote.port))
+        self.lock.update(
+            (remote.host, remote.port),
+            signalling=remote.signalling_host,
+            authenticated=remote.srtp_receive is not None,
+        )
 
     def datagram(self, data: bytes, address: Address, at: float) -> None:
         """Take one datagram of the RTP port that arrived at ``at`` (RTCP excluded)."""

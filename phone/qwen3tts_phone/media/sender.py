@@ -14,9 +14,9 @@ from qwen3tts_phone.media.dtmf import DtmfSender
 from qwen3tts_phone.media.feed import Feed
 from qwen3tts_phone.media.laws import codec_number
 from qwen3tts_phone.media.rtp import FIRST_BYTE, HEADER, MARKER
-from qwen3tts_phone.media.source import Address
+from qwen3tts_phone.media.source import NOWHERE, Address
 from qwen3tts_phone.media.types import LegSpec, RemoteMedia
-from qwen3tts_phone.media.wire import NOWHERE, Wire
+from qwen3tts_phone.media.wire import Wire
 
 NOISE_EVERY_S = 1.0
 """In a pause comfort noise is told so often, for its first packet may have been lost."""
@@ -71,6 +71,8 @@ class Sender:
         self._next = 0  # the next slot's number
         self._started = False
         self._gap = not spec.continuous  # the next packet follows a break
+        self._sending = remote.send
+        self._paused = self._fading = False
         self._dtmf: DtmfSender | None = None
         self._noise: bytes | None = None  # payload of comfort noise, where it was agreed
         self._noise_at = 0  # the slot in which comfort noise is told next
@@ -136,6 +138,17 @@ class Sender:
         )
 
     @property
+    def paused(self) -> bool:
+        """Whether nothing is sent for the time being, whatever was agreed."""
+        return self._paused
+
+    def pause(self, paused: bool) -> None:
+        """Fade out and send nothing, or go on as agreed: with a marker, and no frame is lost."""
+        self._paused = paused
+        self._fading = paused and self._sending and not self._broken
+        self._sending = self._agreed and not paused
+
+    @property
     def policy(self) -> FillingPolicy:
         """What decides when an utterance begins."""
         return self.feed.policy
@@ -176,6 +189,8 @@ class Sender:
             self._flush(number)
         target = self._target
         if not self._sending or target is None:
+            if self._fading:
+                self._fade(number)
             self._gap = self._started or self._gap
             self._broken = True
             return
@@ -245,7 +260,8 @@ class Sender:
         self._silence = remote.silent_frame()
         self._event_type = remote.telephone_event_pt
         self._event_hz = remote.telephone_event_hz
-        self._sending = remote.send
+        self._agreed = remote.send
+        self._sending = remote.send and not self._paused
         # RFC 3389 section 4: the level alone; the far end shapes the noise.
         noise = remote.comfort_noise_pt
         if noise is not None and self._noise is None:
@@ -280,6 +296,13 @@ class Sender:
     def _flush(self, number: int) -> None:
         if self.feed.flush(self._origin + number * self._ptime_s):
             self._prepared = None
+
+    def _fade(self, number: int) -> None:
+        """Send the end of what was being said when the sending was paused."""
+        self._fading = False
+        tail = self._last.tail if self._last is not None else None
+        timestamp = self._timestamp + number * self.ticks & 0xFFFF_FFFF
+        self._send(self._payload_type, timestamp, tail or self._silence)
 
     def _send_noise(self, number: int, noise: bytes) -> None:
         """A pause: tell its level, and now and then again. No talkspurt, so no marker."""

@@ -1,4 +1,4 @@
-"""Whom to listen to: one source a call, and no one else (a lock against strangers' packets)."""
+"""Whose packets are taken: one source a call (a lock against strangers' packets)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ SAME_ADDRESS_PAUSE_S = 0.1
 """The same for a new stream (SSRC) from the locked address: a PBX that joins another party. Also
 for an address that nobody announced, after a renegotiation."""
 
+NOWHERE = ("", "0.0.0.0", "::")
+"""Addresses that name no host, as a hold of RFC 2543 has them."""
 CANDIDATES_MOST = 64
 """Sources that are remembered of which one packet came: whoever floods the port with single packets
 must not hide the one that comes twice."""
@@ -40,12 +42,30 @@ class SourceLock:
     old one then speak up again, it was the better one, and is taken back. Each `update` lets the
     locked address begin one new stream without a pause.
 
+    A source that takes over must be of the locked host or of the announced one. Another host is
+    taken while nothing was ever heard from the announced one, which may be behind a NAT, and then
+    once: the first one after each `update`. The host that the call's signalling comes from outranks
+    any other that was not announced. ``authenticated`` packets (SRTP) prove who sent them, so with
+    them any host may take over after the pause.
+
     ``strict``: only the announced host is listened to, on whatever port it sends from.
     """
 
-    def __init__(self, announced: Address | None = None, *, strict: bool = False) -> None:
+    def __init__(
+        self,
+        announced: Address | None = None,
+        *,
+        strict: bool = False,
+        signalling: str = "",
+        authenticated: bool = False,
+    ) -> None:
         self.announced = announced
         self._strict = strict
+        self._signalling = signalling
+        self._authenticated = authenticated
+        self.announced_heard = False
+        """Whether anything was heard from the announced host."""
+        self._elsewhere = False  # a host that was not announced has been locked since `update`
         self.address: Address | None = None
         """Of the locked source; None while open."""
         self.ssrc = -1
@@ -62,9 +82,19 @@ class SourceLock:
         ] = {}  # SSRC, the sequence that would follow
         self._first: tuple[Address, int] | None = None  # latched since `update`, without a pause
 
-    def update(self, announced: Address | None) -> None:
+    def update(
+        self, announced: Address | None, *, signalling: str = "", authenticated: bool = False
+    ) -> None:
         """The session was renegotiated: the next valid source may be another one."""
+        before = self.announced
+        if before is not None and announced is not None and announced[0] in NOWHERE:
+            announced = before  # a hold: who is at the other end is the same
         self.announced = announced
+        if announced is None or before is None or announced[0] != before[0]:
+            self.announced_heard = announced is not None and self._is_locked_host(announced[0])
+        self._signalling = signalling
+        self._authenticated = authenticated
+        self._elsewhere = False
         self.open = self._renewable = True
         self._candidates.clear()
         self._first = None
@@ -93,8 +123,9 @@ class SourceLock:
                     del candidates[next(iter(candidates))]  # the one that was heard longest ago
                 candidates[address] = ssrc, (sequence + 1) % SEQUENCE_MODULO
                 return Verdict.PROBATION
-        if self.open or address in (self.announced, self.address):
+        if self.open or address in (self.announced, self.address) or self._outranks(address[0]):
             self._first = (address, ssrc)
+        self._heard_from(address[0])
         self.address = address
         self.ssrc = ssrc
         self.heard_at = now
@@ -112,6 +143,10 @@ class SourceLock:
             return False
         if self.address is None or (address, ssrc) == self._first:
             return True
+        if not self._is_host_allowed(address[0]):
+            return False
+        if self._outranks(address[0]):
+            return True
         pause = now - self.heard_at
         if self.open:
             # A session refresh must not let in whoever sends faster than the one that goes on.
@@ -124,3 +159,29 @@ class SourceLock:
         if address == self.announced:
             return True
         return pause >= PAUSE_S
+
+    def _is_host_allowed(self, host: str) -> bool:
+        """Whether a source of this host may take the place of the locked one."""
+        if self._authenticated or self._is_locked_host(host) or self._is_announced(host):
+            return True
+        if self.announced_heard:
+            return False
+        return host == self._signalling or not self._elsewhere
+
+    def _outranks(self, host: str) -> bool:
+        """Whether it is the signalling's host, and the locked one neither that nor announced."""
+        if self.address is None or self._authenticated or host != self._signalling:
+            return False
+        return self.address[0] != host and not self._is_announced(self.address[0])
+
+    def _heard_from(self, host: str) -> None:
+        if self._is_announced(host):
+            self.announced_heard = True
+        else:
+            self._elsewhere = True
+
+    def _is_announced(self, host: str) -> bool:
+        return self.announced is not None and host == self.announced[0]
+
+    def _is_locked_host(self, host: str) -> bool:
+        return self.address is not None and host == self.address[0]

@@ -6,33 +6,62 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from qwen3tts_pacer.memory import CallMemory, MediaWord, ParentWord, Want
 from qwen3tts_phone.media import rtp
+from qwen3tts_phone.media.permission import SendPermission
 from qwen3tts_phone.media.receiver import ANCILLARY, DATAGRAM_MOST, STAMP, Receiver
 from qwen3tts_phone.media.reporter import Reporter
 from qwen3tts_phone.media.rtcp import RtcpError
 from qwen3tts_phone.media.sender import Sender
+from qwen3tts_phone.media.source import NOWHERE
 from qwen3tts_phone.media.types import (
+    FROM_FAR_END,
     ContextPlayed,
+    KeysIgnored,
     LegSpec,
     MediaEvent,
     MediaTimeout,
     RemoteBye,
     RemoteMedia,
+    SendingPaused,
+    SendingResumed,
     SourceRejected,
 )
 from qwen3tts_phone.media.wire import Wire, numeric
+from qwen3tts_phone.rates import Bucket
 
 CARE_EVERY_S = 0.5
 """How often reports, time limits and statistics are looked after."""
 _STALE_S = 1.0
 """Kernel time stamps further off than this are not believed: the wall clock was set."""
 
-Tell = Callable[[dict[str, Any]], None]
-"""Sends a message to the parent."""
+EVENTS_PER_S = 60.0
+"""Events of one call that its far end may cause in a second; a key is two."""
+EVENTS_BURST = 100
+
+Tell = Callable[[dict[str, Any]], bool]
+"""Sends a message to the parent; False = it was dropped."""
+
+
+class LegEvents:
+    """Sends one call's events to the parent; those that the far end causes are bounded."""
+
+    def __init__(self, leg: int, tell: Tell, now: float) -> None:
+        self.dropped = 0
+        """Events of the far end that were not sent on."""
+        self._leg = leg
+        self._tell = tell
+        self._rate = Bucket(EVENTS_PER_S, EVENTS_BURST, now)
+
+    def send(self, event: MediaEvent) -> None:
+        """Send an event on, or count it as dropped."""
+        name = type(event).__name__
+        fields = {each: getattr(event, each) for each in event.__dataclass_fields__}
+        message = {"type": "event", "leg": self._leg, "name": name, **fields}
+        if (name in FROM_FAR_END and not self._rate.take(event.at)) or not self._tell(message):
+            self.dropped += 1
 
 
 class Stream:
@@ -54,7 +83,7 @@ class Stream:
         codec: int = 0,
     ) -> None:
         now = time.monotonic()
-        remote = replace(remote, host=numeric(remote.host))
+        remote = _normal(remote)
         self.leg = leg
         self.ptime_ms = remote.ptime_ms
         self.wants_notice = False
@@ -68,8 +97,11 @@ class Stream:
         self._recvmsg = sockets[0].recvmsg
         self.sender = Sender(self._wire, memory, spec, remote, origin_s, learnt, codec)
         self._feed = self.sender.feed
-        # No method of its own: that would be a cycle, and nobody collects them in this process.
-        self._event = partial(_event, tell, leg)
+        self._permission = SendPermission()
+        self._permission.update(remote.host, _confirm_within_s(remote), now)
+        # No method of its own: that would be a cycle, which this process would never collect.
+        self._events = LegEvents(leg, tell, now)
+        self._event = self._events.send
         self._receiver = Receiver(memory, spec, remote, self._event)
         self._reporter = Reporter(self.sender, self._receiver, spec.rtcp_interval_s, now)
         self.slot = self.sender.slot
@@ -83,22 +115,26 @@ class Stream:
         self._strangers_told = 0
         self._strangers_at = 0.0
         self._dtmf_reply = 0
+        self._keys_told = False
 
     def update(self, remote: RemoteMedia, codec: int = 0) -> None:
         """Renegotiated (hold, resume, another address, codec or key).
 
         ValueError when it cannot be; nothing has changed then.
         """
-        remote = replace(remote, host=numeric(remote.host))
+        remote = _normal(remote)
         self._wire.update(remote, time.monotonic())
         before, self._remote = self._remote, remote
         self.sender.update(remote, codec)
         self.ptime_ms = remote.ptime_ms
         self._receiver.update(remote)
+        self._permission.update(remote.host, _confirm_within_s(remote), time.monotonic())
         heard = self._receiver.lock.address
         same = (before.host, before.port) == (remote.host, remote.port)
         if heard is not None and same and self._spec.symmetric:
             self.sender.aim(heard)  # behind the same NAT as before
+            self._permission.aimed(heard[0], time.monotonic())
+        self._permit(time.monotonic())
         self._heard_at = time.monotonic()
         self._timed_out = False
 
@@ -172,6 +208,10 @@ class Stream:
                 receiver.latched = False
                 if self._spec.symmetric:
                     self.sender.aim(address)
+                    self._permission.aimed(address[0], now)
+                else:
+                    self._permission.heard(address[0], now)
+                self._permit(now)
             if self._words[_WANT] & _INBOUND:
                 self.wants_notice = True
         return True
@@ -245,11 +285,14 @@ class Stream:
         words[MediaWord.FIRST_RECEIVED_NS] = int(receiver.first_at * 1e9)
         words[MediaWord.LAST_RECEIVED_NS] = int(receiver.lock.heard_at * 1e9)
         words[MediaWord.SOURCES] = receiver.sources
+        words[MediaWord.KEYS_IGNORED] = receiver.keys.too_fast
+        words[MediaWord.EVENTS_DROPPED] = self._events.dropped
 
     def _care(self, now: float) -> None:
         self._care_at = now + CARE_EVERY_S
         self._wall_offset_ns = time.time_ns() - time.monotonic_ns()
         receiver, reporter, remote = self._receiver, self._reporter, self._remote
+        self._permit(now)
         report = reporter.due(now)
         if report is not None:
             self._send_report(report)
@@ -258,6 +301,9 @@ class Stream:
             self._strangers_told = rejected
             self._strangers_at = now + 1.0
             self._event(SourceRejected(receiver.lock.last_rejected, rejected, now))
+        if receiver.keys.too_fast and not self._keys_told:
+            self._keys_told = True
+            self._event(KeysIgnored(now))
         heard_at = max(self._heard_at, receiver.lock.heard_at)
         if heard_at > self._heard_at:
             self._heard_at = heard_at
@@ -283,12 +329,23 @@ class Stream:
         except RtcpError:
             receiver.malformed += 1
             return
+        self._permission.heard(address[0], at)
+        self._permit(at)
         if bye:
             self._event(RemoteBye(at))
 
+    def _permit(self, now: float) -> None:
+        """Send nothing while nothing has come from the host that it would go to."""
+        sender = self.sender
+        paused = sender.address is not None and not self._permission.is_given(now)
+        if paused != sender.paused:
+            sender.pause(paused)
+            host = self._remote.host
+            self._event(SendingPaused(host, now) if paused else SendingResumed(now))
+
     def _send_report(self, data: bytes) -> None:
         sender, remote = self.sender, self._remote
-        if sender.address is None:
+        if sender.address is None or sender.paused:
             return
         host, port = sender.address
         if not remote.rtcp_mux:
@@ -303,9 +360,15 @@ class Stream:
             sender.errors += 1
 
 
-def _event(tell: Tell, leg: int, event: MediaEvent) -> None:
-    fields = {name: getattr(event, name) for name in event.__dataclass_fields__}
-    tell({"type": "event", "leg": leg, "name": type(event).__name__, **fields})
+def _confirm_within_s(remote: RemoteMedia) -> float:
+    sends = remote.send and remote.host not in NOWHERE
+    return remote.confirm_within_s if sends else 0.0
+
+
+def _normal(remote: RemoteMedia) -> RemoteMedia:
+    return replace(
+        remote, host=numeric(remote.host), signalling_host=numeric(remote.signalling_host)
+    )
 
 
 _WANT = int(ParentWord.WANT)

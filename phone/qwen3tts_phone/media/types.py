@@ -98,6 +98,11 @@ class RemoteMedia:
     """Key of what we send; None = not encrypted."""
     srtp_receive: SrtpKey | None = None
     """Key of what the far end sends; what it does not authenticate is dropped then."""
+    signalling_host: str = ""
+    """Address that the call's signalling comes from, numeric; "" = not known."""
+    confirm_within_s: float = 0.0
+    """Sending to ``host`` ends after this time if nothing has come from it, and goes on when
+    something does; 0 = never."""
 
     def __post_init__(self) -> None:
         if self.payload_name not in SILENCE and not self.silence:
@@ -246,29 +251,60 @@ class LegFailed:
     at: float
 
 
+@dataclass(frozen=True)
+class KeysIgnored:
+    """The far end presses keys faster than a person can, and the ones beyond that are not taken;
+    sent once a call, `LegStats.keys_ignored` counts them."""
+
+    at: float
+
+
+@dataclass(frozen=True)
+class SendingPaused:
+    """Nothing is sent any more, since nothing has come from the host that was announced."""
+
+    host: str
+    at: float
+
+
+@dataclass(frozen=True)
+class SendingResumed:
+    """Something has come from that host: packets are sent again."""
+
+    at: float
+
+
 MediaEvent = (
     Dtmf
     | DtmfStarted
+    | KeysIgnored
     | MediaStarted
     | MediaTimeout
     | SourceRejected
     | ContextPlayed
     | RemoteBye
     | LegFailed
+    | SendingPaused
+    | SendingResumed
 )
 EVENTS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         Dtmf,
         DtmfStarted,
+        KeysIgnored,
         MediaStarted,
         MediaTimeout,
         SourceRejected,
         ContextPlayed,
         RemoteBye,
         LegFailed,
+        SendingPaused,
+        SendingResumed,
     )
 }
+FROM_FAR_END = frozenset({"Dtmf", "DtmfStarted", "MediaStarted", "SourceRejected", "RemoteBye"})
+"""Events that a far end can cause as often as it likes; they are bounded, and dropped beyond."""
 
 
 @dataclass(frozen=True)
@@ -367,6 +403,10 @@ class LegStats:
     """The greatest share lost that a report of the far end told, 0 to 1."""
     round_trip_max_ms: float | None = None
     """The longest round trip that was measured."""
+    keys_ignored: int = 0
+    """Keys of the far end that came faster than a person presses them, and were not taken."""
+    events_dropped: int = 0
+    """Events of the far end beyond what one call may cause, dropped."""
 
 
 @dataclass(frozen=True)
@@ -383,6 +423,9 @@ class MediaSettings:
     """Sockets are looked at no more often than this; arrival times are the kernel's."""
     start_timeout_s: float = 10.0
     """Longest wait for the process to come up."""
+    answer_timeout_s: float = 5.0
+    """A process that has sent nothing, or not answered a command, for this time is killed; it
+    reports five times within it."""
     learnt: Mapping[str, Any] = field(default_factory=dict)
     """What filling policies of earlier calls have learnt."""
 
@@ -393,3 +436,7 @@ class MediaSettings:
             raise ValueError(f"priority={self.priority} is not between 1 and 99")
         if not 1 <= self.groups <= 20:
             raise ValueError(f"groups={self.groups} is not between 1 and 20")
+        if not 0.1 <= self.answer_timeout_s <= 60.0:
+            raise ValueError(
+                f"answer_timeout_s={self.answer_timeout_s} is not between 0.1 and 60 seconds"
+            )

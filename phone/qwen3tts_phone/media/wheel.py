@@ -38,6 +38,8 @@ class Wheel(Generic[T]):
         """The next tick to be served."""
         self.count = 0
         """Members on it."""
+        self.skipped = 0
+        """Slots of members that passed unserved."""
         self._buckets: list[list[T]] = [[] for _ in range(TICKS)]
         self._pushed: dict[T, int] = {}
 
@@ -90,6 +92,7 @@ class Wheel(Generic[T]):
                 # Bounded by the wheel; a longer stall is skipped in several rounds.
                 missed = min(late // ptime, (TICKS - 1) // ptime - 1)
                 member.skip(missed)
+                self.skipped += missed
                 self._buckets[(grid + missed * ptime) % TICKS].append(member)
                 continue
             serve.append(member)

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from qwen3tts_phone.media.source import Address
+from qwen3tts_phone.media.source import NOWHERE, Address
 from qwen3tts_phone.media.srtp import Opener, Sealer
 from qwen3tts_phone.media.types import RemoteMedia, family
 
-NOWHERE = ("", "0.0.0.0", "::")
 _MAPPED = "::ffff:"
 
 

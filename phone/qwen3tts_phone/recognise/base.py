@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,18 +22,20 @@ from qwen3tts_phone.recognise.errors import (
     RecognitionFailed,
     RecognitionTimeout,
 )
-from qwen3tts_wire.errors import BadRequest
 
 __all__ = [
     "PartialTaker",
     "Recogniser",
     "RecogniserBusy",
+    "RecogniserCheck",
+    "RecogniserReport",
     "RecogniserUnavailable",
     "Recognition",
     "RecognitionFailed",
     "RecognitionTimeout",
     "Samples",
     "Transcript",
+    "check_recogniser",
     "recogniser_named",
 ]
 
@@ -140,47 +142,65 @@ class Recogniser(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecogniserReport:
+    """Result of a recogniser's check: what would write down callers' words, and how fast."""
+
+    kind: str
+    """Name of the kind, as ``--stt`` takes it: ``whisper``, ``openai``, ``deepgram``, ``ws``."""
+    model: str = ""
+    """Name or folder of the model; empty = the server's own."""
+    language: str = ""
+    """What callers may speak, as a code; empty = any that the model knows."""
+    address: str = ""
+    """Where callers' sound is sent; empty = it stays on this machine."""
+    real_time_factor: float | None = None
+    """Seconds of work for a second of sound; None = not measured."""
+    wait_s: float | None = None
+    """Seconds from the end of a turn to its text, as measured; None = not measured."""
+
+
+class RecogniserCheck(Protocol):
+    """The function ``check`` of the module of each kind of recogniser, given its settings.
+
+    It loads the model or asks the server as a call would, and lets go of both.
+    """
+
+    async def __call__(self, settings: Any, /) -> RecogniserReport:
+        """Try the recogniser that these settings describe.
+
+        Raises:
+            RecogniserUnavailable: it cannot work here: package, model, key or address; with the
+                remedy.
+            RecognitionFailed: not now.
+        """
+        ...
+
+
 def recogniser_named(text: str, **options: Any) -> Recogniser:
     """The recogniser that a setting names; nothing is loaded or connected yet.
 
-    ``whisper``, ``whisper:MODEL`` (a folder or a hub's name such as ``openai/whisper-small``),
-    ``ws://…`` or ``wss://…`` (docs/recognisers.md). ``options`` are those of `WhisperSettings` or
-    `SocketSettings`.
+    ``text``: a row of `qwen3tts_phone.recognise.kinds.KINDS`, such as ``whisper`` or
+    ``wss://HOST/PATH`` (docs/recognisers.md). ``options`` are fields of that kind's settings.
 
     Raises:
         BadRequest: it names none, or an option is wrong.
     """
-    kind, colon, rest = text.strip().partition(":")
-    if kind.lower() in ("ws", "wss") and colon:
-        from qwen3tts_phone.recognise.socket_settings import SocketSettings
-        from qwen3tts_phone.recognise.websocket import SocketRecogniser
+    from qwen3tts_phone.recognise.kinds import named
 
-        return SocketRecogniser(_settings(SocketSettings, {"url": text.strip(), **options}))
-    if kind.lower() == "whisper" and (rest or not colon):
-        from qwen3tts_phone.recognise.whisper import WhisperRecogniser
-        from qwen3tts_phone.recognise.whisper_settings import WhisperSettings
-
-        named = {"model": rest} if rest else {}
-        return WhisperRecogniser(_settings(WhisperSettings, {**named, **options}))
-    raise BadRequest(
-        f"{text[:100]!r} names no recogniser.",
-        remedy="Write whisper, whisper:MODEL_OR_FOLDER, ws://HOST:PORT/PATH or wss://HOST/PATH.",
-    )
+    kind, settings = named(text, options)
+    return kind.recogniser(settings)
 
 
-_S = TypeVar("_S")
+async def check_recogniser(text: str, **options: Any) -> RecogniserReport:
+    """Try the recogniser that a setting names as a call would use it; takes as `recogniser_named`.
 
+    Raises:
+        BadRequest: it names none, or an option is wrong.
+        RecogniserUnavailable: it cannot work here; says what to do.
+        RecognitionFailed: not now.
+    """
+    from qwen3tts_phone.recognise.kinds import named
 
-def _settings(kind: type[_S], options: dict[str, Any]) -> _S:
-    """The settings with these values; BadRequest names an option that there is not."""
-    known = kind.__annotations__
-    for name in options:
-        if name not in known:
-            raise BadRequest(
-                f"The recogniser has no option {name[:40]!r}.",
-                remedy=f"Its options are: {', '.join(known)}.",
-            )
-    try:
-        return kind(**options)
-    except (ValueError, TypeError) as error:
-        raise BadRequest(f"The recogniser's settings: {error}.") from None
+    kind, settings = named(text, options)
+    return await kind.check(settings)

@@ -9,11 +9,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qwen3tts_phone.recognise.base import PartialTaker, Samples, Transcript
+from qwen3tts_phone.recognise.dips import Dips
 from qwen3tts_phone.recognise.errors import RecognitionFailed, RecognitionTimeout
 from qwen3tts_phone.recognise.joining import joined
 from qwen3tts_phone.recognise.turn_audio import LONGEST_S, TurnAudio
 
 log = logging.getLogger(__name__)
+
+LEAST_NEW_S = 0.3
+"""New sound before a turn is recognised so far once more, though it pauses."""
+AGAIN_S = 0.06
+"""New sound before such a pass is tried again that had to make room for other work."""
+SHARE = 2.0
+"""Between the beginnings of two such passes lies this many times what the last one took, so that
+one call takes half of a core at most."""
 
 Work = Callable[[Samples], Awaitable[Transcript]]
 """Turns samples [n] into text; cancelled when nobody wants it any more. Raises SpeechError."""
@@ -26,6 +35,9 @@ class TurnRules:
     rate_hz: int
     early: bool = True
     """Begin at a pause, not only when the turn is over."""
+    every_s: float | None = None
+    """Recognise the turn so far after so much more speech, and in each short silence; None = at
+    pauses alone."""
     piece_s: float | None = None
     """Work on a turn longer than this piece by piece, while the caller speaks; None = at once."""
     timeout_s: float = 15.0
@@ -36,18 +48,27 @@ class TurnRules:
     """What to do when a text did not come in time."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Turn:
     """A turn's work."""
 
+    dips: Dips
     pieces: list[asyncio.Task[Transcript]] = field(default_factory=list)
     """Of what the caller said first and the sound of which is given away."""
     guess: asyncio.Task[Transcript] | None = None
     """Of the rest, as if the turn ended at the pause."""
+    partial: asyncio.Task[Transcript] | None = None
+    """Of the rest as it was a moment ago."""
+    busy: bool = False
+    """A partial is under way."""
+    covered: int = 0
+    """Samples of the rest that it has."""
+    not_before_s: float = 0.0
+    """Length of the rest at which the next partial may begin."""
 
     def give_up(self) -> None:
-        """Nobody wants it."""
-        for each in (*self.pieces, *filter(None, [self.guess])):
+        """Cancel all of it."""
+        for each in (*self.pieces, *filter(None, [self.guess, self.partial])):
             each.cancel()
 
 
@@ -55,9 +76,15 @@ class TurnRecognition:
     """One call's; see `Recognition`."""
 
     def __init__(
-        self, work: Work, rules: TurnRules, on_partial: PartialTaker | None = None
+        self,
+        work: Work,
+        rules: TurnRules,
+        on_partial: PartialTaker | None = None,
+        spare_work: Work | None = None,
     ) -> None:
+        """``spare_work``: the same, done only if there is nothing else to do (`every_s`)."""
         self._work = work
+        self._spare_work = spare_work
         self._rules = rules
         self._on_partial = on_partial
         self._audio = TurnAudio(rules.rate_hz, longest_s=rules.longest_s)
@@ -69,24 +96,39 @@ class TurnRecognition:
         """Take the caller's sound; see `Recognition`."""
         self._audio.push(samples, at)
         turn, piece_s = self._turn, self._rules.piece_s
-        if turn is None or piece_s is None or turn.guess is not None:
+        if turn is None:
             return
-        if self._audio.duration_s > piece_s:
+        turn.dips.push(samples)
+        if turn.guess is not None:
+            return
+        if piece_s is not None and self._audio.duration_s > piece_s:
+            if turn.partial is not None:
+                turn.partial.cancel()
+                turn.partial = None
             turn.pieces.append(self._begin(self._audio.cut(piece_s)))
+            turn.not_before_s = self._audio.duration_s + LEAST_NEW_S
             self._tell(turn, turn.pieces[-1])
+        else:
+            self._ahead(turn)
 
     def begin_turn(self, at: float) -> None:
         """The caller speaks since ``at``; see `Recognition`."""
         if self._turn is not None:
             self._turn.give_up()
         self._audio.begin(at)
-        self._turn = None if self._closed else _Turn()
+        self._turn = None if self._closed else _Turn(Dips(self._rules.rate_hz))
 
     def pause(self, at: float) -> None:
         """The caller is silent since ``at``; see `Recognition`."""
         turn = self._turn
         if turn is None or turn.guess is not None or not self._rules.early:
             return
+        if (known := self._known(turn, at)) is not None:
+            turn.guess = known  # and has been told, or will be
+            return
+        if turn.partial is not None:
+            turn.partial.cancel()
+            turn.partial = None
         turn.guess = self._begin(self._audio.samples(until=at))
         self._tell(turn, turn.guess)
 
@@ -94,7 +136,8 @@ class TurnRecognition:
         """They speak on; see `Recognition`."""
         turn = self._turn
         if turn is not None and turn.guess is not None:
-            turn.guess.cancel()
+            if turn.guess is not turn.partial:
+                turn.guess.cancel()
             turn.guess = None
 
     def drop_turn(self) -> None:
@@ -107,6 +150,8 @@ class TurnRecognition:
     def end_turn(self, at: float) -> Coroutine[Any, Any, Transcript]:
         """The turn is over from this call on; see `Recognition` for what comes of it."""
         turn, self._turn = self._turn, None
+        if turn is not None and turn.guess is None:
+            turn.guess = self._known(turn, at)
         rest = self._audio.samples(until=at)
         self._audio.end(at)
         return self._text(turn, rest)
@@ -151,9 +196,46 @@ class TurnRecognition:
         turn.guess = self._begin(rest)
         return await _result(turn.guess)
 
-    def _begin(self, samples: Samples) -> asyncio.Task[Transcript]:
+    def _ahead(self, turn: _Turn) -> None:
+        """Recognise the turn so far, where it is time to."""
+        every_s, now_s = self._rules.every_s, self._audio.duration_s
+        if every_s is None or self._spare_work is None or not turn.dips.spoken:
+            return
+        if turn.busy:
+            return
+        began_s = turn.covered / self._rules.rate_hz if turn.partial is not None else 0.0
+        due = now_s - began_s >= (LEAST_NEW_S if turn.dips.in_dip else every_s)
+        if not due or now_s < turn.not_before_s:
+            return
+        samples = self._audio.samples()
+        turn.partial, turn.covered = self._begin(samples, self._spare_work), len(samples)
+        turn.dips.seen()
+        turn.busy = True
+        turn.partial.add_done_callback(lambda task: self._took(turn, task, now_s))
+        self._tell(turn, turn.partial)
+
+    def _took(self, turn: _Turn, task: asyncio.Task[Transcript], began_s: float) -> None:
+        turn.busy = False
+        if turn is not self._turn or turn.partial is not task:
+            return
+        if _good(task):
+            took_s = max(0.0, self._audio.duration_s - began_s)
+            turn.not_before_s = began_s + SHARE * took_s
+        else:  # there was other work
+            turn.partial = None
+            turn.not_before_s = self._audio.duration_s + AGAIN_S
+            turn.dips.unseen()
+
+    def _known(self, turn: _Turn, at: float) -> asyncio.Task[Transcript] | None:
+        """The partial text, where it has all that was said up to this time."""
+        partial = turn.partial
+        if partial is None or turn.covered < self._audio.before(at):
+            return None
+        return partial if not partial.done() or _good(partial) else None
+
+    def _begin(self, samples: Samples, how: Work | None = None) -> asyncio.Task[Transcript]:
         async def work() -> Transcript:
-            return await self._work(samples)
+            return await (how or self._work)(samples)
 
         task = asyncio.get_running_loop().create_task(work(), name="recognise a turn")
         self._tasks.add(task)
@@ -171,7 +253,7 @@ class TurnRecognition:
         def done(_: object) -> None:
             if self._on_partial is None or turn is not self._turn:
                 return
-            known = [*turn.pieces, *filter(None, [turn.guess])]
+            known = [*turn.pieces, *filter(None, [turn.guess or turn.partial])]
             if task not in known:
                 return
             good = [each for each in known if each.done() and _good(each)]

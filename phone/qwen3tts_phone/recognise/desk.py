@@ -13,8 +13,8 @@ from typing import Protocol
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.recognise.base import Samples
 from qwen3tts_phone.recognise.errors import RecogniserBusy, RecognitionFailed
-from qwen3tts_phone.recognise.guards import Answer
 from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.whisper.guards import Answer
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,15 @@ class Worker(Protocol):
 class _Piece:
     samples: Samples
     answer: asyncio.Future[Answer]
+    spare: bool = False
+    """A partial text: given up for any other piece."""
     work: asyncio.Task[Answer] | None = None
+
+    def give_up(self) -> None:
+        """Make room for another piece."""
+        _fail(self, RecogniserBusy("A piece that is needed came."))
+        if self.work is not None:
+            self.work.cancel()
 
 
 class Desk:
@@ -65,9 +73,12 @@ class Desk:
         self._clock = clock
         self._most_waiting = most_waiting
         self._waiting: deque[_Piece] = deque()
+        self._present: _Piece | None = None
         self._came = asyncio.Event()
         self._worker: Worker | None = None
         self._starting: asyncio.Task[Worker] | None = None
+        self._awaited = 0
+        """How many wait for `ready`, and will be told why there is no worker."""
         self._failure: SpeechError | None = None
         self._not_before = 0.0
         self._server: asyncio.Task[None] | None = None
@@ -77,6 +88,11 @@ class Desk:
     def waiting(self) -> int:
         """Pieces that wait for the worker."""
         return sum(not piece.answer.done() for piece in self._waiting)
+
+    @property
+    def worker(self) -> Worker | None:
+        """The one that is ready, if any."""
+        return self._worker
 
     @property
     def loading(self) -> bool:
@@ -93,24 +109,34 @@ class Desk:
 
     async def ready(self) -> None:
         """Return when a worker is ready; raises RecogniserUnavailable or RecognitionFailed."""
-        await self._ready()
+        self._awaited += 1
+        try:
+            await self._ready()
+        finally:
+            self._awaited -= 1
 
-    async def ask(self, samples: Samples) -> Answer:
+    async def ask(self, samples: Samples, *, spare: bool = False) -> Answer:
         """The words of one piece, int16 [n], when its turn has come. Cancelling it gives it up.
 
+        ``spare``: only if the worker has nothing else to do, and until it has.
+
         Raises:
-            RecogniserBusy: too many wait.
+            RecogniserBusy: too many wait; or it was spare, and there is other work.
             RecogniserUnavailable: there is no worker, and there will be none.
             RecognitionFailed: the worker died over it, or none could be started now.
         """
         if self._closed:
             raise RecognitionFailed("The recogniser is closed.")
+        if spare and (self._worker is None or self._present is not None or self.waiting):
+            raise RecogniserBusy("The recogniser has other work.")
+        if self._present is not None and self._present.spare and not spare:
+            self._present.give_up()
         if self.waiting >= self._most_waiting:
             raise RecogniserBusy(
                 f"{self.waiting} pieces of speech wait for the recogniser.",
                 remedy="Use a smaller model, a GPU, or fewer calls.",
             )
-        piece = _Piece(samples, asyncio.get_running_loop().create_future())
+        piece = _Piece(samples, asyncio.get_running_loop().create_future(), spare)
         self._waiting.append(piece)
         self._came.set()
         if self._server is None:
@@ -157,7 +183,8 @@ class Desk:
         except SpeechError as error:
             self._failure = error
             self._not_before = self._clock.now() + AGAIN_S
-            log.error("the recogniser does not start: %s", error)
+            if not self._awaited:
+                log.error("the recogniser does not start: %s", error)
             raise
         finally:
             self._starting = None
@@ -194,7 +221,11 @@ class Desk:
                 continue
             piece = self._waiting.popleft()
             if not piece.answer.done():
-                await self._hear(piece)
+                self._present = piece
+                try:
+                    await self._hear(piece)
+                finally:
+                    self._present = None
 
     async def _hear(self, piece: _Piece) -> None:
         try:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
+from typing import Protocol
 
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
@@ -18,9 +19,9 @@ from qwen3tts_phone.recognise.socket_protocol import (
     Failed,
     Outgoing,
     Ready,
+    one_line,
     read_answer,
 )
-from qwen3tts_phone.recognise.socket_settings import API_KEY_ENV, SocketSettings
 from qwen3tts_wire.dialling import DIRECT
 from qwen3tts_wire.errors import ProtocolError
 
@@ -28,8 +29,31 @@ PING_S = 10.0
 """Between two looks whether the server is still there, and how long it may take to answer one."""
 
 
-async def dial(settings: SocketSettings, hello: Outgoing) -> ClientConnection:
-    """Connect, say hello, and wait until the server is ready.
+class Dialled(Protocol):
+    """The part of a recogniser's settings that says how its server is reached."""
+
+    @property
+    def address(self) -> str:
+        """URL of the WebSocket."""
+
+    @property
+    def shown(self) -> str:
+        """The same for messages."""
+
+    @property
+    def key_variable(self) -> str:
+        """The environment's variable for the key."""
+
+    @property
+    def open_timeout_s(self) -> float:
+        """How long connection and greeting may take."""
+
+    def headers(self) -> dict[str, str]:
+        """The key; raises ValueError for one that cannot be, or that is missing."""
+
+
+async def dial(settings: Dialled, hello: Outgoing | None) -> ClientConnection:
+    """Connect; with ``hello`` say that in `SUBPROTOCOL`, and wait until the server is ready.
 
     Raises:
         RecogniserUnavailable: what is there will not do: key, path, certificate, protocol.
@@ -39,12 +63,16 @@ async def dial(settings: SocketSettings, hello: Outgoing) -> ClientConnection:
     try:
         headers = settings.headers()
     except ValueError as error:
-        raise RecogniserUnavailable(f"{error}.", remedy="Check the key.") from None
+        raise RecogniserUnavailable(
+            f"The recogniser at {shown}: {error}.",
+            remedy=f"Put the key into the environment's {settings.key_variable}.",
+        ) from None
+    subprotocols = None if hello is None else [websockets.Subprotocol(SUBPROTOCOL)]
     try:
         async with asyncio.timeout(settings.open_timeout_s):
             socket = await connect(
-                settings.url,
-                subprotocols=[websockets.Subprotocol(SUBPROTOCOL)],
+                settings.address,
+                subprotocols=subprotocols,
                 compression=None,  # speech does not shrink
                 max_size=MOST_MESSAGE,
                 open_timeout=None,
@@ -57,7 +85,8 @@ async def dial(settings: SocketSettings, hello: Outgoing) -> ClientConnection:
                 **DIRECT,
             )
             try:
-                await _greet(socket, hello)
+                if hello is not None:
+                    await _greet(socket, hello)
             except BaseException:
                 await socket.close()
                 raise
@@ -65,10 +94,13 @@ async def dial(settings: SocketSettings, hello: Outgoing) -> ClientConnection:
     except TimeoutError:
         raise RecognitionFailed(
             f"The recogniser at {shown} was not ready within {settings.open_timeout_s:g} s.",
-            remedy='Its server must answer "start" by "ready"; see docs/recognisers.md.',
+            remedy='Its server must answer "start" by "ready"; see docs/recognisers.md.'
+            if hello is not None
+            else "Check the address and the network.",
         ) from None
     except InvalidStatus as error:
-        raise _refused(shown, error.response.status_code) from None
+        said = one_line(error.response.headers.get("dg-error"))
+        raise _refused(settings, error.response.status_code, said) from None
     except (InvalidHandshake, InvalidURI, ValueError):
         raise RecogniserUnavailable(
             f"What answers at {shown} is no WebSocket.", remedy="Check scheme, host, port and path."
@@ -118,15 +150,28 @@ def closed(socket: ClientConnection) -> RecognitionFailed:
     )
 
 
-def _refused(shown: str, status: int) -> RecogniserUnavailable | RecognitionFailed:
+def _refused(
+    settings: Dialled, status: int, said: str
+) -> RecogniserUnavailable | RecognitionFailed:
+    """``said``: the reason that the server gives, if it does."""
+    shown, because = settings.shown, f": {said}" if said else ""
     if status in (401, 403):
         return RecogniserUnavailable(
-            f"The recogniser at {shown} asks for a key, or for another one ({status}).",
-            remedy=f"Put it into the environment's {API_KEY_ENV}.",
+            f"The recogniser at {shown} asks for a key, or for another one ({status}){because}.",
+            remedy=f"Put it into the environment's {settings.key_variable}.",
+        )
+    if status == 402:
+        return RecogniserUnavailable(
+            f"The recogniser at {shown} wants to be paid first ({status}){because}."
+        )
+    if status == 400:
+        return RecogniserUnavailable(
+            f"The recogniser at {shown} refused the request ({status}){because}.",
+            remedy="Check model, language and the rest of the address.",
         )
     if status == 429 or status >= 500:
         return RecognitionFailed(
-            f"The recogniser at {shown} is overloaded or broken ({status}).",
+            f"The recogniser at {shown} is overloaded or broken ({status}){because}.",
             remedy="Try again later.",
         )
     return RecogniserUnavailable(

@@ -101,7 +101,7 @@ def read_answer(message: str | bytes) -> Answer | None:
             return Final(_turn(raw), _transcript(raw))
         case "error":
             turn = None if raw.get("turn") is None else _turn(raw)
-            return Failed(turn, _one_line(raw.get("message")))
+            return Failed(turn, one_line(raw.get("message")))
     return None
 
 
@@ -156,12 +156,12 @@ class TurnStream:
                 given_up.append(turn.number)
                 continue
             assert turn.ended is not None
-            out += [_say("turn.begin", turn, samples_back=0), *_binary(turn.ended)]
+            out += [_say("turn.begin", turn, samples_back=0), *binary(turn.ended)]
             out.append(_say("turn.end", turn, speech_samples=turn.speech))
         if self._turn is not None:
             # One that goes on is sent again however often: new sound may be what the server wants.
             out += [_say("turn.begin", self._turn, samples_back=0)]
-            out += _binary(self._audio.samples())
+            out += binary(self._audio.samples())
             if self._turn.paused:
                 out.append(_say("turn.pause", self._turn, speech_samples=self._turn.speech))
         return out, given_up
@@ -170,13 +170,21 @@ class TurnStream:
         """The connection is gone."""
         self.ready = False
 
+    def idle(self) -> Outgoing:
+        """Nothing was sent for a while: WebSocket's own pings keep the connection."""
+        return []
+
+    def leaving(self) -> Outgoing:
+        """The call is over: closing the connection says so."""
+        return []
+
     # --- the call
 
     def push(self, samples: Samples, at: float) -> Outgoing:
         """The caller's sound; see `Recognition.push`."""
         self._audio.push(samples, at)
         wanted = self._everything or self._turn is not None
-        return _binary(samples) if self.ready and wanted else []
+        return binary(samples) if self.ready and wanted else []
 
     def begin_turn(self, at: float) -> tuple[Outgoing, int]:
         """A turn begins; what is sent, and its number. One that goes on is given up."""
@@ -191,7 +199,7 @@ class TurnStream:
             back = len(samples) if self._everything else 0
             out.append(_say("turn.begin", self._turn, samples_back=back))
             if not self._everything:
-                out += _binary(samples)
+                out += binary(samples)
         return out, self._count
 
     def pause(self, at: float) -> Outgoing:
@@ -242,6 +250,20 @@ class TurnStream:
         turn = self._pending.pop(number, None)
         return [_say("turn.cancel", turn)] if turn is not None and self.ready else []
 
+    def finished(self, number: int) -> Transcript | None:
+        """None: a turn's text comes after its end, as `Final`."""
+        return None
+
+    def known(self, number: int) -> Transcript | None:
+        """None: what is understood so far is no answer."""
+        return None
+
+    def read(self, message: str | bytes) -> list[Answer]:
+        """What a message means for this call. Raises ProtocolError."""
+        answer = read_answer(message)
+        taken = None if answer is None else self.take(answer)
+        return [] if taken is None else [taken]
+
     def take(self, answer: Answer) -> Answer | None:
         """What an answer means for this call; None when it means nothing any more.
 
@@ -268,7 +290,8 @@ def _say(kind: str, turn: _Turn, **fields: int) -> str:
     return json.dumps({"type": kind, "turn": turn.number, **fields})
 
 
-def _binary(samples: Samples) -> list[str | bytes]:
+def binary(samples: Samples) -> Outgoing:
+    """Samples as messages, 16-bit little-endian."""
     data = np.ascontiguousarray(samples).astype("<i2").tobytes()
     return [data[start : start + MOST_BINARY] for start in range(0, len(data), MOST_BINARY)]
 
@@ -297,6 +320,7 @@ def _transcript(raw: dict[str, Any]) -> Transcript:
     return Transcript(" ".join(clean.split()), shown, None if sure is None else float(sure))
 
 
-def _one_line(said: object) -> str:
+def one_line(said: object) -> str:
+    """A server's own words for a message: printable, short."""
     line = " ".join(str(said if isinstance(said, str) else "").split())[:200]
     return "".join(char if char.isprintable() else "?" for char in line)

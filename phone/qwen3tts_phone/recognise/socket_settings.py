@@ -68,6 +68,16 @@ class SocketSettings:
         port = f":{parts.port}" if parts.port else ""
         return f"{parts.scheme}://{host}{port}{parts.path}"
 
+    @property
+    def address(self) -> str:
+        """The address that is dialled."""
+        return self.url
+
+    @property
+    def key_variable(self) -> str:
+        """The environment's variable for the key."""
+        return API_KEY_ENV
+
     def headers(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
         """What goes along with the key, if there is one.
 

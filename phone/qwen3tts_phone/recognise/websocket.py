@@ -14,7 +14,12 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from qwen3tts_pacer.clock import Clock, LoopClock
-from qwen3tts_phone.recognise.base import PartialTaker, Samples, Transcript
+from qwen3tts_phone.recognise.base import (
+    PartialTaker,
+    RecogniserReport,
+    Samples,
+    Transcript,
+)
 from qwen3tts_phone.recognise.errors import (
     RecogniserUnavailable,
     RecognitionFailed,
@@ -29,8 +34,8 @@ from qwen3tts_phone.recognise.socket_protocol import (
     Outgoing,
     Partial,
     TurnStream,
-    read_answer,
 )
+from qwen3tts_phone.recognise.socket_service import SocketService
 from qwen3tts_phone.recognise.socket_settings import SocketSettings
 from qwen3tts_phone.without_words import without_words
 from qwen3tts_wire.errors import ProtocolError, SpeechError
@@ -42,15 +47,12 @@ FIRST_WAIT_S = 0.2
 LONGEST_WAIT_S = 5.0
 
 
-class SocketRecogniser:
-    """Sends each call's turns over a WebSocket of its own, and connects again when it is lost.
+class ServiceRecogniser:
+    """Sends each call's turns over a WebSocket of its own, and connects again when it is lost."""
 
-    >>> recogniser = SocketRecogniser(SocketSettings("ws://127.0.0.1:9000/asr"))
-    """
-
-    def __init__(self, settings: SocketSettings, *, clock: Clock | None = None) -> None:
+    def __init__(self, service: SocketService, clock: Clock | None = None) -> None:
         """Nothing is connected yet."""
-        self.settings = settings
+        self._service = service
         self._clock = clock or LoopClock()
         self._open: weakref.WeakSet[SocketRecognition] = weakref.WeakSet()
         self._closed = False
@@ -58,7 +60,7 @@ class SocketRecogniser:
     @property
     def rate_hz(self) -> int:
         """Rate of the samples that it takes."""
-        return self.settings.rate_hz
+        return self._service.rate_hz
 
     async def warm(self) -> None:
         """Look whether the server is there and ready.
@@ -67,14 +69,14 @@ class SocketRecogniser:
             RecogniserUnavailable: what is there will not do: key, path, certificate, protocol.
             RecognitionFailed: nothing answers, or not now.
         """
-        socket = await dial(self.settings, _stream(self.settings).hello())
+        socket = await self._service.dial()
         await socket.close()
 
     async def open(self, on_partial: PartialTaker | None = None) -> SocketRecognition:
         """Begin to recognise one call; connects in the background."""
         if self._closed:
             raise RecognitionFailed("The recogniser is closed.")
-        recognition = SocketRecognition(self.settings, self._clock, on_partial)
+        recognition = SocketRecognition(self._service, self._clock, on_partial)
         self._open.add(recognition)
         return recognition
 
@@ -85,20 +87,54 @@ class SocketRecogniser:
             await recognition.close()
 
 
+class SocketRecogniser(ServiceRecogniser):
+    """A recogniser behind a server that speaks ``qwen3tts.recogniser.v1``.
+
+    >>> recogniser = SocketRecogniser(SocketSettings("ws://127.0.0.1:9000/asr"))
+    """
+
+    def __init__(self, settings: SocketSettings, *, clock: Clock | None = None) -> None:
+        """Nothing is connected yet."""
+        self.settings = settings
+        super().__init__(
+            SocketService(
+                settings.shown,
+                settings.rate_hz,
+                lambda: dial(settings, _stream(settings).hello()),
+                lambda: _stream(settings),
+                answer_timeout_s=settings.answer_timeout_s,
+                behind_s=settings.behind_s,
+            ),
+            clock,
+        )
+
+
+async def check(settings: SocketSettings) -> RecogniserReport:
+    """Connect and wait until the server is ready; see `RecogniserCheck`."""
+    recogniser = SocketRecogniser(settings)
+    try:
+        await recogniser.warm()
+    finally:
+        await recogniser.close()
+    return RecogniserReport(
+        kind="ws", language=", ".join(settings.languages), address=settings.shown
+    )
+
+
 class SocketRecognition:
     """One call's connection, or one after the other; see `Recognition`."""
 
     def __init__(
-        self, settings: SocketSettings, clock: Clock, on_partial: PartialTaker | None
+        self, service: SocketService, clock: Clock, on_partial: PartialTaker | None
     ) -> None:
         self.failure: SpeechError | None = None
         """Why there is no connection; None while there is one, or the first is being made."""
         self.connections = 0
         """How many there have been."""
-        self._settings = settings
+        self._service = service
         self._clock = clock
         self._on_partial = on_partial
-        self._stream = _stream(settings)
+        self._stream = service.stream()
         self._out: deque[str | bytes] = deque()
         self._out_bytes = 0
         self._most_bytes = 0
@@ -150,6 +186,8 @@ class SocketRecognition:
         elif isinstance(self.failure, RecogniserUnavailable):
             self._stream.give_up(number)
             text.set_exception(self.failure)
+        elif (complete := self._stream.finished(number)) is not None:
+            text.set_result(complete)
         else:
             self._waiting[number] = text
         self._queue(out)
@@ -165,14 +203,20 @@ class SocketRecognition:
     # --- a turn's text
 
     async def _text(self, number: int | None, text: asyncio.Future[Transcript]) -> Transcript:
-        settings = self._settings
+        service = self._service
         try:
-            async with asyncio.timeout(settings.answer_timeout_s):
+            async with asyncio.timeout(service.answer_timeout_s):
+                if service.settle_s is not None and number is not None:
+                    settled, _ = await asyncio.wait({text}, timeout=service.settle_s)
+                    if not settled and (known := self._stream.known(number)) is not None:
+                        return known
                 return await text
         except TimeoutError:
+            if number is not None and (known := self._stream.known(number)) is not None:
+                return known
             raise RecognitionTimeout(
-                f"The recogniser at {settings.shown} did not answer within"
-                f" {settings.answer_timeout_s:g} s.",
+                f"The recogniser at {service.shown} did not answer within"
+                f" {service.answer_timeout_s:g} s.",
                 remedy="Look at its server, or allow more time (answer_timeout_s).",
             ) from self.failure
         finally:
@@ -180,7 +224,7 @@ class SocketRecognition:
                 self._queue(self._stream.give_up(number))
 
     def _take(self, answer: Answer) -> None:
-        match self._stream.take(answer):
+        match answer:
             case Partial(_, transcript):
                 self._tell(transcript)
             case Final(turn, transcript):
@@ -220,7 +264,7 @@ class SocketRecognition:
             self._to_send.set()
         if self._out_bytes > self._most_bytes and self._socket is not None:
             self.failure = RecognitionFailed(
-                f"The recogniser at {self._settings.shown} takes sound more slowly than it is"
+                f"The recogniser at {self._service.shown} takes sound more slowly than it is"
                 " spoken.",
                 remedy="Give its server more power, or fewer calls.",
             )
@@ -245,7 +289,7 @@ class SocketRecognition:
         while True:
             before = self._answers
             try:
-                socket = await dial(self._settings, self._stream.hello())
+                socket = await self._service.dial()
                 try:
                     await self._talk(socket)
                 finally:
@@ -273,24 +317,27 @@ class SocketRecognition:
             )
         # What is sent again comes at once; only what is spoken from now on has a pace.
         again = sum(len(message) for message in out)
-        self._most_bytes = again + round(2 * self._settings.rate_hz * self._settings.behind_s)
+        self._most_bytes = again + round(2 * self._service.rate_hz * self._service.behind_s)
         self._queue(out)
         sender = asyncio.create_task(self._send(socket), name="send to a recogniser")
         try:
             with contextlib.suppress(ConnectionClosed):
                 while True:
-                    answer = read_answer(await socket.recv())
-                    if answer is not None:
+                    for answer in self._stream.read(await socket.recv()):
                         self._take(answer)
                         self._answers += 1
         except ProtocolError as error:
             await socket.close(1002, "see docs/recognisers.md")
             raise RecognitionFailed(error.message, remedy=error.remedy) from None
         finally:
+            last = self._stream.leaving() if self._closed else []
             if self._socket is socket:
                 self._lost()
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
+            with contextlib.suppress(ConnectionClosed):
+                for message in last:
+                    await socket.send(message)
 
     async def _send(self, socket: ClientConnection) -> None:
         with contextlib.suppress(ConnectionClosed):  # the receiver tells
@@ -300,7 +347,23 @@ class SocketRecognition:
                     message = self._out.popleft()
                     await socket.send(message)
                     self._out_bytes = max(0, self._out_bytes - len(message))
-                await self._to_send.wait()
+                await self._idle()
+
+    async def _idle(self) -> None:
+        """Wait for something to send; while there is nothing, say that we are still there."""
+        keep_alive_s = self._service.keep_alive_s
+        if keep_alive_s is None:
+            await self._to_send.wait()
+            return
+        came = asyncio.ensure_future(self._to_send.wait())
+        rest = asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + keep_alive_s))
+        try:
+            await asyncio.wait({came, rest}, return_when=asyncio.FIRST_COMPLETED)
+            if not came.done():
+                self._queue(self._stream.idle())
+        finally:
+            came.cancel()
+            rest.cancel()
 
     def _failed(self, error: SpeechError) -> None:
         """A connection was lost, or none came about."""

@@ -3,7 +3,8 @@
 A message is 8 bytes (the lengths of both parts, big-endian), a JSON object, and sound.
 
     to the process    hear {job} + samples (int16, native, 16 kHz) · drop {job}
-    from it           loading {model} · ready {load_s, device, dtype, threads}
+    from it           loading {model} · ready {load_s, model, source, languages, device,
+                      dtype, threads}
                       missing {reason, remedy, package} · dropped {job} · failed {job, reason}
                       text {job, text, language, logprob, no_speech}
 """

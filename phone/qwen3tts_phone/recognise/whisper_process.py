@@ -6,10 +6,9 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,29 @@ import qwen3tts_phone
 import qwen3tts_wire
 from qwen3tts_phone.recognise.base import Samples
 from qwen3tts_phone.recognise.errors import RecogniserUnavailable, RecognitionFailed
-from qwen3tts_phone.recognise.guards import Answer
 from qwen3tts_phone.recognise.whisper_messages import BadMessage, Decoder, Message
 from qwen3tts_phone.recognise.whisper_settings import WhisperSettings
+from qwen3tts_wire.child_environment import child_environment
+from qwen3tts_wire.whisper.guards import Answer
 
 log = logging.getLogger(__name__)
 
 END_S = 5.0
 """How long the process may take to end before it is killed."""
+FETCHING = (
+    *("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_ENDPOINT", "HF_HUB_OFFLINE"),
+    *(
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "NO_PROXY",
+    ),
+)
+"""Variables of the environment by which a model is found and fetched; no token is among them."""
 LAST_WORDS = 2000
 """Characters of what it wrote to its standard error that are kept."""
 
@@ -37,7 +51,8 @@ class WhisperProcess:
         self.on_gone: Callable[[], None] = lambda: None
         """Called once, when it has ended."""
         self.facts: dict[str, Any] = {}
-        """What it told of itself when it was ready: load_s, device, dtype, threads."""
+        """What it told of itself when it was ready: load_s, model, source, languages, device,
+        dtype, threads."""
         self._process = process
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._answer: asyncio.Future[Message] | None = None
@@ -170,12 +185,7 @@ class WhisperProcess:
                 log.info("loading the Whisper model %s", self.settings.model)
             case "ready":
                 self.facts = fields
-                log.info(
-                    "the Whisper model %s is ready (%.1f s, %s)",
-                    self.settings.model,
-                    float(fields.get("load_s", 0.0)),
-                    fields.get("device"),
-                )
+                log.info("%s, ready after %.1f s", model_line(fields), float(fields["load_s"]))
                 if not self._ready.done():
                     self._ready.set_result(None)
             case "missing":
@@ -237,15 +247,29 @@ def command(settings: WhisperSettings) -> list[str]:
     return [sys.executable, "-P", "-m", module, json.dumps(settings.wishes())]
 
 
+MOST_LANGUAGES = 8
+"""Languages that are named; of more, their number."""
+
+
+def model_line(facts: Mapping[str, Any]) -> str:
+    """The model in use, where it is from, its language and device, as its process told them."""
+    known = tuple(map(str, facts.get("languages", ())))
+    languages = ", ".join(known) or "any language"
+    if len(known) > MOST_LANGUAGES:
+        languages = f"{len(known)} languages"
+    return (
+        f"Whisper {facts.get('model')} ({facts.get('source')}), {languages},"
+        f" {facts.get('dtype')} on {facts.get('device')}"
+    )
+
+
 def _environment() -> dict[str, str]:
-    """The parent's, with the folders of our packages on the path, installed or not."""
+    """What it needs, with the folders of our packages on the path, installed or not."""
     roots = [
         str(Path(each.__path__[0]).resolve().parent) for each in (qwen3tts_phone, qwen3tts_wire)
     ]
-    paths = [*dict.fromkeys(roots), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
+        **child_environment(also=FETCHING, roots=roots),
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-DEFAULT_MODEL = "openai/whisper-base"
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/\w[\w.-]*)?", re.ASCII)
+from qwen3tts_wire.whisper.model import DTYPES
+from qwen3tts_wire.whisper.models import AUTO, is_name
+
 LANGUAGE = re.compile(r"[A-Za-z]{2,20}", re.ASCII)
-DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d{1,2})?", re.ASCII)
+DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,2})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,20 +21,22 @@ class WhisperSettings:
     Raises ValueError whose text begins with the name of the field.
     """
 
-    model: str = DEFAULT_MODEL
-    """A folder with a model as `transformers` keeps it, or a hub's name (``openai/whisper-tiny``,
-    ``-base``, ``-small``, ``-medium``, ``-large-v3-turbo``), which is fetched once."""
+    model: str = AUTO
+    """A folder with a model that CTranslate2 reads, a size (``tiny``, ``base``, ``small``,
+    ``medium``, ``large-v3``, ``turbo``; ``tiny.en`` to ``medium.en`` for English alone), or a hub
+    id. ``auto``: from the hub's cache, else a package with weights, else ``base`` from the hub."""
     languages: tuple[str, ...] = ()
     """Codes or English names of the languages that callers may speak (``("en", "de")``): with one,
     nothing is guessed; with several, the likeliest of them; with none, any that the model knows."""
     device: str = "auto"
-    """``auto`` (a GPU if there is one), ``cpu``, ``mps``, ``cuda`` or ``cuda:1``."""
+    """``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or ``cuda:1``."""
     dtype: str = "auto"
-    """``auto`` (float16 on a GPU, else float32), ``float32``, ``float16`` or ``bfloat16``."""
+    """``auto`` (float16 on a GPU, else int8), ``int8``, ``float32``, ``float16``, ``bfloat16`` or
+    ``int8_float16``."""
     threads: int = 0
     """CPU threads of the model; 0 = all but one, which the calls keep."""
     early: bool = True
-    """Begin at a pause in the caller's speech, not only when their turn is over."""
+    """Begin while the caller speaks and at their pauses, not only when their turn is over."""
     timeout_s: float = 15.0
     """How long a turn's text may take after the turn."""
     load_timeout_s: float = 900.0
@@ -46,21 +49,19 @@ class WhisperSettings:
     """Fetch nothing: the model must be there."""
 
     def __post_init__(self) -> None:
-        path = Path(self.model).expanduser()
-        good = path.is_dir() if path.exists() else HUB_ID.fullmatch(self.model)
-        if not (self.model and good):
+        if not is_name(self.model):
             raise ValueError(
-                f"model={self.model!r} is no folder and no hub's name; name a Whisper model's"
-                " folder, or one such as openai/whisper-small"
+                f"model={self.model!r} is no folder, size or hub id; name a folder with a Whisper"
+                " model, or a size such as tiny.en"
             )
         if not isinstance(self.languages, tuple) or not all(
             LANGUAGE.fullmatch(each) for each in self.languages
         ):
             raise ValueError(f"languages={self.languages!r}: a tuple of codes, such as ('en',)")
         if not DEVICE.fullmatch(self.device):
-            raise ValueError(f"device={self.device!r}: auto, cpu, mps, cuda or cuda:N")
-        if self.dtype not in ("auto", "float32", "float16", "bfloat16"):
-            raise ValueError(f"dtype={self.dtype!r}: auto, float32, float16 or bfloat16")
+            raise ValueError(f"device={self.device!r}: auto, cpu, cuda or cuda:N")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype={self.dtype!r}: one of {', '.join(DTYPES)}")
         if not 0 <= self.threads <= 1024:
             raise ValueError(f"threads={self.threads} is not between 0 and 1024")
         if not 1 <= self.most_waiting <= 10_000:

@@ -20,7 +20,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from qwen3tts_phone.recognise.whisper_messages import BadMessage, Decoder, Message
-from qwen3tts_phone.recognise.whisper_model import RATE_HZ, ModelMissing, WhisperModel
+from qwen3tts_wire.whisper.model import RATE_HZ, WhisperModel
+from qwen3tts_wire.whisper.models import ModelMissing
 
 NICER = 5
 """Calls' media have the processor first."""
@@ -70,7 +71,7 @@ def main(argv: list[str]) -> int:
     _say(out, "loading", model=wishes["model"])
     began = time.monotonic()
     try:
-        model = WhisperModel.load(wishes)
+        model = WhisperModel.load(wishes.pop("model"), wishes.pop("languages"), **wishes)
         model.hear(np.zeros(RATE_HZ, np.int16))  # the first piece takes longer than any other
     except ModelMissing as error:
         _say(out, "missing", reason=error.reason, remedy=error.remedy, package=error.package)

@@ -9,14 +9,16 @@ from typing import Literal, get_args
 
 from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.call_headers import check_headers
-from qwen3tts_phone.sip.fields import parse_uri
+from qwen3tts_phone.sip.fields import check_secure, parse_uri
 
 Nat = Literal["off", "learn"]
 Keepalive = Literal["options", "crlf"]
 Srtp = Literal["off", "accept", "require"]
+DigestAlgorithms = Literal["any", "sha256"]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 TRANSPORTS = ("udp", "tcp", "tls")
+MAX_REALM_CHARS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,12 @@ class Account:
     """Seconds between keepalives; 0 = none."""
     keepalive: Keepalive = "options"
     """``options`` asks and knows the answer's round trip; ``crlf`` (RFC 5626) costs next to
-    nothing, and over UDP it only keeps a NAT open."""
+    nothing, and over UDP it only keeps a NAT open. A registrar that answers again after it did not
+    gets a new registration within 3 s, and at most one in 30 s."""
+    follow_redirects: bool | None = None
+    """Whether its calls go on to the addresses of a 3xx answer (RFC 3261 section 8.1.3.4), five at
+    most, each within the guard's rules; None = those of a trunk do, those of an account that
+    registers as the endpoint has it."""
     display_name: str = ""
     """Name beside our address in calls; empty = the endpoint's."""
     headers: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -62,6 +69,12 @@ class Account:
     """Codecs of its calls in order of preference; None = as the phone has them."""
     nat: Nat | None = None
     """``learn``: our Contact is the address that the server sees; None = as the endpoint has it."""
+    realm: str | tuple[str, ...] = ""
+    """Realm, or realms, that the password is for; empty = those that its registrar asks with, or,
+    without one, its servers."""
+    digest: DigestAlgorithms = "any"
+    """The least that a challenge must offer: ``any`` algorithm, or ``sha256``, so that MD5 gets no
+    answer (SHA-512-256 does)."""
 
     def __post_init__(self) -> None:
         if not self.user and self.register:
@@ -71,12 +84,19 @@ class Account:
         if parse_uri(self.registrar).scheme == "tel":
             raise BadSip("registrar: it must be a sip: address.")
         named = [("proxy", self.proxy)] if self.proxy else []
-        for name, uri in (*named, *(("failover", uri) for uri in self.failover)):
+        further = [("failover", uri) for uri in self.failover]
+        for name, uri in (*named, *further):
             if parse_uri(uri).scheme == "tel":
                 raise BadSip(f"{name}: {uri!r} must be a sip: address.")
+        for name, uri in (("registrar", self.registrar), *named, *further):
+            try:
+                check_secure(uri, self.transport)
+            except BadSip as error:
+                raise BadSip(f"{name}: {error.message}", remedy=error.remedy) from error
         if self.keepalive_s < 0 or 0 < self.keepalive_s < 5:
             raise BadSip(f"keepalive_s={self.keepalive_s:g} must be 0 (off) or at least 5.")
-        for name, allowed in (("keepalive", Keepalive), ("srtp", Srtp), ("nat", Nat)):
+        choices = {"keepalive": Keepalive, "srtp": Srtp, "nat": Nat, "digest": DigestAlgorithms}
+        for name, allowed in choices.items():
             value = getattr(self, name)
             if value is not None and value not in get_args(allowed):
                 raise BadSip(f"{name}={value!r} must be one of {', '.join(get_args(allowed))}.")
@@ -85,6 +105,11 @@ class Account:
         for name in ("user", "auth_user", "name", "display_name"):
             if any(ord(char) < 32 or ord(char) == 127 for char in getattr(self, name)):
                 raise BadSip(f"{name}: it holds a control character.")
+        if not isinstance(self.realm, str | tuple) or not all(map(_is_realm, self.realms)):
+            raise BadSip(
+                f"realm={self.realm!r} must be the realm's name, or several.",
+                remedy="Copy it from the refusal, which names the realm that was asked with.",
+            )
         try:
             check_headers(self.headers)
         except BadSip as error:
@@ -93,6 +118,13 @@ class Account:
         if not self.name:
             host = parse_uri(self.registrar).host
             object.__setattr__(self, "name", f"{self.user}@{host}" if self.user else host)
+
+    @property
+    def realms(self) -> tuple[str, ...]:
+        """``realm`` as a list."""
+        if isinstance(self.realm, str):
+            return (self.realm,) if self.realm else ()
+        return tuple(self.realm)
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -113,6 +145,10 @@ class Account:
                 f"allowed_sources: {error}.",
                 remedy="Write addresses or networks: 192.0.2.7, 192.0.2.0/24, 2001:db8::/32.",
             ) from error
+
+
+def _is_realm(text: object) -> bool:
+    return isinstance(text, str) and 0 < len(text) <= MAX_REALM_CHARS and text.isprintable()
 
 
 def address_of_record(account: Account, user: str = "") -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from qwen3tts_phone.errors import BadSip
-from qwen3tts_phone.sip.fields import is_ip, parse_uri, uri_parameter
+from qwen3tts_phone.sip.fields import check_secure, is_ip, parse_uri, uri_parameter
 from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.transaction import Asks, Hop
 from qwen3tts_phone.sip.via import bracketed
@@ -30,6 +30,7 @@ class Addresses:
                 f"{uri_text!r} needs a gateway, which is not available here.",
                 remedy="Use a sip: address.",
             )
+        check_secure(uri_text)
         secure = uri.scheme == "sips"
         enabled = self.settings.enabled
         named = (uri_parameter(uri, "transport") or transport).lower()

@@ -9,9 +9,11 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from qwen3tts_phone.errors import BadSip, CallError
+from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.addresses import Addresses
 from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.call import Call
@@ -19,13 +21,15 @@ from qwen3tts_phone.sip.call_headers import check_headers
 from qwen3tts_phone.sip.dialog import Dialog, new_branch, new_call_id, new_tag
 from qwen3tts_phone.sip.dialogs import DialogTable
 from qwen3tts_phone.sip.exchange import Exchange, Listener
-from qwen3tts_phone.sip.fields import parse_uri
-from qwen3tts_phone.sip.gate import Gate
+from qwen3tts_phone.sip.fields import check_secure, parse_address, parse_uri
+from qwen3tts_phone.sip.gate import Gate, SourceGate
 from qwen3tts_phone.sip.health import Health
 from qwen3tts_phone.sip.inbound import Inbound
 from qwen3tts_phone.sip.incoming import IncomingCall
 from qwen3tts_phone.sip.layer import TransactionLayer
 from qwen3tts_phone.sip.message import (
+    CALL_ID,
+    MAX_HEAD_BYTES,
     Request,
     Response,
     UnusableRequest,
@@ -66,7 +70,6 @@ class Agent(Addresses):
         gate: Gate | None = None,
     ) -> None:
         super().__init__(settings, local)
-        self.gate = gate
         self.now = now
         self.flush = flush
         self.random = rng or random.SystemRandom()
@@ -76,12 +79,22 @@ class Agent(Addresses):
         self.health = Health()
         self.draining = 0
         """Seconds after which callers may come again, while no new calls are taken; 0 = taken."""
+        self.busy: Callable[[], int] = lambda: 0
+        """The same while there is no room for another call at the moment; 0 = there is."""
         self.rejected = 0
         """Messages dropped because they could not be used."""
         self.on_call = on_call
         self.digest_of: Callable[[IncomingCall], Digest | None] = lambda call: None
         """The credentials for challenges inside the dialog of a call that came in."""
+        self.digest_for: Callable[[Account], Digest | None] = lambda account: Digest(
+            account.auth_user or account.user, account.password
+        )
+        """The credentials for challenges to an account's own requests."""
+        self.trusts: Callable[[str, Request | None], bool] = lambda host, request: True
+        """Whether a source is an account's server or in a trusted network: it may replace and
+        transfer the calls of others, and say who a caller is."""
         self.dialogs = DialogTable()
+        self.gate = gate
         self._inbound = Inbound(self, self.dialogs)
 
     @property
@@ -95,8 +108,12 @@ class Agent(Addresses):
         """A datagram, or one message of a stream. Garbage is counted and dropped, or gets 400."""
         if self.gate is not None and not self.gate.message(data, source, now):
             return
-        if data[:4].upper() == b"SIP/" and not self.layer.may_await(data):
+        if data[:4].upper() == b"SIP/":
             # The gate lets answers pass whoever sends them: a flood of them must cost little.
+            wanted = self.layer.may_await(data)
+        else:
+            wanted = not self._banned(source, data, now)
+        if not wanted:
             self.rejected += 1
             return
         try:
@@ -114,6 +131,23 @@ class Agent(Addresses):
             self.rejected += 1
             if self.gate is not None:
                 self.gate.unreadable(source, now)
+
+    def _banned(self, source: Hop, data: bytes, now: float) -> bool:
+        """Whether a request is dropped unread: a ban holds for all that belongs to no call here."""
+        gate = self.gate
+        if not isinstance(gate, SourceGate) or not gate.banned(source.host, now):
+            return False
+        if self._concerns_call(data):
+            return False
+        gate.counts["banned"] += 1
+        return True
+
+    def _concerns_call(self, data: bytes) -> bool:
+        """Whether the Call-ID of a message, still unread, is that of a call here."""
+        found = CALL_ID.search(data, 0, MAX_HEAD_BYTES)
+        if found is None:
+            return False
+        return self.dialogs.has_call(found[1].decode("utf-8", "replace").strip(" \t"))
 
     def transport_failed(self, hop: Hop, now: float, cause: CallError | None = None) -> None:
         """Nothing could be delivered to that hop; ``cause`` where more is known."""
@@ -161,6 +195,9 @@ class Agent(Addresses):
                 remedy="Say which server shall connect it: sip:NUMBER@SERVER.",
             )
         hop = hop or self.hop(proxy or target)
+        check_secure(target, hop.transport)
+        if uri.scheme == "sips":
+            hop = replace(hop, others=tuple(each for each in hop.others if each.transport != "udp"))
         request = Request("INVITE", target)
         request.add("Max-Forwards", "70")
         if proxy:
@@ -213,18 +250,35 @@ class Agent(Addresses):
     def hop_inside(self, dialog: Dialog) -> Hop:
         """Where requests of a dialog go; raises BadSip."""
         hop = self.hop(dialog.next_hop, dialog.flow)
+        for uri in (dialog.target, *(parse_address(route).uri for route in dialog.routes)):
+            check_secure(uri)
         if dialog.routes or not self.settings.nat_contacts:
             return hop
         return hop_by(hop, dialog.seen)
 
-    def ack(self, dialog: Dialog, invite: Request, cseq: int) -> tuple[Request, Hop]:
-        """The ACK to a 2xx (RFC 3261 section 13.2.2.4): along the route set, same credentials."""
+    def ack(
+        self, dialog: Dialog, invite: Request, cseq: int, sent_to: Hop, digest: Digest | None
+    ) -> tuple[Request, Hop]:
+        """The ACK to a 2xx (RFC 3261 section 13.2.2.4): along the route set.
+
+        It has the INVITE's credentials where it goes to ``sent_to`` as the INVITE did and no
+        further: the servers between need not take them out of it.
+        """
         request = dialog.request("ACK", cseq)
         hop = self.hop_inside(dialog)
+        where = digest.policy.address(request, hop) if digest is not None else ""
+        unasked = digest is not None and digest.policy.unasked(request, hop)
+        same = (
+            unasked
+            and isinstance(where, Hop)
+            and (where.host, where.port) == (sent_to.host, sent_to.port)
+        )
+        if isinstance(where, Hop) and same:
+            hop = where
         ack = Request("ACK", request.uri)
         ack.add("Via", f"{self.via(hop)};branch={new_branch()};rport")
         ack.take(request)
-        for name in ("Authorization", "Proxy-Authorization"):
+        for name in ("Authorization", "Proxy-Authorization") if same else ():
             for value in invite.headers.getlist(name):
                 ack.headers.add(name, value)
         return ack, hop

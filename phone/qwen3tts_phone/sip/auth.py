@@ -1,7 +1,8 @@
 """Digest authentication as a client: RFC 2617, RFC 7616 and RFC 8760, for 401 and 407 alike.
 
-MD5, MD5-sess, SHA-256 and SHA-256-sess; qop ``auth`` and ``auth-int``, or none (RFC 2069). Of
-several challenges for one realm the strongest that we know is answered.
+MD5, SHA-256 and SHA-512-256 with their ``-sess`` variants; qop ``auth`` and ``auth-int``, or none
+(RFC 2069). Of several challenges for one realm the strongest that we know is answered, the topmost
+of equals. Which challenges are answered at all is decided by an :class:`AnswerPolicy`.
 """
 
 from __future__ import annotations
@@ -11,19 +12,35 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from qwen3tts_phone.sip.message import Response
+from qwen3tts_phone.errors import BadSip
+from qwen3tts_phone.log_text import log_text
+from qwen3tts_phone.sip.fields import parse_uri
+from qwen3tts_phone.sip.message import Request, Response
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.sip.transaction import Hop
 
 MAX_CHALLENGES = 8
-"""Most challenges of one response that are looked at, and most realms that are remembered."""
+"""Most challenges of one response that are looked at, and most that are remembered."""
+MAX_REALMS = 16
+"""Most realms of which a policy remembers the strongest challenge."""
 
 _PARAMETER = re.compile(
     r"\s*(?P<name>[A-Za-z0-9\-.!%*_+`'~]+)\s*=\s*"
     r'(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<token>[^\s,"]+))\s*(?:,|$)',
     re.S,
 )
-_STRENGTH = ("MD5", "MD5-SESS", "SHA-256", "SHA-256-SESS")
-"""Algorithms, weakest first (RFC 8760 section 2.4 wants the strongest answered)."""
+_HASHES = {"MD5": "md5", "SHA-256": "sha256", "SHA-512-256": "sha512_256"}
+"""Algorithms of RFC 7616 section 6.1, weakest first, and what hashlib calls them."""
+ALGORITHMS = tuple(
+    f"{name}{variant}"
+    for name, known in _HASHES.items()
+    if known in hashlib.algorithms_available
+    for variant in ("", "-SESS")
+)
+"""Algorithms that can be computed here, weakest first."""
 
 
 @dataclass(slots=True)
@@ -50,6 +67,16 @@ class Challenge:
         """The protection space: who asks, and for which realm."""
         return (self.proxy, self.realm)
 
+    @property
+    def is_md5(self) -> bool:
+        """Whether only MD5 protects the password."""
+        return self.algorithm.startswith("MD5")
+
+    @property
+    def grade(self) -> int:
+        """How well it protects the password: 0 is MD5 without qop, above 1 there is no MD5."""
+        return (0 if self.is_md5 else 2) + bool(self.qop)
+
 
 def parse_parameters(text: str) -> dict[str, str] | None:
     """The comma-separated parameters of a challenge, names in lower case; None if malformed."""
@@ -75,7 +102,7 @@ def parse_challenge(value: str, *, proxy: bool = False) -> Challenge | None:
     if not parameters or "realm" not in parameters or not parameters.get("nonce"):
         return None
     algorithm = parameters.get("algorithm")
-    if (algorithm or "MD5").upper() not in _STRENGTH:
+    if (algorithm or "MD5").upper() not in ALGORITHMS:
         return None
     offered = [word.strip().lower() for word in parameters.get("qop", "").split(",")]
     qop = next((word for word in ("auth", "auth-int") if word in offered), "")
@@ -107,41 +134,156 @@ def challenges(response: Response) -> list[Challenge]:
     return list(best.values())
 
 
-def _strength(challenge: Challenge) -> int:
-    return _STRENGTH.index(challenge.algorithm)
+def _strength(challenge: Challenge) -> tuple[int, bool]:
+    base = challenge.algorithm.removesuffix("-SESS")
+    return list(_HASHES).index(base), bool(challenge.qop)
+
+
+class AnswerPolicy:
+    """Which challenges are answered, and where the answers may go. This one allows any place.
+
+    In every case an answer is never weaker than what the realm has asked for before: one between
+    could take the stronger challenges away (RFC 8760 section 4).
+    """
+
+    def __init__(self) -> None:
+        self._grades: dict[str, int] = {}
+        """The best challenge of each realm that was answered."""
+
+    def address(self, request: Request, hop: Hop) -> Hop | str:
+        """Return where a request with credentials goes, or why it must have none."""
+        return hop
+
+    def unasked(self, request: Request, hop: Hop) -> bool:
+        """Return whether a request may have credentials of a nonce that an earlier one was given.
+
+        A far end of a call could keep them, where the servers between do not take them out.
+        """
+        return True
+
+    def objection(
+        self,
+        request: Request,
+        hop: Hop,
+        challenge: Challenge,
+        *,
+        reached: bool,
+        relayed: bool = False,
+        passed: frozenset[str] = frozenset(),
+    ) -> str:
+        """Return why a challenge to a request is not answered; empty where it is.
+
+        ``reached``: another answer had come before from where the request ended. ``relayed``: a
+        provisional one had, from there or from a proxy. ``passed``: realms of the proxies whose
+        challenges to it were answered.
+        """
+        best = self._grades.get(challenge.realm, 0)
+        if challenge.grade < best:
+            return (
+                f"the realm '{log_text(challenge.realm)}' asked for a stronger digest before than "
+                f"{challenge.algorithm}{'' if challenge.qop else ' without qop'}"
+            )
+        return ""
+
+    def answered(self, request: Request, challenge: Challenge) -> None:
+        """Remember a challenge that is answered."""
+        best = max(challenge.grade, self._grades.pop(challenge.realm, 0))
+        self._grades[challenge.realm] = best
+        if len(self._grades) > MAX_REALMS:
+            del self._grades[next(iter(self._grades))]
+
+
+_Domain = tuple[str, ...]
+"""The protection domain of a nonce: hop, and for a 401 host and port of the Request-URI too."""
 
 
 class Digest:
-    """What one account knows about the realms that have asked it."""
+    """The nonces known to one call or registration, and the answers made from its password."""
 
-    def __init__(self, user: str, password: str) -> None:
+    def __init__(self, user: str, password: str, policy: AnswerPolicy | None = None) -> None:
         self.user = user
+        self.policy = policy or AnswerPolicy()
         self._password = password
-        self._known: dict[tuple[bool, str], Challenge] = {}
+        self._known: dict[tuple[bool, str], tuple[Challenge, _Domain]] = {}
+
+    def answerable(
+        self,
+        response: Response,
+        request: Request,
+        hop: Hop,
+        *,
+        reached: bool = False,
+        relayed: bool = False,
+        passed: frozenset[str] = frozenset(),
+    ) -> list[Challenge]:
+        """Remember the challenges to a request that may be answered, and return them.
+
+        Where one may not, ``response.unanswered`` says why. ``hop``: where the request was sent.
+        """
+        asked: list[Challenge] = []
+        for challenge in challenges(response):
+            why = self.policy.objection(
+                request, hop, challenge, reached=reached, relayed=relayed, passed=passed
+            )
+            if why:
+                response.unanswered = why
+                continue
+            self.policy.answered(request, challenge)
+            asked.append(challenge)
+        where = self.policy.address(request, hop)
+        if isinstance(where, str):
+            response.unanswered = response.unanswered or where
+            return []
+        self._remember(asked, request.uri, where)
+        return asked
 
     def learn(self, response: Response) -> list[Challenge]:
-        """Remember the challenges of a 401 or 407 and give those that can be answered."""
+        """Remember all challenges of a 401 or 407, for a place without a name; return them."""
         fresh = challenges(response)
+        self._remember(fresh, "", None)
+        return fresh
+
+    def _remember(self, fresh: list[Challenge], uri: str, hop: Hop | None) -> None:
         for challenge in fresh:
-            old = self._known.get(challenge.space)
+            old, _ = self._known.pop(challenge.space, (None, ()))
             if old is not None and old.nonce == challenge.nonce:
                 # RFC 7616 section 3.4: the count goes on for as long as the nonce lasts.
                 challenge.uses, challenge.cnonce = old.uses, old.cnonce
-            self._known.pop(challenge.space, None)
-            self._known[challenge.space] = challenge
+            self._known[challenge.space] = challenge, _domain(challenge, uri, hop)
         while len(self._known) > MAX_CHALLENGES:
             del self._known[next(iter(self._known))]
-        return fresh
+
+    def authorize(self, request: Request, hop: Hop, *, asked: bool = True) -> Hop:
+        """Add the credentials that a request may have there; return the hop that it goes to.
+
+        ``asked``: it was challenged; else the nonces are those of earlier requests.
+
+        Only nonces of the same realm, hop and protection domain are used (RFC 3261 section 22.2,
+        RFC 7616 section 3.5), and only where the policy allows. The hop is then an address, so
+        that no later look-up leads elsewhere.
+        """
+        where = self.policy.address(request, hop)
+        if isinstance(where, str) or not (asked or self.policy.unasked(request, hop)):
+            return hop
+        lines = [
+            self._line(challenge, request.method, request.uri, request.body)
+            for challenge, domain in self._known.values()
+            if domain == _domain(challenge, request.uri, where)
+        ]
+        request.add_all(lines)
+        return where if lines else hop
 
     def headers(self, method: str, uri: str, body: bytes) -> list[tuple[str, str]]:
-        """The credentials for one request, as (header name, value), for each realm known."""
+        """Return (header name, value) for each realm that :meth:`learn` has seen."""
         return [
-            (
-                "Proxy-Authorization" if challenge.proxy else "Authorization",
-                self._answer(challenge, method, uri, body),
-            )
-            for challenge in self._known.values()
+            self._line(challenge, method, uri, body)
+            for challenge, domain in self._known.values()
+            if not domain
         ]
+
+    def _line(self, challenge: Challenge, method: str, uri: str, body: bytes) -> tuple[str, str]:
+        name = "Proxy-Authorization" if challenge.proxy else "Authorization"
+        return name, self._answer(challenge, method, uri, body)
 
     def _answer(self, challenge: Challenge, method: str, uri: str, body: bytes) -> str:
         challenge.uses += 1
@@ -193,9 +335,21 @@ def response_digest(
 
 
 def _hash(algorithm: str) -> Callable[[bytes], str]:
-    if algorithm.startswith("SHA-256"):
-        return lambda data: hashlib.sha256(data).hexdigest()
-    return lambda data: hashlib.md5(data, usedforsecurity=False).hexdigest()
+    name = _HASHES[algorithm.removesuffix("-SESS")]
+    return lambda data: hashlib.new(name, data, usedforsecurity=False).hexdigest()
+
+
+def _domain(challenge: Challenge, uri: str, hop: Hop | None) -> _Domain:
+    if hop is None:
+        return ()
+    there = (hop.transport, hop.host, str(hop.port))
+    if challenge.proxy:
+        return there
+    try:
+        root = parse_uri(uri)
+    except BadSip:
+        return (*there, uri)
+    return (*there, root.host.lower(), str(root.port or ""))
 
 
 def _quoted(text: str) -> str:

@@ -11,7 +11,7 @@ from qwen3tts_phone.sip.call_headers import CallHeaders, check_headers
 from qwen3tts_phone.sip.call_state import TABLE, By, CallEvent, CallState, Ended, Step
 from qwen3tts_phone.sip.dialog import Dialog
 from qwen3tts_phone.sip.exchange import Exchange, Listener
-from qwen3tts_phone.sip.fields import parse_uri
+from qwen3tts_phone.sip.fields import check_secure, parse_uri
 from qwen3tts_phone.sip.inside import receive_inside
 from qwen3tts_phone.sip.message import Request, Response, reply
 from qwen3tts_phone.sip.modification import Modification
@@ -57,11 +57,18 @@ class Call:
         """Of their answer; empty on a call that came in."""
         self.remote_agent = ""
         """What they say they are (User-Agent, Server)."""
+        self.is_vouched_for = False
+        """Whether what the far end's network says of it is believed (RFC 3325)."""
         self.open_referrals = 0
         """REFERs of theirs that are not dealt with."""
         self._allow: frozenset[str] | None = None
         self._refresh = UpdateRefresh(self)
         self._told_end = False
+
+    @property
+    def hop(self) -> Hop:
+        """Where the INVITE went last, or where answers to it go."""
+        raise NotImplementedError
 
     # The state
 
@@ -150,6 +157,8 @@ class Call:
         if contact is None:
             return
         parse_uri(contact.uri)
+        # Behind a proxy it may be what only the proxy can reach.
+        check_secure(contact.uri)
         if not dialog.routes:
             self.agent.hop(contact.uri)
         dialog.target = contact.uri

@@ -195,7 +195,7 @@ class Ended:
     causes: tuple[Reason, ...] = field(default=(), compare=False)
     """The reasons that message gives (RFC 3326)."""
     moved_to: str = field(default="", compare=False)
-    """The address that a 3xx points to; it is not called by itself."""
+    """The address that a 3xx points to, where it was not followed (``follow_redirects``)."""
     realm: str = field(default="", compare=False)
     """Who asked for a password that we do not have, or that was wrong (401, 407)."""
     user: str = field(default="", compare=False)

@@ -104,8 +104,11 @@ class CallView:
     def asserted_identity(self) -> str | None:
         """Who their network says they are (P-Asserted-Identity, RFC 3325), as a URI.
 
-        Worth what the network is worth that it came from.
+        None unless it came from a server of an account or a trusted network: of a stranger it is
+        no more than the From.
         """
+        if not self._core.is_vouched_for:
+            return None
         theirs = self.headers if self.direction == "in" else self.answer_headers
         return theirs.uri("P-Asserted-Identity")
 

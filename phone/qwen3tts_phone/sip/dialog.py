@@ -59,6 +59,11 @@ class Dialog:
     """The TCP connection that the dialog came by; the last resort when their Contact is deaf."""
     seen: Hop | None = None
     """Where their Contact came from, if it is of no use from outside their network."""
+    first_hop: str = ""
+    """`next_hop` as the dialog began: no later request, whose source is not proven, moves it."""
+
+    def __post_init__(self) -> None:
+        self.first_hop = self.next_hop
 
     @classmethod
     def of_caller(cls, request: Request, response: Response) -> Dialog:
@@ -119,6 +124,7 @@ class Dialog:
         self.local_cseq = max(self.local_cseq, answered.local_cseq)
         if response.contact is not None:
             self.target, self.seen = answered.target, answered.seen
+        self.first_hop = answered.first_hop
 
     def next_cseq(self) -> int:
         """The number of our next request."""

@@ -32,6 +32,10 @@ class DialogTable:
         """The call and dialog that a request is for."""
         return self._calls.get((call_id, local_tag, remote_tag))
 
+    def has_call(self, call_id: str) -> bool:
+        """Whether there is a dialog with that Call-ID."""
+        return any(each[0] == call_id for each in (*self._calls, *self._transfers))
+
     def forget(self, call: Call) -> None:
         """The call has no dialog any more."""
         for dialog in call.dialogs:

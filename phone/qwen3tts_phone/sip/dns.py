@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
+from qwen3tts_phone.sip.lookups import LookupThreads
 from qwen3tts_phone.sip.settings import DnsSettings, split_nameserver
 
 Family = Literal[4, 6]
@@ -14,9 +16,13 @@ Record = TypeVar("Record")
 
 KEPT_S = 60.0
 """How long addresses of the system's resolver are good, which tells no time to live."""
+IMPORT_WITHIN_S = 30.0
+"""Time to load dnspython and read the system's settings."""
 NEGATIVE_S = 30.0
 """How long it holds that a name has no such records."""
 LONGEST_TTL_S = 24 * 3600.0
+MAX_NAME_CHARS = 253
+"""RFC 1035 section 2.3.4."""
 MAX_RECORDS = 32
 """Most records of one answer that are looked at."""
 
@@ -74,6 +80,11 @@ class SystemRecords:
     def __init__(self, settings: DnsSettings) -> None:
         self._settings = settings
         self._resolver: Any = None
+        self._threads = LookupThreads()
+
+    def close(self) -> None:
+        """Look nothing up any more."""
+        self._threads.close()
 
     async def srv(self, name: str) -> Answer[Srv]:
         """SRV records."""
@@ -106,7 +117,7 @@ class SystemRecords:
     async def addresses(self, name: str, families: tuple[Family, ...]) -> Answer[str]:
         """A and AAAA records, or what the system says."""
         if not self._settings.nameservers:
-            return Answer(await _of_system(name, families), KEPT_S)
+            return Answer(await self._of_system(name, families), KEPT_S)
         kinds = ["A" if family == 4 else "AAAA" for family in families]
         # One family's failure is no matter while the other has an address.
         asked = await asyncio.gather(
@@ -123,7 +134,7 @@ class SystemRecords:
         if self._resolver is None:
             # In a thread: importing dnspython takes tenths of a second. A telephone that is called
             # by its address needs none of it.
-            self._resolver = await asyncio.to_thread(self._make)
+            self._resolver = await self._threads.run("", self._make, IMPORT_WITHIN_S)
         import dns.exception
         import dns.name
         import dns.resolver
@@ -160,16 +171,19 @@ class SystemRecords:
         resolver.timeout = self._settings.timeout_s / 2
         return resolver
 
-
-async def _of_system(name: str, families: tuple[Family, ...]) -> tuple[str, ...]:
-    family = socket.AF_UNSPEC
-    if len(families) == 1:
-        family = socket.AF_INET6 if families[0] == 6 else socket.AF_INET
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(name, None, family=family, type=socket.SOCK_DGRAM)
-    except (OSError, UnicodeError) as error:
-        raise OSError(f"{name[:80]!r} cannot be looked up: {error}") from error
-    addresses = dict.fromkeys(str(entry[4][0]) for entry in found)
-    wanted = sorted(addresses, key=lambda address: (":" in address) != (families[0] == 6))
-    return tuple(wanted)
+    async def _of_system(self, name: str, families: tuple[Family, ...]) -> tuple[str, ...]:
+        family = socket.AF_UNSPEC
+        if len(families) == 1:
+            family = socket.AF_INET6 if families[0] == 6 else socket.AF_INET
+        if len(name) > MAX_NAME_CHARS:
+            raise OSError(f"{name[:80]!r} cannot be looked up: it is too long")
+        ask = functools.partial(
+            socket.getaddrinfo, name, None, family=family, type=socket.SOCK_DGRAM
+        )
+        try:
+            found = await self._threads.run((name, family), ask, self._settings.timeout_s)
+        except (OSError, UnicodeError) as error:
+            raise OSError(f"{name[:80]!r} cannot be looked up: {error}") from error
+        addresses = dict.fromkeys(str(entry[4][0]) for entry in found)
+        wanted = sorted(addresses, key=lambda address: (":" in address) != (families[0] == 6))
+        return tuple(wanted)

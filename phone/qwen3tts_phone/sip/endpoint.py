@@ -11,6 +11,7 @@ from typing import Any
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.errors import CallError, WrongState
+from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
 from qwen3tts_phone.sip.account import Account, address_of_record
 from qwen3tts_phone.sip.agent import Agent
 from qwen3tts_phone.sip.call import Call
@@ -20,12 +21,16 @@ from qwen3tts_phone.sip.line import AccountEvent, Line, Registration
 from qwen3tts_phone.sip.lines import Lines, bare
 from qwen3tts_phone.sip.listeners import Listeners
 from qwen3tts_phone.sip.locate import Locator
+from qwen3tts_phone.sip.message import Request
 from qwen3tts_phone.sip.options import OptionsReply, ask
+from qwen3tts_phone.sip.overload import CallRoom
+from qwen3tts_phone.sip.redirecting import Check, RedirectFollower
 from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_phone.sip.timekeeper import Timekeeper
 from qwen3tts_phone.sip.transaction import Hop
 from qwen3tts_phone.sip.ways import Ways, no_address
+from qwen3tts_phone.without_words import without_words
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +50,9 @@ class SipEndpoint:
         gate: who may ask us for something; by default as the settings say.
         locator: finds servers; by default the DNS as the settings say.
         on_account: is told when an account's registration or server comes or goes.
+        on_replacing: is given each call that is to replace another one (RFC 3891); True = it deals
+            with it, and ``incoming`` does not have it.
+        full: whether there is no room for another call; callers get 503 with Retry-After then.
     """
 
     def __init__(
@@ -55,12 +63,15 @@ class SipEndpoint:
         gate: Gate | None = None,
         locator: Locator | None = None,
         on_account: Callable[[AccountEvent], None] | None = None,
+        on_replacing: Callable[[SipCall], bool] = lambda call: False,
+        full: Callable[[], bool] = lambda: False,
     ) -> None:
         self.settings = settings or SipSettings()
         self._clock: Clock = clock or LoopClock()
         self.gate = gate
         if gate is None and self.settings.gate is not None:
             self.gate = SourceGate(self.settings.gate, own=self._is_own)
+        self.room = CallRoom(self._clock.now, full)
         self._listeners = Listeners(
             self.settings,
             receive=self._received,
@@ -68,6 +79,7 @@ class SipEndpoint:
             closed=self._connection_closed,
             now=self._clock.now,
             admit=self._admits,
+            waited=self.room.waited,
         )
         self.agent = Agent(
             self.settings,
@@ -77,10 +89,12 @@ class SipEndpoint:
             flush=self.flush,
             gate=self.gate,
         )
+        self.agent.busy = self.room.busy_s
         self._locator = locator or Locator(
             self._clock.now, self.settings.dns, families=self._listeners.families
         )
         self._on_account = on_account
+        self._on_replacing = on_replacing
         self._lines = Lines(
             self.agent,
             self._locator,
@@ -92,10 +106,15 @@ class SipEndpoint:
             trust=self._trust,
         )
         self.agent.digest_of = self._lines.digest_of
+        self.agent.digest_for = self._lines.digest_for
+        self.agent.trusts = self._trusts
         self._incoming: asyncio.Queue[SipCall | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._time = Timekeeper(self._clock, self.agent.next_deadline, self._tick)
         self._ways = Ways(self.agent, self._lines, self._locator, self._listeners, self._clock.now)
+        self._redirects = RedirectFollower(
+            self._ways, self._lines, now=self._clock.now, run=self._run, flush=self.flush
+        )
         self._over: dict[Call, asyncio.Event] = {}
         self._started = False
         self._closed = False
@@ -168,6 +187,10 @@ class SipEndpoint:
         core = call.core
         return self._lines.account_of(core) if isinstance(core, IncomingCall) else None
 
+    def trusts(self, host: str) -> bool:
+        """Whether an address is of an account's servers or of the gate's trusted networks."""
+        return self._trusts(host)
+
     def best_account(self, *names: str) -> Account | None:
         """The first of these accounts (or of all) that can take a call now; else the first."""
         return self._lines.best(*names)
@@ -180,6 +203,8 @@ class SipEndpoint:
         sdp_offer: str,
         account: Account | None = None,
         headers: Mapping[str, str] | None = None,
+        *,
+        check: Check = lambda target: None,
     ) -> SipCall:
         """Call someone; returns at once, follow the call's events or await ``answered()``.
 
@@ -189,7 +214,8 @@ class SipEndpoint:
         networks may ask for its password.
 
         Raises BadSip for an address that cannot be used, CalleeUnreachable for a host that has
-        no address, WrongState while the endpoint drains.
+        no address, WrongState while the endpoint drains. Where 3xx answers are followed (settings
+        ``follow_redirects``), ``check`` raises CallError for an address that may not be called.
         """
         self._check_open()
         if self.draining:
@@ -210,6 +236,12 @@ class SipEndpoint:
             user=account.user if account else "",
             display_name=account.display_name if account else "",
         )
+        if account is not None:
+            core.servers = frozenset(each.host for each in self._lines.credentials(account).servers)
+        follows = account.follow_redirects if account is not None else None
+        trunk = account is not None and not account.register
+        if follows or (follows is None and (trunk or self.settings.follow_redirects)):
+            self._redirects.attach(core, account, check)
         call = SipCall(self, core)
         self.flush()
         return call
@@ -285,6 +317,7 @@ class SipEndpoint:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._listeners.close()
+        self._locator.close()
         self._time.stop()
         self._incoming.put_nowait(None)
 
@@ -322,6 +355,8 @@ class SipEndpoint:
 
     def _on_call(self, core: IncomingCall) -> None:
         call = SipCall(self, core)
+        if core.replaced is not None and self._on_replacing(call):
+            return
         if self._incoming.qsize() >= self.settings.max_calls:
             core.reject(503, self.now())
         else:
@@ -338,7 +373,7 @@ class SipEndpoint:
                 await asyncio.gather(*work, return_exceptions=True)
 
     def _tell(self, event: AccountEvent) -> None:
-        log.info("%s", event.words)
+        log.info("%s", log_text(event.words, MOST_SENTENCE_CHARS))
         if self._on_account is not None:
             # The agent is in the middle of something; what is called may call it.
             asyncio.get_running_loop().call_soon(self._on_account, event)
@@ -346,6 +381,11 @@ class SipEndpoint:
     def _trust(self, name: str, sources: Sequence[str]) -> None:
         if isinstance(self.gate, SourceGate):
             self.gate.trust(name, sources)
+
+    def _trusts(self, host: str, request: Request | None = None) -> bool:
+        if isinstance(self.gate, SourceGate):
+            return self.gate.trusts(host, request)
+        return self._lines.has_server(host)
 
     def _admits(self, host: str, hosts: Iterable[str]) -> bool:
         return self.gate is None or self.gate.connection(host, hosts, self.now())
@@ -358,9 +398,9 @@ class SipEndpoint:
             return
         try:
             self.agent.receive(data, hop, self.now())
-        except Exception:
+        except Exception as error:
             # One peer's message must not end the others' calls.
-            log.exception("a SIP message could not be handled")
+            log.error("a SIP message could not be handled\n%s", without_words(error))
         self.flush()
 
     def _failed(self, hop: Hop, cause: CallError | None = None) -> None:
@@ -380,7 +420,7 @@ class SipEndpoint:
 
     async def _send_resolved(self, data: bytes, hop: Hop) -> None:
         try:
-            await self._locator.locate(hop)
+            await self._locator.locate(hop, theirs=True)
         except OSError:
             self._failed(hop)
             return

@@ -6,10 +6,12 @@ answer or has no room (RFC 3263 section 4.3).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
 from qwen3tts_phone.errors import BadSip, CallError
+from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.dialog import new_branch
 from qwen3tts_phone.sip.fields import parse_address, parse_uri
@@ -19,6 +21,8 @@ from qwen3tts_phone.sip.message import Request, Response
 from qwen3tts_phone.sip.session_timer import min_se, session_expires
 from qwen3tts_phone.sip.transaction import Failure, Hop, Transaction
 from qwen3tts_phone.sip.via import at_server, loose
+
+log = logging.getLogger(__name__)
 
 
 class Listener(Protocol):
@@ -111,6 +115,8 @@ class Exchange:
         self._retries_left = max_retries
         self._limit: float | None = None
         self._answered: set[tuple[bool, str]] = set()
+        self._reached = False
+        """Whether a far end has answered provisionally: no proxy of ours asks after that."""
 
     def start(self, now: float) -> None:
         """Send the request for the first time."""
@@ -143,6 +149,8 @@ class Exchange:
             if response.status > 100:
                 # Somebody's telephone may ring: it must not ring at two places.
                 self._others.clear()
+                if self.request.to.tag is None and response.to.tag is not None:
+                    self._reached = True
             self._listener.on_provisional(response, now)
         elif response.status in FAIL_OVER and self._fails_over(now):
             return
@@ -223,7 +231,21 @@ class Exchange:
         """RFC 3261 section 22.2: once for each realm, again only where the nonce was stale."""
         if self._digest is None or not self.may_retry or self._retries_left <= 0:
             return False
-        asked = self._digest.learn(response)
+        asked = self._digest.answerable(
+            response,
+            self.request,
+            self.hop,
+            reached=self._reached,
+            relayed=self._proceeding,
+            passed=frozenset(realm for by_proxy, realm in self._answered if by_proxy),
+        )
+        if response.unanswered:
+            log.warning(
+                "A challenge to %s from %s for a password gets no answer: %s",
+                self.request.method,
+                log_text(self.hop.words),
+                response.unanswered,
+            )
         if not asked:
             return False
         if any(not c.stale and c.space in self._answered for c in asked):
@@ -276,8 +298,7 @@ class Exchange:
     def _send(self, request: Request, now: float) -> None:
         request = self._address(request)
         if self._digest is not None:
-            for name, value in self._digest.headers(request.method, request.uri, request.body):
-                request.add(name, value)
+            self.hop = self._digest.authorize(request, self.hop, asked=bool(self._answered))
         sent = self._with_via(request)
         if self._goes_by_tcp(request, sent, now):
             sent = self._with_via(request)

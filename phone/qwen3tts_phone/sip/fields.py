@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from sipmessage import URI, Address, Via
 
@@ -18,6 +19,12 @@ from qwen3tts_phone.errors import BadSip
 
 MAX_FIELD_CHARS = 4096
 """Longest single address or Via that is looked into."""
+MAX_PARAMETERS = 64
+"""Most parameters of one address, URI or Via."""
+MAX_CACHED = 256
+"""Values whose parsed form is kept: each is looked at several times while a message is handled."""
+
+_STRUCTURE = re.compile(r'[",<>\\]')
 
 # RFC 3261 section 25.1 lets a top label end in a digit (`pbx1`); sipmessage 0.7 does not, so
 # plain host names are checked here and handed to it as a stand-in.
@@ -58,34 +65,44 @@ class NameAddr:
 
 def split_list(value: str) -> list[str]:
     """Split a header value at the commas that are outside quotes and angle brackets."""
-    if "," not in value:
-        return [value.strip()] if value.strip() else []
+    return list(_split(value))
+
+
+@lru_cache(MAX_CACHED)
+def _split(value: str) -> tuple[str, ...]:
     parts: list[str] = []
     start = 0
-    quoted = bracketed = escaped = False
-    for index, char in enumerate(value):
-        if escaped:
-            escaped = False
-        elif quoted:
-            escaped = char == "\\"
-            quoted = char != '"'
-        elif char == '"':
-            quoted = True
-        elif char == "<":
-            bracketed = True
-        elif char == ">":
-            bracketed = False
-        elif char == "," and not bracketed:
+    bracketed = False
+    for index, char in _unquoted(value):
+        if char != ",":
+            bracketed = char == "<"
+        elif not bracketed:
             parts.append(value[start:index].strip())
             start = index + 1
     parts.append(value[start:].strip())
-    return [part for part in parts if part]
+    return tuple(part for part in parts if part)
 
 
+def _unquoted(text: str) -> Iterator[tuple[int, str]]:
+    """The commas and angle brackets outside quotes, with their places."""
+    quoted = False
+    escaped = -1
+    for match in _STRUCTURE.finditer(text):
+        index, char = match.start(), match[0]
+        if index == escaped:
+            continue
+        if char == '"':
+            quoted = not quoted
+        elif not quoted and char != "\\":
+            yield index, char
+        elif quoted and char == "\\":
+            escaped = index + 1
+
+
+@lru_cache(MAX_CACHED)
 def parse_uri(text: str) -> URI:
     """A sip, sips or tel URI; raises BadSip."""
-    if len(text) > MAX_FIELD_CHARS:
-        raise BadSip(f"A SIP URI of {len(text)} characters is too long.")
+    _bounded(text, "A SIP URI")
     # RFC 3261 section 19.1.1: headers (after "?") belong to no request line; they are dropped.
     text = text.strip().partition("?")[0] if text.lower().startswith("sip") else text.strip()
     match = _SIP_URI.fullmatch(text)
@@ -107,12 +124,12 @@ def parse_uri(text: str) -> URI:
     return uri
 
 
+@lru_cache(MAX_CACHED)
 def parse_address(text: str) -> NameAddr:
     """A name-addr or addr-spec with its parameters; raises BadSip. The URI is not looked into."""
-    if len(text) > MAX_FIELD_CHARS:
-        raise BadSip(f"An address of {len(text)} characters is too long.")
+    _bounded(text, "An address")
     text = text.strip()
-    opening = _outside_quotes(text, "<")
+    opening = next((index for index, char in _unquoted(text) if char == "<"), -1)
     if opening >= 0:
         closing = text.find(">", opening)
         if closing < 0:
@@ -134,10 +151,10 @@ def parse_address(text: str) -> NameAddr:
     return NameAddr(text, uri, address.name, parameters)
 
 
+@lru_cache(MAX_CACHED)
 def parse_via(text: str) -> Via:
     """One Via value; raises BadSip."""
-    if len(text) > MAX_FIELD_CHARS:
-        raise BadSip(f"A Via of {len(text)} characters is too long.")
+    _bounded(text, "A Via")
     text = _RECEIVED_IPV6.sub(rf"\1{_STAND_IN}", text)
     match = _VIA.fullmatch(text)
     try:
@@ -167,6 +184,21 @@ def uri_parameter(uri: URI, name: str) -> str | None:
     return None
 
 
+def check_secure(uri_text: str, transport: str = "") -> None:
+    """Raise BadSip for a sips: URI that names UDP, or would go by that ``transport``.
+
+    RFC 3261 section 26.2.2: it takes TLS on each hop, which UDP cannot carry.
+    """
+    if uri_text.strip()[:5].lower() != "sips:":
+        return
+    named = uri_parameter(parse_uri(uri_text), "transport") or ""
+    if "udp" in (named.lower(), transport):
+        raise BadSip(
+            f"{_shown(uri_text)} is a sips: address, and never goes over UDP.",
+            remedy="Leave transport=udp away and use TLS on the whole way, or write sip:.",
+        )
+
+
 def is_ip(host: str) -> bool:
     """Whether a host is an address rather than a name."""
     try:
@@ -176,19 +208,11 @@ def is_ip(host: str) -> bool:
     return True
 
 
-def _outside_quotes(text: str, wanted: str) -> int:
-    quoted = escaped = False
-    for index, char in enumerate(text):
-        if escaped:
-            escaped = False
-        elif quoted:
-            escaped = char == "\\"
-            quoted = char != '"'
-        elif char == '"':
-            quoted = True
-        elif char == wanted:
-            return index
-    return -1
+def _bounded(text: str, what: str) -> None:
+    if len(text) > MAX_FIELD_CHARS:
+        raise BadSip(f"{what} of {len(text)} characters is too long.")
+    if text.count(";") > MAX_PARAMETERS:
+        raise BadSip(f"{what} has more than {MAX_PARAMETERS} parameters.")
 
 
 def _shown(text: str) -> str:

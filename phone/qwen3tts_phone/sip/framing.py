@@ -27,15 +27,26 @@ class StreamFramer:
 
     def push(self, data: bytes) -> list[bytes]:
         """Bytes as they came; gives whole messages. Raises BadSip when the stream is unusable."""
-        self._buffer += data
+        self.feed(data)
         messages: list[bytes] = []
+        while (message := self.next()) is not None:
+            messages.append(message)
+        return messages
+
+    def feed(self, data: bytes) -> None:
+        """Bytes as they came; :meth:`next` gives what they hold."""
+        self._buffer += data
+
+    def next(self) -> bytes | None:
+        """The next whole message, None while there is none; raises BadSip as :meth:`push`."""
         while True:
             if self._total:
                 if len(self._buffer) < self._total:
-                    return messages
-                messages.append(bytes(self._buffer[: self._total]))
+                    return None
+                message = bytes(self._buffer[: self._total])
                 del self._buffer[: self._total]
                 self._searched = self._total = 0
+                return message
             self._skip_blank_lines()
             end = self._buffer.find(b"\r\n\r\n", self._searched)
             if end < 0:
@@ -44,7 +55,7 @@ class StreamFramer:
                     raise BadSip(f"Headers on a stream are over the bound of {MAX_HEAD_BYTES}.")
                 # The blank line may be cut anywhere.
                 self._searched = max(0, len(self._buffer) - 3)
-                return messages
+                return None
             self._total = end + 4 + self._body_bytes(bytes(self._buffer[:end]))
 
     def _skip_blank_lines(self) -> None:

@@ -2,8 +2,9 @@
 
 We are a telephone, neither a registrar nor a proxy: nothing is ever passed on, and nobody is asked
 for a password. What a stranger must not get is the time of this process, the names that can be
-called here, and call after call. Trusted sources (the servers of our accounts, the own machine)
-are exempt from the limits; what scanners send and names that are not here are refused to them, too.
+called here, and call after call. Trusted sources (the servers of our accounts, programs on this
+machine) are exempt from the limits; what a proxy on this machine passes on is judged by where that
+had it from. What scanners send and names that are not here are refused to them, too.
 
 Of UDP the source address can be forged. So a ban is short, and never holds for trusted sources.
 """
@@ -20,11 +21,12 @@ from typing import Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from qwen3tts_phone.errors import BadSip
+from qwen3tts_phone.rates import Bucket, Recent
 from qwen3tts_phone.sip.fields import parse_uri
+from qwen3tts_phone.sip.forwarded import origin_of
 from qwen3tts_phone.sip.gate_settings import GateSettings
 from qwen3tts_phone.sip.message import Request
 from qwen3tts_phone.sip.networks import Network, address_of, networks, site_of, within
-from qwen3tts_phone.sip.rates import Bucket, Recent
 from qwen3tts_phone.sip.transaction import Hop
 
 __all__ = ["DROP", "Drop", "Gate", "GateSettings", "Refusal", "SourceGate", "Verdict"]
@@ -150,8 +152,10 @@ class SourceGate:
         self._trusted[name] = networks(hosts, "trusted")
         self._standings.clear()
 
-    def trusts(self, host: str) -> bool:
-        """Whether an address is exempt from the limits."""
+    def trusts(self, host: str, request: Request | None = None) -> bool:
+        """Whether an address, or who sent a request from there, is exempt from the limits."""
+        if request is not None:
+            host = self._judged_by(request, host)
         return self._standing(host).trusted
 
     def banned(self, host: str, now: float) -> bool:
@@ -198,7 +202,7 @@ class SourceGate:
         stranger = self._sources.of(site, now)
         if shut_out or stranger.banned_until > now:
             return False
-        self._strike(stranger, source, now)
+        self._strike(stranger, source.host, now)
         return stranger.requests.take(now) and not self.settings.quiet
 
     def request(
@@ -214,7 +218,8 @@ class SourceGate:
         if known:
             # Whoever knows the tags of a call takes part in it, whatever his address is by now.
             return None
-        site, trusted, shut_out = self._standing(source.host)
+        host = self._judged_by(request, source.host)
+        site, trusted, shut_out = self._standing(host)
         if shut_out:
             return self._refuse("network", 403, request)
         stranger = None if trusted else self._sources.of(site, now)
@@ -224,13 +229,13 @@ class SourceGate:
                 # No answer: it would go to whoever's address was forged.
                 return self._drop(dropped)
         if self._is_scanner(request):
-            self._strike(stranger, source, now)
+            self._strike(stranger, host, now)
             return self._drop("scanner")
         outside = request.to.tag is None
         # Of a call that is over: the agent says so.
         wrong = self._nobody_there(request, trusted=trusted) if outside else ""
         if wrong:
-            self._strike(stranger, source, now)
+            self._strike(stranger, host, now)
             return self._refuse(wrong, 404, request)
         if request.method == "ACK":
             return self._drop("stray")
@@ -303,7 +308,15 @@ class SourceGate:
             shut_out = shut_out or not within(address, self._allow)
         return _Standing(site_of(host), trusted, shut_out)
 
-    def _strike(self, stranger: _Source | None, source: Hop, now: float) -> None:
+    def _judged_by(self, request: Request, host: str) -> str:
+        """The host whose limits a request counts for; see forwarded.py. A local proxy that is an
+        account's server speaks for its callers, as one elsewhere does."""
+        address = address_of(host)
+        if any(within(address, each) for name, each in self._trusted.items() if name):
+            return host
+        return origin_of(request, host)
+
+    def _strike(self, stranger: _Source | None, host: str, now: float) -> None:
         if stranger is None or not self.settings.ban_after or stranger.strikes.take(now):
             return
         stranger.banned_until = now + self.settings.ban_s
@@ -312,7 +325,7 @@ class SourceGate:
         if self._lines.take(now):
             log.warning(
                 "SIP requests from %s get no answer for %.0f s: too many had to be refused",
-                source.host,
+                host,
                 self.settings.ban_s,
             )
 

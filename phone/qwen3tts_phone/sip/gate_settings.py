@@ -45,7 +45,9 @@ class GateSettings:
     deny: tuple[str, ...] = ()
     """Networks that may not, even where they are allowed or trusted."""
     trusted: tuple[str, ...] = LOOPBACK
-    """Networks exempt from the limits."""
+    """Networks exempt from the limits, and believed when they say who a caller is
+    (P-Asserted-Identity). What a proxy at a loopback address passes on is judged by the address
+    that it came to the proxy from."""
     users: tuple[str, ...] | None = None
     """User parts that can be called, with ``*`` and ``?`` as wildcards; None = any."""
     hosts: tuple[str, ...] = ()

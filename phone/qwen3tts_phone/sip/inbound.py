@@ -8,9 +8,11 @@ from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.call_state import CallState
 from qwen3tts_phone.sip.dialog import new_tag
 from qwen3tts_phone.sip.dialogs import DialogTable
+from qwen3tts_phone.sip.forwarded import origin_of
 from qwen3tts_phone.sip.gate import DROP
 from qwen3tts_phone.sip.incoming import IncomingCall
 from qwen3tts_phone.sip.message import Request, Response, WrongBody, reply
+from qwen3tts_phone.sip.overload import BUSY_S
 from qwen3tts_phone.sip.refusals import refusal, refuse
 from qwen3tts_phone.sip.replacing import replaced_call
 from qwen3tts_phone.sip.transaction import Hop, Transaction
@@ -60,7 +62,8 @@ class Inbound:
         hop = reply_hop(request, source)
         if self._agent.gate is not None:
             known = self.knows(request, source)
-            callers = (c.hop.host for c in self._agent.calls if isinstance(c, IncomingCall))
+            incoming = (c for c in self._agent.calls if isinstance(c, IncomingCall))
+            callers = (origin_of(c.request, c.hop.host) for c in incoming)
             verdict = self._agent.gate.request(request, source, now, known=known, callers=callers)
             if verdict is DROP:
                 return
@@ -76,6 +79,11 @@ class Inbound:
         if request.method == "CANCEL" and not self.knows(request, source):
             # Nothing is remembered of it: the right one may still come, and looks the same.
             self._agent.layer.send_alone(refuse(request, 481), hop)
+            return
+        if (again_s := self._no_room_s(request)) > 0:
+            # Without a transaction: a short answer leaves time for the calls that there are.
+            busy = ("Retry-After", str(again_s))
+            self._agent.layer.send_alone(refuse(request, 503, busy), hop)
             return
         transaction = self._agent.layer.receive_request(request, hop, now)
         if transaction is None:
@@ -112,6 +120,16 @@ class Inbound:
             # A transfer or notice without a call is nobody's here (no open relay).
             status = 403 if method == "REFER" else 481
             transaction.send_response(refuse(request, status), now)
+
+    def _no_room_s(self, request: Request) -> int:
+        """Seconds after which a new call or request may come again; 0 = there is room for it."""
+        agent = self._agent
+        if request.method == "ACK" or agent.layer.find(request) is not None:
+            return 0
+        new_call = request.method == "INVITE" and request.to.tag is None
+        if new_call and request.get("Replaces") is None and (again_s := agent.busy()):
+            return again_s
+        return 0 if agent.layer.has_room(agent.now()) else BUSY_S
 
     def _receive_cancel(self, request: Request, transaction: Transaction, now: float) -> None:
         invite = self._agent.layer.cancelled_by(request, transaction.hop)
@@ -195,11 +213,12 @@ class Inbound:
     def _capabilities(self, request: Request) -> Response:
         """RFC 3261 section 11.2: what an INVITE would get."""
         status = 486 if self._is_full() and request.to.tag is None else 200
-        if self._agent.draining and request.to.tag is None:
+        again_s = self._agent.draining or self._agent.busy()
+        if again_s and request.to.tag is None:
             status = 503
         response = reply(request, status, to_tag=new_tag())
         if status == 503:
-            response.add("Retry-After", str(self._agent.draining))
+            response.add("Retry-After", str(again_s))
         response.add("Accept", "application/sdp")
         self._agent.describe(response, "100rel")
         return response

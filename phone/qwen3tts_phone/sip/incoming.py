@@ -13,7 +13,7 @@ from qwen3tts_phone.sip.dialog import Dialog, new_tag
 from qwen3tts_phone.sip.fields import delta_seconds
 from qwen3tts_phone.sip.message import Request, Response, checked_sdp, reply
 from qwen3tts_phone.sip.provisionals import Provisionals
-from qwen3tts_phone.sip.transaction import Transaction
+from qwen3tts_phone.sip.transaction import Hop, Transaction
 from qwen3tts_phone.sip.unacked import UnackedAnswer
 
 if TYPE_CHECKING:
@@ -48,15 +48,17 @@ class IncomingCall(Call):
         """The call whose place this one takes when it is answered (RFC 3891)."""
         self.headers = CallHeaders(request.headers)
         self.learn(request)
+        source = request.source
+        self.is_vouched_for = source is None or agent.trusts(source.host, request)
         self.call_id = request.call_id
         self.dialled_uri = request.uri
         self.remote_uri = request.from_.uri
         self.local_uri = request.to.uri
         self.local_host = agent.local_host(transaction.hop)
-        self.hop = transaction.hop
+        self._hop = transaction.hop
         dialog = Dialog.of_callee(request, new_tag(), agent.contact(transaction.hop))
         # What could not be reached later is refused now.
-        agent.hop(dialog.next_hop)
+        agent.hop_inside(dialog)
         self.dialog = dialog
         self.transaction = transaction
         self.provisionals = Provisionals(self)
@@ -69,6 +71,11 @@ class IncomingCall(Call):
         self._unanswered_at: float | None = now + UNANSWERED_S
         transaction.server_owner = self
         transaction.send_response(reply(request, 100), now)
+
+    @property
+    def hop(self) -> Hop:
+        """Where answers to the INVITE go."""
+        return self._hop
 
     def ring(
         self,

@@ -56,6 +56,8 @@ class Keepalive:
         """Who answered last."""
         self.error: CallError | None = None
         self.changed: Callable[[], None] = lambda: None
+        self.returned: Callable[[float], None] = lambda now: None
+        """Called with the time when a server answers again, or another one in its place."""
         self._agent = agent
         self._account = account
         self._locate = locate
@@ -134,8 +136,12 @@ class Keepalive:
             self._learn(probe.hop, probe.response)
         if status is not None and status not in (408, 503):
             self.round_trip_s = probe.round_trip_s(now)
+            moved = self.hop is not None and self.hop != probe.hop
             self.hop = probe.hop
+            back = self.reachable is False
             self._is(True, now, None)
+            if back or moved:
+                self.returned(now)
             return
         words = f"{probe.hop.words} "
         if status is not None:
@@ -165,7 +171,10 @@ class Keepalive:
         self._pinged = None
         heard = self._wires.heard_at(hop)
         if heard is not None and heard >= since:
+            back = self.reachable is False
             self._is(True, now, None)
+            if back:
+                self.returned(now)
             return
         if heard is not None:
             # It is dead and does not know it; whoever needs it makes another.

@@ -110,7 +110,7 @@ class TransactionLayer:
             known.receive_request(request, now)
             self._forget_if_done(known)
             return None
-        if request.method == "ACK" or not self._has_room(now):
+        if request.method == "ACK" or not self.has_room(now):
             return None
         kind = Kind.INVITE_SERVER if request.method == "INVITE" else Kind.SERVER
         transaction = Transaction(kind, request, hop, self.timers, self.outbox, now, self._schedule)
@@ -176,7 +176,7 @@ class TransactionLayer:
             if (transaction.hop.transport, transaction.hop.host, transaction.hop.port) == there
         ]
 
-    def _has_room(self, now: float) -> bool:
+    def has_room(self, now: float) -> bool:
         """Whether one more request can be remembered; a flood must not keep good ones out."""
         if len(self._servers) < MAX_SERVER_TRANSACTIONS:
             return True

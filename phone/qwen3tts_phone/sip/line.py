@@ -9,6 +9,7 @@ from typing import Literal
 
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.sip.account import Account
+from qwen3tts_phone.sip.credentials import Credentials
 from qwen3tts_phone.sip.keepalive import Keepalive
 from qwen3tts_phone.sip.registration import RegistrationCore
 from qwen3tts_phone.sip.registration_state import RegistrationState
@@ -118,9 +119,12 @@ class Line:
         self,
         account: Account,
         now: Callable[[], float],
-        tell: Callable[[AccountEvent], None] = lambda event: None,
+        tell: Callable[[AccountEvent], None],
+        credentials: Credentials,
     ) -> None:
         self.account = account
+        self.credentials = credentials
+        """Its password, with the servers and realms that may ask for it."""
         self.registration: Registration | None = None
         """None for a trunk."""
         self.core: RegistrationCore | None = None

@@ -12,7 +12,8 @@ from qwen3tts_phone.errors import BadSip, WrongState
 from qwen3tts_phone.sip.account import Account, address_of_record
 from qwen3tts_phone.sip.agent import Agent
 from qwen3tts_phone.sip.auth import Digest
-from qwen3tts_phone.sip.fields import is_ip, parse_uri
+from qwen3tts_phone.sip.credentials import Credentials
+from qwen3tts_phone.sip.fields import check_secure, is_ip, parse_uri
 from qwen3tts_phone.sip.incoming import IncomingCall
 from qwen3tts_phone.sip.keepalive import Keepalive
 from qwen3tts_phone.sip.line import AccountEvent, Line, Registration
@@ -28,6 +29,8 @@ LOOK_EVERY_S = 60.0
 """How often the names of servers are looked up, whether or not anything goes there."""
 MOVED_EVERY_S = 10.0
 """How often it is looked whether our own address is still the same."""
+MAX_CREDENTIALS = 1000
+"""Most accounts not in use whose servers and realms are remembered."""
 SERVER_RANK = 1000
 """Ranks of one server's SRV records are below this; those of the next one begin with it."""
 
@@ -59,6 +62,8 @@ class Lines:
         self._tell = tell
         self._trust = trust
         self._watch_at: float | None = None
+        self._strangers: dict[Account, Credentials] = {}
+        """Of accounts that calls were placed with and that are not in use."""
 
     # Coming and going
 
@@ -71,8 +76,9 @@ class Lines:
             )
         # What can never work is said at once.
         for uri in account.servers:
-            self._agent.hop(uri, transport=account.transport)
-        line = Line(account, self._now, self._tell)
+            hop = self._agent.hop(uri, transport=account.transport)
+            check_secure(account.registrar, hop.transport)
+        line = Line(account, self._now, self._tell, Credentials(account, self._reached))
         self.all[account.name] = line
         self._trust(account.name, account.allowed_sources)
         try:
@@ -127,6 +133,8 @@ class Lines:
                 learn=learn,
             )
             line.keepalive.changed = line.keepalive_changed
+            if line.core is not None:
+                line.keepalive.returned = line.core.server_returned
 
     async def remove(self, name: str) -> None:
         """Use an account no more; waits until its registration is removed."""
@@ -182,10 +190,12 @@ class Lines:
         if not hops:
             raise failure or OSError("it has no address")
         line = self.all.get(account.name)
+        found = tuple(dict.fromkeys(hops))
+        self.credentials(account).found(found)
         if line is not None:
-            line.hops = tuple(dict.fromkeys(hops))
+            line.hops = found
             self._trust(account.name, [*(hop.host for hop in hops), *account.allowed_sources])
-        return tuple(dict.fromkeys(hops))
+        return found
 
     async def _look_up(self, account: Account, located: Located) -> None:
         hops: Sequence[Hop] = ()
@@ -262,28 +272,55 @@ class Lines:
         registrar, and call in our name.
         """
         account = self.account_of(call)
-        if account is None or not account.password or not self._comes_from(account, call):
+        if account is None or not self._comes_from(account, call):
             return None
-        return Digest(account.auth_user or account.user, account.password)
+        return self.credentials(account).digest()
+
+    def digest_for(self, account: Account) -> Digest | None:
+        """What challenges to requests of an account are answered with; None = it has no password.
+
+        Each request is looked at by itself: see :class:`Credentials`.
+        """
+        return self.credentials(account).digest()
 
     def digest_towards(self, account: Account | None, hop: Hop) -> Digest | None:
-        """What a request to that place answers challenges with; None = it answers none.
+        """The same for a call to that place; None where none of its servers may ask.
 
-        Only the account's servers, the hosts of their names and its allowed networks may ask:
-        whoever else is called would have something to guess the password by.
+        A stranger has no part in the account, wherever he sends us later.
         """
-        if account is None or not account.password:
+        if account is None:
             return None
+        credentials = self.credentials(account)
+        if not any(map(credentials.trusts, (hop, *hop.others))):
+            return None
+        return credentials.digest()
+
+    def credentials(self, account: Account) -> Credentials:
+        """The password of an account with what is known of its servers and realms."""
         line = self.all.get(account.name)
-        known = {each.host for each in line.hops} if line is not None else set()
-        known |= {parse_uri(uri).host.strip("[]").lower() for uri in account.hosts}
-        allowed = networks(account.allowed_sources)
-        if account.proxy or any(
-            each.host in known or each.name in known or within(address_of(each.host), allowed)
-            for each in (hop, *hop.others)
-        ):
-            return Digest(account.auth_user or account.user, account.password)
-        return None
+        if line is not None and line.account == account:
+            return line.credentials
+        known = self._strangers.pop(account, None) or Credentials(account, self._reached)
+        self._strangers[account] = known
+        if len(self._strangers) > MAX_CREDENTIALS:
+            del self._strangers[next(iter(self._strangers))]
+        return known
+
+    def _reached(self, hop: Hop) -> Hop | None:
+        """Where a hop really leads now: its address, or the far end of the connection in use."""
+        there = self._locator.current(hop)
+        if there is None:
+            return None
+        return self._listeners.reached(replace(there, flow=hop.flow, by_flow=hop.by_flow))
+
+    def has_server(self, host: str) -> bool:
+        """Whether an address is that of a server of an account, or in its allowed networks."""
+        address = address_of(host)
+        return any(
+            any(host == hop.host for hop in line.hops)
+            or within(address, networks(line.account.allowed_sources))
+            for line in self.all.values()
+        )
 
     def is_domain(self, host: str) -> bool:
         """Whether a host is the domain of an account."""

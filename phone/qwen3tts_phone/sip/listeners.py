@@ -8,7 +8,7 @@ import itertools
 import logging
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from qwen3tts_phone.errors import PortBusy
 from qwen3tts_phone.sip.dns import Family
@@ -58,6 +58,7 @@ class Listeners:
         closed: Callable[[Hop], None],
         now: Callable[[], float],
         admit: Admit = lambda host, hosts: True,
+        waited: Callable[[float], None] = lambda wait_s: None,
     ) -> None:
         self.bound: list[Bound] = []
         self._settings = settings
@@ -66,6 +67,7 @@ class Listeners:
         self._closed = closed
         self._now = now
         self._admit = admit
+        self._waited = waited
         self._tls: TlsContexts | None = None
         self._addresses: dict[str, str] = {}
         """Our address towards others, for as long as it is believed."""
@@ -106,7 +108,9 @@ class Listeners:
         bound.ports = {t: sock.getsockname()[1] for t, sock in sockets.items()}
         from_here = "" if listener.host in WILDCARDS or _is_loopback(listener) else listener.host
         if "udp" in sockets:
-            bound.udp = UdpTransport(sockets["udp"], self._receive, self._failed, flow)
+            bound.udp = UdpTransport(
+                sockets["udp"], self._receive, self._failed, flow, self._now, self._waited
+            )
         for transport in ("tcp", "tls"):
             if transport not in listener.transports:
                 continue
@@ -182,6 +186,20 @@ class Listeners:
         bound = self._choose(hop)
         stream = bound.streams.get(hop.transport) if bound is not None else None
         return stream.heard_at(hop) if stream is not None else None
+
+    def reached(self, hop: Hop) -> Hop:
+        """The hop with the address that something sent there now reaches.
+
+        A connection that is open may lead elsewhere than host and port say.
+        """
+        if hop.transport == "udp":
+            return hop
+        bound = self._choose(hop)
+        stream = bound.streams.get(hop.transport) if bound is not None else None
+        used = stream.find(hop) if stream is not None else None
+        if used is None:
+            return replace(hop, flow=0, by_flow=False)
+        return replace(hop, host=used.host, port=used.port, flow=used.flow, by_flow=True)
 
     def abort(self, hop: Hop) -> None:
         """Break the connection to a hop."""

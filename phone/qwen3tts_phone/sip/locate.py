@@ -20,6 +20,10 @@ from qwen3tts_phone.sip.transaction import Hop
 MAX_HOPS = 16
 """Most servers that one address leads to."""
 MAX_KEPT = 1000
+MAX_ASKED = 200
+"""Most questions to the DNS that are under way at a time."""
+QUESTIONS = 4
+"""Questions of one look-up that follow each other: SRV, NAPTR, its SRV, addresses."""
 LEAST_TTL_S = 1.0
 SERVICES = {"SIP+D2U": "udp", "SIP+D2T": "tcp", "SIPS+D2T": "tls"}
 """NAPTR services and our transports (RFC 3263 section 4.1)."""
@@ -28,6 +32,8 @@ _NOWHERE = (".invalid", ".localhost")
 """Domains without servers (RFC 6761)."""
 
 Record = TypeVar("Record")
+_Question = tuple[str, str]
+"""Kind of record and name."""
 _Key = tuple[str, str, int, str, tuple[str, ...]]
 
 
@@ -56,9 +62,13 @@ class Locator:
         self._now = now
         self._settings = settings or DnsSettings()
         self._records = records or SystemRecords(self._settings)
+        self._strangers = records or SystemRecords(self._settings)
+        """For names that others have written: slow ones keep none of ours waiting."""
+        self._asking: dict[tuple[str, str, bool], asyncio.Task[Answer[Any]]] = {}
+        """Questions under way, ours apart from theirs; the same one is asked once."""
         self._random = rng or random.SystemRandom()
         self._found: dict[_Key, _Found] = {}
-        self._answers: dict[tuple[str, str], tuple[Answer[Any], float]] = {}
+        self._answers: dict[_Question, tuple[Answer[Any], float]] = {}
 
     def known(self, hop: Hop, transports: Sequence[str] = ()) -> tuple[Hop, ...] | None:
         """Where a hop leads, best first, if nothing has to be asked for it."""
@@ -87,11 +97,22 @@ class Locator:
                 turned.append((Hop(key[0], key[1], key[2]), found.turn > 0))
         return turned
 
-    async def locate(self, hop: Hop, transports: Sequence[str] = ()) -> tuple[Hop, ...]:
+    def close(self) -> None:
+        """Look nothing up any more."""
+        for task in self._asking.values():
+            task.cancel()
+        for records in (self._records, self._strangers):
+            if isinstance(records, SystemRecords):
+                records.close()
+
+    async def locate(
+        self, hop: Hop, transports: Sequence[str] = (), *, theirs: bool = False
+    ) -> tuple[Hop, ...]:
         """Where a hop leads, best first; raises OSError where there is nothing.
 
         ``transports``, the preferred first, are those that DNS may choose from where the address
-        names none; without, it is the hop's own.
+        names none; without, it is the hop's own. ``theirs``: the name is none of an account's
+        settings, but of a far end, a transfer or a caller of ours.
         """
         known = self.known(hop, transports)
         if known is not None:
@@ -100,8 +121,9 @@ class Locator:
         old = self._found.get(key)
         began = self._now()
         try:
-            hops, ttl = await self._locate(hop, tuple(transports) or (hop.transport,))
-        except OSError:
+            async with asyncio.timeout(QUESTIONS * self._settings.timeout_s):
+                hops, ttl = await self._locate(hop, tuple(transports) or (hop.transport,), theirs)
+        except OSError:  # or TimeoutError, which is one
             if old is not None:
                 return old.hops
             raise
@@ -112,17 +134,20 @@ class Locator:
         self._found[key] = _Found(hops, began + max(ttl, LEAST_TTL_S))
         return hops
 
-    async def _locate(self, hop: Hop, transports: tuple[str, ...]) -> tuple[tuple[Hop, ...], float]:
+    async def _locate(
+        self, hop: Hop, transports: tuple[str, ...], theirs: bool
+    ) -> tuple[tuple[Hop, ...], float]:
         """Servers and the seconds that they hold for."""
+        records = self._strangers if theirs else self._records
         domain = hop.host.rstrip(".")
         nowhere = "." not in domain or domain.endswith(_NOWHERE)
         if hop.asks == "address" or nowhere or not self._settings.srv:
-            return await self._hosts(hop, [(hop.transport, hop.host, hop.port, 0)])
+            return await self._hosts(records, hop, [(hop.transport, hop.host, hop.port, 0)])
         if hop.asks == "srv":
             transports = (hop.transport,)
-        services, ttl = await self._services(domain, transports, naptr=hop.asks == "naptr")
+        services, ttl = await self._services(records, domain, transports, naptr=hop.asks == "naptr")
         if not services:
-            hops, least = await self._hosts(hop, [(hop.transport, hop.host, hop.port, 0)])
+            hops, least = await self._hosts(records, hop, [(hop.transport, hop.host, hop.port, 0)])
             return hops, min(ttl, least)
         if all(not record.target for _, record in services):
             raise OSError("its domain says that it offers no such service")
@@ -134,20 +159,22 @@ class Locator:
             for transport, record in services
             if record.target and record.port
         ]
-        hops, least = await self._hosts(hop, targets[:MAX_HOPS])
+        hops, least = await self._hosts(records, hop, targets[:MAX_HOPS])
         return hops, min(ttl, least)
 
     async def _services(
-        self, domain: str, transports: tuple[str, ...], *, naptr: bool
+        self, records: Records, domain: str, transports: tuple[str, ...], *, naptr: bool
     ) -> tuple[list[tuple[str, Srv]], float]:
         """SRV records in the order in which to try them, each with its transport."""
         asked = await _gather(
-            [self._ask("SRV", PREFIXES[t] + domain, self._records.srv) for t in transports]
+            [self._ask(records, "SRV", PREFIXES[t] + domain, records.srv) for t in transports]
         )
-        names = await self._ways(domain, transports) if naptr else None
+        names = await self._ways(records, domain, transports) if naptr else None
         if names is not None:
             ways, ttl = names
-            answers = await _gather([self._ask("SRV", name, self._records.srv) for _, name in ways])
+            answers = await _gather(
+                [self._ask(records, "SRV", name, records.srv) for _, name in ways]
+            )
             chosen = [(transport, a) for (transport, _), a in zip(ways, answers, strict=True) if a]
             found = self._ordered(chosen)
             if found:
@@ -158,10 +185,10 @@ class Locator:
         return self._ordered(chosen), ttl
 
     async def _ways(
-        self, domain: str, transports: tuple[str, ...]
+        self, records: Records, domain: str, transports: tuple[str, ...]
     ) -> tuple[list[tuple[str, str]], float] | None:
         """What NAPTR says: transports and the names of their SRV records, best first."""
-        (answer,) = await _gather([self._ask("NAPTR", domain, self._records.naptr)])
+        (answer,) = await _gather([self._ask(records, "NAPTR", domain, records.naptr)])
         if answer is None:
             return None
         usable = [
@@ -182,13 +209,13 @@ class Locator:
         ]
 
     async def _hosts(
-        self, hop: Hop, targets: list[tuple[str, str, int, int]]
+        self, records: Records, hop: Hop, targets: list[tuple[str, str, int, int]]
     ) -> tuple[tuple[Hop, ...], float]:
         """Addresses of (transport, host, port, rank), in order; raises OSError without any."""
         failures: list[OSError] = []
         asked = await _gather(
             [
-                self._ask("A", host, lambda name: self._records.addresses(name, self.families))
+                self._ask(records, "A", host, lambda name: records.addresses(name, self.families))
                 for _, host, _, _ in targets
                 if not is_ip(host)
             ],
@@ -219,7 +246,11 @@ class Locator:
         return tuple(dict.fromkeys(hops))[:MAX_HOPS], ttl
 
     async def _ask(
-        self, kind: str, name: str, ask: Callable[[str], Coroutine[Any, Any, Answer[Record]]]
+        self,
+        records: Records,
+        kind: str,
+        name: str,
+        ask: Callable[[str], Coroutine[Any, Any, Answer[Record]]],
     ) -> Answer[Record]:
         """One question, unless its answer still holds; raises OSError."""
         key = (kind, name.lower())
@@ -228,11 +259,27 @@ class Locator:
         if kept is not None and now < kept[1]:
             answer: Answer[Record] = kept[0]
             return Answer(answer.records, kept[1] - now)
-        answer = await ask(name)
+        question = (*key, records is self._records)
+        task = self._asking.get(question)
+        if task is None:
+            if len(self._asking) >= MAX_ASKED:
+                raise OSError(f"{MAX_ASKED} names are being looked up already")
+            task = asyncio.ensure_future(ask(name))
+            self._asking[question] = task
+            task.add_done_callback(lambda done: self._answered(question, done, now))
+        # Who gives up waiting does not take the answer from the others.
+        return await asyncio.shield(task)
+
+    def _answered(
+        self, question: tuple[str, str, bool], task: asyncio.Task[Answer[Any]], asked_at: float
+    ) -> None:
+        self._asking.pop(question, None)
+        if task.cancelled() or task.exception() is not None:
+            return
+        answer = task.result()
         if len(self._answers) >= MAX_KEPT:
             self._answers.clear()
-        self._answers[key] = (answer, now + max(answer.ttl_s, LEAST_TTL_S))
-        return answer
+        self._answers[question[:2]] = (answer, asked_at + max(answer.ttl_s, LEAST_TTL_S))
 
 
 def order_srv(records: Iterable[Srv], rng: random.Random) -> list[Srv]:

@@ -9,6 +9,7 @@ would be somebody else's header). Garbage is :class:`BadSip`; nothing else leave
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -28,15 +29,24 @@ MAX_HEAD_BYTES = 16384
 """Largest start line and headers together."""
 MAX_HEADERS = 160
 """Most header lines of one message."""
+MAX_NAMES = 80
+"""Most different header names of one message."""
+MAX_STRUCTURE = 1000
+"""Most commas, semicolons, quotes, angle brackets and backslashes of one message's headers."""
+MAX_VALUES = 100
+"""Most values of one header, all its lines together; a Via has at most 70 (Max-Forwards)."""
 MAX_CALL_ID_CHARS = 512
 """Longest Call-ID; it stands in logs and records."""
 BRANCH_COOKIE = "z9hG4bK"
 """RFC 3261 section 8.1.1.7."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9\-.!%*_+`'~]+")
+CALL_ID = re.compile(rb"\r\n(?:Call-ID|i)[ \t]*:([^\r\n]*)", re.I)
+"""The Call-ID of a message that is not read yet."""
 _DIGITS = re.compile(r"[0-9]{1,10}")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 """What stands in no line: line breaks and the like, and what UTF-8 cannot write."""
+_STRUCTURE = b',;"<>\\'
 _ONCE = ("From", "To", "Call-ID", "CSeq")
 
 REASONS = {
@@ -215,6 +225,8 @@ class Response(_Message):
 
     status: int
     reason: str
+    unanswered: str = field(default="", kw_only=True, compare=False)
+    """Why its challenge got no answer of ours; empty where it was none, or got one."""
 
     def __bytes__(self) -> bytes:
         return self._write(f"SIP/2.0 {self.status} {self.reason}")
@@ -242,6 +254,10 @@ def parse_message(data: bytes) -> Request | Response:
         raise BadSip("The message ends before its headers do.")
     if len(head) > MAX_HEAD_BYTES:
         raise BadSip(f"Headers of {len(head)} bytes are over the bound of {MAX_HEAD_BYTES}.")
+    # Before anything is split: what a message costs must not grow with what is packed into it.
+    structure = len(head) - len(head.translate(None, _STRUCTURE))
+    if structure > MAX_STRUCTURE:
+        raise BadSip(f"{structure} separators in the headers are over {MAX_STRUCTURE}.")
     try:
         lines = head.decode("utf-8").split("\r\n")
     except UnicodeDecodeError as error:
@@ -280,6 +296,7 @@ def _read_headers(headers: Headers, lines: list[str]) -> None:
             unfolded[-1] += " " + line.strip()
         else:
             unfolded.append(line)
+    commas: Counter[str] = Counter()
     for line in unfolded:
         name, colon, value = line.partition(":")
         name = name.rstrip(" \t")
@@ -288,7 +305,11 @@ def _read_headers(headers: Headers, lines: list[str]) -> None:
         value = value.strip(" \t")
         if _CONTROL.search(value):
             raise BadSip(f"The value of {name[:40]} holds a control character.")
-        headers.add(COMPACT_FORMS.get(name.lower(), name), value)
+        name = COMPACT_FORMS.get(name.lower(), name)
+        commas[name.lower()] += value.count(",")
+        if commas[name.lower()] >= MAX_VALUES or len(commas) > MAX_NAMES:
+            raise BadSip(f"The header {name[:40]} has too many values, or it is one of too many.")
+        headers.add(name, value)
 
 
 def _check(message: Request | Response) -> None:

@@ -199,7 +199,9 @@ class Modification:
             return
         key = str(response.cseq)
         if key not in self._acks:
-            self._acks = {key: self._call.agent.ack(dialog, exchange.request, response.cseq)}
+            call = self._call
+            ack = call.agent.ack(dialog, exchange.request, response.cseq, exchange.hop, call.digest)
+            self._acks = {key: ack}
         self._call.agent.layer.send_alone(*self._acks[key])
 
     # Both

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from qwen3tts_phone.errors import CalleeUnreachable, CallError
 from qwen3tts_phone.sip.account import Account, address_of_record
-from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.dialog import new_call_id, new_tag
+from qwen3tts_phone.sip.fields import check_secure
 from qwen3tts_phone.sip.message import Request, Response
 from qwen3tts_phone.sip.transaction import Failure, Hop
 from qwen3tts_phone.sip.via import loose
@@ -70,6 +70,7 @@ class Probe:
         account = self._account
         record = address_of_record(account) if account is not None else self._agent.uri(self._hop)
         target = self._target or (account.registrar if account is not None else record)
+        check_secure(target, self._hop.transport)
         request = Request("OPTIONS", target)
         request.add("Max-Forwards", "70")
         if account is not None and account.proxy:
@@ -84,7 +85,7 @@ class Probe:
         self._agent.describe(request)
         digest = None
         if account is not None and account.password and self._secret:
-            digest = Digest(account.auth_user or account.user, account.password)
+            digest = self._agent.digest_for(account)
         self._exchange = self._agent.exchange(
             request, self._hop, self, now, next_cseq=self._next_cseq, digest=digest
         )

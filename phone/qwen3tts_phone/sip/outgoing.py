@@ -13,6 +13,8 @@ from qwen3tts_phone.sip.call_state import Answered, CallState, EarlyMedia, Ringi
 from qwen3tts_phone.sip.dialog import Dialog
 from qwen3tts_phone.sip.exchange import Exchange, Unheard
 from qwen3tts_phone.sip.message import Request, Response
+from qwen3tts_phone.sip.redirected_call import Redirection
+from qwen3tts_phone.sip.redirection import RedirectTarget
 from qwen3tts_phone.sip.refused import refused
 from qwen3tts_phone.sip.transaction import Failure, Hop, cancel_for
 
@@ -54,12 +56,32 @@ class OutgoingCall(Call):
         self.local_sdp = request.sdp
         self.timer.ask(request)
         self._exchange: Exchange | None = None
+        self.redirection = Redirection(self, request.uri)
+        self.servers: frozenset[str] = frozenset()
+        """Addresses of the servers of the account that it was placed with."""
 
     def start(self, now: float) -> None:
         """Send the INVITE."""
         self._exchange = self.agent.exchange(
-            self._request, self._hop, self, now, next_cseq=self._next_cseq, digest=self.digest
+            self._request, self._hop, self, now, next_cseq=self.next_cseq, digest=self.digest
         )
+
+    def ask_at(
+        self, target: RedirectTarget, request: Request, hop: Hop, digest: Digest | None, now: float
+    ) -> None:
+        """Send the INVITE to the address that a 3xx has led to. For `Redirection`."""
+        self.agent.dialogs.forget(self)
+        self._branches.clear()
+        self._told.clear()
+        self.digest = digest
+        self.remote_uri = target.uri
+        self._request, self._hop = request, hop
+        self.start(now)
+
+    @property
+    def invite(self) -> Request:
+        """The INVITE as it was sent last."""
+        return self._sent
 
     # Answers
 
@@ -149,12 +171,25 @@ class OutgoingCall(Call):
         if not self.can(Step.FAILURE):
             return
         cancelled = self.state is CallState.CANCELLING
+        if not (cancelled or self.redirection.follows(response, now)):
+            self._refused(response)
+        elif cancelled:
+            self._refused(response, cancelled=True)
+
+    def end_with(self, outcome: Response | Failure, now: float) -> None:
+        """No address is left to be called. For `Redirection`."""
+        if isinstance(outcome, Response):
+            self._refused(outcome)
+        else:
+            self._unanswered(outcome)
+
+    def _refused(self, response: Response, *, cancelled: bool = False) -> None:
         self.step(Step.FAILURE)
         self._quiet()
         remedy = ""
         contact = response.contact_uri if 300 <= response.status < 400 else None
         if contact is not None:
-            remedy = f"It has moved; call {contact} instead."
+            remedy = self.redirection.remedy or f"It has moved; call {contact} instead."
         error: CallError = refused(response, self.digest, remedy=remedy)
         if self._timed_out:
             error = CalleeUnreachable(RANG, remedy="Call again later.", why="no_answer")
@@ -168,6 +203,10 @@ class OutgoingCall(Call):
         """No answer at all."""
         if not self.can(Step.FAILURE):
             return
+        if self.state is CallState.CANCELLING or not self.redirection.follows(failure, now):
+            self._unanswered(failure)
+
+    def _unanswered(self, failure: Failure) -> None:
         cancelled = self.state is CallState.CANCELLING
         self.step(Step.FAILURE)
         self._quiet()
@@ -207,7 +246,9 @@ class OutgoingCall(Call):
         if len(self._acks) >= MAX_FORKS:
             return
         dialog = Dialog.of_caller(self._sent, response)
-        self._acks[tag] = ack = self.agent.ack(dialog, self._sent, self._sent.cseq)
+        self._acks[tag] = ack = self.agent.ack(
+            dialog, self._sent, self._sent.cseq, self.hop, self.digest
+        )
         self.agent.layer.send_alone(*ack)
         if not self.can(Step.SUCCESS):
             # Another branch of a fork answered as well; one call is enough.
@@ -227,6 +268,10 @@ class OutgoingCall(Call):
         self.modification.other_branch(dialog, now)
         self.agent.keep_only(self, dialog)
         self.answer_headers = CallHeaders(response.headers)
+        source = response.source
+        self.is_vouched_for = source is None or (
+            source.host in self.servers or self.agent.trusts(source.host, None)
+        )
         self.learn(response)
         self.step(Step.SUCCESS)
         if self.state is CallState.ENDING:
@@ -258,7 +303,9 @@ class OutgoingCall(Call):
         self._cancel_lines = lines
         if self._exchange is not None:
             self._exchange.may_retry = False
-        if proceeding:
+        if self.redirection.stop():
+            self._unanswered(Failure.TIMED_OUT)
+        elif proceeding:
             self._send_cancel(now)
 
     def _send_cancel(self, now: float) -> None:
@@ -297,6 +344,7 @@ class OutgoingCall(Call):
     def _quiet(self) -> None:
         self._ring_until = None
 
-    def _next_cseq(self) -> int:
+    def next_cseq(self) -> int:
+        """The number of the next request before there is a dialog."""
         self._cseq += 1
         return self._cseq

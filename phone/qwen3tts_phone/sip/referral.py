@@ -14,6 +14,7 @@ from qwen3tts_phone.sip.replaces import ReferTo
 from qwen3tts_phone.sip.sipfrag import CONTENT_TYPE, write_status
 from qwen3tts_phone.sip.transaction import Failure, Transaction
 from qwen3tts_phone.sip.transfer_events import ReferReceived
+from qwen3tts_phone.sip.trusted import may_steer
 
 if TYPE_CHECKING:
     from qwen3tts_phone.sip.call import Call
@@ -60,6 +61,9 @@ class Referral:
         if call.state is not CallState.UP or call.dialog is not dialog:
             status = 481 if call.state is CallState.ENDING else 403
             transaction.send_response(reply(request, status), now)
+            return
+        if not may_steer(call.agent, request, call, dialog):
+            transaction.send_response(reply(request, 403), now)
             return
         if call.open_referrals >= MAX_REFERRALS:
             response = reply(request, 503)

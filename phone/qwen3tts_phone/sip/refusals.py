@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.dialog import new_tag
-from qwen3tts_phone.sip.fields import parse_uri
+from qwen3tts_phone.sip.fields import check_secure, parse_address, parse_uri
 from qwen3tts_phone.sip.message import Request, Response, reply
 from qwen3tts_phone.sip.session_timer import MIN_SE_S, too_brief
 from qwen3tts_phone.sip.transaction import Hop
@@ -39,6 +39,13 @@ def refusal(request: Request, local: Callable[[Hop], tuple[str, int]]) -> Respon
     if request.uri.partition(":")[0].lower() not in ("sip", "sips", "tel"):
         return refuse(request, 416)
     parse_uri(request.uri)
+    if request.uri[:5].lower() == "sips:" and request.via.transport.upper() == "UDP":
+        # Section 26.2.2: sips: is TLS on each hop.
+        return refuse(request, 416)
+    for name in ("Contact", "Route", "Record-Route"):
+        for value in request.values(name):
+            if "sips:" in value.lower():
+                check_secure(parse_address(value).uri)
     forwards = request.get("Max-Forwards")
     if forwards is not None:
         if not (forwards.isascii() and forwards.isdigit() and len(forwards) <= 5):

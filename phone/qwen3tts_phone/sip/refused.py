@@ -16,9 +16,23 @@ def refused(
         realm = next((challenge.realm for challenge in challenges(response)), "")
         user = digest.user if digest is not None else ""
         if not remedy:
-            remedy = _remedy(realm, user)
+            remedy = _unanswered(response.unanswered) or _remedy(realm, user)
     reason = response.reason
-    return CallRefused(response.status, reason, remedy=remedy, what=what, realm=realm, user=user)
+    return CallRefused(
+        response.status,
+        reason,
+        remedy=remedy,
+        what=what,
+        realm=realm,
+        user=user,
+        withheld=response.unanswered,
+    )
+
+
+def _unanswered(why: str) -> str:
+    if not why:
+        return ""
+    return f"The password was not used: {why}. Where that is right, say so in realm or digest."
 
 
 def _remedy(realm: str, user: str) -> str:

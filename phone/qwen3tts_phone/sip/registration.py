@@ -6,13 +6,13 @@ from time to time whether it is back.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qwen3tts_phone.errors import BadSip, CallError, RegistrationFailed
 from qwen3tts_phone.sip.account import Account, address_of_record
-from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.dialog import new_call_id, new_tag
 from qwen3tts_phone.sip.fields import delta_seconds, parse_address, parse_uri
 from qwen3tts_phone.sip.message import Request, Response
@@ -44,6 +44,11 @@ MAX_MOVES = 3
 """Such registrations in a row; a NAT that shows another address each time is given up on."""
 RETURN_S = 30.0
 """How often the best server is asked whether it is back."""
+RETURNED_WITHIN_S = 3.0
+"""A registrar that answers again is registered with within this, at random: it may have restarted
+and forgotten all its clients, which notice it at the same time."""
+RETURNED_EVERY_S = 30.0
+"""Least time between two such registrations; a server that comes and goes is not flooded."""
 MAX_EXPIRES_S = 7 * 24 * 3600
 MAX_RAISES = 3
 """Times one attempt raises its interval after 423."""
@@ -89,7 +94,7 @@ class RegistrationCore:
         self._learn = learn
         self._keep_trying = keep_trying
         self._hops: tuple[Hop, ...] = (hop,) if hop is not None else ()
-        self._digest = Digest(account.auth_user or account.user, account.password)
+        self._digest = agent.digest_for(account)
         self._expires = account.expires
         self._call_id = new_call_id()
         self._tag = new_tag()
@@ -105,6 +110,8 @@ class RegistrationCore:
         self._failures = 0
         self._raises = 0
         self._moves = 0
+        self._returned_at = -math.inf
+        """When the server's return was last, or is to be, answered with a registration."""
         agent.timed.append(self)
 
     # What the shell calls
@@ -135,6 +142,20 @@ class RegistrationCore:
         """A connection is gone: where the registrar knows us by it, it cannot call us any more."""
         if self.state is S.REGISTERED and hop.flow and hop.flow == self._flow:
             self._due_at = now + self._agent.random.uniform(0.0, LOST_WITHIN_S)
+
+    def server_returned(self, now: float) -> None:
+        """The server answers again after it did not, or another one answers in its place.
+
+        Whether it still knows us cannot be seen from that: we register again.
+        """
+        refused = isinstance(self.error, RegistrationFailed) and self.error.status is not None
+        waiting = self.state is S.RETRYING and not refused
+        if not (waiting or self.state is S.REGISTERED) or self._returned_at > now:
+            return
+        soon = now + self._agent.random.uniform(0.0, RETURNED_WITHIN_S)
+        at = max(soon, self._returned_at + RETURNED_EVERY_S)
+        if self._due_at is None or at < self._due_at:
+            self._returned_at = self._due_at = at
 
     def address_changed(self, now: float) -> None:
         """Our address may be another one by now."""

@@ -33,15 +33,22 @@ def refused(response: Response, account: Account) -> RegistrationFailed:
     if response.status in (401, 407) and not account.password:
         remedy = "Give the account's password."
     if asked == [] and response.status in (401, 407):
-        remedy = "It asks for a kind of authentication that we do not have (Digest with MD5 or "
-        remedy += "SHA-256)."
+        remedy = "It asks for a kind of authentication that we do not have (Digest with MD5, "
+        remedy += "SHA-256 or SHA-512-256)."
+    if response.unanswered:
+        remedy = f"The password was not used: {response.unanswered}."
     if 300 <= response.status < 400 and response.contact_uri is not None:
         remedy = f"It has moved; register with {response.contact_uri} instead."
     least = response.get("Min-Expires")
     if response.status == 423 and least is not None and least.strip().isdigit():
         remedy = f"Ask for a longer time (expires={least.strip()[:10]})."
     return RegistrationFailed(
-        f"{text}.", remedy=remedy, status=response.status, realm=realm, user=user if realm else ""
+        f"{text}.",
+        remedy=remedy,
+        status=response.status,
+        realm=realm,
+        user=user if realm else "",
+        withheld=response.unanswered,
     )
 
 

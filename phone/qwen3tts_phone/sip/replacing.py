@@ -8,6 +8,7 @@ from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.call_state import CallState
 from qwen3tts_phone.sip.message import Request
 from qwen3tts_phone.sip.replaces import Replaces
+from qwen3tts_phone.sip.trusted import may_steer
 
 if TYPE_CHECKING:
     from qwen3tts_phone.sip.agent import Agent
@@ -32,6 +33,9 @@ def replaced_call(agent: Agent, request: Request) -> Call | int | None:
     if found is None:
         return 481
     call, dialog = found
+    if not may_steer(agent, request, call, dialog):
+        # RFC 3891 section 8: to know the tags is not enough.
+        return 403
     if call.state in CONFIRMED and call.dialog is dialog:
         return 486 if wanted.early_only else call
     if call.state in OURS_EARLY:

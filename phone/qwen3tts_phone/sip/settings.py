@@ -13,6 +13,9 @@ from qwen3tts_phone.sip.timers import Timers
 
 __all__ = ["Account", "DnsSettings", "Listener", "SipSettings", "Timers", "TlsSettings"]
 
+MAX_CALLS = 250
+"""Concurrent calls of a line where nothing else is said."""
+
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
@@ -130,8 +133,11 @@ class SipSettings:
     """What User-Agent and Server say; empty = neither is sent."""
     advertised_host: str = ""
     """Host in Via and Contact; empty = the bound one, or the one that routes to the peer."""
-    max_calls: int = 250
+    max_calls: int = MAX_CALLS
     """Calls at once; further ones are answered 486."""
+    follow_redirects: bool = False
+    """Whether calls without an account go on to the addresses of a 3xx answer, each within the
+    guard's rules; trunks do unless they say otherwise."""
     ring_timeout_s: float = 180.0
     """How long a call of ours may ring before it is cancelled."""
     session_expires_s: int = 1800

@@ -8,22 +8,26 @@ import itertools
 import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError
+from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
+from qwen3tts_phone.rates import Bucket
 from qwen3tts_phone.sip.connection import Connection
 from qwen3tts_phone.sip.fields import is_ip
 from qwen3tts_phone.sip.framing import PING, PONG, StreamFramer
 from qwen3tts_phone.sip.networks import behind_nat
-from qwen3tts_phone.sip.rates import Bucket
 from qwen3tts_phone.sip.tls import TlsContexts, peer_trouble
 from qwen3tts_phone.sip.transaction import Hop
-from qwen3tts_phone.sip.udp import Failed, Receive
+from qwen3tts_phone.sip.udp import MAX_TURN_S, Failed, Receive
+from qwen3tts_phone.without_words import without_words
 
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 256
-"""Connections at once; one more makes that one go that has been silent for longest."""
+"""Connections at once; with one more the address that has most of them loses one: the first that
+has brought nothing, or that has been silent for longest."""
 MAX_HANDSHAKES = 64
 """Connections at once whose TLS handshake is not done; one more ends the oldest."""
 LINE_EVERY_S = 10.0
@@ -265,7 +269,7 @@ class StreamTransport:
         self._accepted_tasks.discard(task)
         self._shaking.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a SIP connection broke", exc_info=error)
+            log.error("a SIP connection broke\n%s", without_words(error))
 
     async def _taken(self, sock: socket.socket, host: str, port: int) -> None:
         """A connection that was taken, to its end."""
@@ -282,7 +286,7 @@ class StreamTransport:
                 ssl_shutdown_timeout=CLOSE_TIMEOUT_S if context is not None else None,
             )
         except OSError as error:
-            log.debug("a SIP connection from %s was not made: %s", host, error)
+            log.debug("a SIP connection from %s was not made: %s", host, log_text(error))
             sock.close()
             return
         except BaseException:
@@ -299,16 +303,18 @@ class StreamTransport:
         await self._serve(self._add(host, port, writer), reader)
 
     def _made_room(self) -> bool:
-        """End the connection of others that was silent for longest.
+        """End a connection of others, of the address that has most of them.
 
-        Idle ones must not keep a caller out; a call survives the loss of its connection. Ours, as
-        those to registrars, stay.
+        Idle ones must not keep a caller out, nor a crowd end a carrier's, whose calls may be long.
+        Ours, as those to registrars, stay.
         """
-        theirs = (each for each in self._connections.values() if not each.ours)
-        oldest = next(theirs, None)
-        if oldest is None:
+        theirs = [each for each in self._connections.values() if not each.ours]
+        if not theirs:
             return False
-        self._connections.pop(oldest.flow).writer.transport.abort()
+        count = Counter(each.host for each in theirs)
+        # Of equals the first, which was silent for longest.
+        victim = min(theirs, key=lambda each: (-count[each.host], each.heard))
+        self._connections.pop(victim.flow).writer.transport.abort()
         return True
 
     def _add(
@@ -341,8 +347,13 @@ class StreamTransport:
                 self._connections[connection.flow] = connection
                 connection.heard_at = self._now()
                 connection.heard = True
-                for message in framer.push(data):
+                framer.feed(data)
+                until = self._now() + MAX_TURN_S
+                while (message := framer.next()) is not None:
                     self._receive(message, hop)
+                    if self._now() >= until:
+                        await asyncio.sleep(0)
+                        until = self._now() + MAX_TURN_S
                 if framer.pings:
                     # At once: a peer that sends nothing else must not take the time of the others.
                     self._write(connection, PONG * framer.pings)
@@ -355,7 +366,9 @@ class StreamTransport:
             return
         except BadSip as error:
             if self._lines.take(self._now()):
-                log.warning("closing a SIP connection: %s", error.message)
+                log.warning(
+                    "closing a SIP connection: %s", log_text(error.message, MOST_SENTENCE_CHARS)
+                )
         finally:
             self._connections.pop(connection.flow, None)
             connection.writer.close()

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.without_words import without_words
 
 log = logging.getLogger(__name__)
+
+LOOK_SHARE = 0.05
+"""Share of the time that looking at the deadlines of all calls takes at most: with many calls
+timers fire a little later instead."""
+LOOK_FREE_S = 0.0005
+"""A look that takes no longer is repeated as often as it is asked for."""
+LATE_MOST_S = 0.1
+"""The longest that a look is put off; a fifth of T1."""
 
 
 class Timekeeper:
@@ -24,12 +34,17 @@ class Timekeeper:
         self._wakes_at = 0.0
         self._look_due: asyncio.Handle | None = None
         self._stopped = False
+        self._not_before = 0.0  # of time.perf_counter()
 
     def look(self) -> None:
         """The deadline may be another one by now."""
         if self._look_due is None and not self._stopped:
             # Once for all datagrams of a burst: it looks at every call there is.
-            self._look_due = asyncio.get_running_loop().call_soon(self._set)
+            loop = asyncio.get_running_loop()
+            wait_s = self._not_before - time.perf_counter()
+            self._look_due = (
+                loop.call_later(wait_s, self._set) if wait_s > 0 else loop.call_soon(self._set)
+            )
 
     def stop(self) -> None:
         """Nothing is due any more."""
@@ -41,7 +56,7 @@ class Timekeeper:
 
     def _set(self) -> None:
         self._look_due = None
-        deadline = self._next_deadline()
+        deadline = self._find()
         running = self._task is not None and not self._task.done()
         if deadline is None or (running and self._wakes_at <= deadline):
             return
@@ -50,13 +65,24 @@ class Timekeeper:
         self._wakes_at = deadline
         self._task = asyncio.get_running_loop().create_task(self._keep_time())
 
+    def _find(self) -> float | None:
+        """The next deadline; how long it took to find says when it is looked for again."""
+        began = time.perf_counter()
+        deadline = self._next_deadline()
+        ended = time.perf_counter()
+        took_s = ended - began
+        free = took_s < LOOK_FREE_S
+        self._not_before = 0.0 if free else ended + min(LATE_MOST_S, took_s / LOOK_SHARE)
+        return deadline
+
     async def _keep_time(self) -> None:
-        while (deadline := self._next_deadline()) is not None:
+        while (deadline := self._find()) is not None:
             self._wakes_at = deadline
-            await self._clock.sleep_until(deadline)
+            put_off_s = max(0.0, self._not_before - time.perf_counter())
+            await self._clock.sleep_until(max(deadline, self._clock.now() + put_off_s))
             # Whatever happens in the tick, this loop looks at the deadlines again.
             self._wakes_at = float("-inf")
             try:
                 self._tick()
-            except Exception:
-                log.exception("a SIP timer failed")
+            except Exception as error:
+                log.error("a SIP timer failed\n%s", without_words(error))

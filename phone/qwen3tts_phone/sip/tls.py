@@ -6,7 +6,6 @@ peers will see, and the standard library does the checking.
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import ssl
 import time
@@ -18,6 +17,7 @@ from typing import Any
 from qwen3tts_phone.errors import BadCertificate, CalleeUnreachable, CallError
 from qwen3tts_phone.sip.settings import TlsSettings
 from qwen3tts_phone.sip.transaction import Hop
+from qwen3tts_settings.own_files import certificate_fields, readable_by_others
 
 DAY_S = 24 * 3600.0
 SOON_S = 14 * DAY_S
@@ -29,9 +29,6 @@ X509_WRONG_NAME = {62, 64}
 """Numbers of X509_V_ERR_... in OpenSSL: has expired, not yet valid, issuer or chain not known (20,
 21, 2) or self-signed (18, 19), host name or IP address other than asked for."""
 
-X509_NO_CHECK_TIME = 0x200000
-"""Flag of OpenSSL: the times are compared here, so that they can be told."""
-MAX_FLIGHTS = 8
 MAX_FILE_BYTES = 1 << 20
 """Of a certificate's file that are looked at before the library has it."""
 
@@ -252,8 +249,8 @@ def _look(
         if not fits(names, host)
     ]
     secret = Path(key or certificate)
-    if secret.stat().st_mode & 0o007:
-        warnings.append(f"The private key {str(secret)!r} can be read by others (chmod 600).")
+    if who := readable_by_others(secret):
+        warnings.append(f"The private key {str(secret)!r} can be read by {who}; chmod 600.")
     return warnings
 
 
@@ -270,20 +267,8 @@ def _decoded(
     calling.verify_mode = ssl.CERT_NONE
     for context in (serving, calling):
         _load(context, certificate, key, password)
-    looking = calling if of_server else serving
-    looking.verify_mode = ssl.CERT_REQUIRED
-    # Our certificate is its own anchor here: whether others trust it is theirs to say.
-    looking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VerifyFlags(X509_NO_CHECK_TIME)
-    looking.load_verify_locations(cafile=certificate)
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = calling.wrap_bio(to_client, to_server)
-    server = serving.wrap_bio(to_server, to_client, server_side=True)
     try:
-        for _ in range(MAX_FLIGHTS):
-            for end in (client, server):
-                with contextlib.suppress(ssl.SSLWantReadError):
-                    end.do_handshake()
-        fields = (client if of_server else server).getpeercert()
+        fields = certificate_fields(serving, calling, certificate, of_server=of_server)
     except (ssl.SSLError, ValueError) as error:
         reason = getattr(error, "verify_message", None) or _plain(getattr(error, "reason", ""))
         raise BadCertificate(
@@ -292,7 +277,7 @@ def _decoded(
         ) from error
     if not fields:
         raise BadCertificate(f"The certificate {str(certificate)!r} cannot be read.")
-    return dict(fields)
+    return fields
 
 
 def _plain(reason: str | None) -> str:

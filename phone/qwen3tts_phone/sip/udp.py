@@ -7,6 +7,7 @@ import errno
 import logging
 import socket
 import struct
+import time
 from collections.abc import Callable
 
 from qwen3tts_phone.errors import CallError
@@ -21,22 +22,43 @@ UNREACHABLE = {
 """ICMP errors that mean that nobody is there; a datagram that was too long is not among them."""
 MAX_BURST = 64
 """Most datagrams read before other tasks get a turn."""
+MAX_TURN_S = 0.004
+"""Most time that one callback goes on with what has come, before other tasks get a turn."""
+
+SO_TIMESTAMPNS = 35
+"""Linux: when a datagram came, from the kernel, as a control message of the same number."""
+STAMP = struct.Struct("@qq")
+ANCILLARY = socket.CMSG_SPACE(STAMP.size)
+WAIT_BELIEVED_S = 60.0
+"""A longer wait is a wall clock that was set."""
 
 Receive = Callable[[bytes, Hop], None]
 Failed = Callable[[Hop, CallError | None], None]
 
 
 class UdpTransport:
-    """One datagram socket; ``flow`` is its number, 0 or below."""
+    """One datagram socket; ``flow`` is its number, 0 or below.
+
+    ``waited`` is called with the seconds that each datagram has waited to be read.
+    """
 
     def __init__(
-        self, sock: socket.socket, receive: Receive, failed: Failed, flow: int = 0
+        self,
+        sock: socket.socket,
+        receive: Receive,
+        failed: Failed,
+        flow: int = 0,
+        now: Callable[[], float] = lambda: 0.0,
+        waited: Callable[[float], None] = lambda wait_s: None,
     ) -> None:
         self.flow = flow
+        self._now = now
+        self._waited = waited
         self._sock = sock
         self._receive = receive
         self._failed = failed
         self._loop = asyncio.get_running_loop()
+        sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self._loop.add_reader(sock.fileno(), self._readable)
 
     def send(self, data: bytes, hop: Hop) -> None:
@@ -64,16 +86,25 @@ class UdpTransport:
     def _readable(self) -> None:
         # Errors first: while one is queued, the socket counts as readable.
         self._drain_errors()
+        until = self._now() + MAX_TURN_S
         for _ in range(MAX_BURST):
             try:
-                data, address = self._sock.recvfrom(65536)
+                data, ancillary, _, address = self._sock.recvmsg(65536, ANCILLARY)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
                 self._drain_errors()
                 continue
+            if ancillary:
+                seconds, nanoseconds = STAMP.unpack_from(ancillary[0][2])
+                wait_s = time.time() - seconds - nanoseconds / 1e9
+                if 0.0 <= wait_s < WAIT_BELIEVED_S:
+                    self._waited(wait_s)
             if data.strip(b"\r\n\0"):
                 self._receive(data, Hop("udp", address[0], address[1], self.flow))
+            if self._now() >= until:
+                # What is left makes the socket readable in the next turn of the loop.
+                return
 
     def _drain_errors(self) -> None:
         for _ in range(MAX_BURST):

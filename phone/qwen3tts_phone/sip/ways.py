@@ -37,7 +37,7 @@ class Ways:
             return await self._of_account(account)
         hop = self._agent.hop(target, transport=account.transport if account is not None else "")
         try:
-            hops = await self._locator.locate(hop, self._agent.settings.enabled)
+            hops = await self._locator.locate(hop, self._agent.settings.enabled, theirs=True)
         except OSError as error:
             raise no_address(target, error) from error
         order = self._agent.health.order(hops, self._now())

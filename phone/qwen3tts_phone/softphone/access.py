@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
+from qwen3tts_phone.sip.networks import address_of, networks, within
+from qwen3tts_phone.softphone.origins import HOST, PORTS, origin_of, plain_host
 from qwen3tts_phone.softphone.settings import is_loopback
 
 TOKEN_BYTES = 18
@@ -19,9 +21,8 @@ LONGEST_WAIT_S = 60.0
 FORGET_S = 600.0
 """An address that has shown no wrong token for so long begins anew."""
 MOST_ADDRESSES = 4096
-HOST = re.compile(r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{1,5}))?", re.ASCII)
-"""A host and its port (RFC 9110 section 7.2), no more than that."""
-PORTS = {"http": 80, "https": 443}
+MOST_PROXIES = 8
+"""Entries of X-Forwarded-For that are looked at, the last ones."""
 
 
 def new_token() -> str:
@@ -30,7 +31,7 @@ def new_token() -> str:
 
 
 class Access:
-    """Checks tokens; one that is wrong too often has to wait, twice as long each time.
+    """Checks tokens; an address with too many wrong ones has to wait, twice as long each time.
 
     Args:
         token: the right one.
@@ -45,7 +46,7 @@ class Access:
         return "Access()"
 
     def wait_s(self, address: str, now: float) -> float:
-        """How long this address has to wait before its token is looked at; 0 = not at all."""
+        """How long this address has to wait before another wrong token is answered as such."""
         count, at = self._failures.get(address, (0, now))
         over = count - FREE_FAILURES
         if over < 0 or now - at >= FORGET_S:
@@ -56,13 +57,13 @@ class Access:
     def admits(self, token: str, address: str, now: float) -> bool:
         """Whether the token is right; takes the same time for every wrong one.
 
-        While the address has to wait, no token is right.
+        The right one passes also while its address has to wait: many people may be behind it.
         """
-        if self.wait_s(address, now):
-            return False
         if hmac.compare_digest(token.encode("utf-8", "replace"), self._token):
             self._failures.pop(address, None)
             return True
+        if self.wait_s(address, now):
+            return False
         count, at = self._failures.pop(address, (0, now))
         self._failures[address] = (1 if now - at >= FORGET_S else count + 1, now)
         while len(self._failures) > MOST_ADDRESSES:
@@ -74,6 +75,65 @@ def bearer(header: str | None) -> str:
     """The token of an Authorization header (RFC 6750 section 2.1); empty = there is none."""
     kind, _, token = (header or "").partition(" ")
     return token.strip() if kind.lower() == "bearer" else ""
+
+
+class Asked(NamedTuple):
+    """How a browser asked: what stands in its address bar, and its own address."""
+
+    scheme: str
+    host: str
+    """The Host header, port included."""
+    address: str
+
+
+class Front:
+    """What is before the softphone: nothing, or a reverse proxy that has the TLS.
+
+    Args:
+        scheme: what the softphone itself speaks, ``http`` or ``https``.
+        public_url: the origin under which pages reach the proxy; empty = the headers tell.
+        trusted_proxies: whose ``X-Forwarded-*`` headers are believed.
+    """
+
+    def __init__(
+        self, scheme: str, public_url: str = "", trusted_proxies: Iterable[str] = ()
+    ) -> None:
+        self._scheme = scheme
+        self.public_url = public_url
+        self._public = origin_of(public_url)
+        self._trusted = networks(trusted_proxies, "trusted_proxies")
+
+    def asked(self, peer: str, headers: Mapping[str, str]) -> Asked:
+        """Return how the browser asked.
+
+        Args:
+            peer: the address from which the connection came.
+            headers: of the request; names in any case, as aiohttp has them.
+        """
+        host = headers.get("Host", "")
+        if not within(address_of(peer), self._trusted):
+            return Asked(self._scheme, host, peer)
+        scheme = _lines(headers, "X-Forwarded-Proto")[-1].strip().lower()
+        return Asked(
+            scheme if scheme in PORTS else self._scheme,
+            _lines(headers, "X-Forwarded-Host")[-1].strip() or host,
+            self._client(peer, headers),
+        )
+
+    def is_public(self, origin: str | None) -> bool:
+        """Whether an Origin is that of ``public_url``."""
+        return self._public is not None and origin_of(origin or "") == self._public
+
+    def _client(self, peer: str, headers: Mapping[str, str]) -> str:
+        """The last address of X-Forwarded-For that is no proxy of ours."""
+        listed = ",".join(_lines(headers, "X-Forwarded-For")).split(",")
+        for text in reversed(listed[-MOST_PROXIES:]):
+            address = address_of(text.strip())
+            if address is None:
+                break
+            if not within(address, self._trusted):
+                return str(address)
+        return peer
 
 
 class Hosts:
@@ -89,14 +149,14 @@ class Hosts:
 
     def __init__(self, host: str, names: Iterable[str] = ()) -> None:
         self._loopback = is_loopback(host)
-        self._names = {_plain(name) for name in names} | {_plain(host)}
+        self._names = {plain_host(name) for name in names} | {plain_host(host)}
 
     def admits(self, header: str | None) -> bool:
         """Whether a Host header names us."""
         found = HOST.fullmatch(header or "")
         if found is None:
             return False
-        host = _plain(found[1])
+        host = plain_host(found[1])
         if is_loopback(host) or host in self._names:
             return True
         return not self._loopback and _is_address(host)
@@ -106,21 +166,17 @@ class Hosts:
 
         ``origin`` = None: it was no page of a browser that asks for itself; that is none of ours.
         """
-        theirs, ours = _address(origin or ""), _address(f"{scheme}://{header or ''}")
+        theirs, ours = origin_of(origin or ""), origin_of(f"{scheme}://{header or ''}")
         return theirs is not None and theirs == ours
 
 
-def _address(origin: str) -> tuple[str, str, int] | None:
-    """Scheme, host and port of an origin (RFC 6454 section 6.2); None = it is none."""
-    scheme, separator, rest = origin.partition("://")
-    found = HOST.fullmatch(rest)
-    if not separator or scheme not in PORTS or found is None:
-        return None
-    return scheme, _plain(found[1]), int(found[2] or PORTS[scheme])
+def _lines(headers: Mapping[str, str], name: str) -> list[str]:
+    """All lines of a header, the last one of the nearest proxy; an empty one where there is none.
 
-
-def _plain(host: str) -> str:
-    return host.strip().strip("[]").rstrip(".").lower()
+    Some proxies add a line of their own beneath those that a client has sent.
+    """
+    all_lines = getattr(headers, "getall", None)
+    return list(all_lines(name, [""])) if all_lines is not None else [headers.get(name, "")]
 
 
 def _is_address(host: str) -> bool:

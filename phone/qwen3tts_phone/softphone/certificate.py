@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from qwen3tts_phone.errors import BadCertificate
 from qwen3tts_phone.softphone.errors import MissingWebPackages
+from qwen3tts_settings.own_files import readable_by_others
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -76,6 +77,8 @@ def given_certificate(path: Path, key: Path | None) -> Certificate:
         )
     certificate = Certificate(path, key, _fingerprint_of(found), own=True)
     certificate.context()
+    if who := readable_by_others(key or path):
+        logger.warning("the private key %s can be read by %s; chmod 600", key or path, who)
     return certificate
 
 

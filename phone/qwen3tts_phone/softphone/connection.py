@@ -53,6 +53,8 @@ class PageConnection:
         self.socket: web.WebSocketResponse
         self.abort: Callable[[], None] = _nothing
         """Ends the connection at once, with all that waits for the page."""
+        self.admitted: Callable[[], None] = _nothing
+        """Called when it has shown the token."""
         self._resumed = False
         self._closed: asyncio.Event | None = None
         """Set when a close that we began is done; None = we began none."""
@@ -111,6 +113,7 @@ class PageConnection:
         if not isinstance(hello, Hello):
             raise BadRequest("The first message is hello.")
         self._front.admit(hello.token, self._address)
+        self.admitted()
         await self._front.refresh()
         session, self._resumed = self._front.session(hello.resume, self._address, self._program)
         return session

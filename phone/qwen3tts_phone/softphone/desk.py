@@ -14,10 +14,12 @@ from qwen3tts_phone.call_files import CallFiles
 from qwen3tts_phone.recognise.shared import SharedRecognisers
 from qwen3tts_phone.record_settings import RecordSettings
 from qwen3tts_phone.softphone.engines import Engines, SpeechEngine
+from qwen3tts_phone.softphone.line_watch import WebSettings
 from qwen3tts_phone.softphone.offer import CodecChoice
 from qwen3tts_phone.softphone.protocol import (
     MAX_TYPED_CHARS,
     CallEntry,
+    IceEntry,
     LimitsEntry,
     SipEntry,
     Welcome,
@@ -114,7 +116,11 @@ class Desk:
         self._reserved += 1
         try:
             call, answer = await WebCall.made(
-                body, sdp, codec=self.codec(codec), learnt=self._learnt
+                body,
+                sdp,
+                codec=self.codec(codec),
+                settings=WebSettings(ice_servers=self.settings.ice_servers),
+                learnt=self._learnt,
             )
         finally:
             self._reserved -= 1
@@ -165,6 +171,10 @@ class Desk:
             self.now_ms,
             resumed,
             call_id,
+            tuple(
+                IceEntry(each.url, each.username, each.credential)
+                for each in self.settings.ice_servers
+            ),
         )
 
     def sip(self) -> SipEntry:

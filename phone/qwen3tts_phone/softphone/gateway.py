@@ -100,4 +100,4 @@ class Gateway:
             raise NoSuchCall(
                 "There is no such call any more.", remedy="Choose one that is in the list."
             )
-        return Guest(page, call)
+        return Guest(page, call, self.calls.find)

@@ -13,13 +13,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator, Coroutine
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
+from typing import Any
 
 from qwen3tts_pacer.errors import PacerError
 from qwen3tts_phone.call import Call
 from qwen3tts_phone.call_events import TransferAsked
+from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.softphone.line_state import CONNECTING, UP, LineState, LineStates, state_after
 from qwen3tts_phone.softphone.mixer import Mixer
 from qwen3tts_phone.softphone.ringback import Ringback
@@ -47,7 +50,12 @@ class Joined(ABC):
         self.call = call
         self.talking = talking
         """Whether the page's microphone is in the other call."""
+        self.on_moved: Callable[[Call], None] | None = None
+        """Is given a call that has taken the place of ``call``, once it is there."""
         self._states = LineStates(first)
+        self._moved_at = -math.inf
+        self._end: LineState | None = None
+        """How the other call has ended; another one may go on in its place."""
         self._live: LiveSound | None = None
         """The microphone in the other call."""
         self._far_sounds = False
@@ -104,7 +112,11 @@ class Joined(ABC):
 
     @abstractmethod
     async def _follow(self) -> None:
-        """Tell the states, to the end of the other call."""
+        """Tell the states, to the end of the other call; how that ended is kept in ``_end``."""
+
+    @abstractmethod
+    async def _next_call(self) -> Call | None:
+        """Wait for the call that takes the place of ``call``; None = that ends and none does."""
 
     @abstractmethod
     def _talk_in(self) -> LiveSound:
@@ -117,24 +129,46 @@ class Joined(ABC):
     # --- inside
 
     async def _run(self) -> None:
-        """To the end of one of the two."""
-        ends = [self._follow(), _to_the_end(self.page)]
-        streams = [self._give_microphone(), self._give_sound()]
-        ending = [asyncio.create_task(each) for each in ends]
-        running = [asyncio.create_task(_ended_quietly(each)) for each in streams]
+        """To the end of the page's call, or of the last of those that it is joined to."""
+        page_over = asyncio.create_task(_to_the_end(self.page))
         try:
-            await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+            while (following := await self._join(page_over)) is not None:
+                self._moved_to(following)
         finally:
-            for task in (*ending, *running):
+            page_over.cancel()
+        if self._closing is None:
+            # Not from inside `close`, which waits for this task.
+            self._closing = asyncio.create_task(self._leave(), name="page leaves")
+
+    async def _join(self, page_over: asyncio.Task[None]) -> Call | None:
+        """Join the page with one call; the one that takes its place."""
+        following = asyncio.create_task(self._follow())
+        moving = asyncio.create_task(self._next_call())
+        streams = [self._give_microphone(), self._give_sound()]
+        running = [asyncio.create_task(_ended_quietly(each)) for each in streams]
+        ends: set[asyncio.Task[Any]] = {following, moving, page_over}
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if following.done() and not page_over.done():
+                # A call that is over may have asked for a transfer that is not answered yet.
+                await asyncio.wait({moving, page_over}, return_when=asyncio.FIRST_COMPLETED)
+            return moving.result() if moving.done() else None
+        finally:
+            for task in (following, moving, *running):
                 task.cancel()
-            outcomes = await asyncio.gather(*ending, *running, return_exceptions=True)
+            outcomes = await asyncio.gather(following, moving, *running, return_exceptions=True)
             for outcome in outcomes:
                 if isinstance(outcome, Exception):
                     logger.error("a joined call broke", exc_info=outcome)
             self._close_live()
-        if self._closing is None:
-            # Not from inside `close`, which waits for this task.
-            self._closing = asyncio.create_task(self._leave(), name="page leaves")
+            if isinstance(outcomes[1], Call):  # it is ours, whatever ends this
+                self.call, self._end, self._far_sounds = outcomes[1], None, False
+
+    def _moved_to(self, call: Call) -> None:
+        self._moved_at = self.page.clock.now()
+        self._states.add(LineState("up", f"The call goes on with {call.remote_uri}."))
+        if self.on_moved is not None:
+            self.on_moved(call)
 
     async def _leave(self) -> None:
         try:
@@ -144,10 +178,16 @@ class Joined(ABC):
             if self.call.over:
                 await self.page.hangup()
         except SpeechError as error:
-            logger.warning("a joined call did not end well: %s", error)
+            logger.warning("a joined call did not end well: %s", log_text(error))
         finally:
-            self._states.add(LineState("ended", "The page has left.", by="local"))
+            self._states.add(self._end or LineState("ended", "The page has left.", by="local"))
             self._over.set()
+
+    def _note(self, state: LineState, at: float) -> None:
+        if state.state == "ended":
+            self._end = state
+        elif at > self._moved_at:  # how a call that takes the place of another came up is past
+            self._states.add(state)
 
     def _close_live(self) -> None:
         live, self._live = self._live, None
@@ -210,7 +250,7 @@ class Dialled(Joined):
     """A call that a page has made. Its microphone is in it from the answer on.
 
     While something is said by typing, the microphone waits. When either side ends, so does the
-    other.
+    other; where the far end hands the call on, or another one takes its place, the page is in that.
     """
 
     def __init__(self, page: Call, call: Call) -> None:
@@ -222,7 +262,10 @@ class Dialled(Joined):
                 event.refuse()  # the page knows this one party
             state = state_after(event)
             if state is not None:
-                self._states.add(state)
+                self._note(state, event.at)
+
+    async def _next_call(self) -> Call | None:
+        return await self.call.successor()
 
     def _talk_in(self) -> LiveSound:
         return self.call.live(gives_way=True)
@@ -236,12 +279,15 @@ class Guest(Joined):
     """A page in a call that runs without it: it hears both sides, and is heard where it asks to be.
 
     When it begins to talk, what the call's agent is saying is interrupted; what it would say next
-    waits until the page talks no more. When the call ends, so does the page's; when the page
-    leaves, the call goes on.
+    waits until the page talks no more. When the call ends, so does the page's, unless another one
+    goes on in its place; when the page leaves, the call goes on. ``find``: a call by its name.
     """
 
-    def __init__(self, page: Call, call: Call) -> None:
+    def __init__(
+        self, page: Call, call: Call, find: Callable[[str], Call | None] = lambda name: None
+    ) -> None:
         super().__init__(page, call, talking=False, first=UP)
+        self._find = find
 
     def talk(self, on: bool) -> None:
         """Be heard in the call, or no more."""
@@ -255,9 +301,19 @@ class Guest(Joined):
         async for event in self.call.progress():
             state = state_after(event)
             if state is not None:
-                self._states.add(state)
-        if self._states.last.state != "ended":
-            self._states.add(LineState("ended", await self.call.ended()))
+                self._note(state, event.at)
+        if self._end is None:
+            self._end = LineState("ended", await self.call.ended())
+
+    async def _next_call(self) -> Call | None:
+        """A guest takes no call over: it goes on with what a program or agent goes on with."""
+        await self.call.ended()
+        following = self._find(self.call.facts.continued_by)
+        if following is not None:
+            with contextlib.suppress(SpeechError):
+                await following.answered()
+                return following
+        return None
 
     def _talk_in(self) -> LiveSound:
         return self.call.live(gives_way=False)

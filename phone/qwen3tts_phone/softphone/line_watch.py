@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qwen3tts_phone.errors import CallError, StreamLost
+from qwen3tts_phone.softphone.origins import IceServer
 
 REPORTS_S = 8.0
 """Where the browser sends no sound, a report of its is due every five seconds or so (RFC 3550)."""
@@ -29,9 +30,8 @@ class WebSettings:
     """Nothing has come for so long: `WebCall.state` is ``lost``, and `MediaSilent` is told."""
     vanished_s: float = 20.0
     """Nothing at all has come for so long: the call is over."""
-    stun: tuple[str, ...] = ()
-    """Servers that tell us our public address, such as ``stun:stun.example.com:3478``. None is
-    asked unless it is named here."""
+    ice_servers: tuple[IceServer, ...] = ()
+    """STUN and TURN servers; none is asked unless it is named here."""
 
     def __post_init__(self) -> None:
         for name in ("connect_s", "silent_s", "vanished_s"):
@@ -40,9 +40,6 @@ class WebSettings:
                 raise ValueError(f"{name}={value!r} is not between 0.1 and 3600 seconds")
         if self.vanished_s <= self.silent_s:
             raise ValueError(f"vanished_s={self.vanished_s} must be more than {self.silent_s}")
-        for url in self.stun:
-            if not url.startswith(("stun:", "stuns:")):
-                raise ValueError(f"stun={url!r} does not begin with stun:")
 
 
 class LineWatch:

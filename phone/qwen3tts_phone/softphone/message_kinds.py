@@ -12,6 +12,8 @@ KEYS = tuple("0123456789*#ABCD")
 MAX_SDP_CHARS = 65_536
 MAX_TYPED_CHARS = 4_096
 """In one ``type``; a paste is sent in several."""
+MAX_SAID_CHARS = 20_000
+"""In one ``say``."""
 MAX_MESSAGE_CHARS = 131_072
 MAX_TEXT_CHARS = 1_048_576
 """Bounds what the server itself writes."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from qwen3tts_codecs.payload import payload_by_name
@@ -25,6 +26,7 @@ from qwen3tts_speech.utterance import Utterance, VoiceOptions
 from qwen3tts_wire.errors import BadRequest, SpeechError
 
 if TYPE_CHECKING:
+    from qwen3tts_phone.call import Call as AnyCall
     from qwen3tts_phone.softphone.joined import Joined
 
 logger = logging.getLogger(__name__)
@@ -107,7 +109,8 @@ class PageCall:
             asyncio.get_running_loop().call_soon(self._run.cancel)
 
     def interrupt(self) -> None:
-        """Stop what is being said."""
+        """Stop what is being said, and forget what was typed before the call was up."""
+        self._voice.drop_queued()
         if self._joined is not None:
             self._joined.interrupt()
         elif self._call is not None:
@@ -115,11 +118,25 @@ class PageCall:
 
     def type(self, number: int, text: str) -> None:
         """More typed words; raises as `PageVoice.type`."""
-        self._voice.type(number, text, self._say)
+        self._voice.type(number, text)
 
     def type_end(self, number: int) -> None:
         """A typed utterance is complete."""
         self._voice.type_end(number)
+
+    def say(self, text: str) -> None:
+        """The caller says this to the agent, typed; before the call is up it waits for it.
+
+        Raises:
+            BadRequest: no agent talks on this call.
+            LimitExceeded: too much waits already.
+            WrongState: the call is over.
+        """
+        if self._desk.agent is None or self._joined is not None:
+            raise BadRequest(
+                "No agent talks on this call.", remedy="Type for the voice, or start it with --llm."
+            )
+        self._ears.say(text)
 
     def choose_voice(self, message: protocol.Voice) -> None:
         """Speak so from now on, and tell where that cannot be. Raises NoSuchEngine."""
@@ -221,6 +238,7 @@ class PageCall:
             self._voice.leads(call.speaker)
             self._captions.follow(call.speaker)
         self._stands(State("up"))
+        self._begin_typing()
         self._start(self._figures(call))
         if self._desk.agent is not None:
             self._start(self._desk.agent.talk(call))
@@ -241,7 +259,10 @@ class PageCall:
         self._start(self._figures(call))
         self._start(self._connect(call))
         if isinstance(asked, Dial):
+            joined.on_moved = partial(self._moved, asked.barge_in)
             self._start(self._with_party(joined, asked.barge_in))
+        else:
+            self._begin_typing()
         last: State | None = None
         async for line in joined.states():
             state = State(line.state, line.cause, line.remedy, line.by, line.code)
@@ -313,9 +334,17 @@ class PageCall:
             await joined.call.answered()
         if joined.call.over:
             return
-        if joined.call.speaker is not None:
-            self._voice.leads(joined.call.speaker)
-        self._ears.listen(joined.call, barge_in=barge_in)
+        self._moved(barge_in, joined.call)
+        self._begin_typing()
+
+    def _moved(self, barge_in: bool, party: AnyCall) -> None:
+        """The page is joined to this call: its voice is heard, and ours is the page's."""
+        if party.speaker is not None:
+            self._voice.leads(party.speaker)
+        try:
+            self._ears.listen(party, barge_in=barge_in)
+        except SpeechError as error:
+            self._ears.complain(error)
 
     async def _follow_events(self, call: WebCall) -> None:
         async for event in call.progress():
@@ -341,6 +370,12 @@ class PageCall:
             figures |= {"time": self._desk.now_ms, "state": pacer or figures.get("state", "")}
             self._tell(protocol.Line(**{name: figures[name] for name in known & figures.keys()}))
             await clock.sleep_until(clock.now() + FIGURES_S)
+
+    def _begin_typing(self) -> None:
+        try:
+            self._voice.begin(self._say)
+        except SpeechError as error:  # it is over already; its end is reported by itself
+            self._ears.complain(error)
 
     def _say(self, words: TypedWords, options: VoiceOptions) -> Utterance:
         if self._joined is not None:

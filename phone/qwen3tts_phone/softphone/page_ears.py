@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 
 from qwen3tts_phone.softphone import protocol
 from qwen3tts_phone.softphone.protocol import ServerMessage
-from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.errors import LimitExceeded, SpeechError
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call import Call
     from qwen3tts_phone.listening.listening import Listening
     from qwen3tts_phone.listening.settings import ListenSettings
     from qwen3tts_phone.listening.turn import Turn
+
+
+MOST_EARLY = 20
+"""Typed turns that wait until somebody listens."""
 
 
 class PageEars:
@@ -28,11 +32,35 @@ class PageEars:
     def __init__(self, tell: Callable[[ServerMessage], None], settings: ListenSettings) -> None:
         self._tell = tell
         self._settings = settings
+        self._listening: Listening | None = None
+        self._early: list[str] = []
+        """Typed before somebody listened."""
 
     def follow(self, listening: Listening) -> None:
         """Somebody listens: the page is told what is heard."""
         listening.on_voice = self._voice
         listening.followers.append(self._turn)
+        self._listening = listening
+        early, self._early = self._early, []
+        for text in early:
+            listening.typed(text)
+
+    def say(self, text: str) -> None:
+        """The caller says this, typed; it waits until somebody listens.
+
+        Raises:
+            LimitExceeded: too much waits already.
+            WrongState: nobody listens any more.
+        """
+        if self._listening is not None:
+            self._listening.typed(text)
+        elif len(self._early) < MOST_EARLY:
+            self._early.append(text)
+        else:
+            raise LimitExceeded(
+                f"{MOST_EARLY} typed turns wait for the call already.",
+                remedy="Type on when the call is up.",
+            )
 
     def listen(self, call: Call, *, barge_in: bool) -> None:
         """Listen ourselves, to the call's end; a voice stops ours where it may.

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 
 from qwen3tts_phone.softphone.message_kinds import (
     KEYS,
+    MAX_SAID_CHARS,
     MAX_TYPED_CHARS,
     CodecWish,
     Count,
@@ -128,6 +129,14 @@ class TypeEnd:
 
     type: ClassVar[str] = "type_end"
     utterance: Count
+
+
+@dataclass(frozen=True)
+class Say:
+    """The caller says this to the agent by typing it: a whole turn."""
+
+    type: ClassVar[str] = "say"
+    text: Annotated[str, Text(1, MAX_SAID_CHARS)] = field(repr=False)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from qwen3tts_phone.call import Call
+from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.recording import Recording
 from qwen3tts_phone.softphone import protocol
 from qwen3tts_phone.softphone.desk import Desk
@@ -56,6 +57,6 @@ class PageRecording:
             self._tell(protocol.Recorded(self._name, seconds))
 
     def _failed(self, error: OSError) -> None:
-        logger.error("a page's call is not recorded: %s", error)
+        logger.error("a page's call is not recorded: %s", log_text(error))
         words = "The recording could not be written."
         self._tell(protocol.Error("recording_failed", words, "Check disk and folder.", "call"))

@@ -9,10 +9,12 @@ from qwen3tts_phone.softphone.desk import Desk
 from qwen3tts_phone.softphone.typed_words import TypedWords
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.utterance import Utterance, VoiceOptions
-from qwen3tts_wire.errors import BadRequest
+from qwen3tts_wire.errors import BadRequest, LimitExceeded
 
 Say = Callable[[TypedWords, VoiceOptions], Utterance]
 """Begins to say typed words; raises WrongState where the call is not up."""
+MOST_QUEUED = 20
+"""Typed utterances that wait for the call to be up."""
 
 
 class PageVoice:
@@ -29,6 +31,10 @@ class PageVoice:
         self._speaker: Speaker | None = None
         self._typed: TypedWords | None = None
         self._utterance: Utterance | None = None
+        self._say: Say | None = None
+        """None while the call is not up."""
+        self._queued: list[TypedWords] = []
+        """Typed before the call was up."""
         self.engine = desk.engines.all[0]
         self.options = VoiceOptions()
 
@@ -48,10 +54,26 @@ class PageVoice:
         """Ask the server whether it has that voice; raises UnknownVoice and others."""
         await self.engine.link.check(self.options)
 
-    def type(self, number: int, text: str, say: Say) -> None:
+    def begin(self, say: Say) -> None:
+        """The call is up: say what was typed before, in order, and from now on what is typed."""
+        self._say = say
+        queued, self._queued = self._queued, []
+        for words in queued:
+            self._utterance = say(words, self.options)
+            self._captions.add(self._utterance, words.number)
+
+    def drop_queued(self) -> None:
+        """Forget what waits for the call to be up."""
+        if self._queued:
+            self._queued.clear()
+            self._typed = None
+
+    def type(self, number: int, text: str) -> None:
         """More typed words; those after an interruption are an utterance of their own.
 
-        Raises WrongState where the call is not up, BadRequest, LimitExceeded.
+        Before the call is up they wait for it.
+
+        Raises WrongState where the call is over, BadRequest, LimitExceeded.
         """
         current = self._typed
         if current is not None and number < current.number:
@@ -65,7 +87,16 @@ class PageVoice:
         self.end()
         words = TypedWords(number, self._desk.settings.text_chars)
         words.put(text)
-        self._utterance = say(words, self.options)
+        if self._say is None:
+            if len(self._queued) >= MOST_QUEUED:
+                raise LimitExceeded(
+                    f"{MOST_QUEUED} typed utterances wait for the call already.",
+                    remedy="Type on when the call is up.",
+                )
+            self._queued.append(words)
+            self._typed = words
+            return
+        self._utterance = self._say(words, self.options)
         self._typed = words
         self._captions.add(self._utterance, number)
 

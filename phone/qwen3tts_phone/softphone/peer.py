@@ -18,6 +18,7 @@ from aiortc import (
 from aiortc.rtcrtptransceiver import RTCRtpTransceiver
 
 from qwen3tts_phone.errors import BadSdp, CallError
+from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.softphone.line_track import LineTrack
 from qwen3tts_phone.softphone.line_watch import WebSettings
 from qwen3tts_phone.softphone.offer import RELOAD, Offer, OfferedCodec
@@ -71,7 +72,10 @@ class Peer:
             CallError: this machine has no address that a browser could reach.
         """
         # Without a list aiortc would ask a server of its maker's choice for our address.
-        servers = [RTCIceServer(url) for url in settings.stun]
+        servers = [
+            RTCIceServer(each.url, each.username or None, each.credential or None)
+            for each in settings.ice_servers
+        ]
         connection = RTCPeerConnection(RTCConfiguration(iceServers=servers))
         try:
             direction = "sendrecv" if offer.sends else "sendonly"
@@ -118,7 +122,7 @@ class Peer:
             await connection.setRemoteDescription(RTCSessionDescription(_sdp(offer), "offer"))
             await connection.setLocalDescription(await connection.createAnswer())
         except Exception as error:  # its reader raises whatever it stumbles over
-            logger.debug("an offer was not taken: %r", error)
+            logger.debug("an offer was not taken: %s", log_text(repr(error)))
             raise BadSdp(
                 f"The browser's offer cannot be used: {type(error).__name__}.", remedy=RELOAD
             ) from error

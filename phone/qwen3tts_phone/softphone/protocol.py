@@ -20,6 +20,7 @@ from qwen3tts_phone.softphone.page_messages import (
     Mute,
     Ping,
     Report,
+    Say,
     Talk,
     Type,
     TypeEnd,
@@ -33,6 +34,7 @@ from qwen3tts_phone.softphone.server_messages import (
     EngineEntry,
     Error,
     Heard,
+    IceEntry,
     LimitsEntry,
     Line,
     Pong,
@@ -57,6 +59,7 @@ __all__ = [
     "Calls",
     "Dial",
     "EngineEntry",
+    "IceEntry",
     "Error",
     "Fault",
     "HangUp",
@@ -78,6 +81,7 @@ __all__ = [
     "Recorded",
     "Report",
     "SERVER_MESSAGES",
+    "Say",
     "STATES",
     "ServerMessage",
     "SipEntry",
@@ -111,6 +115,7 @@ PageMessage = (
     | Mute
     | Type
     | TypeEnd
+    | Say
     | Voice
     | Report
     | Ping
@@ -134,7 +139,7 @@ ServerMessage = (
 
 _PAGE = (Hello, Call, Dial, Listen, Talk, HangUp, Interrupt, Key, Mute, Type, TypeEnd)
 PAGE_MESSAGES: dict[str, type[PageMessage]] = {
-    kind.type: kind for kind in (*_PAGE, Voice, Report, Ping)
+    kind.type: kind for kind in (*_PAGE, Say, Voice, Report, Ping)
 }
 _SERVER = (Welcome, Answer, State, Utterance, Words, Heard, Spoken, Turn, Caller, Line)
 SERVER_MESSAGES: dict[str, type[ServerMessage]] = {

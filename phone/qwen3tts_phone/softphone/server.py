@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
@@ -19,13 +20,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.errors import PortBusy
-from qwen3tts_phone.softphone.access import Access, Hosts, new_token
+from qwen3tts_phone.listening_sockets import Door
+from qwen3tts_phone.pending import PendingLimits
+from qwen3tts_phone.softphone.access import Access, Front, Hosts, new_token
 from qwen3tts_phone.softphone.certificate import Certificate, given_certificate, kept_certificate
 from qwen3tts_phone.softphone.desk import Desk
 from qwen3tts_phone.softphone.errors import MissingWebPackages
 from qwen3tts_phone.softphone.gateway import Gateway
 from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings, is_loopback
 from qwen3tts_phone.softphone.web_call import WebCall
+from qwen3tts_settings.descriptors import raise_descriptor_limit
 from qwen3tts_speech.record_sink import RecordSink
 
 if TYPE_CHECKING:
@@ -37,7 +41,13 @@ if TYPE_CHECKING:
 __all__ = ["EngineSettings", "Softphone", "SoftphoneSettings"]
 
 IDLE_S = 30.0
-"""A connection that has no whole request in so long is closed."""
+"""A connection without a whole request is closed after this time, and so is one that has shown no
+token this time after it was accepted."""
+FILES_A_CALL = 16
+"""Descriptors that a call may take: its connections, a UDP socket for each local address, files."""
+MAX_PENDING = 64
+"""Connections that have shown no token; one more closes the oldest of the address with most."""
+MAX_PENDING_PER_ADDRESS = 32
 CLOSE_S = 2.0
 """Longest wait for requests that are under way at the end."""
 ALL = ("0.0.0.0", "::", "")
@@ -100,14 +110,18 @@ class Softphone:
                 raise
             raise MissingWebPackages(error.name) from None
         settings = self.settings
+        raise_descriptor_limit(FILES_A_CALL * settings.max_calls + MAX_PENDING)
         async with AsyncExitStack() as stack:
             context = self._tls()
-            listener = _listener(settings.host, settings.port)
-            stack.callback(listener.close)
-            self.port = listener.getsockname()[1]
+            door = Door(PendingLimits(MAX_PENDING, MAX_PENDING_PER_ADDRESS, IDLE_S), self.clock)
+            listeners = _listeners(door, settings.host, settings.port)
+            for listener in listeners:
+                stack.callback(listener.close)
+            self.port = listeners[0].getsockname()[1]
             await self._desk.open(stack)
-            hosts = Hosts(settings.host, settings.names)
-            site = Site(self._desk, Access(self.token), hosts, self.scheme)
+            hosts = Hosts(settings.host, (*settings.names, *settings.public_names))
+            front = Front(self.scheme, settings.public_url, settings.trusted_proxies)
+            site = Site(self._desk, Access(self.token), hosts, front, door.begun)
             self._sessions = site.sessions
             runner = web.AppRunner(
                 site.application(),
@@ -119,7 +133,10 @@ class Softphone:
             )
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
-            await web.SockSite(runner, listener, ssl_context=context).start()
+            for listener in listeners:
+                await web.SockSite(runner, listener, ssl_context=context).start()
+            keeping_time = asyncio.create_task(door.keep_time(), name="pending pages")
+            stack.push_async_callback(_cancelled, keeping_time)
             stack.push_async_callback(site.close)
             self._stack = stack.pop_all()
         return self
@@ -142,6 +159,8 @@ class Softphone:
     @property
     def url(self) -> str:
         """The address to open, with the token: whoever has it may use the page."""
+        if self.settings.public_url:
+            return f"{self.settings.public_url}/#token={self.token}"
         return self.url_at(shown_host(self.settings.host))
 
     def url_at(self, host: str) -> str:
@@ -207,19 +226,15 @@ def _quiet() -> logging.Logger:
     return logger
 
 
-def _listener(host: str, port: int) -> socket.socket:
-    """A bound socket; raises PortBusy."""
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def _listeners(door: Door, host: str, port: int) -> list[socket.socket]:
+    """Bound sockets, one for each address of the host; raises PortBusy."""
     try:
-        flags = socket.AI_PASSIVE
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
-        family, kind, _, _, address = found[0]
-        listener = socket.socket(family, kind)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-        except BaseException:
-            listener.close()
-            raise
+        return door.listen(host, port)
     except socket.gaierror as error:
         raise PortBusy(
             f"{host} is no address of this machine.",
@@ -230,4 +245,3 @@ def _listener(host: str, port: int) -> socket.socket:
             f"Port {port} at {host} cannot be had: {os.strerror(error.errno or 0)}.",
             remedy=PortBusy.remedy_for(error),
         ) from error
-    return listener

@@ -81,6 +81,15 @@ class LimitsEntry:
 
 
 @dataclass(frozen=True)
+class IceEntry:
+    """A STUN or TURN server, as a browser's RTCIceServer has it."""
+
+    urls: Name
+    username: Name = ""
+    credential: Name = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
 class Welcome:
     """The answer to ``hello``."""
 
@@ -101,6 +110,8 @@ class Welcome:
     """Whether the session that was asked for goes on."""
     call_id: Name | None = None
     """The call that goes on in it; left out = there is none."""
+    ice_servers: Annotated[tuple[IceEntry, ...], Many(Record(IceEntry), 8)] = ()
+    """For the browser's connection."""
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,8 @@ class Session:
                     self._call.interrupt()
             case protocol.Type(utterance=number, text=text):
                 self._running().type(number, text)
+            case protocol.Say(text=text):
+                self._running().say(text)
             case protocol.Key(digit=digit):
                 self._running().press(digit)
             case protocol.Talk(on=on):

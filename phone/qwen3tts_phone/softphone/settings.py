@@ -11,12 +11,15 @@ from typing import Any
 
 from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.sip.networks import networks
+from qwen3tts_phone.softphone.origins import IceServer, origin_of
 from qwen3tts_speech.spans import endpoint_of
 from qwen3tts_speech.utterance import VoiceOptions
 
 LOOPBACK = "127.0.0.1"
 SERVER = "ws://127.0.0.1:8765/v1/speech"
 MOST_ENGINES = 32
+MOST_ICE_SERVERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,12 @@ class SoftphoneSettings:
     """Whether plain HTTP may be served beyond this machine."""
     names: tuple[str, ...] = ()
     """Further host names under which the page is reached."""
+    public_url: str = ""
+    """Origin under which a reverse proxy serves the page, such as ``https://phone.example.org``."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of proxies whose ``X-Forwarded-*`` headers are believed."""
+    ice_servers: tuple[IceServer, ...] = ()
+    """STUN and TURN servers for the page and for this side; none is asked unless named here."""
     codecs: tuple[str, ...] = ("opus", "PCMU")
     """Those that are offered, the preferred one first."""
     listen: ListenSettings = field(default_factory=ListenSettings)
@@ -94,6 +103,14 @@ class SoftphoneSettings:
         endpoint_of(self.otel)
         if not 0 <= self.port < 65536:
             raise ValueError(f"port={self.port} is not between 0 and 65535")
+        if self.public_url and origin_of(self.public_url) is None:
+            raise ValueError(
+                f"public_url={self.public_url!r} is no origin, such as https://phone.example.org"
+                " (no path, no slash at its end)"
+            )
+        networks(self.trusted_proxies, "trusted_proxies")
+        if len(self.ice_servers) > MOST_ICE_SERVERS:
+            raise ValueError(f"ice_servers: {len(self.ice_servers)} are over {MOST_ICE_SERVERS}")
         if not 1 <= len(self.engines) <= MOST_ENGINES:
             raise ValueError(f"engines: 1 to {MOST_ENGINES} are needed, not {len(self.engines)}")
         if self.token and not (8 <= len(self.token) <= 512 and _is_token(self.token)):
@@ -133,6 +150,12 @@ class SoftphoneSettings:
         if self.https is None:
             return self.certificate is not None or not (is_loopback(self.host) or self.insecure)
         return self.https
+
+    @property
+    def public_names(self) -> tuple[str, ...]:
+        """The host name of ``public_url``, if there is one."""
+        origin = origin_of(self.public_url)
+        return () if origin is None else (origin[1],)
 
     @property
     def speech(self) -> VoiceOptions:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aiohttp import BodyPartReader, StreamReader, web
 from aiohttp.typedefs import Handler, Middleware
 
-from qwen3tts_phone.softphone.access import Access, Hosts, bearer
+from qwen3tts_phone.softphone.access import Access, Asked, Front, Hosts, bearer
 from qwen3tts_phone.softphone.connection import PageConnection
 from qwen3tts_phone.softphone.desk import Desk
 from qwen3tts_phone.softphone.errors import BadToken, SlowDown, WrongPlace
@@ -22,7 +23,7 @@ from qwen3tts_phone.without_words import without_words
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy, SpeechError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 logger = logging.getLogger(__name__)
 
@@ -68,13 +69,22 @@ POLICY = (
 class Site:
     """The web application, and the sessions of its pages."""
 
-    def __init__(self, desk: Desk, access: Access, hosts: Hosts, scheme: str) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        access: Access,
+        hosts: Hosts,
+        front: Front,
+        admitted: Callable[[object], None] = lambda address: None,
+    ) -> None:
+        """``admitted`` is called with the address of each connection that has shown the token."""
         self.sessions: dict[str, Session] = {}
         """Those that are not over, by their ids."""
         self._desk = desk
         self._access = access
         self._hosts = hosts
-        self._scheme = scheme
+        self._front = front
+        self._admitted = admitted
         self._files: Mapping[str, PageFile] = page_files()
         self._connections: set[PageConnection] = set()
         self._closing = False
@@ -103,12 +113,11 @@ class Site:
     # --- for a connection
 
     def admit(self, token: str, address: str) -> None:
-        """Raises BadToken, or SlowDown after too many of them."""
+        """Raises BadToken, or SlowDown after too many of them; never for the right token."""
         now = self._desk.clock.now()
-        if wait_s := self._access.wait_s(address, now):
-            raise SlowDown(wait_s)
+        wait_s = self._access.wait_s(address, now)
         if not self._access.admits(token, address, now):
-            raise BadToken
+            raise SlowDown(wait_s) if wait_s else BadToken
 
     async def refresh(self) -> None:
         """Learn what the engines offer now."""
@@ -137,13 +146,14 @@ class Site:
         @web.middleware
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
             try:
-                host = request.headers.get("Host")
-                if not self._hosts.admits(host):
+                asked = self._asked(request)
+                if not self._hosts.admits(asked.host):
                     raise WrongPlace
-                asks = request.method == "POST" or request.path == "/ws"
-                origin = request.headers.get("Origin")
-                if asks and not self._hosts.same_origin(origin, host, self._scheme):
-                    raise WrongPlace
+                if request.method == "POST" or request.path == "/ws":
+                    origin = request.headers.get("Origin")
+                    ours = self._hosts.same_origin(origin, asked.host, asked.scheme)
+                    if not ours and not self._front.is_public(origin):
+                        raise WrongPlace
                 response = await handler(request)
             except web.HTTPException as error:
                 response = _refusal(error.status, "http", error.reason or "", "")
@@ -168,10 +178,15 @@ class Site:
 
     def _put_headers(self, response: web.StreamResponse, request: web.Request) -> None:
         response.headers.update(HEADERS)
-        scheme = "wss" if self._scheme == "https" else "ws"
-        host = request.headers.get("Host", "")
-        socket = f"{scheme}://{host}" if self._hosts.admits(host) else ""
-        response.headers["Content-Security-Policy"] = POLICY.format(socket=socket)
+        asked = self._asked(request)
+        sockets = [self._front.public_url] if self._front.public_url else []
+        if self._hosts.admits(asked.host):
+            sockets.append(f"{asked.scheme}://{asked.host}")
+        policy = POLICY.format(socket=" ".join(f"ws{url[4:]}" for url in sockets))
+        response.headers["Content-Security-Policy"] = policy
+
+    def _asked(self, request: web.Request) -> Asked:
+        return self._front.asked(request.remote or "", request.headers)
 
     async def _index(self, request: web.Request) -> web.StreamResponse:
         return self._file(INDEX)
@@ -200,10 +215,11 @@ class Site:
         await socket.prepare(request)
         program = request.headers.get("User-Agent", "")
         connection = PageConnection(
-            self, request.remote or "", program, self._desk.settings.hello_s
+            self, self._asked(request).address, program, self._desk.settings.hello_s
         )
         if request.transport is not None:
             connection.abort = request.transport.abort
+            connection.admitted = partial(self._admit_connection, request)
         self._connections.add(connection)
         try:
             await connection.serve(socket)
@@ -267,14 +283,19 @@ class Site:
             token, session_id = str(said["token"]), str(said["session"])
         except (TimeoutError, ValueError, KeyError, TypeError, RecursionError):
             raise BadRequest("A page that leaves gives token and session.") from None
-        self.admit(token, request.remote or "")
+        self.admit(token, self._asked(request).address)
         session = self.sessions.get(session_id)
         if session is not None:
             session.close("it was closed")
         return web.Response(status=204)
 
     def _check_token(self, request: web.Request) -> None:
-        self.admit(bearer(request.headers.get("Authorization")), request.remote or "")
+        self.admit(bearer(request.headers.get("Authorization")), self._asked(request).address)
+        self._admit_connection(request)
+
+    def _admit_connection(self, request: web.Request) -> None:
+        if request.transport is not None:
+            self._admitted(request.transport.get_extra_info("peername"))
 
 
 async def _leading(body: StreamReader, most: int) -> bytes:

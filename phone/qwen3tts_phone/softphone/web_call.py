@@ -24,12 +24,14 @@ from qwen3tts_phone.call_events import HeardFrame, KeyPressed, MediaBegan, Media
 from qwen3tts_phone.call_facts import CallFacts, EndFacts, MediaFacts
 from qwen3tts_phone.errors import CallError, WrongState
 from qwen3tts_phone.keypad import checked_keys
+from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.softphone.line_figures import FarReport, LineFigures, LineState
 from qwen3tts_phone.softphone.line_watch import WebSettings
 from qwen3tts_phone.softphone.offer import CodecChoice, Offer, read_offer
 from qwen3tts_phone.softphone.web_counters import web_stats
 from qwen3tts_phone.softphone.web_line import WebLine
 from qwen3tts_phone.softphone.web_sink import WebSink
+from qwen3tts_phone.without_words import without_words
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.utterance import Utterance, VoiceOptions
 
@@ -282,8 +284,12 @@ class WebCall(Call):
         await body.settle()
         try:
             await self._line.close()
-        except Exception:  # what belongs to the call is cleared away nevertheless
-            logger.exception("the connection of call %s did not close", self.id)
+        except Exception as error:  # what belongs to the call is cleared away nevertheless
+            logger.error(
+                "the connection of call %s did not close\n%s",
+                log_text(self.id),
+                without_words(error),
+            )
         self.facts.first_rtp_out_at = sink.first_at
         self.facts.media.stats = web_stats(
             sink, self._line.sound, self._line.far, self.unheard_frames

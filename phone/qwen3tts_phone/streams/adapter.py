@@ -154,6 +154,9 @@ class StreamKind:
     check: Callable[[Handshake], None] | None = None
     """Whether it is who it says, by its signature or key: asked for the stream, and for the start
     answer. None = anybody is let in. Raises Refused."""
+    needs_key: str = ""
+    """Variables that give a carrier's kind its ``check``: `Streams` does not start without one,
+    unless its settings say so. Empty: a far end of one's own network."""
     subprotocols: tuple[str, ...] = ()
     """What is agreed to, the preferred one first; a far end that offers none is let in as well."""
     answer: Callable[[Handshake], tuple[str, str]] | None = None

@@ -1,14 +1,16 @@
 """Who may open a carrier's stream, and who may ask for its start answer.
 
-Webhooks are signed by most carriers, streams only by some. So the start answer gives the stream a
-pass in its path, which is good for two minutes: whoever was handed it by a carrier's signed webhook
-is that carrier.
+Webhooks are signed by most carriers, streams only by some, and a signature of the URL alone has no
+time: it can be shown again. So the start answer gives the stream a pass in its path, which is good
+once and for a minute: it was handed to the carrier that signed the webhook. A stream whose path has
+a pass is let in by that pass and by nothing else.
 """
 
 from __future__ import annotations
 
 import hmac
 import os
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +20,7 @@ from qwen3tts_phone.streams.adapter import Handshake, Refused
 from qwen3tts_phone.streams.carrier_request import BadSignature, RequestCheck, request_of
 from qwen3tts_wire.errors import BadRequest
 
-PASS_S = 120
+PASS_S = 60
 """How long a stream may take to follow its start answer, seconds."""
 PASS_PATH = "/pass/"
 ANSWER_PATH = "/answer"
@@ -33,26 +35,38 @@ WallClock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class StreamPass:
-    """Makes passes and knows them again; with the same key on every replica."""
+    """Makes passes and takes each of them once.
+
+    With the same key, replicas take each other's passes; which were used, each knows for itself.
+    """
 
     key: bytes = field(repr=False)
+    _used: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
+    """Numbers of passes that were taken and have not expired, and when they do."""
 
     def path(self, now: float) -> str:
-        """What is put after the stream's path: ``/pass/EXPIRES-SIGNATURE``."""
-        expires = int(now) + PASS_S
-        return f"{PASS_PATH}{expires}-{self._signature(str(expires))}"
+        """What is put after the stream's path: ``/pass/EXPIRES-NUMBER-SIGNATURE``."""
+        named = f"{int(now) + PASS_S}-{secrets.token_hex(8)}"
+        return f"{PASS_PATH}{named}-{self._signature(named)}"
 
-    def holds(self, path: str, now: float) -> bool:
-        """Whether a path has a pass at its end that is good ``now``."""
-        expires, _, given = path.rpartition(PASS_PATH)[2].rstrip("/").partition("-")
+    def take(self, path: str, now: float) -> bool:
+        """Whether a path has a pass at its end that is good ``now``; it is not good again."""
+        named, _, given = path.rpartition(PASS_PATH)[2].rstrip("/").rpartition("-")
+        expires = named.partition("-")[0]
         if not (expires.isascii() and expires.isdecimal() and len(expires) <= 12):
             return False
-        expected = self._signature(expires).encode()
+        expected = self._signature(named).encode()
         is_ours = hmac.compare_digest(given.encode("utf-8", "replace"), expected)
-        return is_ours and now <= int(expires)
+        if not is_ours or now > int(expires) or named in self._used:
+            return False
+        for old in [each for each, until in self._used.items() if until < now]:
+            del self._used[old]
+        self._used[named] = int(expires)
+        return True
 
-    def _signature(self, expires: str) -> str:
-        return hmac.new(self.key, b"stream pass " + expires.encode(), "sha256").hexdigest()[:32]
+    def _signature(self, named: str) -> str:
+        signed = b"stream pass " + named.encode("utf-8", "replace")
+        return hmac.new(self.key, signed, "sha256").hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +109,11 @@ class Admission:
         # A WebSocket at the webhook's path is a stream like any other.
         webhook = handshake.path.endswith(ANSWER_PATH) and "upgrade" not in handshake.headers
         checks = self.webhooks if webhook else self.streams
-        if not webhook and self._passed(handshake, now):
-            return
+        if not webhook and self._has_pass(handshake):
+            assert self.passes is not None
+            if self.passes.take(handshake.path, now):
+                return
+            raise Refused(403, "The pass of the start answer has expired, or was used already.")
         if not checks and (webhook or not self.webhooks):
             return
         reason = "The stream has neither a signature nor a pass of its start answer."
@@ -116,11 +133,9 @@ class Admission:
             return url
         return url + self.passes.path(self.clock())
 
-    def _passed(self, handshake: Handshake, now: float) -> bool:
+    def _has_pass(self, handshake: Handshake) -> bool:
         # Where anybody may ask for the start answer, its pass proves nothing.
-        if self.passes is None or not self.webhooks:
-            return False
-        return self.passes.holds(handshake.path, now)
+        return self.passes is not None and bool(self.webhooks) and PASS_PATH in handshake.path
 
 
 def passes_by(*keys: str) -> StreamPass:

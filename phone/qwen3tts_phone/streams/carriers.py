@@ -1,7 +1,7 @@
 """Twilio, Telnyx, Plivo and Exotel as kinds of streams: adapter, checks, start answer, REST.
 
-Keys come as arguments or from the environment; without a key nothing can be checked, and
-`StreamKind.check` is None: then anybody who finds the address may connect.
+Keys come as arguments or from the environment; without a key nothing can be checked,
+`StreamKind.check` is None, and `Streams` starts only where a token or ``insecure`` is set.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ def twilio(
         "twilio",
         lambda _: CarrierAdapter(TWILIO),
         admission if admission.checks else None,
+        needs_key="TWILIO_AUTH_TOKEN",
         answer=answer,
         hang_up=rest.hang_up if rest else None,
         transfer=rest.transfer if rest else None,
@@ -131,6 +132,7 @@ def telnyx(
         "telnyx",
         lambda _: CarrierAdapter(TELNYX, plays=payload, big_endian=l16_big_endian),
         admission if admission.checks else None,
+        needs_key="TELNYX_STREAM_TOKEN or TELNYX_PUBLIC_KEY",
         answer=answer,
         hang_up=rest.hang_up if rest else None,
         transfer=rest.transfer if rest else None,
@@ -172,6 +174,7 @@ def plivo(
         "plivo",
         lambda _: CarrierAdapter(PLIVO),
         admission if admission.checks else None,
+        needs_key="PLIVO_AUTH_TOKEN",
         answer=answer,
         hang_up=rest.hang_up if rest else None,
     )
@@ -208,6 +211,7 @@ def exotel(
         "exotel",
         lambda _: CarrierAdapter(EXOTEL),
         admission if admission.checks else None,
+        needs_key="EXOTEL_STREAM_USER and EXOTEL_STREAM_PASSWORD",
         answer=answer,
     )
 

@@ -1,4 +1,4 @@
-"""Who may open a stream: addresses, tokens, numbers of connections (pure)."""
+"""Who may open a stream: addresses, tokens, numbers of calls (pure)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from qwen3tts_phone.streams.settings import StreamSettings
 
 
 class StreamGate:
-    """One server's; counts the connections that it has let in."""
+    """One server's; counts the calls that have begun."""
 
     def __init__(self, settings: StreamSettings) -> None:
         self.draining = False
         """Whether nobody is let in any more."""
         self.open = 0
-        """Connections that are let in and not gone."""
+        """Calls that have begun, and are not over."""
         self._settings = settings
         self._networks = [ipaddress.ip_network(each) for each in settings.allow]
         self._by_host: Counter[str] = Counter()
@@ -33,20 +33,25 @@ class StreamGate:
             raise Refused(403, f"{host} is not among the addresses of allow")
         if token and settings.token and not _shows(handshake, settings.token):
             raise Refused(401, f"{host} shows no token, or a wrong one")
+        self.check_room(host)
+
+    def check_room(self, host: str) -> None:
+        """Raise Refused where no further call may begin."""
+        settings = self._settings
         if self.draining:
             raise Refused(503, "this server is being stopped")
         if self.open >= settings.max_calls:
             raise Refused(503, f"{self.open} calls are the most at a time")
         if settings.max_per_address and self._by_host[host] >= settings.max_per_address:
-            raise Refused(429, f"{host} has too many connections")
+            raise Refused(429, f"{host} has too many calls")
 
     def enter(self, host: str) -> None:
-        """A connection is there."""
+        """A call has begun."""
         self.open += 1
         self._by_host[host] += 1
 
     def leave(self, host: str) -> None:
-        """It is gone."""
+        """It is over."""
         self.open -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:

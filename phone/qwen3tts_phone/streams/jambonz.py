@@ -66,6 +66,7 @@ def jambonz(
         "jambonz",
         lambda _: JambonzAdapter(plays_hz),
         admission if admission.checks else None,
+        needs_key="JAMBONZ_USER and JAMBONZ_PASSWORD",
         subprotocols=(SUBPROTOCOL,),
         answer=answer,
     )

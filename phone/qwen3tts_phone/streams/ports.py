@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 
 from qwen3tts_phone.errors import BadCertificate, PortBusy
+from qwen3tts_phone.listening_sockets import Door
 from qwen3tts_phone.streams.adapter import StreamKind
 from qwen3tts_phone.streams.settings import CLOSE_S, LOOPBACK, OPEN_S, StreamSettings
 from qwen3tts_phone.streams.web_front import WebFront
 from qwen3tts_phone.streams.wire import UNSENT_BYTES, library_logger
+from qwen3tts_settings.own_files import readable_by_others
+from qwen3tts_wire.errors import BadRequest
 
 logger = logging.getLogger(__name__)
 
@@ -43,14 +47,16 @@ class FrontConnection(ServerConnection):
         super().data_received(data)
 
 
-async def listen_web(settings: StreamSettings, front: WebFront, connection: OnWeb) -> Server:
+async def listen_web(
+    settings: StreamSettings, door: Door, front: WebFront, connection: OnWeb
+) -> list[Server]:
     """Raises PortBusy, BadCertificate."""
-    try:
-        return await serve(
+    tls = _tls(settings)
+    return [
+        await serve(
             connection,
-            settings.host,
-            settings.port,
-            ssl=_tls(settings),
+            sock=sock,
+            ssl=tls,
             process_request=front.process_request,
             select_subprotocol=front.select_subprotocol,
             compression=None,
@@ -64,22 +70,56 @@ async def listen_web(settings: StreamSettings, front: WebFront, connection: OnWe
             logger=library_logger(),
             create_connection=FrontConnection,
         )
-    except OSError as error:
-        raise _busy(settings.host, settings.port, error) from error
+        for sock in _bound(door, settings.host, settings.port)
+    ]
 
 
-async def listen_tcp(settings: StreamSettings, port: int, connection: OnTcp) -> asyncio.Server:
+async def listen_tcp(
+    settings: StreamSettings, door: Door, port: int, connection: OnTcp
+) -> list[asyncio.Server]:
     """Raises PortBusy."""
+    return [
+        await asyncio.start_server(connection, sock=sock)
+        for sock in _bound(door, settings.host, port)
+    ]
+
+
+def _bound(door: Door, host: str, port: int) -> list[socket.socket]:
     try:
-        return await asyncio.start_server(connection, settings.host, port)
+        return door.listen(host, port)
     except OSError as error:
-        raise _busy(settings.host, port, error) from error
+        raise _busy(host, port, error) from error
+
+
+def refuse_open_doors(settings: StreamSettings, kinds: Iterable[StreamKind]) -> None:
+    """Raise BadRequest for a carrier's kind that anybody could connect to.
+
+    Carriers come from the internet, also where the port is bound to this machine and a tunnel or
+    proxy leads there: the bound address says nothing about who connects.
+    """
+    if settings.token or settings.insecure:
+        return
+    for kind in kinds:
+        if kind.check is None and kind.needs_key:
+            raise BadRequest(
+                f"kinds: {kind.name} has no key, so anybody who finds its address could talk to "
+                "the agent at your cost.",
+                remedy=f"Set {kind.needs_key}, or a token that its streams show; insecure starts "
+                "it as it is.",
+            )
 
 
 def warn_of_open_doors(
     settings: StreamSettings, kinds: Iterable[StreamKind], port: int, audiosocket_port: int
 ) -> None:
     """Say in the log what anybody may connect to."""
+    for kind in kinds:
+        if kind.check is None and kind.needs_key and not settings.token:
+            logger.warning(
+                "%s is served without a key (insecure): anybody who finds port %d may connect",
+                kind.name,
+                port,
+            )
     if settings.host in (LOOPBACK, "::1", "localhost") or settings.allow:
         return
     if audiosocket_port:
@@ -88,7 +128,7 @@ def warn_of_open_doors(
             audiosocket_port,
         )
     for kind in kinds:
-        if kind.check is None and not settings.token:
+        if kind.check is None and not kind.needs_key and not settings.token:
             logger.warning(
                 "anybody who reaches port %d may connect as %s: no key of it is known; set a "
                 "token or allow",
@@ -109,6 +149,9 @@ def _tls(settings: StreamSettings) -> ssl.SSLContext | None:
             f"The certificate of the streams' port cannot be used: {type(error).__name__}.",
             remedy="Give the PEM files of a certificate with its chain and of its key.",
         ) from error
+    secret = settings.key or settings.certificate
+    if who := readable_by_others(secret):
+        logger.warning("the private key %s can be read by %s; chmod 600", secret, who)
     return context
 
 

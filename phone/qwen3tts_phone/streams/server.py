@@ -14,9 +14,10 @@ import logging
 import ssl
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,6 +29,11 @@ from qwen3tts_phone.call_body import CallBody, Voice
 from qwen3tts_phone.call_facts import CallFacts, MediaFacts
 from qwen3tts_phone.call_files import CallFiles
 from qwen3tts_phone.errors import CalleeUnreachable, CallError
+from qwen3tts_phone.listening_sockets import Door
+from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
+from qwen3tts_phone.outage import Outages
+from qwen3tts_phone.pending import PendingLimits
+from qwen3tts_phone.rates import Bucket
 from qwen3tts_phone.recognise.shared import SharedRecognisers
 from qwen3tts_phone.record_settings import RecordSettings
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamAdapter, StreamKind
@@ -35,19 +41,34 @@ from qwen3tts_phone.streams.audiosocket import AudioSocketAdapter
 from qwen3tts_phone.streams.gate import StreamGate
 from qwen3tts_phone.streams.kinds import kind_named
 from qwen3tts_phone.streams.outward import open_web
-from qwen3tts_phone.streams.ports import listen_tcp, listen_web, warn_of_open_doors
+from qwen3tts_phone.streams.ports import (
+    listen_tcp,
+    listen_web,
+    refuse_open_doors,
+    warn_of_open_doors,
+)
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_phone.streams.stream_call import StreamCall
 from qwen3tts_phone.streams.web_front import WebFront
 from qwen3tts_phone.streams.wire import TcpWire, WebSocketWire, Wire, address_of
+from qwen3tts_settings.descriptors import raise_descriptor_limit
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.record_sink import RecordSink, open_records
+from qwen3tts_speech.voice_process import DEFAULT_URL, on_stderr, voice_server
+
+FILES_A_CALL = 4
+"""Descriptors that a call may take: its connection and the files of its recording."""
 
 logger = logging.getLogger(__name__)
 
 __all__ = ["StreamCall", "StreamSettings", "Streams"]
 
 MOST_AGENT_CHARS = 200
+UNBEGUN_PER_S, UNBEGUN_BURST = 0.1, 20
+"""Records of streams that never began."""
+LATER_S = 1.0
+"""A connection without a call is closed this time after ``start_s``, where no call's own watch,
+which says more, has ended it."""
 AUDIOSOCKET = StreamKind("audiosocket", lambda handshake: AudioSocketAdapter())
 
 
@@ -56,9 +77,11 @@ class Streams:
 
     With a ``link`` of the caller's own, which others may share, it speaks over that one: it is not
     asked for at the start, and it stays open at the end. ``changes`` are fields of the settings.
+    ``announce`` is told where it starts a voice of its own, as a `Phone` does.
 
     Entering it raises PortBusy, BadCertificate, ConnectionLost (no speech server), UnknownVoice or
-    BadRequest (an option that is none) or OSError (a log or folder that cannot be written).
+    BadRequest (an option that is none, a carrier without a key) or OSError (a log or folder that
+    cannot be written).
     """
 
     def __init__(
@@ -67,12 +90,14 @@ class Streams:
         *,
         clock: Clock | None = None,
         link: SpeechLink | None = None,
+        announce: Callable[[str], None] | None = on_stderr,
         **changes: Any,
     ) -> None:
         self.settings = replace(settings or StreamSettings(), **changes)
         self.clock: Clock = clock or LoopClock()
         self._own_link = link is None
-        self.link = SpeechLink(self.settings.server_url) if link is None else link
+        self.link = SpeechLink(self.settings.server_url or DEFAULT_URL) if link is None else link
+        self._announce = announce or (lambda line: None)
         self.calls: set[StreamCall] = set()
         """Calls that have begun and are not over."""
         self.recognisers = SharedRecognisers()
@@ -83,14 +108,23 @@ class Streams:
         """The WebSocket port; 0 where there is none."""
         self.audiosocket_port = 0
         """The TCP port of AudioSocket; 0 where there is none."""
+        self._outages = Outages(self.link, self.settings.unavailable_file)
         self._gate = StreamGate(self.settings)
         self._incoming: asyncio.Queue[StreamCall | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._idle = asyncio.Event()
         self._learnt: Mapping[str, Any] = {}
         self._records: RecordSink | None = None
-        self._web: Server | None = None
-        self._tcp: asyncio.Server | None = None
+        self._web: list[Server] = []
+        self._tcp: list[asyncio.Server] = []
+        most, per_host = self.settings.max_pending, self.settings.max_pending_per_address
+        limits = PendingLimits(most, per_host, self.settings.start_s + LATER_S)
+        self._door = Door(limits, self.clock)
+        self._unbegun = Bucket(UNBEGUN_PER_S, UNBEGUN_BURST, self.clock.now())
+        self._unlogged = 0
+        self._begun: dict[StreamCall, str] = {}
+        """Addresses of the calls that the gate counts."""
+        self._keeping_time: asyncio.Task[None] | None = None
         self._front: WebFront
         self._stack = AsyncExitStack()
         self._files: CallFiles
@@ -98,6 +132,7 @@ class Streams:
     async def __aenter__(self) -> Self:
         settings = self.settings
         self._idle.set()
+        raise_descriptor_limit(FILES_A_CALL * settings.max_calls + settings.max_pending)
         async with AsyncExitStack() as stack:
             self.kinds = {
                 kind.name: kind
@@ -107,7 +142,9 @@ class Streams:
                     if each != "audiosocket"
                 )
             }
+            refuse_open_doors(settings, self.kinds.values())
             if self._own_link:
+                self.link.url = await voice_server(stack, settings.server_url, self._announce)
                 stack.push_async_callback(self.link.close)
                 await self.link.check(settings.speech)
             self._records = await open_records(stack, settings.latency_log, settings.otel)
@@ -168,9 +205,9 @@ class Streams:
         connection = await open_web(url, chosen, self.settings, headers, tls)
         wire = WebSocketWire(connection)
         host = address_of(connection.remote_address).rpartition(":")[0]
-        self._enter(host)
         call = self._made(wire, adapter, chosen, "wss" if secure else "ws")
-        running = self._start(self._run(call, host), "stream")
+        self._enter(call, host)
+        running = self._start(self._run(call), "stream")
         try:
             await call.started.wait()
         except asyncio.CancelledError:
@@ -200,14 +237,15 @@ class Streams:
         settings = self.settings
         if self.kinds:
             secure = settings.certificate is not None
-            self._front = WebFront(self.kinds, self._gate, secure=secure)
-            self._web = await listen_web(settings, self._front, self._web_connection)
-            self.port = next(iter(self._web.sockets)).getsockname()[1]
+            self._front = WebFront(self.kinds, self._gate, self._outages, secure=secure)
+            self._web = await listen_web(settings, self._door, self._front, self._web_connection)
+            self.port = next(iter(self._web[0].sockets)).getsockname()[1]
         if settings.over_tcp:
             alone = not self.kinds and not settings.audiosocket_port
             port = settings.port if alone else settings.audiosocket_port
-            self._tcp = await listen_tcp(settings, port, self._tcp_connection)
-            self.audiosocket_port = self._tcp.sockets[0].getsockname()[1]
+            self._tcp = await listen_tcp(settings, self._door, port, self._tcp_connection)
+            self.audiosocket_port = self._tcp[0].sockets[0].getsockname()[1]
+        self._keeping_time = asyncio.create_task(self._door.keep_time(), name="pending streams")
         warn_of_open_doors(settings, self.kinds.values(), self.port, self.audiosocket_port)
 
     # --- connections
@@ -218,7 +256,11 @@ class Streams:
         try:
             adapter = kind.make(handshake)
         except Refused as error:
-            logger.warning("a stream of kind %s was refused: %s", kind.name, error.reason)
+            logger.warning(
+                "a stream of kind %s was refused: %s",
+                kind.name,
+                log_text(error.reason, MOST_SENTENCE_CHARS),
+            )
             await wire.close(1008)
             return
         transport = "wss" if handshake.secure else "ws"
@@ -233,7 +275,10 @@ class Streams:
         try:
             self._gate.check(Handshake(peer=host), token=False)
         except Refused as error:
-            logger.warning("a stream of kind audiosocket was refused: %s", error.reason)
+            logger.warning(
+                "a stream of kind audiosocket was refused: %s",
+                log_text(error.reason, MOST_SENTENCE_CHARS),
+            )
             await wire.close()
             return
         adapter = AudioSocketAdapter(self.settings.audiosocket_hz)
@@ -249,23 +294,47 @@ class Streams:
         program: str = "",
     ) -> None:
         """One connection, from its beginning to its end."""
-        self._enter(host)
         call = self._made(wire, adapter, kind, transport)
         call.facts.user_agent = program
-        handing = self._start(self._hand_out(call), "new stream")
-        running = self._start(self._run(call, host), "stream")
+        call.on_unbegun = partial(self._note_unbegun, call.facts)
+        handing = self._start(self._hand_out(call, host, wire.address), "new stream")
+        running = self._start(self._run(call), "stream")
         await asyncio.wait([handing, running])
 
-    def _enter(self, host: str) -> None:
-        self._gate.enter(host)
-        self._idle.clear()
+    def _note_unbegun(self, facts: CallFacts) -> None:
+        """Keep few records of streams that never began: they cost nothing to make."""
+        facts.logged = self._unbegun.take(self.clock.now())
+        if facts.logged and self._unlogged:
+            logger.warning(
+                "%d streams that never began have left no record: too many came", self._unlogged
+            )
+            self._unlogged = 0
+        self._unlogged += not facts.logged
 
-    async def _hand_out(self, call: StreamCall) -> None:
+    def _enter(self, call: StreamCall, host: str) -> None:
+        self._gate.enter(host)
+        self._begun[call] = host
+
+    async def _hand_out(self, call: StreamCall, host: str, address: object) -> None:
+        """Hand a call out once it has said which one it is: from then on it has a call's place."""
         await call.started.wait()
         if call.sink is None or call.over:
             return
-        if self._gate.draining:  # it came in before, and has begun only now
-            await call.reject()
+        self._door.begun(address)
+        try:
+            self._gate.check_room(host)
+        except Refused as error:
+            logger.warning(
+                "a stream of kind %s was refused: %s",
+                call.line,
+                log_text(error.reason, MOST_SENTENCE_CHARS),
+            )
+            await call.reject(error.status)
+            return
+        self._enter(call, host)
+        if (outage := await self._outages.now()) is not None:
+            self._outages.turned_away(outage)
+            await call.turn_away(outage, self._outages.announcement)
             return
         for _ in range(self._incoming.qsize()):  # those that nobody took in time go
             waiting = self._incoming.get_nowait()
@@ -273,15 +342,17 @@ class Streams:
                 self._incoming.put_nowait(waiting)
         self._incoming.put_nowait(call)
 
-    async def _run(self, call: StreamCall, host: str) -> None:
+    async def _run(self, call: StreamCall) -> None:
         self.calls.add(call)
+        self._idle.clear()
         try:
             await call.run()
         finally:
             self.calls.discard(call)
-            self._gate.leave(host)
+            if (host := self._begun.pop(call, None)) is not None:
+                self._gate.leave(host)
             self._learnt = call.learnt() or self._learnt
-            if not self._gate.open:
+            if not self.calls:
                 self._idle.set()
 
     def _made(
@@ -319,7 +390,10 @@ class Streams:
         await asyncio.gather(*(call.hangup() for call in calls), return_exceptions=True)
         if self._tasks:
             await asyncio.wait(list(self._tasks))
-        for server in (self._web, self._tcp):
-            if server is not None:  # only now: calls are hung up on, not cut off
-                server.close()
-                await server.wait_closed()
+        servers: list[Server | asyncio.Server] = [*self._web, *self._tcp]
+        for server in servers:  # only now: calls are hung up on, not cut off
+            server.close()
+            await server.wait_closed()
+        if self._keeping_time is not None:
+            self._keeping_time.cancel()
+            await asyncio.wait([self._keeping_time])

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from qwen3tts_phone.guard import GuardSettings
+from qwen3tts_phone.outage import check_unavailable
 from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.sip.settings import MAX_CALLS
 from qwen3tts_phone.streams.adapter import StreamKind
 from qwen3tts_phone.streams.audiosocket import TYPE_OF
 from qwen3tts_phone.streams.kinds import NAMES
@@ -41,8 +43,8 @@ class StreamSettings:
     """The WebSocket port; 0 = any free one. Where ``audiosocket`` is the only kind, its port."""
     audiosocket_port: int = 0
     """The TCP port of ``audiosocket`` beside others; 0 = any free one."""
-    server_url: str = "ws://127.0.0.1:8765/v1/speech"
-    """The synthesis server."""
+    server_url: str | None = None
+    """The synthesis server; None: as ``PhoneSettings.server_url``."""
     voice: str | None = None
     language: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -56,19 +58,29 @@ class StreamSettings:
     token: str = field(default="", repr=False)
     """What a WebSocket must show, as ``?token=`` or in an Authorization header (Bearer, or the
     password of Basic); empty = nothing."""
+    insecure: bool = False
+    """Whether carriers' streams are served although neither a key of the carrier nor a ``token``
+    tells them from anybody else: everybody who finds the address can talk at your cost, also where
+    only a tunnel leads to it."""
     allow: tuple[str, ...] = ()
     """Networks that connections may come from, such as ``10.0.0.0/8``; empty = all."""
     certificate: Path | None = None
     """PEM with our certificate and its chain: then the WebSocket port speaks TLS."""
     key: Path | None = None
     """Its private key; None = it stands in the same file."""
-    max_calls: int = 200
+    max_calls: int = MAX_CALLS
     max_per_address: int = 0
     """Connections of one address at a time; 0 = as many as ``max_calls``."""
+    max_pending: int = 64
+    """Connections that have not said yet which call they are, from their acceptance on. They take
+    no call's place; one more closes the oldest of the address that has most of them."""
+    max_pending_per_address: int = 32
+    """Those of one address; one more closes its oldest."""
     max_message_bytes: int = 262_144
     """A longer message ends its call."""
     start_s: float = 10.0
-    """A far end that has not said which call it is by then is hung up on."""
+    """A far end that has not said which call it is by then, counted from the acceptance of its
+    connection, is hung up on: TLS and the handshake of a WebSocket are part of it."""
     media_silent_s: float = 20.0
     """A far end that has sent no sound for so long is told of; 0 = never."""
     vanished_s: float = 60.0
@@ -86,9 +98,13 @@ class StreamSettings:
     ``1``: the one that the ``OTEL_*`` variables name."""
     records: RecordSettings | None = None
     """Call records and recordings in a folder."""
+    unavailable_file: Path | None = None
+    """WAV file (16-bit PCM) that callers hear while no speech server can be reached; then their
+    stream ends. None: it is closed when it begins, and a carrier's webhook gets 503."""
 
     def __post_init__(self) -> None:
         self._check_kinds()
+        check_unavailable(self.unavailable_file)
         endpoint_of(self.otel)
         for name in ("port", "audiosocket_port"):
             if not 0 <= getattr(self, name) < 65536:
@@ -98,6 +114,8 @@ class StreamSettings:
             ("mark_ms", 20, 2000),
             ("max_calls", 1, 100_000),
             ("max_per_address", 0, 100_000),
+            ("max_pending", 1, 10_000),
+            ("max_pending_per_address", 1, 10_000),
             ("max_message_bytes", 4096, 16_777_216),
         ):
             if not least <= getattr(self, name) <= most:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 
 from qwen3tts_codecs.errors import CodecError
@@ -17,6 +17,8 @@ from qwen3tts_phone.call_facts import CallFacts, EndFacts
 from qwen3tts_phone.errors import CallError, NotPossible, WrongState
 from qwen3tts_phone.guard import Guard
 from qwen3tts_phone.keypad import checked_keys
+from qwen3tts_phone.log_text import log_text
+from qwen3tts_phone.outage import Announcement
 from qwen3tts_phone.streams.adapter import Message, StreamAdapter, StreamKind
 from qwen3tts_phone.streams.counters import StreamCounters
 from qwen3tts_phone.streams.events import (
@@ -36,6 +38,8 @@ from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_phone.streams.sink import StreamSink
 from qwen3tts_phone.streams.watch import StreamWatch
 from qwen3tts_phone.streams.wire import Wire
+from qwen3tts_phone.without_words import without_words
+from qwen3tts_wire.errors import SpeechError
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +49,8 @@ LOOK_S = 0.5
 """How often it is looked whether the far end is still there."""
 ASK_S = 10.0
 """Longest wait for a carrier's own interface."""
+MOST_ID_CHARS = 256
+"""Longest name of a call or stream that is kept: it stands in log lines."""
 NO_STOP = "the far end closed the stream and sent no stop before"
 """A fault where its protocol has one."""
 
@@ -72,6 +78,8 @@ class StreamCall(Call):
         """What the dialplan or the start answer handed over."""
         self.started = asyncio.Event()
         """Set when the far end has said which call it is, or the stream is over."""
+        self.on_unbegun: Callable[[], None] | None = None
+        """Called before the record of a stream that never began is written."""
         self._wire = wire
         self._adapter = adapter
         self._settings = settings
@@ -127,6 +135,20 @@ class StreamCall(Call):
         self._ends(EndFacts(by="local", status=status, reason=reason), "we refused it")
         await self._leave()
 
+    async def turn_away(self, outage: SpeechError, said: Announcement | None) -> None:
+        """End it for want of a speech server, which its record says; ``said`` is played before."""
+        try:
+            if said is not None:
+                await self.answer()
+                await self.play(said.samples, said.rate_hz)
+                await self._let_out()
+        except CallError as error:
+            logger.info(
+                "call %s did not hear the announcement: %s", log_text(self.id), log_text(error)
+            )
+        self._ends(EndFacts(by="local", status=503, error=outage), outage.message)
+        await self._leave()
+
     # --- speaking
 
     async def send_dtmf(
@@ -139,7 +161,7 @@ class StreamCall(Call):
             await self._ask(self._kind.press(self.id, keys), "Pressing keys")
         else:
             await self._wire.send(self._adapter.keys(keys))
-        self.facts.keys_out += keys
+        self.facts.note_keys(keys, ours=True)
 
     # --- changing and ending it
 
@@ -178,9 +200,9 @@ class StreamCall(Call):
                 if message is None:
                     break
                 self._receive(message)
-        except Exception:
+        except Exception as error:
             # The end of the task: the far end must not be left with a dead call.
-            logger.exception("call %s broke", self.id)
+            logger.error("call %s broke\n%s", log_text(self.id), without_words(error))
             self._ends(EndFacts(by="error"), "it broke here; the log has the traceback")
         finally:
             await self._clear()
@@ -252,7 +274,7 @@ class StreamCall(Call):
             return
         facts, adapter = self.facts, self._adapter
         _note_start(facts, event)
-        self.stream_id = event.stream_id
+        self.stream_id = event.stream_id[:MOST_ID_CHARS]
         self.parameters = MappingProxyType(dict(event.parameters))
         self._watch.begun(now)
         payload = event.payload or adapter.payload
@@ -352,7 +374,9 @@ class StreamCall(Call):
             try:
                 await self._ask(kind.hang_up(self.id), "Hanging up")
             except CallError as error:
-                logger.error("call %s is not ended at the carrier: %s", self.id, error)
+                logger.error(
+                    "call %s is not ended at the carrier: %s", log_text(self.id), log_text(error)
+                )
         await self._wire.close()
 
     async def _ask(self, request: Awaitable[None], what: str) -> None:
@@ -381,6 +405,8 @@ class StreamCall(Call):
         facts, sink = self.facts, self._sink
         if sink is not None:
             facts.first_rtp_out_at = sink.first_at
+        elif self.on_unbegun is not None:
+            self.on_unbegun()
         facts.media.stats = self._counters.stats(
             sink, self._hearing.undecodable, self.unheard_frames
         )
@@ -404,7 +430,9 @@ class StreamCall(Call):
 
 def _note_start(facts: CallFacts, event: StreamStarted) -> None:
     """Which call it is."""
-    facts.call_id = event.call_id or facts.call_id
+    if len(event.call_id) > MOST_ID_CHARS:
+        facts.note_odd("a call id that is too long")
+    facts.call_id = event.call_id[:MOST_ID_CHARS] or facts.call_id
     facts.direction = event.direction
     outward = event.direction == "out"
     facts.remote_uri = event.to_uri if outward else event.from_uri

@@ -69,5 +69,6 @@ def vonage(
         "vonage",
         lambda _: VonageAdapter(rate_hz),
         admission if admission.checks else None,
+        needs_key="VONAGE_SIGNATURE_SECRET",
         answer=answer,
     )

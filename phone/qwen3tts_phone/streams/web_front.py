@@ -11,6 +11,9 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
+from qwen3tts_phone.handed_calls import RETRY_AFTER_S
+from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
+from qwen3tts_phone.outage import Outages
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
 from qwen3tts_phone.streams.gate import StreamGate
 
@@ -23,12 +26,22 @@ ANSWER = "answer"
 class WebFront:
     """Decides about each request before there is a WebSocket."""
 
-    def __init__(self, kinds: Mapping[str, StreamKind], gate: StreamGate, *, secure: bool) -> None:
+    def __init__(
+        self,
+        kinds: Mapping[str, StreamKind],
+        gate: StreamGate,
+        outages: Outages,
+        *,
+        secure: bool,
+    ) -> None:
         self._kinds = kinds
         self._gate = gate
+        self._outages = outages
         self._secure = secure
 
-    def process_request(self, connection: ServerConnection, request: Request) -> Response | None:
+    async def process_request(
+        self, connection: ServerConnection, request: Request
+    ) -> Response | None:
         """None = it may become a WebSocket; else what is answered."""
         handshake = self._handshake(connection, request)
         try:
@@ -38,10 +51,18 @@ class WebFront:
             if kind.check is not None:
                 kind.check(handshake)
             if wants_answer:
+                if kind.answer is not None:
+                    await self._check_speech()
                 return _answered(connection, kind, handshake)
         except Refused as error:
-            logger.warning("a request for a stream was refused: %s", error.reason)
-            return connection.respond(http.HTTPStatus(error.status), "")
+            logger.warning(
+                "a request for a stream was refused: %s",
+                log_text(error.reason, MOST_SENTENCE_CHARS),
+            )
+            response = connection.respond(http.HTTPStatus(error.status), "")
+            if error.status == 503:
+                response.headers["Retry-After"] = str(RETRY_AFTER_S)
+            return response
         return None
 
     def select_subprotocol(
@@ -76,6 +97,12 @@ class WebFront:
             secure=self._secure,
             subprotocols=tuple(each.strip() for each in offered.split(",") if each.strip()),
         )
+
+    async def _check_speech(self) -> None:
+        """Raise Refused for a webhook where its stream could say nothing."""
+        if self._outages.announcement is None and (outage := await self._outages.now()):
+            self._outages.turned_away(outage)
+            raise Refused(503, "no speech server can be reached")
 
     def _kind(self, handshake: Handshake) -> tuple[StreamKind, str]:
         """The kind that a path means, and what comes after its name."""

@@ -29,6 +29,8 @@ class Wire(Protocol):
 
     peer: str
     """Numeric address and port of the far end."""
+    address: object
+    """The same as the socket has it."""
     lost: str
     """Why it broke, in short; empty = it did not, or was closed properly."""
 
@@ -50,6 +52,7 @@ class WebSocketWire:
     """A WebSocket, whoever has opened it."""
 
     def __init__(self, connection: Connection) -> None:
+        self.address: object = connection.remote_address
         self.peer = address_of(connection.remote_address)
         self.lost = ""
         self._connection = connection
@@ -92,7 +95,8 @@ class TcpWire:
     """A plain TCP connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.peer = address_of(writer.get_extra_info("peername"))
+        self.address: object = writer.get_extra_info("peername")
+        self.peer = address_of(self.address)
         self.lost = ""
         self._reader = reader
         self._writer = writer

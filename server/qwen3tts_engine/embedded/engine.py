@@ -3,7 +3,8 @@
 A request is cut into pieces of at most some 30 s of sound (one piece, for a segment of usual
 length). A piece waits for a worker, which says it in a few milliseconds and is free again whether
 or not its sound is read; so many requests share few workers, none waits for another's listener,
-and the sound held for a request is bounded by a piece. The next piece is said when the last one
+and the sound held for a request is bounded by a piece. The context with the least sound ahead of
+its listener gets the next worker. The next piece is said when the last one
 has been read.
 
 If a worker is lost, the piece is said again by another from its start, and what was given out
@@ -17,8 +18,10 @@ import itertools
 import logging
 import os
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from qwen3tts_engine.base import (
     SAMPLE_RATE,
@@ -29,12 +32,15 @@ from qwen3tts_engine.base import (
     SynthesisRequest,
     Voice,
 )
-from qwen3tts_engine.embedded.messages import Say
-from qwen3tts_engine.embedded.pool import Pool
-from qwen3tts_engine.embedded.process import Outcome, StartFailed
+from qwen3tts_engine.embedded.library import VoiceEntry
 from qwen3tts_engine.embedded.text import check_text, pieces, plain
 from qwen3tts_engine.embedded.utterance import Utterance
 from qwen3tts_engine.embedded.voices import Catalogue
+from qwen3tts_engine.model_names import STAND_IN_IDS, names_of
+from qwen3tts_engine.workers.messages import Say
+from qwen3tts_engine.workers.pool import Pool
+from qwen3tts_engine.workers.process import Saying, StartFailed, command
+from qwen3tts_engine.workers.voicing import voiced
 from qwen3tts_wire.errors import EngineFailed, EngineUnavailable
 
 log = logging.getLogger(__name__)
@@ -96,8 +102,9 @@ class EmbeddedEngine:
 
     name = "embedded"
     sample_rate = SAMPLE_RATE
-    options = frozenset({"speed"})
+    options = frozenset({"speed", "lead"})
     alignment: Alignment = "exact"
+    model_ids = names_of(STAND_IN_IDS)
 
     def __init__(self, settings: EmbeddedSettings | None = None) -> None:
         self.settings = settings or EmbeddedSettings()
@@ -143,16 +150,17 @@ class EmbeddedEngine:
         library, data = self._find_library()
         settings = self.settings
         pool = Pool(
-            library,
-            data,
+            worker_command(library, data),
             size=settings.workers or default_workers(),
             stall_s=settings.stall_s,
             start_s=settings.start_s,
         )
         self._pool = pool
         try:
-            ready = await pool.start()
-            self._catalogue = Catalogue(ready.voices, ready.variants, settings.voice)
+            facts = (await pool.start()).facts
+            self._catalogue = Catalogue(
+                entries(facts["voices"]), entries(facts["variants"]), settings.voice
+            )
         except BaseException as error:
             self._pool = None
             await pool.close()
@@ -162,9 +170,10 @@ class EmbeddedEngine:
                     remedy=f"{INSTALL}, or reinstall it; `mr-qwen3tts doctor` shows more.",
                 ) from error
             raise
-        self._rate = ready.sample_rate
-        self.model = f"eSpeak NG {ready.version.split()[0]}" if ready.version else "eSpeak NG"
-        log.info("speaking with %s on the CPU, %d workers", self.model, len(pool.pids))
+        self._rate = facts["sample_rate"]
+        version = facts["version"]
+        self.model = f"eSpeak NG {version.split()[0]}" if version else "eSpeak NG"
+        log.debug("speaking with %s on the CPU, %d workers", self.model, len(pool.pids))
 
     async def close(self) -> None:
         """End the workers; see base.Engine."""
@@ -202,47 +211,34 @@ class EmbeddedEngine:
         voice = catalogue.choose(request.voice, request.language).library_name
         check_text(request.text, self.settings.max_chars)
         utterance = Utterance(request, self._rate)
+
+        lead = request.lead
+
+        def counted(chunk: PcmChunk) -> PcmChunk:
+            if lead is not None:
+                lead.made(chunk.samples)
+            return chunk
+
         for piece in pieces(plain(request.text), final=request.final):
             if piece.text.isspace():
                 continue
             utterance.begin(piece)
-            say = Say(0, piece.text, voice, rate_of(request.speed), piece.pause)
-            lost = dict.fromkeys((True, False), 0)  # by whether they had begun with it
-            while True:
-                begun = False
-                saying = await pool.say(say)
-                try:
-                    while (sound := await saying.next()) is not None:
-                        begun = True
-                        if (chunk := utterance.sound(sound.pcm, sound.words)) is not None:
-                            yield chunk
-                finally:
-                    saying.stop()
-                if saying.outcome is Outcome.SAID:
-                    break
-                self._raise_unless_lost(saying.outcome, saying.reason, pool)
-                # A worker that had died before it was given the text says nothing about the text.
-                lost[begun] += 1
-                if lost[begun] >= self.settings.attempts:
-                    raise EngineFailed(
-                        f"{sum(lost.values())} speech workers were lost on the same text:"
-                        f" {saying.reason}.",
-                        remedy="Send it again, in other words if it fails again.",
-                    )
-                utterance.again()
-            if (chunk := utterance.end()) is not None:
-                yield chunk
-        if (chunk := utterance.finish()) is not None:
-            yield chunk
-
-    def _raise_unless_lost(self, outcome: Outcome | None, reason: str, pool: Pool) -> None:
-        if pool.closed:
-            raise EngineFailed("The engine was closed while it spoke.")
-        if outcome is Outcome.REFUSED:
-            raise EngineFailed(
-                f"eSpeak NG did not speak: {reason}.",
-                remedy="Choose another voice; `mr-qwen3tts doctor` checks the installation.",
+            how = {"voice": voice, "rate": rate_of(request.speed), "pause": piece.pause}
+            said = voiced(
+                pool,
+                Say(0, piece.text, how),
+                utterance,
+                lead=lead,
+                attempts=self.settings.attempts,
+                refused=_refused,
             )
+            async with aclosing(said) as chunks:
+                async for chunk in chunks:
+                    yield counted(chunk)
+            if (last := utterance.end()) is not None:
+                yield counted(last)
+        if (last := utterance.finish()) is not None:
+            yield counted(last)
 
     def _started(self) -> tuple[Pool, Catalogue]:
         if self._pool is None or self._catalogue is None:
@@ -282,3 +278,28 @@ def rate_of(speed: float) -> int:
         if speed <= high:
             return round(low_rate + (speed - low) / (high - low) * (high_rate - low_rate))
     return _RATES[-1][1]
+
+
+def worker_command(library: Path, data: Path) -> list[str]:
+    """What starts a worker."""
+    return command("qwen3tts_engine.embedded.worker", str(library), str(data))
+
+
+def entries(listed: Sequence[dict[str, Any]]) -> list[VoiceEntry]:
+    """Voices as a worker lists them."""
+    return [
+        VoiceEntry(
+            name=entry["name"],
+            identifier=entry["identifier"],
+            languages=tuple((int(priority), str(tag)) for priority, tag in entry["languages"]),
+            gender=entry["gender"],
+        )
+        for entry in listed
+    ]
+
+
+def _refused(saying: Saying) -> EngineFailed:
+    return EngineFailed(
+        f"eSpeak NG did not speak: {saying.reason}.",
+        remedy="Choose another voice; `mr-qwen3tts doctor` checks the installation.",
+    )

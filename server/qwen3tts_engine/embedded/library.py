@@ -13,6 +13,7 @@ AUDIO_OUTPUT_SYNCHRONOUS = 2
 INITIALIZE_DONT_EXIT = 0x8000
 CHARS_UTF8 = 1
 ENDPAUSE = 0x1000
+PHONEMES_IPA = 2
 PARAMETER_RATE = 1
 PARAMETER_VOLUME = 2
 EVENT_LIST_TERMINATED = 0
@@ -141,6 +142,12 @@ class Library:
             ctypes.POINTER(ctypes.c_uint),
             ctypes.c_void_p,
         )
+        lib.espeak_TextToPhonemes.argtypes = (
+            ctypes.POINTER(ctypes.c_void_p),
+            ctypes.c_int,
+            ctypes.c_int,
+        )
+        lib.espeak_TextToPhonemes.restype = ctypes.c_char_p
 
     def voices(self) -> list[VoiceEntry]:
         """Voices that can speak; those without a dictionary in the data are left out."""
@@ -206,6 +213,30 @@ class Library:
         if status != 0:
             raise SpeakFailed(f"status {status}")
         return self._ended
+
+    def phonemes(self, text: str, voice: str) -> list[tuple[int, str]]:
+        """Return the phonemes (IPA) of each clause, and the code point up to which it was read.
+
+        A space parts words. The library reads one character of the next clause before it knows
+        that one has ended. ``text`` and ``voice`` as for ``speak``.
+
+        Raises:
+            SpeakFailed: there is no such voice.
+        """
+        lib = self._lib
+        status = lib.espeak_SetVoiceByName(voice.encode())
+        if status != 0:
+            raise SpeakFailed(f"status {status} for voice {voice!r}")
+        data = text.encode()
+        buffer = ctypes.create_string_buffer(data)
+        begin = ctypes.addressof(buffer)
+        at = ctypes.c_void_p(begin)
+        clauses = []
+        while at.value is not None:
+            said = lib.espeak_TextToPhonemes(ctypes.byref(at), CHARS_UTF8, PHONEMES_IPA)
+            read = len(data) if at.value is None else at.value - begin
+            clauses.append((len(data[:read].decode(errors="ignore")), (said or b"").decode()))
+        return clauses
 
     def _sound(self, samples: Any, count: int, events: Any) -> int:
         """The library's callback: 0 to go on, 1 to stop."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_codecs.resample import Resampler
-from qwen3tts_engine.base import SAMPLE_RATE, PcmChunk, SynthesisRequest
+from qwen3tts_engine.base import PcmChunk, SynthesisRequest
 from qwen3tts_engine.embedded.joint import FADE_S, REACH_S, TAIL_S, entry, faded_step
 from qwen3tts_engine.embedded.spans import Spans
 from qwen3tts_engine.embedded.text import Piece
-from qwen3tts_wire.alignment import Word
+from qwen3tts_engine.workers.messages import Word
+from qwen3tts_engine.workers.output import Output, Pcm
 
 LOUD = 100
 """A sample beyond this is heard (-50 dB of full scale). A word ends with its last such sample, so
@@ -22,8 +21,6 @@ that the pause after it is not counted as the word."""
 HEADROOM = 0.8
 """Factor on the library's samples, some of which reach full scale, which the resampler's filter
 would overshoot."""
-
-Pcm = NDArray[np.int16]
 
 
 @dataclass(slots=True)
@@ -45,7 +42,7 @@ class _Saying:
     """Words that came."""
     held: list[Pcm] = field(default_factory=list)
     """What came before it is known that the piece says anything, or where to go on."""
-    held_words: list[tuple[int, int]] = field(default_factory=list)
+    held_words: list[Word] = field(default_factory=list)
 
 
 class Utterance:
@@ -56,15 +53,8 @@ class Utterance:
     """
 
     def __init__(self, request: SynthesisRequest, rate: int) -> None:
-        self._request = request
         self._rate = rate
-        self._resampler = Resampler(rate, SAMPLE_RATE, aligned=True)
-        self._taken = 0
-        """Samples at the library's rate that went into the resampler."""
-        self._given = 0
-        """Samples given out."""
-        self._words: deque[Word] = deque()
-        """Complete, but their sound is not all given out."""
+        self._output = Output(request, rate)
         self._last_loud = -1
         self._tail: Pcm = np.zeros(0, np.int16)
         self._piece = Piece(0, "", False)
@@ -81,7 +71,7 @@ class Utterance:
         """A piece is about to be said."""
         self._piece = piece
         self._spans = Spans(piece.text)
-        self._base = self._taken
+        self._base = self._output.taken
         self._open = None
         self._known = 0
         self._saying = _Saying()
@@ -90,9 +80,9 @@ class Utterance:
     def again(self) -> None:
         """The piece will be said from its start once more."""
         self._saying = _Saying()
-        self._rejoin = self._taken > self._base
+        self._rejoin = self._output.taken > self._base
 
-    def sound(self, pcm: bytes, words: tuple[tuple[int, int], ...] = ()) -> PcmChunk | None:
+    def sound(self, pcm: bytes, words: tuple[Word, ...] = ()) -> PcmChunk | None:
         """Samples at the library's rate, and the words that begin in them as (code point, sample)
         from the piece's start."""
         samples = np.frombuffer(pcm, np.int16)
@@ -101,7 +91,7 @@ class Utterance:
         if self._rejoin:
             saying.held.append(samples)
             saying.held_words += words
-            enough = self._taken - self._base + round(REACH_S * self._rate)
+            enough = self._output.taken - self._base + round(REACH_S * self._rate)
             return self._join() if saying.heard >= enough else None
         if self._known == 0 and not words:
             # Nothing is said yet, and perhaps nothing will be.
@@ -115,38 +105,35 @@ class Utterance:
     def end(self) -> PcmChunk | None:
         """The piece has been said to its end."""
         chunk = self._join() if self._rejoin else None
-        self._close(len(self._spans), self._taken)
-        words = self._due()
-        if chunk is None:
-            return PcmChunk(b"", words) if words else None
-        return PcmChunk(chunk.pcm, chunk.words + words)
+        self._close(len(self._spans), self._output.taken)
+        words = self._output.words()
+        if chunk is None or words is None:
+            return chunk or words
+        return PcmChunk(chunk.pcm, chunk.words + words.words)
 
     def finish(self) -> PcmChunk | None:
         """All pieces have been said."""
-        pcm = self._resampler.flush()
-        self._given += len(pcm)
-        words = self._due()
-        return PcmChunk(pcm.astype("<i2").tobytes(), words) if len(pcm) or words else None
+        return self._output.finish()
 
     def _join(self) -> PcmChunk | None:
         """Go on from where the broken saying ended."""
         saying = self._saying
         sound = np.concatenate((*saying.held, np.zeros(0, np.int16)))
-        near = self._taken - self._base
+        near = self._output.taken - self._base
         at = entry(self._tail, sound, near, round(REACH_S * self._rate))
         step = int(self._tail[-1]) - int(sound[at - 1]) if 0 < at <= len(sound) else 0
         rest = faded_step(sound[at:], step, round(FADE_S * self._rate))
         # The place in the second saying that is the place reached in the first.
-        self._base = self._taken - at
+        self._base = self._output.taken - at
         self._rejoin = False
         words = tuple(saying.held_words)
         saying.held, saying.held_words = [], []
         return self._use(rest, words)
 
-    def _use(self, samples: Pcm, events: tuple[tuple[int, int], ...]) -> PcmChunk | None:
+    def _use(self, samples: Pcm, events: tuple[Word, ...]) -> PcmChunk | None:
         """Sound and words that are to be heard."""
         saying = self._saying
-        loud = np.flatnonzero((samples > LOUD) | (samples < -LOUD)) + self._taken
+        loud = np.flatnonzero((samples > LOUD) | (samples < -LOUD)) + self._output.taken
         for position, sample in events:
             saying.events += 1
             if saying.events <= self._known:
@@ -155,13 +142,9 @@ class Utterance:
             self._event(position, self._base + sample, loud)
         if len(loud):
             self._last_loud = int(loud[-1])
-        self._taken += len(samples)
         keep = round(TAIL_S * self._rate)
         self._tail = np.concatenate((self._tail, samples))[-keep:]
-        pcm = self._resampler.push(np.rint(samples * HEADROOM).astype(np.int16))
-        self._given += len(pcm)
-        words = self._due()
-        return PcmChunk(pcm.astype("<i2").tobytes(), words) if len(pcm) or words else None
+        return self._output.take(np.rint(samples * HEADROOM).astype(np.int16))
 
     def _event(self, position: int, sample: int, loud: NDArray[np.intp]) -> None:
         """A word begins, or goes on: the parts of a number are told one by one."""
@@ -185,7 +168,7 @@ class Utterance:
             return
         self._open = None
         end = self._last_loud + 1 if self._last_loud >= word.start else sample
-        start, end = self._scaled(word.start), self._scaled(min(end, sample))
+        start, end = self._output.scaled(word.start), self._output.scaled(min(end, sample))
         told = self._spans.words(word.span, following)
         # The library speaks some phrases ("for a") as one and tells them once: the time is shared
         # out by letters.
@@ -196,22 +179,5 @@ class Utterance:
             word_start = start + (end - start) * so_far // letters
             so_far += last - first
             word_end = start + (end - start) * so_far // letters
-            self._words.append(self._word(first, last, word_start, word_end, precision))
-
-    def _word(self, first: int, last: int, start: int, end: int, precision: str) -> Word:
-        """The word of the piece's characters ``[first, last)``."""
-        first, last = first + self._piece.start, last + self._piece.start
-        char_start, char_end = self._request.original(first, last)
-        text = self._request.text[first:last]
-        return Word(text, start, end, char_start, char_end, precision)
-
-    def _scaled(self, sample: int) -> int:
-        """The same moment at SAMPLE_RATE, to the nearest sample."""
-        return (2 * sample * SAMPLE_RATE + self._rate) // (2 * self._rate)
-
-    def _due(self) -> tuple[Word, ...]:
-        """Words whose sound is given out."""
-        due = []
-        while self._words and self._words[0].end <= self._given:
-            due.append(self._words.popleft())
-        return tuple(due)
+            chars = (first + self._piece.start, last + self._piece.start)
+            self._output.add(chars, (word_start, word_end), precision)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qwen3tts_engine.base import Voice
 from qwen3tts_engine.embedded.library import VoiceEntry
+from qwen3tts_engine.embedded.tags import bcp47, wanted_tag
 from qwen3tts_wire.errors import UnknownVoice
+from qwen3tts_wire.naming.nearest import near_hint, near_voices, nearest
 
-SEE = "`mr-qwen3tts voices` lists them all."
 _ALIASES = {
     "zh-cn": "cmn",
     "zh-tw": "cmn",
@@ -23,7 +23,14 @@ _ALIASES = {
     "nn": "nb",
 }
 """Language tags under other names, in lower case."""
-_FIRST = {"en": "en-us", "zh": "cmn", "es": "es", "pt": "pt-br", "fr": "fr-fr"}
+_FIRST = {
+    "chr": "chr-us-qaaa-x-west",
+    "en": "en-us",
+    "zh": "cmn",
+    "es": "es",
+    "pt": "pt-br",
+    "fr": "fr-fr",
+}
 """The voice for a bare language where several claim it."""
 
 
@@ -58,6 +65,7 @@ class Catalogue:
         self._variants = {entry.identifier.lower(): entry for entry in variants}
         for entry in variants:
             self._variants.setdefault(entry.name.lower(), entry)
+        self._plain = [_voice(voice_id, entry) for voice_id, entry in self._entries.items()]
         self._default = self.choose(default, None)
         self.voices: tuple[Voice, ...] = self._listed()
         """The default first, then by language; a variant is named by its voice's id, ``+`` and
@@ -75,21 +83,21 @@ class Catalogue:
         """
         wanted = (voice or "").strip().lower()
         base, plus, variant = wanted.partition("+")
-        tag = _tag(language)
+        tag = wanted_tag(language)
         if base:
             voice_id = self._known.get(base) or self._claimed(base)
             if voice_id is None:
-                raise self._unknown(voice or "", base, list(self._known))
+                raise unknown("voice", voice or "", near_voices(base, self._plain, tag))
             if tag is not None and not self._speaks(voice_id, tag):
                 raise UnknownVoice(
-                    f"Voice {voice!r} speaks {_bcp47(voice_id)}, not {language!r}.",
+                    f"Voice {voice!r} speaks {bcp47(voice_id)}, not {language!r}.",
                     remedy="Leave out the voice or the language.",
                 )
         elif tag is not None:
             found = self._by_language(tag)
             if found is None:
                 tags = [t for e in self._entries.values() for _, t in e.languages]
-                raise self._unknown(language or "", tag, tags, "language")
+                raise unknown("language", language or "", nearest(tag, tags))
             voice_id = found
             if not plus and self._default.id.partition("+")[0] == voice_id:
                 return self._default
@@ -105,7 +113,8 @@ class Catalogue:
             return Choice(voice_id, entry.identifier)
         laid_over = self._variants.get(variant)
         if laid_over is None:
-            raise self._unknown(f"{voice_id}+{variant}", variant, list(self._variants), "variant")
+            near = nearest(variant, [entry.identifier for entry in self._variants.values()])
+            raise unknown("variant", f"{voice_id}+{variant}", near)
         return Choice(
             f"{voice_id}+{laid_over.identifier}", f"{entry.identifier}+{laid_over.identifier}"
         )
@@ -127,7 +136,7 @@ class Catalogue:
         claims = [
             (priority, order, voice_id)
             for order, (voice_id, entry) in enumerate(self._entries.items())
-            for priority, claimed in entry.languages
+            for priority, claimed in (*entry.languages, (0, bcp47(voice_id).lower()))
             if claimed == tag
         ]
         return min(claims)[2] if claims else None
@@ -135,18 +144,12 @@ class Catalogue:
     def _speaks(self, voice_id: str, tag: str) -> bool:
         primary = _ALIASES.get(tag, tag).partition("-")[0]
         tags = [claimed for _, claimed in self._entries[voice_id].languages]
+        tags.append(bcp47(voice_id).lower())
         return any(claimed.partition("-")[0] == primary for claimed in tags)
-
-    def _unknown(
-        self, given: str, key: str, known: Sequence[str], kind: str = "voice"
-    ) -> UnknownVoice:
-        near = difflib.get_close_matches(key, list(dict.fromkeys(known)), n=3, cutoff=0.5)
-        hint = f"Near it: {', '.join(near)}. " if near else ""
-        return UnknownVoice(f"There is no {kind} {given[:80]!r}.", remedy=hint + SEE)
 
     def _listed(self) -> tuple[Voice, ...]:
         default_id, plus, variant = self._default.id.partition("+")
-        listed = [_voice(voice_id, entry) for voice_id, entry in self._entries.items()]
+        listed = self._plain.copy()
         listed.sort(key=lambda voice: (voice.id != default_id, voice.id))
         if plus:
             entry, laid_over = self._entries[default_id], self._variants[variant.lower()]
@@ -155,7 +158,7 @@ class Catalogue:
                 Voice(
                     id=self._default.id,
                     name=f"{entry.name}, {laid_over.name}",
-                    language=_bcp47(default_id),
+                    language=bcp47(default_id),
                     gender=laid_over.gender,
                     description="eSpeak NG, the default",
                 ),
@@ -164,45 +167,10 @@ class Catalogue:
 
 
 def _voice(voice_id: str, entry: VoiceEntry) -> Voice:
-    return Voice(voice_id, entry.name, _bcp47(voice_id), entry.gender, "eSpeak NG")
+    return Voice(voice_id, entry.name, bcp47(voice_id), entry.gender, "eSpeak NG")
 
 
-def _tag(language: str | None) -> str | None:
-    """The language wanted, in lower case; None where it is left open."""
-    tag = (language or "").strip().lower().replace("_", "-")
-    return None if tag in ("", "auto") else _NAMES.get(tag, tag)
-
-
-def _bcp47(voice_id: str) -> str:
-    """The id in the customary case: ``en-us`` is en-US, ``fa-latn`` fa-Latn (RFC 5646, 2.1.1)."""
-    parts = voice_id.split("-")
-    private = parts.index("x") if "x" in parts else len(parts)
-    for index in range(1, private):
-        if len(parts[index]) == 2:
-            parts[index] = parts[index].upper()
-        elif len(parts[index]) == 4 and parts[index].isalpha():
-            parts[index] = parts[index].title()
-    return "-".join(parts)
-
-
-_NAMES = {
-    "english": "en",
-    "chinese": "zh",
-    "mandarin": "cmn",
-    "cantonese": "yue",
-    "japanese": "ja",
-    "korean": "ko",
-    "german": "de",
-    "french": "fr",
-    "spanish": "es",
-    "portuguese": "pt",
-    "italian": "it",
-    "russian": "ru",
-    "arabic": "ar",
-    "hindi": "hi",
-    "dutch": "nl",
-    "polish": "pl",
-    "turkish": "tr",
-    "swedish": "sv",
-}
-"""Languages by their English names, as some clients send them."""
+def unknown(kind: str, given: str, near: Sequence[str]) -> UnknownVoice:
+    """Return the error for a voice, variant or language that does not exist, with near ones."""
+    remedy = near_hint(near) or f"Leave the {kind} out, or choose one that is listed."
+    return UnknownVoice(f"There is no {kind} {given[:80]!r}.", remedy=remedy)

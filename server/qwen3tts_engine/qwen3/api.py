@@ -11,25 +11,46 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import CancelledError, Future
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Self, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_engine.base import MAX_FIRST_CHUNK, SAMPLE_RATE, LoadedVoice, Voice
-from qwen3tts_engine.embedded.text import check_text
+from qwen3tts_engine.base import (
+    MAX_FIRST_CHUNK,
+    SAMPLE_RATE,
+    GenerationLimits,
+    LoadedVoice,
+    PredictorSampling,
+    Voice,
+)
 from qwen3tts_engine.text_plan import PlanMode
-from qwen3tts_wire.errors import BadRequest, BadText, EngineUnavailable
+from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 from qwen3tts_wire.messages import Sampling
 
+from .api_checks import (
+    TEXT_MAX,
+    audio_source,
+    check_kinds,
+    check_sampling,
+    check_whole_text,
+    no_text,
+    voice_name,
+)
+from .api_reader import Reader, all_of, evenly, floats
+from .clone_prompt import ClonePrompt, Codes
 from .engine import Qwen3Engine
+from .naming import NO_SPEAKER
 from .reference_audio import Source
 from .runner import Progress
 from .settings import Qwen3Settings
 from .speech import Manner, Speech
+
+__all__ = ["NO_SPEAKER", "TEXT_MAX", "ClonePrompt", "Qwen3TTS", "Samples"]
 
 T = TypeVar("T")
 Samples = NDArray[np.float32]
@@ -38,8 +59,6 @@ FRAME_SAMPLES = 1920
 """Samples of a codec frame, 80 ms."""
 AHEAD_S = 4.0
 """Sound made for a reader who takes his time."""
-TEXT_MAX = 1_000_000
-"""Code points in a whole text, some 18 hours of speech."""
 
 
 class Qwen3TTS:
@@ -128,11 +147,60 @@ class Qwen3TTS:
             BadRequest: the recording, its text or the name.
             LimitExceeded: the recording is too long.
         """
+        check_kinds(text=text, name=name)
         return self._wait(
             self._engine.load_voice(
                 ref_audio=audio, ref_text=text, x_vector_only=x_vector_only, name=name
             )
         )
+
+    def clone_prompt(self, voice: str | LoadedVoice) -> ClonePrompt:
+        """Return a cloned voice's speaker embedding, codes and text, to keep or to change."""
+        check_kinds(voice=voice)
+        return self._wait(self._engine.clone_prompt(voice_name(voice) or ""))
+
+    def create_voice_from(self, prompt: ClonePrompt, *, name: str | None = None) -> LoadedVoice:
+        """Make a voice of one's own codes and speaker embedding; for Base checkpoints.
+
+        Args:
+            prompt: Without codes the voice takes only the colour of the embedding.
+            name: What else it can be asked for as, behind ``clone:``.
+
+        Raises:
+            BadRequest: shapes, types or values that the checkpoint cannot take, codes without
+                text, the name.
+            LimitExceeded: more than 60 s of codes.
+        """
+        if not isinstance(prompt, ClonePrompt):
+            raise BadRequest(
+                f"The prompt is {type(prompt).__name__}.",
+                remedy="Give ClonePrompt(embedding, codes, text).",
+            )
+        check_kinds(name=name)
+        return self._wait(self._engine.load_prompt(prompt, name))
+
+    def encode(self, audio: NDArray[Any] | Source, sample_rate: int | None = None) -> Codes:
+        """Return the codec's codes of a recording, shape [ceil(seconds * 12.5), 16].
+
+        Args:
+            audio: Samples of shape [n] or [n, channels], floats in ±1 or integers of their full
+                scale; or a sound file or its bytes. From 1 ms to 600 s.
+            sample_rate: Of samples, 4,000 to 192,000 Hz; a file has its own.
+
+        Raises:
+            BadRequest: a shape, type, rate or sample that cannot be.
+            LimitExceeded: too long.
+            EngineUnavailable: the checkpoint has no encoder.
+        """
+        return self._wait(self._engine.encode(audio_source(audio, sample_rate)))
+
+    def decode(self, codes: object) -> tuple[Samples, int]:
+        """Return the sound of codes [frames, 16], 1920 samples a frame, and its rate in hertz.
+
+        Raises:
+            BadRequest: no whole numbers, another shape, no frame, a code out of range.
+        """
+        return self._wait(self._engine.decode(codes)), SAMPLE_RATE
 
     def stream(
         self,
@@ -142,7 +210,14 @@ class Qwen3TTS:
         language: str | None = None,
         instructions: str | None = None,
         mode: PlanMode = "auto",
+        non_streaming_mode: bool | None = None,
+        limits: GenerationLimits | None = None,
+        max_new_tokens: int | None = None,
         sampling: Sampling | None = None,
+        subtalker_dosample: bool | None = None,
+        subtalker_top_k: int | None = None,
+        subtalker_top_p: float | None = None,
+        subtalker_temperature: float | None = None,
         seed: int | None = None,
         frames_per_emission: int | None = None,
     ) -> Iterator[tuple[Samples, int]]:
@@ -151,12 +226,23 @@ class Qwen3TTS:
         Args:
             text: all of it, at most TEXT_MAX code points; or the pieces that a language model
                 writes, any number, which are read in a thread of their own while the sound is
-                given out. Pieces with nothing to say are silence, a whole text is refused.
-            voice: one of ``voices``, or one that ``create_voice`` made.
+                given out. What has nothing to say in it (marks, emoji, markup) is no sound; a whole
+                text that is empty is refused.
+            voice: one of ``voices``, or one that ``create_voice`` made; NO_SPEAKER: a CustomVoice
+                checkpoint speaks without a speaker.
             language: such as ``en`` or ``de-AT``; None: the model finds it out.
             instructions: how to speak, in words.
-            mode: ``auto``, ``clause`` or ``live``; docs/engine.md says what they are.
+            mode: ``auto``, ``clause``, ``live``, ``whole`` or ``whole_streaming``;
+                docs/engine.md says what they are.
+            non_streaming_mode: the official package's name of it, which counts over ``mode``: True
+                is ``whole``, False ``whole_streaming``; None: as ``mode`` says.
+            limits: what ends a generation that does not end by itself: a silence, a number of
+                frames; None: as the settings say.
+            max_new_tokens: most frames of 80 ms of one generation; counts over ``limits``.
             sampling: how the model draws; a temperature of 0 always takes the likeliest.
+            subtalker_dosample, subtalker_top_k, subtalker_top_p, subtalker_temperature: how the
+                code predictor draws codes 1 to 15 of each frame, by the official names;
+                ``subtalker_dosample=False`` takes the likeliest, ``sampling`` is of the first.
             seed: the same seed gives the same speech; None: another each time.
             frames_per_emission: give out pieces of just so many frames of 80 ms (the last may be
                 shorter); None: as they are made, small ones first.
@@ -166,13 +252,20 @@ class Qwen3TTS:
 
         Raises:
             UnknownVoice: no such voice or language.
-            BadText: the text is not text, or there is nothing to say in it.
+            BadText: the text is not text, or empty.
             LimitExceeded: the text is too long.
             BadRequest: no such mode, a text or a piece that is no ``str``, a writer who left
                 (``SystemExit`` and the like); the other errors of ``text`` come out as they are.
             EngineFailed: it broke.
             EngineUnavailable: the model was closed.
         """
+        if non_streaming_mode not in (None, True, False):
+            raise BadRequest(
+                f"non_streaming_mode={non_streaming_mode!r} is no truth value.",
+                remedy="Give True, False or None.",
+            )
+        if non_streaming_mode is not None:
+            mode = "whole" if non_streaming_mode else "whole_streaming"
         if mode not in get_args(PlanMode):
             raise BadRequest(
                 f"There is no mode {mode!r}.", remedy=f"Choose {', '.join(get_args(PlanMode))}."
@@ -183,24 +276,63 @@ class Qwen3TTS:
                 f"frames_per_emission={frames!r} is out of range.",
                 remedy="Choose a whole number from 1; a frame is 80 ms.",
             )
-        _check_text(text)
+        check_kinds(voice=voice, language=language, instructions=instructions)
+        if seed is not None and type(seed) is not int:
+            raise BadRequest(f"seed={seed!r} is no whole number.", remedy="Give an int or None.")
+        if sampling is not None:
+            check_sampling(sampling)
+        if max_new_tokens is not None:
+            limits = replace(limits or GenerationLimits(), max_new_tokens=max_new_tokens)
+        check_whole_text(text)
         manner = Manner(
-            voice=voice.voice_id if isinstance(voice, LoadedVoice) else voice,
+            voice=voice_name(voice),
             language=language,
             instructions=instructions,
             sampling=sampling,
             seed=seed,
+            limits=limits,
+            predictor=PredictorSampling(
+                subtalker_dosample, subtalker_top_k, subtalker_top_p, subtalker_temperature
+            ),
             initial_codec_chunk_frames=None if frames is None else min(frames, MAX_FIRST_CHUNK),
         )
         pieces = self._speak(text, mode, manner)
         if frames_per_emission is None:
             return pieces
-        return _evenly(pieces, frames_per_emission * FRAME_SAMPLES)
+        return evenly(pieces, frames_per_emission * FRAME_SAMPLES)
 
     def generate(self, text: str | Iterable[str], **how: Any) -> tuple[Samples, int]:
         """All the sound of a text at once; the arguments are those of ``stream``."""
         pieces = [pcm for pcm, _ in self.stream(text, **how)]
         return np.concatenate(pieces) if pieces else np.zeros(0, np.float32), SAMPLE_RATE
+
+    def generate_all(self, texts: Sequence[str], **how: Any) -> list[tuple[Samples, int]]:
+        """Speak several texts in one batch; the arguments are those of ``stream``.
+
+        Returns:
+            The sound of each, in their order.
+
+        Raises:
+            BadRequest: ``texts`` is no list of ``str``; else see ``stream``.
+        """
+        if isinstance(texts, str) or not isinstance(texts, Sequence):
+            raise BadRequest("The texts are no list.", remedy="Give a list of str.")
+        # Refused before any is begun.
+        for text in texts:
+            if not isinstance(text, str):
+                raise no_text("One of the texts", text)
+            check_whole_text(text)
+        with ThreadPoolExecutor(max(1, min(len(texts), 64))) as pool:
+            return list(pool.map(lambda text: self.generate(text, **how), texts))
+
+    def supported_speakers(self) -> list[str]:
+        """Return the names of a CustomVoice checkpoint's speakers, sorted; none of others."""
+        return sorted(self._engine.config.talker.speakers)
+
+    def supported_languages(self) -> list[str]:
+        """Return the checkpoint's names of its languages, ``auto`` first, then sorted."""
+        languages = self._engine.config.talker.languages
+        return ["auto", *sorted(name for name in languages if "dialect" not in name)]
 
     def close(self) -> None:
         """End what is being said and free the device; again does nothing."""
@@ -227,17 +359,12 @@ class Qwen3TTS:
         speech = self._wait(self._begin(mode, manner))
         try:
             if isinstance(text, str):
-                self._loop.call_soon_threadsafe(_all_of, speech, text)
+                self._loop.call_soon_threadsafe(all_of, speech, text)
             else:
-                _Reader(self._loop, speech, text).start()
-            sounded = False
+                Reader(self._loop, speech, text).start()
             while (chunk := self._wait(speech.next())) is not None:
                 if chunk.pcm:
-                    sounded = True
-                    yield _floats(chunk.pcm), SAMPLE_RATE
-            if isinstance(text, str) and not sounded:
-                # Markup, say, of which nothing is left.
-                raise _nothing_to_say()
+                    yield floats(chunk.pcm), SAMPLE_RATE
         finally:
             self._release(speech)
 
@@ -287,88 +414,5 @@ class Qwen3TTS:
         self._loop.close()
 
 
-class _Reader(threading.Thread):
-    """Reads a text that somebody writes. Ends with it, or at its next piece when nobody listens;
-    its errors are the listener's."""
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, speech: Speech, pieces: Iterable[str]
-    ) -> None:
-        super().__init__(name="qwen3 text", daemon=True)
-        self._loop = loop
-        self._speech = speech
-        self._pieces = pieces
-
-    def run(self) -> None:
-        """Read all of it."""
-        try:
-            for piece in self._pieces:
-                if self._speech.closed:
-                    return
-                if not isinstance(piece, str):
-                    raise _no_text("A piece of the text", piece)
-                self._tell(self._speech.append, piece)
-        except Exception as error:
-            self._tell(self._speech.fail, error)
-        except BaseException as error:
-            # It would end the loop that raised it for the listener, who must not wait for ever.
-            broken = BadRequest(
-                f"The text broke off with {type(error).__name__}.",
-                remedy="See to it that what writes the text ends it.",
-            )
-            broken.__cause__ = error
-            self._tell(self._speech.fail, broken)
-        else:
-            self._tell(self._speech.end)
-
-    def _tell(self, what: Callable[..., None], *given: object) -> None:
-        # The loop is closed where the model was, while the text was still being written.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(what, *given)
-
-
-def _check_text(text: object) -> None:
-    if isinstance(text, str):
-        check_text(text, TEXT_MAX)
-        if not any(map(str.isalnum, text)):
-            raise _nothing_to_say()
-    elif isinstance(text, bytes | bytearray) or not isinstance(text, Iterable):
-        raise _no_text("The text", text)
-
-
-def _nothing_to_say() -> BadText:
-    return BadText(
-        "There is nothing to say in the text.", remedy="Give one with letters or digits."
-    )
-
-
-def _no_text(what: str, found: object) -> BadRequest:
-    return BadRequest(
-        f"{what} is {type(found).__name__}, not str.",
-        remedy="Give a str, or what gives one after the other; decode bytes first.",
-    )
-
-
 def _closed() -> EngineUnavailable:
     return EngineUnavailable("The model has been closed.", remedy="Load it again.")
-
-
-def _all_of(speech: Speech, text: str) -> None:
-    speech.append(text)
-    speech.end()
-
-
-def _floats(pcm: bytes) -> Samples:
-    return np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32768)
-
-
-def _evenly(pieces: Iterator[tuple[Samples, int]], samples: int) -> Iterator[tuple[Samples, int]]:
-    """The same sound in pieces of so many samples; the last may be shorter."""
-    held = np.zeros(0, np.float32)
-    for pcm, _ in pieces:
-        held = np.concatenate((held, pcm))
-        while len(held) >= samples:
-            yield held[:samples], SAMPLE_RATE
-            held = held[samples:]
-    if len(held):
-        yield held, SAMPLE_RATE

@@ -6,7 +6,10 @@ changes only by a step that names its slot, so a row that is left out of a step 
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -86,15 +89,8 @@ class Arena:
             return torch.zeros(shape, dtype=dtype, device=self.device)
 
         try:
-            self.kv = zeros(
-                layers.layers,
-                rows,
-                positions,
-                layers.kv_heads,
-                2,
-                layers.head_dim,
-                dtype=dtype,
-            )
+            shape = (layers.layers, rows, positions, layers.kv_heads, 2, layers.head_dim)
+            self.kv = untouched_zeros(shape, dtype, self.device)
             """[layers, S + 1, positions, kv_heads, 2, head_dim]: keys, rotated, and values."""
             self.hidden = zeros(rows, layers.hidden, dtype=dtype)
             """[S + 1, hidden]: the talker's last states, behind its last norm."""
@@ -157,7 +153,11 @@ class Arena:
         """
         groups = self.config.talker.code_groups
         rest = groups - 1
-        self.kv[:, slot].zero_()
+        if self.device.type == "cpu":
+            # Memory that no row has written yet stays untouched.
+            self.kv[:, slot, : int(self.pos[slot]) + 1].zero_()
+        else:
+            self.kv[:, slot].zero_()
         for part in (self.hidden, self.logits, self.seen, self.codes):
             part[slot].zero_()
         top_k = [sampling.top_k, *[sampling.predictor_top_k] * rest]
@@ -179,6 +179,30 @@ class Arena:
     def restore(self, slot: int, snapshot: KvSnapshot) -> None:
         """Put them into a slot that was reset; ``prefill`` goes on at ``snapshot.length``."""
         self.kv[:, slot, : snapshot.length].copy_(snapshot.kv)
+        if self.device.type == "cpu":
+            # What the next reset has to clear, if the row gets no further.
+            self.pos[slot] = snapshot.length
+
+
+def untouched_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros; on a CPU in memory that the system commits page by page, when it is written.
+
+    NumPy's own zeros come in huge pages, each of which is cleared as a whole when one row in it is
+    first written.
+    """
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # Windows knows neither; what it maps is private as well.
+    flags = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
+    size = math.prod(shape) * dtype.itemsize
+    try:
+        memory = mmap.mmap(-1, size, flags=flags) if flags else mmap.mmap(-1, size)
+    except (OSError, OverflowError):
+        raise torch.OutOfMemoryError from None
+    with suppress(AttributeError, OSError):
+        # Where the system uses huge pages unasked, or has none.
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
 def on_device(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from typing import Protocol
 
 from qwen3tts_engine.base import Voice
+from qwen3tts_engine.model_names import SPEAKERS
 from qwen3tts_wire.errors import UnknownVoice
+from qwen3tts_wire.naming.nearest import near_hint, nearest
 
 from .model_config import ModelConfig
-from .naming import find_language, find_speaker, language_tag
+from .naming import NO_SPEAKER, find_language, find_speaker, language_tag
 
 DESIGN = "design"
 """The voice of a VoiceDesign checkpoint: what it is, the request's instructions say."""
@@ -20,19 +21,6 @@ MANY = "mul"
 CLONE = "clone:"
 """Before a cloned voice's name."""
 _ID = re.compile("[0-9a-f]{64}")
-_KNOWN = {
-    "vivian": ("zh", "female"),
-    "serena": ("zh", "female"),
-    "uncle_fu": ("zh", "male"),
-    "dylan": ("zh", "male"),
-    "eric": ("zh", "male"),
-    "ryan": ("en", "male"),
-    "aiden": ("en", "male"),
-    "ono_anna": ("ja", "female"),
-    "sohee": ("ko", "female"),
-}
-"""First language and gender of the published speakers, by the model's documentation; no file of a
-checkpoint says. All of them speak all languages."""
 
 
 class ClonedNames(Protocol):
@@ -80,6 +68,8 @@ class Catalogue:
         if not wanted:
             return self._first(language)
         if self._config.task == "custom_voice":
+            if wanted.lower() == NO_SPEAKER:
+                return NO_SPEAKER
             return find_speaker(self._config, wanted)
         if self._config.task == "voice_design":
             if wanted.lower() == DESIGN:
@@ -93,11 +83,10 @@ class Catalogue:
             return CLONE + wanted.removeprefix(CLONE)
         if _ID.fullmatch(wanted):
             return wanted
-        near = difflib.get_close_matches(wanted.removeprefix(CLONE), names, n=3, cutoff=0.5)
-        hint = f"Near it: {', '.join(CLONE + each for each in near)}. " if near else ""
+        hint = near_hint([CLONE + each for each in nearest(wanted.removeprefix(CLONE), names)])
         raise UnknownVoice(
             f"There is no cloned voice {wanted[:80]!r}.",
-            remedy=f"{hint}Make it from a recording first (voice.load, or create_voice).",
+            remedy=f"{hint} Make it from a recording first (voice.load, or create_voice).".lstrip(),
         )
 
     def language(self, language: str | None) -> str | None:
@@ -141,6 +130,6 @@ class Catalogue:
         return [Voice(CLONE + name, name, MANY, None, told) for name in self._names()]
 
     def _speaker(self, name: str) -> Voice:
-        language, gender = _KNOWN.get(name, (MANY, None))
+        language, gender = SPEAKERS.get(name, (MANY, None))
         dialect = self._config.talker.dialects.get(name, "").replace("_", " ")
         return Voice(name, name.replace("_", " ").title(), language, gender, dialect)

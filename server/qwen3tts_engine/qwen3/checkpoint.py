@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import math
 import re
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from qwen3tts_engine.qwen3.fields import REMEDY, BadCheckpoint, Fields
+from qwen3tts_engine.qwen3.stored_tensors import StoredTensor, stored_tensors
 from qwen3tts_engine.qwen3.weights import Weights
 from qwen3tts_wire.errors import EngineUnavailable
 
@@ -98,56 +98,35 @@ def open_weights(
     """
     index = file if file.suffix == ".json" else file.with_name(file.name + ".index.json")
     files = _shards(index) if index.is_file() and not _is_model(file) else [file]
-    handles: dict[str, Any] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
+    tensors: dict[str, StoredTensor] = {}
     for one in files:
-        handle = _open(one)
-        names: list[str] = handle.keys()
-        for name in names:
-            part = handle.get_slice(name)
-            _must_be_floats(one, name, part.get_dtype())
-            shapes[name] = tuple(part.get_shape())
-            handles[name] = handle
+        tensors |= stored_tensors(one)
 
-    def load(name: str) -> Tensor:
-        tensor: Tensor = handles[name].get_tensor(name)
+    def stored(name: str) -> Tensor:
+        tensor = tensors[name].read()
         if not _finite(tensor):
             raise BadCheckpoint(
                 f"{file}: tensor {name} holds values that are not finite numbers.", remedy=REMEDY
             )
+        return tensor
+
+    def load(name: str) -> Tensor:
+        tensor = stored(name)
         return tensor.to(device=device, dtype=dtype or tensor.dtype)
 
-    return Weights(str(file), shapes, load)
+    shapes = {name: one.shape for name, one in tensors.items()}
+    return Weights(str(file), shapes, load, stored=stored)
 
 
 def _finite(tensor: Tensor) -> bool:
-    """Whether all values are finite; a sum tells, but for one that overflows by itself."""
-    return bool(torch.isfinite(tensor.sum(dtype=torch.float32))) or bool(
-        torch.isfinite(tensor).all()
+    """Whether all values are finite, without a copy: the extremes are NaN where one value is."""
+    return not tensor.numel() or all(
+        map(math.isfinite, torch.stack(torch.aminmax(tensor)).tolist())
     )
 
 
 def _is_model(file: Path) -> bool:
     return file.suffix != ".json" and file.is_file()
-
-
-def _open(file: Path) -> Any:  # a safe_open, which some versions type and some do not
-    try:
-        return safe_open(str(file), framework="pt", device="cpu")
-    except FileNotFoundError:
-        raise BadCheckpoint(f"{file} is missing.", remedy=REMEDY) from None
-    except (SafetensorError, OSError) as error:
-        raise BadCheckpoint(
-            f"{file} is no safetensors file, or is damaged: {error}.", remedy=REMEDY
-        ) from None
-
-
-def _must_be_floats(file: Path, name: str, dtype: str) -> None:
-    if dtype not in {"F64", "F32", "F16", "BF16"}:
-        raise BadCheckpoint(
-            f"{file}: tensor {name} is {dtype}; this engine reads floating point weights.",
-            remedy="Use the published checkpoint, not a quantized one.",
-        )
 
 
 def _shards(index: Path) -> list[Path]:

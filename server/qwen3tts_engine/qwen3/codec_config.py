@@ -6,6 +6,7 @@ import math
 
 from qwen3tts_engine.qwen3.fields import Fields, even_heads, right_kind
 from qwen3tts_engine.qwen3.model_config import CodecConfig, CodecDecoderConfig, CodecEncoderConfig
+from qwen3tts_engine.qwen3.official_defaults import CODEC_DECODER, CODEC_ENCODER
 
 
 def read_codec(top: Fields) -> CodecConfig:
@@ -15,8 +16,8 @@ def read_codec(top: Fields) -> CodecConfig:
         BadCheckpoint: another kind of codec, a missing or senseless field.
     """
     right_kind(top, "model_type", "qwen3_tts_tokenizer_12hz")
-    decoder = _decoder(top.section("decoder_config"))
-    encoder = _encoder(top.section("encoder_config"))
+    decoder = _decoder(top.section("decoder_config", CODEC_DECODER))
+    encoder = _encoder(top.section("encoder_config", CODEC_ENCODER))
     top.must_be("input_sample_rate", 24_000)
     config = CodecConfig(
         decoder=decoder,
@@ -83,6 +84,7 @@ def _encoder(at: Fields) -> CodecEncoderConfig:
     at.must_be("use_causal_conv", True)
     at.must_be("use_conv_shortcut", False)
     at.must_be("pad_mode", "constant")
+    width, heads = at.integer("hidden_size", 1, 1 << 16), at.integer("num_attention_heads", 1, 1024)
     config = CodecEncoderConfig(
         sampling_rate=at.integer("sampling_rate", 24_000, 24_000),
         hidden_size=at.integer("hidden_size", 1, 1 << 16),
@@ -105,7 +107,7 @@ def _encoder(at: Fields) -> CodecEncoderConfig:
         intermediate_size=at.integer("intermediate_size", 1, 1 << 20),
         num_attention_heads=at.integer("num_attention_heads", 1, 1024),
         num_key_value_heads=at.integer("num_key_value_heads", 1, 1024),
-        head_dim=at.integer("head_dim", 2, 1024),
+        head_dim=at.integer("head_dim", 2, 1024) if "head_dim" in at else width // heads,
         norm_eps=at.number("norm_eps", 0.0, 1.0),
         rope_theta=at.number("rope_theta", 1.0),
         sliding_window=at.integer("sliding_window", 2, 1 << 16),

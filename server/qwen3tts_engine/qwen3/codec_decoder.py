@@ -26,6 +26,7 @@ from qwen3tts_engine.qwen3.codec_layers import (
     Upsample,
     phases,
     read,
+    read_stored,
 )
 from qwen3tts_engine.qwen3.codec_state import CodecSnapshot, CodecState, PastLayout, PastReader
 from qwen3tts_engine.qwen3.config import CodecDecoderConfig
@@ -68,7 +69,7 @@ class CodecDecoder:
         for index, rate in enumerate(c.upsampling_ratios):
             at = weights.under(f"upsample.{index}.")
             if index:
-                weight = read(at, "0.conv.weight", latent, latent, rate)
+                weight = read_stored(at, "0.conv.weight", latent, latent, rate)
                 bias = read(at, "0.conv.bias", latent)
                 self._blocks.append(Upsample(weight, bias, rate, past, place))
             self._blocks.append(ConvNeXt(at.under("1."), latent, past, place))
@@ -254,7 +255,7 @@ def _vocoder(
 
     def conv(index: int, out: int, channels: int) -> CausalConv:
         at = weights.under(f"{index}.conv.")
-        weight = read(at, "weight", out, channels, RESIDUAL_KERNEL)
+        weight = read_stored(at, "weight", out, channels, RESIDUAL_KERNEL)
         return CausalConv(weight, read(at, "bias", out), past, place)
 
     width = c.decoder_dim
@@ -264,7 +265,7 @@ def _vocoder(
     for index, rate in enumerate(c.upsample_rates, start=1):
         at = weights.under(f"{index}.block.")
         blocks.append(Snake.read(at.under("0."), width, place))
-        weight = read(at, "1.conv.weight", width, width // 2, 2 * rate)
+        weight = read_stored(at, "1.conv.weight", width, width // 2, 2 * rate)
         width //= 2
         blocks.append(Upsample(weight, read(at, "1.conv.bias", width), rate, past, place))
         blocks += [

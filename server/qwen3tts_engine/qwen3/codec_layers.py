@@ -47,7 +47,12 @@ class Place:
 
 def read(weights: Weights, name: str, *shape: int) -> Tensor:
     """A tensor in float64 on the CPU, for folding."""
-    return weights.take(name, shape).to(device="cpu", dtype=torch.float64)
+    return read_stored(weights, name, *shape).to(torch.float64)
+
+
+def read_stored(weights: Weights, name: str, *shape: int) -> Tensor:
+    """A tensor on the CPU in its file's dtype, for what is put as it is."""
+    return weights.take_stored(name, shape).cpu()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +130,11 @@ def phases(weight: Tensor, rate: int) -> Tensor:
     a window, has the first taps.
     """
     channels, out, kernel = weight.shape
-    taps = weight.view(channels, out, kernel // rate, rate).flip(2)
-    return taps.permute(3, 1, 0, 2).reshape(rate * out, channels, kernel // rate)
+    # Transposed as one matrix, which the library does by blocks; what follows moves whole rows, and
+    # leaves the taps before the channels, as a convolution keeps them.
+    taps = weight.reshape(channels, -1).t().contiguous().view(out, kernel // rate, rate, channels)
+    rows = taps.permute(2, 0, 1, 3).flip(2).reshape(rate * out, kernel // rate, channels)
+    return rows.transpose(1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +195,14 @@ class ResidualUnit:
             Snake.read(weights.under(name), c, place) for name in ("act1.", "act2.")
         )
         self._conv = CausalConv(
-            read(weights, "conv1.conv.weight", c, c, RESIDUAL_KERNEL),
+            read_stored(weights, "conv1.conv.weight", c, c, RESIDUAL_KERNEL),
             read(weights, "conv1.conv.bias", c),
             past,
             place,
             dilation=dilation,
         )
         self._project = Linear.fold(
-            read(weights, "conv2.conv.weight", c, c, 1)[..., 0],
+            read_stored(weights, "conv2.conv.weight", c, c, 1)[..., 0],
             read(weights, "conv2.conv.bias", c),
             place,
         )

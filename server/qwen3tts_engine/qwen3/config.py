@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import get_args
 
+from qwen3tts_engine.qwen3 import official_defaults
 from qwen3tts_engine.qwen3.codec_config import read_codec
 from qwen3tts_engine.qwen3.fields import BadCheckpoint, Fields, even_heads, right_kind
 from qwen3tts_engine.qwen3.model_config import (
@@ -69,24 +70,36 @@ def read_config(folder: Path) -> ModelConfig:
             f"{folder} holds no config.json.",
             remedy="Name the folder of a Qwen3-TTS checkpoint, as downloaded.",
         )
-    top = Fields.read(file)
+    top = Fields.read(file, official_defaults.TOP)
     right_kind(top, "model_type", "qwen3_tts")
     right_kind(top, "tokenizer_type", "qwen3_tts_tokenizer_12hz")
     task: Task = next(
         one for one in get_args(Task) if one == top.text("tts_model_type", get_args(Task))
     )
-    talker = _talker(top.section("talker_config"), task)
-    section = top.section("talker_config")
-    codec = read_codec(Fields.read(folder / "speech_tokenizer" / "config.json"))
+    section = top.section("talker_config", official_defaults.TALKER)
+    talker = _talker(section, task)
+    codec = read_codec(
+        Fields.read(folder / "speech_tokenizer" / "config.json", official_defaults.CODEC)
+    )
     config = ModelConfig(
         task=task,
         size=top.text("tts_model_size"),
         text_ids=_text_ids(top, Fields.read(folder / "vocab.json"), talker.text_vocab),
         talker=talker,
-        predictor=_predictor(section.section("code_predictor_config"), talker),
-        speaker=_speaker(top.section("speaker_encoder_config"), talker) if task == "base" else None,
+        predictor=_predictor(
+            section.section("code_predictor_config", official_defaults.PREDICTOR), talker
+        ),
+        speaker=(
+            _speaker(
+                top.section("speaker_encoder_config", official_defaults.SPEAKER_ENCODER), talker
+            )
+            if task == "base"
+            else None
+        ),
         codec=codec,
-        generation=_generation(Fields.read(folder / "generation_config.json")),
+        generation=_generation(
+            Fields.read(folder / "generation_config.json", official_defaults.GENERATION)
+        ),
     )
     if talker.code_groups != codec.quantizers:
         section.refuse(

@@ -13,7 +13,10 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
 
 from qwen3tts_engine.base import (
     SAMPLE_RATE,
@@ -22,17 +25,24 @@ from qwen3tts_engine.base import (
     LoadedVoice,
     Mode,
     PcmChunk,
+    Recogniser,
     SynthesisRequest,
     Voice,
 )
+from qwen3tts_engine.model_names import given_name, names_of, published_id
 from qwen3tts_engine.scheduler import Scheduler, SchedulerSettings
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, UnknownVoice
 
-from .loaded import Loaded, free_device_memory
+from .clone_prompt import ClonePrompt, Codes, checked_codes, checked_embedding
+from .config import ModelConfig
+from .designed_voice import voice_of
+from .devices import free_device_memory
+from .loaded import Loaded
 from .memory import MemoryPlan
 from .outlet import LoopOutlet
 from .prefixes import Prefixes, Snapshot
-from .reference_audio import Source
+from .reference_audio import CODEC_LIMITS, Samples, Source, read_recording
+from .regeneration import Regeneration
 from .runner import Progress
 from .settings import Qwen3Settings
 from .voices import ClonedVoice, VoiceStore
@@ -61,7 +71,7 @@ class Qwen3Engine:
         self.settings = settings
         self.model = f"Qwen3-TTS ({settings.model})"
         self.options = frozenset(
-            {"instructions", "sampling", "seed", "initial_codec_chunk_frames", "lead"}
+            {"instructions", "sampling", "seed", "initial_codec_chunk_frames", "lead", "layout"}
         )
         self._progress: Progress = progress or (lambda _what, _done, _of: None)
         self._running: _Running | None = None
@@ -90,6 +100,17 @@ class Qwen3Engine:
         """The checkpoint's: ``custom_voice``, ``voice_design`` or ``base``; None before it is
         loaded."""
         return None if self._running is None else self._running.loaded.config.task
+
+    @property
+    def model_ids(self) -> tuple[str, ...]:
+        """The checkpoint's hub id and the last part of it, and its folder's name; the id of a
+        local folder is known once it is loaded."""
+        model = self.settings.model
+        given = given_name(model, is_folder=Path(model).expanduser().is_dir())
+        if self._running is None:
+            return names_of([given])
+        config = self._running.loaded.config
+        return names_of([published_id(config.size, config.task), given])
 
     def load(self) -> EngineLoad:
         """How many rows of the batch speak."""
@@ -245,6 +266,90 @@ class Qwen3Engine:
         await self._hear_reference(loaded, voice)
         return LoadedVoice(voice.id, cached, voice.transcript)
 
+    def recogniser(self) -> Recogniser | None:
+        """Return what hears the words of recordings; see base.HasRecogniser."""
+        return self._started().loaded.whisper
+
+    @property
+    def config(self) -> ModelConfig:
+        """What the loaded checkpoint says about itself."""
+        return self._started().loaded.config
+
+    def embedding_size(self) -> int | None:
+        """Return how many numbers a speaker embedding has; see base.TakesEmbeddings."""
+        loaded = self._started().loaded
+        return None if loaded.store is None else loaded.config.talker.layers.hidden
+
+    async def load_embedding(self, embedding: Sequence[float]) -> LoadedVoice:
+        """Make a voice of a speaker embedding; see base.TakesEmbeddings."""
+        store, size = _store(self._started().loaded), self.embedding_size()
+        if len(embedding) != size:
+            raise BadRequest(
+                f"The speaker embedding has {len(embedding)} numbers; this checkpoint's have "
+                f"{size}.",
+                remedy="Send one that a checkpoint of this size has made.",
+            )
+        prepared = store.from_vector(embedding)
+        return LoadedVoice(prepared.voice.id, prepared.cached, None)
+
+    async def load_prompt(self, prompt: ClonePrompt, name: str | None = None) -> LoadedVoice:
+        """Make a voice of codes, their words and a speaker embedding.
+
+        Raises:
+            BadRequest: the checkpoint cannot clone; the prompt's fields do not fit each other or
+                the checkpoint, or the name cannot be used.
+            LimitExceeded: the codes or their words are too long.
+        """
+        loaded = self._started().loaded
+        store, config = _store(loaded), loaded.config
+        vector = checked_embedding(prompt.embedding, config.talker.layers.hidden)
+        codes: tuple[tuple[int, ...], ...] = ()
+        if prompt.codes is not None:
+            codes = tuple(map(tuple, checked_codes(prompt.codes, config).tolist()))
+        elif prompt.text is not None:
+            raise BadRequest(
+                "The clone prompt has a text and no codes.",
+                remedy="Give the codes of that text as well, or leave the text out.",
+            )
+        prepared = await asyncio.to_thread(store.from_prompt, vector, codes, prompt.text, name)
+        await self._hear_reference(loaded, prepared.voice)
+        return LoadedVoice(prepared.voice.id, prepared.cached, prepared.voice.transcript)
+
+    async def clone_prompt(self, voice_id: str) -> ClonePrompt:
+        """Return what a cloned voice consists of.
+
+        Raises:
+            BadRequest: the checkpoint cannot clone.
+            UnknownVoice: there is no such voice.
+        """
+        content = (await _store(self._started().loaded).load(voice_id)).content
+        reference = content.reference
+        return ClonePrompt(
+            content.x_vector.numpy().copy(),
+            None if reference is None else np.array(reference.codes, np.int64),
+            content.transcript,
+        )
+
+    async def encode(self, source: Source) -> Codes:
+        """Return the codec's codes of a recording, of 0.001 to 600 s; see reference_audio.
+
+        Raises:
+            BadRequest, LimitExceeded: the recording.
+            EngineUnavailable: the checkpoint has no encoder.
+        """
+        loaded = self._started().loaded
+        recording = await asyncio.to_thread(read_recording, source, CODEC_LIMITS)
+        return await asyncio.to_thread(lambda: loaded.encode(recording.at(SAMPLE_RATE)))
+
+    async def decode(self, codes: object) -> Samples:
+        """Return the sound of codes, float32 in ±1 at SAMPLE_RATE.
+
+        Raises:
+            BadRequest: another shape or type, or a code out of range.
+        """
+        loaded = self._started().loaded
+        return await asyncio.to_thread(loaded.decode, checked_codes(codes, loaded.config))
+
     async def forget_voice(self, voice_id: str) -> None:
         """Remove a voice made here, from memory and from the folder; who speaks with it at the
         moment may finish. Nothing where there is none."""
@@ -264,14 +369,35 @@ class Qwen3Engine:
             if loaded.store is not None:
                 voice = stack.enter_context(loaded.store.using(await loaded.store.load(voice_id)))
                 codec = await self._hear_reference(loaded, voice)
-            outlet = LoopOutlet(worker.settings.unread_samples, worker.wake)
-            job = loaded.job(request, voice_id, voice, outlet, codec)
-            worker.submit(job)
-            try:
-                while (chunk := await outlet.next()) is not None:
-                    yield chunk
-            finally:
-                worker.cancel(job)
+            design = voice_of(request) if loaded.config.task == "voice_design" else None
+            if design is not None:
+                request = replace(request, seed=design.seed)
+            told = Regeneration(request)
+            following: SynthesisRequest | None = request
+            while following is not None:
+                used = None
+                if design is not None:
+                    design = await asyncio.to_thread(loaded.hear_designed, design)
+                    used = loaded.fitting(design, following)
+                outlet = LoopOutlet(worker.settings.unread_samples, worker.wake)
+                job = loaded.job(following, voice_id, voice, outlet, codec, used)
+                following = None
+                worker.submit(job)
+                try:
+                    while (chunk := await outlet.next()) is not None:
+                        chunk = told.chunk(chunk)
+                        if chunk.end is not None:
+                            if design is not None:
+                                design = design.heard(job, loaded.reference_frames)
+                                if request.context is not None:
+                                    request.context.kept = design
+                            following = told.following(job)
+                        if following is None:
+                            yield chunk
+                        elif chunk.words:
+                            yield replace(chunk, end=None)
+                finally:
+                    worker.cancel(job)
 
     async def _hear_reference(self, loaded: Loaded, voice: ClonedVoice) -> Snapshot | None:
         if voice.reference is None or voice.codec is not None:

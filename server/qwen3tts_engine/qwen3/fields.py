@@ -6,10 +6,12 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NoReturn
 
 from qwen3tts_wire.errors import EngineUnavailable
 
+NO_DEFAULTS: Mapping[str, object] = MappingProxyType({})
 REMEDY = "Download the checkpoint again, or compare it with the published one."
 
 
@@ -24,13 +26,21 @@ class Fields:
     ``config.json: talker_config.hidden_size is missing``.
     """
 
-    def __init__(self, file: Path, path: str, values: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        file: Path,
+        path: str,
+        values: Mapping[str, object],
+        defaults: Mapping[str, object] = NO_DEFAULTS,
+    ) -> None:
+        """``defaults`` are the values of fields that may be missing."""
         self.file = file
         self.path = path
         self._values = values
+        self._defaults = defaults
 
     @classmethod
-    def read(cls, file: Path) -> Fields:
+    def read(cls, file: Path, defaults: Mapping[str, object] = NO_DEFAULTS) -> Fields:
         """The object that a file holds."""
         try:
             # utf-8-sig: some editors put a byte order mark in front.
@@ -45,7 +55,7 @@ class Fields:
             raise BadCheckpoint(f"{file} is not JSON: {error}.", remedy=REMEDY) from None
         if not isinstance(values, dict):
             raise BadCheckpoint(f"{file} holds no JSON object.", remedy=REMEDY)
-        return cls(file, "", values)
+        return cls(file, "", values, defaults)
 
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
@@ -62,16 +72,18 @@ class Fields:
         raise BadCheckpoint(f"{self.where(name)} {problem}.", remedy=REMEDY)
 
     def _value(self, name: str) -> object:
-        if name not in self._values:
+        if name in self._values:
+            return self._values[name]
+        if name not in self._defaults:
             self.refuse(name, "is missing")
-        return self._values[name]
+        return self._defaults[name]
 
-    def section(self, name: str) -> Fields:
+    def section(self, name: str, defaults: Mapping[str, object] = NO_DEFAULTS) -> Fields:
         """A nested object."""
         value = self._value(name)
         if not isinstance(value, dict):
             self.refuse(name, f"is {_shown(value)}, not an object")
-        return Fields(self.file, f"{self.path}{name}.", value)
+        return Fields(self.file, f"{self.path}{name}.", value, defaults)
 
     def integer(self, name: str, low: int = 1, high: int = 1 << 31) -> int:
         """A whole number from ``low`` to ``high``."""
@@ -124,7 +136,7 @@ class Fields:
 
     def must_be(self, name: str, wanted: object) -> None:
         """Refuse a field that is there with any other value: this engine knows only ``wanted``."""
-        value = self._values.get(name, wanted)
+        value = self._values.get(name, self._defaults.get(name, wanted))
         if value != wanted or isinstance(value, bool) != isinstance(wanted, bool):
             self.refuse(name, f"is {_shown(value)}; this engine knows only {_shown(wanted)}")
 

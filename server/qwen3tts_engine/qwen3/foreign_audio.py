@@ -7,7 +7,6 @@ is decoded in a process of its own (audio_worker.py), which takes a quarter of a
 from __future__ import annotations
 
 import logging
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 import qwen3tts_engine
 from qwen3tts_engine.qwen3 import audio_worker
+from qwen3tts_wire.child_environment import child_environment
 from qwen3tts_wire.errors import BadRequest
 
 log = logging.getLogger(__name__)
@@ -67,11 +67,9 @@ def decode_foreign(data: bytes, max_s: float) -> tuple[NDArray[np.float32], int]
 
 
 def _environment() -> dict[str, str]:
-    """The parent's, with the folder of our packages on the path, installed or not."""
+    """What it needs, with the folder of our packages on the path, installed or not."""
     root = str(Path(qwen3tts_engine.__file__).resolve().parent.parent)
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    one = {"OPENBLAS_NUM_THREADS": "1"}
-    return {**os.environ, **one, "PYTHONPATH": os.pathsep.join(paths)}
+    return {**child_environment(roots=[root]), "OPENBLAS_NUM_THREADS": "1"}
 
 
 def _not_audio() -> BadRequest:

@@ -146,6 +146,10 @@ class Job:
     """Frames in all, once that is known."""
     end: EndReason | None = None
     """Why no more frames come."""
+    unsaid: int | None = None
+    """First code point of its text that it left unsaid, once it is over; None: none is."""
+    voiced_frames: int = 0
+    """Frames up to the last one that was not silent, once it is over."""
     fed: bool = True
     """Whether the next frame's text is there."""
     dry_since: float | None = None
@@ -175,18 +179,18 @@ class Job:
         room = positions - len(self.prompt.text)
         if not self.track.ended:
             return room
-        return min(room, self.voicing.frame_cap(len(self.track.ids)))
+        return min(room, self.voicing.frame_cap())
 
     def may_end(self) -> bool:
-        """Whether the next frame may be the end: two frames are out and all text is in.
+        """Whether the next frame may be the end: two frames are out, and all text that grows is in.
 
-        A function of the text and not of when it came, so that late text changes nothing.
+        A function of the text and not of when it came, so that late text changes nothing. Text that
+        was all there is never barred from ending, as in the official package.
         """
-        assert self.prompt is not None
         if self.launched < MIN_FRAMES:
             return False
         if not self.track.streaming:
-            return self.launched >= len(self.prompt.trailing)
+            return True
         return self.track.ended and self.launched >= len(self.track.ids)
 
     def move(self, move: Move) -> None:

@@ -160,11 +160,16 @@ def load_stack(
     )
 
 
-def fold_columns(matrix: Tensor, norm: Tensor, *, fused: bool) -> Tensor:
-    """The [out, in] matrix behind a norm, with the norm's weight in it unless the norm is fused."""
+def fold_columns(matrix: Tensor, norm: Tensor, *, fused: bool, spoil: bool = False) -> Tensor:
+    """The [out, in] matrix behind a norm, with the norm's weight in it unless the norm is fused.
+
+    ``spoil``: the given one may be spoilt.
+    """
     if fused:
         return matrix
     scale = norm.float() * math.sqrt(norm.shape[0])
+    if spoil and matrix.dtype == torch.float32:
+        return matrix.mul_(scale)
     return (matrix.float() * scale).to(matrix.dtype)
 
 
@@ -181,27 +186,33 @@ class _Reader:
     def take(self, name: str, *shape: int) -> Tensor:
         return self.weights.take(f"{name}.weight", shape).to(self.device, self.dtype)
 
+    def room(self, *shape: int) -> Tensor:
+        return torch.empty(shape, dtype=self.dtype, device=self.device)
+
+    def fill(self, part: Tensor, name: str) -> None:
+        shape = (math.prod(part.shape[:-1]), part.shape[-1])
+        part.copy_(self.weights.take_stored(f"{name}.weight", shape).view(part.shape))
+
     def layer(self) -> Layer:
         c = self.config
         rows, group = c.heads * c.head_dim, c.heads // c.kv_heads
         first = self.take("input_layernorm", c.hidden)
         second = self.take("post_attention_layernorm", c.hidden)
-        parts = [
-            self.take("self_attn.q_proj", rows, c.hidden).view(c.kv_heads, group, c.head_dim, -1)
-        ]
-        for name in ("k", "v"):
-            part = self.take(f"self_attn.{name}_proj", c.kv_heads * c.head_dim, c.hidden)
-            parts.append(part.view(c.kv_heads, 1, c.head_dim, -1))
-        qkv = torch.cat(parts, dim=1).view(-1, c.hidden)
-        gate_up = torch.cat(
-            [self.take(f"mlp.{name}_proj", c.ffn, c.hidden) for name in ("gate", "up")]
-        )
+        # Converted and packed by one copy.
+        qkv = self.room(c.kv_heads, group + 2, c.head_dim, c.hidden)
+        self.fill(qkv[:, :group], "self_attn.q_proj")
+        self.fill(qkv[:, group], "self_attn.k_proj")
+        self.fill(qkv[:, group + 1], "self_attn.v_proj")
+        qkv = qkv.view(-1, c.hidden)
+        gate_up = self.room(2 * c.ffn, c.hidden)
+        self.fill(gate_up[: c.ffn], "mlp.gate_proj")
+        self.fill(gate_up[c.ffn :], "mlp.up_proj")
         return Layer(
             self.norm(first),
-            fold_columns(qkv, first, fused=self.fused).t(),
+            fold_columns(qkv, first, fused=self.fused, spoil=True).t(),
             self.take("self_attn.o_proj", c.hidden, rows).t(),
             self.norm(second),
-            fold_columns(gate_up, second, fused=self.fused).t(),
+            fold_columns(gate_up, second, fused=self.fused, spoil=True).t(),
             self.take("mlp.down_proj", c.hidden, c.ffn).t(),
         )
 

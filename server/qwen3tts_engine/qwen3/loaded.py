@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import random
 import threading
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
-from qwen3tts_engine.base import SynthesisRequest
+from qwen3tts_engine.base import GenerationLimits, PredictorSampling, SynthesisRequest
 from qwen3tts_engine.embedded.text import check_text
 from qwen3tts_engine.guards import LeadingTrim, SoundGuard
 from qwen3tts_engine.pause_aligner import PauseAligner
@@ -24,18 +24,24 @@ from .arena import Sampling
 from .bpe_stream import StreamingTokenizer
 from .catalogue import Catalogue
 from .checkpoint import find_checkpoint, open_weights
+from .clone_prompt import Codes
+from .codec_encoder import CodecEncoder
+from .codec_state import CodecState
+from .designed_voice import DesignedVoice
+from .devices import find_device
 from .faults import told, trace
 from .jobs import Job, Outlet, Speaker
 from .model import Qwen3Model
 from .prefixes import PrefixStore, Snapshot
 from .prompt import Prompt, Reference, build_prompt
+from .reference_audio import Samples
 from .runner import Progress, Runner
 from .settings import DTypeName, Qwen3Settings
 from .text_track import LAST_WORD, TextTrack
 from .tokenizer import Tokenizer
 from .transcribe import WhisperTranscriber, check_whisper
 from .voices import ClonedVoice, ModelEncoders, VoiceStore, fingerprint
-from .voicing import Voicing
+from .voicing import EndLimits, Voicing
 
 FRAMES_PER_TOKEN = 3
 """A text that cannot be said within a row's positions at 4 tokens a second is refused."""
@@ -79,8 +85,15 @@ class Loaded:
         self._hearing = threading.Lock()
         if settings.whisper is not None:
             check_whisper(settings.whisper)
+        self.whisper = None if settings.whisper is None else WhisperTranscriber(settings.whisper)
+        """Hears the words of recordings."""
         device = find_device(settings.device)
         on_gpu = device.type == "cuda"
+        if not on_gpu and "float16" in (settings.dtype, settings.codec_dtype):
+            raise EngineUnavailable(
+                "float16 on a CPU is rounded differently beside other callers.",
+                remedy="Use dtype and codec_dtype float32 or bfloat16, or a GPU.",
+            )
         progress("finding the checkpoint", 0, 1)
         folder = find_checkpoint(settings.model)
         progress("loading", 0, 1)
@@ -94,6 +107,7 @@ class Loaded:
         self.tokenizer: Tokenizer = self.model.tokenizer
         self.config = self.model.config
         progress("loading", 1, 1)
+        self._folder = folder
         self.store = self._voice_store(folder)
         self.catalogue = Catalogue(self.config, self.store, settings.voice)
         self.runner = Runner(
@@ -130,7 +144,7 @@ class Loaded:
         return VoiceStore(
             settings.voices_bytes,
             ModelEncoders(model.speaker_encoder, model.codec_encoder, self.tokenizer, identity),
-            transcriber=None if settings.whisper is None else WhisperTranscriber(settings.whisper),
+            transcriber=self.whisper,
             folder=settings.voice_folder,
         )
 
@@ -155,18 +169,93 @@ class Loaded:
             self.store.cache.keep_codec(voice, snapshot)
             return snapshot
 
+    def encode(self, samples: Samples) -> Codes:
+        """Codes of samples [n] at 24 kHz; another checkpoint than Base reads its encoder first.
+        Blocks.
+
+        Raises:
+            EngineUnavailable: the checkpoint has no encoder, or is not there any more.
+            EngineFailed: the model failed, or its device is out of memory.
+        """
+        with self._hearing:
+            if self.model.codec_encoder is None:
+                weights = open_weights(self._folder / "speech_tokenizer" / "model.safetensors")
+                self.model.codec_encoder = CodecEncoder.from_weights(self.config.codec, weights)
+        try:
+            codes: Codes = self.model.codec_encoder.encode(torch.from_numpy(samples)).numpy()
+        except Exception as error:
+            log.error("a recording could not be encoded\n%s", trace(error))
+            raise told(error) from error
+        return codes
+
+    def decode(self, codes: Codes) -> Samples:
+        """Samples of codes [T, quantizers], shape [1920 T], float32, full scale ±1. Blocks.
+
+        Raises:
+            EngineFailed: the model failed, or its device is out of memory.
+        """
+        with self._hearing:
+            try:
+                parts, _ = self._decoded(torch.from_numpy(codes))
+                samples: Samples = torch.cat(parts).cpu().numpy()
+            except Exception as error:
+                log.error("codes could not be decoded\n%s", trace(error))
+                raise told(error) from error
+            return samples
+
+    def hear_designed(self, voice: DesignedVoice) -> DesignedVoice:
+        """The same voice with the codec's state behind what it has said. Blocks.
+
+        Raises:
+            EngineFailed: the model failed, or its device is out of memory.
+        """
+        if voice.reference is None or voice.codec is not None:
+            return voice
+        with self._hearing:
+            try:
+                return replace(voice, codec=self._state_behind(voice.reference))
+            except Exception as error:
+                log.error("a designed voice could not be heard\n%s", trace(error))
+                raise told(error) from error
+
+    @property
+    def reference_frames(self) -> int:
+        """Most frames of what a designed voice has said that it goes on from."""
+        return self.runner.positions // 3
+
+    def fitting(self, voice: DesignedVoice, request: SynthesisRequest) -> DesignedVoice:
+        """The voice as far as its reference leaves room for the text; without it else."""
+        if voice.reference is None:
+            return voice
+        taken = len(voice.reference.text_ids) + len(voice.reference.codes)
+        if self.config.takes_instructions:
+            taken += len(self.tokenizer.encode_instructions(request.instructions or ""))
+        tokens = LAST_WORD
+        if request.more is None:
+            tokens += len(self.tokenizer.encode(request.text))
+        fits = PROMPT_POSITIONS + taken + (GROWING_FRAMES_PER_TOKEN + 1) * tokens
+        return voice if fits < self.runner.positions else replace(voice, reference=None, codec=None)
+
     def _state_behind(self, reference: Reference) -> Snapshot:
         decoder = self.model.decoder
-        state = decoder.new_state(0)
-        slot = torch.zeros(1, dtype=torch.int64, device=decoder.device)
-        codes = torch.tensor(reference.codes, device=decoder.device)
-        for first in range(0, len(codes), REFERENCE_FRAMES):
-            decoder.run(state, slot, codes[None, first : first + REFERENCE_FRAMES])
+        _, state = self._decoded(torch.tensor(reference.codes))
         snapshot = state.snapshot(0)
         if decoder.device.type == "cuda":
             # Another thread's stream is going to read it.
             torch.cuda.current_stream(decoder.device).synchronize()
         return snapshot
+
+    def _decoded(self, codes: Tensor) -> tuple[list[Tensor], CodecState]:
+        """The samples of codes [T, quantizers] in pieces, and the state behind them."""
+        decoder = self.model.decoder
+        state = decoder.new_state(0)
+        slot = torch.zeros(1, dtype=torch.int64, device=decoder.device)
+        codes = codes.to(decoder.device)
+        parts = [
+            decoder.run(state, slot, codes[None, first : first + REFERENCE_FRAMES])[0]
+            for first in range(0, len(codes), REFERENCE_FRAMES)
+        ]
+        return parts, state
 
     # --- generations ---
 
@@ -177,9 +266,10 @@ class Loaded:
         voice: ClonedVoice | None,
         outlet: Outlet,
         codec: Snapshot | None = None,
+        designed: DesignedVoice | None = None,
     ) -> Job:
         """A generation for the worker; ``voice`` and ``codec``, the state behind its reference, are
-        those of a Base checkpoint.
+        those of a Base checkpoint, ``designed`` what a VoiceDesign checkpoint has said before.
 
         Raises:
             BadText: the text is no text.
@@ -197,19 +287,16 @@ class Loaded:
         config = self.config
         language = self.catalogue.language(request.language)
         reference = None if voice is None else voice.reference
-        if request.more is not None and reference is not None:
+        if designed is not None:
+            reference, codec = designed.reference, designed.codec
+        elif request.more is not None and request.layout is None and reference is not None:
             raise BadRequest(
                 "A voice that goes on from a recording needs its text before it speaks.",
                 remedy="Use mode clause, or make the voice with x_vector_only.",
             )
-        if config.task == "voice_design" and not (request.instructions or "").strip():
-            raise BadRequest(
-                "This checkpoint makes up a voice from a description, and there is none.",
-                remedy="Describe the voice in instructions, or serve a CustomVoice checkpoint.",
-            )
         instruct_ids: tuple[int, ...] = ()
-        if request.instructions and config.takes_instructions:
-            instruct_ids = tuple(self.tokenizer.encode_instructions(request.instructions))
+        if (request.instructions or "").strip() and config.takes_instructions:
+            instruct_ids = tuple(self.tokenizer.encode_instructions(request.instructions or ""))
 
         def lay_out(track: TextTrack) -> Prompt:
             prompt = build_prompt(
@@ -219,7 +306,7 @@ class Loaded:
                 speaker=voice_id if config.task == "custom_voice" else None,
                 has_x_vector=voice is not None,
                 instruct_ids=instruct_ids,
-                layout="streaming" if track.streaming else "full",
+                layout=request.layout or ("streaming" if track.streaming else "full"),
                 reference=reference,
                 open_ended=track.streaming,
             )
@@ -227,14 +314,19 @@ class Loaded:
             return prompt
 
         room = self.runner.positions - PROMPT_POSITIONS - len(instruct_ids)
-        most = room // GROWING_FRAMES_PER_TOKEN
+        if reference is not None:
+            room -= len(reference.text_ids) + len(reference.codes)
+        # In front of the speech a token takes a position of its own.
+        most = room // (GROWING_FRAMES_PER_TOKEN + (request.layout == "full"))
         if most < LAST_WORD:
             raise LimitExceeded(
                 f"The instructions take {len(instruct_ids)} of {self.runner.positions} positions;"
-                " there is no room for the text.",
+                " with the voice's recording there is no room for the text.",
                 remedy="Shorten them, or serve with more positions.",
             )
-        track = TextTrack(request, StreamingTokenizer(self.tokenizer), most=most)
+        track = TextTrack(
+            request, StreamingTokenizer(self.tokenizer), most=most, whole=reference is not None
+        )
         seed = request.seed if request.seed is not None else random.getrandbits(63)
         return Job(
             track=track,
@@ -245,7 +337,7 @@ class Loaded:
                 codec=codec,
                 prefixes=self._prefixes(voice),
             ),
-            sampling=self._sampling(request.sampling),
+            sampling=self._sampling(request.sampling, request.predictor),
             seed=seed & (2**63 - 1),
             outlet=outlet,
             lead=request.lead,
@@ -269,7 +361,13 @@ class Loaded:
             voice=voice_id,
             dropped=lambda: guard.dropped,
         )
-        return Voicing(track, guard, aligner)
+        asked, settings = request.limits or GenerationLimits(), self.settings
+        limits = EndLimits(
+            asked.silence_s or settings.silence_s,
+            asked.pause_s or settings.pause_s,
+            asked.max_new_tokens or settings.max_new_tokens or self.config.generation.max_frames,
+        )
+        return Voicing(track, guard, aligner, limits=limits, language=request.language)
 
     def _fits(self, prompt: int, tokens: int) -> None:
         positions = self.runner.positions
@@ -280,7 +378,7 @@ class Loaded:
                 remedy="Send it in parts, or serve with more positions.",
             )
 
-    def _sampling(self, wanted: Wanted | None) -> Sampling:
+    def _sampling(self, wanted: Wanted | None, others: PredictorSampling | None) -> Sampling:
         """The checkpoint's way to draw, with what the request wants otherwise.
 
         A temperature of 0 holds for all codes of a frame, anything else for its first, which
@@ -290,6 +388,15 @@ class Loaded:
         if wanted is None:
             wanted = Wanted()
         greedy = wanted.temperature == 0
+        others = others or PredictorSampling()
+        heat = others.temperature
+        if others.dosample is False:
+            heat = 0.0
+        elif heat is None:
+            # Named by hand, sampling is on whatever the first code does.
+            named = others.dosample is True
+            heat = own.predictor_temperature or 0.9 if named else own.predictor_temperature
+            heat = 0.0 if greedy and not named else heat
 
         def either(value: float | None, default: float) -> float:
             return default if value is None else value
@@ -299,9 +406,9 @@ class Loaded:
             top_k=own.top_k if wanted.top_k is None else wanted.top_k,
             top_p=either(wanted.top_p, own.top_p),
             repetition_penalty=either(wanted.repetition_penalty, own.repetition_penalty),
-            predictor_temperature=0.0 if greedy else own.predictor_temperature,
-            predictor_top_k=own.predictor_top_k,
-            predictor_top_p=own.predictor_top_p,
+            predictor_temperature=heat,
+            predictor_top_k=own.predictor_top_k if others.top_k is None else others.top_k,
+            predictor_top_p=either(others.top_p, own.predictor_top_p),
         )
 
 
@@ -317,29 +424,3 @@ class _VoicePrefixes:
 
     def put(self, key: Hashable, snapshot: Snapshot) -> None:
         self.store.cache.keep_kv(self.voice, key, snapshot)
-
-
-def find_device(name: str) -> torch.device:
-    """The device that a setting names.
-
-    Raises:
-        EngineUnavailable: it is not there.
-    """
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(name)
-    if device.type == "cuda":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (device.index or 0) >= count:
-            raise EngineUnavailable(
-                f"There is no device {name}: PyTorch {torch.__version__} sees {count} GPUs.",
-                remedy="Use device auto or cpu, or check the driver; `mr-qwen3tts doctor` helps.",
-            )
-    return device
-
-
-def free_device_memory() -> None:
-    """Give back to the device what nothing holds any more, for other programs."""
-    if torch.cuda.is_available():
-        gc.collect()
-        torch.cuda.empty_cache()

@@ -181,6 +181,7 @@ class Qwen3Model:
                 of another length.
         """
         rows, hidden = self.talker.rows, self.config.talker.layers.hidden
+        self.talker.text.prepare(prompt.text)
         # Terms of each position, the text last: the order in which a frame's terms are added.
         terms: list[list[int]] = []
         speaker = []

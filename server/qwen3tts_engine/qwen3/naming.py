@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 
 from qwen3tts_engine.qwen3.model_config import ModelConfig
 from qwen3tts_wire.errors import UnknownVoice
+from qwen3tts_wire.naming.nearest import nearest
 
 AUTO = "auto"
 """The model finds the language by itself."""
 CHINESE = "chinese"
+NO_SPEAKER = "no_speaker"
+"""In place of a CustomVoice speaker's name: the prompt has no speaker position, as in the official
+package with an empty name; the model takes a voice of its own."""
 
 _NAMES = {
     "zh": CHINESE,
@@ -103,6 +106,6 @@ def language_tag(name: str) -> str:
 
 
 def _offer(wanted: str, names: Iterable[str], all_of_them: Iterable[str]) -> str:
-    near = difflib.get_close_matches(wanted, list(names), n=3, cutoff=0.5)
+    near = nearest(wanted, names)
     every = ", ".join(sorted(all_of_them))
     return f"Near ones: {', '.join(near)}. All: {every}." if near else f"Choose one of: {every}."

@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from qwen3tts_engine.qwen3.model_config import ModelConfig, Task
-from qwen3tts_engine.qwen3.naming import CHINESE, find_language, find_speaker
+from qwen3tts_engine.qwen3.naming import CHINESE, NO_SPEAKER, find_language, find_speaker
 from qwen3tts_wire.errors import BadRequest, BadText, LimitExceeded
 
 Layout = Literal["streaming", "full"]
@@ -90,12 +90,14 @@ def build_prompt(
         config: The checkpoint.
         text_ids: What to say: ``Tokenizer.encode``.
         language: A name or tag that ``find_language`` takes; None: the model finds it.
-        speaker: A named speaker, for a ``custom_voice`` checkpoint.
+        speaker: A named speaker, for a ``custom_voice`` checkpoint; NO_SPEAKER: its position is
+            left out.
         has_x_vector: The voice is a cloned one, for a ``base`` checkpoint.
         instruct_ids: How to say it: ``Tokenizer.encode_instructions``. Left out where the
             checkpoint does not heed them (``ModelConfig.takes_instructions``).
         layout: See the table above.
-        reference: Speech to go on from, of the voice with the x-vector.
+        reference: Speech to go on from, of the voice with the x-vector; for a ``voice_design``
+            checkpoint what it has said before.
         open_ended: More text may come: ``trailing`` has no tts_eos. Streaming layout only, without
             a reference.
 
@@ -165,7 +167,8 @@ class _Track:
 def _right_task(
     config: ModelConfig, speaker: str | None, has_x_vector: bool, reference: Reference | None
 ) -> None:
-    cloned = has_x_vector or reference is not None
+    # A designed voice goes on from what it has said itself.
+    cloned = has_x_vector or (reference is not None and config.task != "voice_design")
     if config.task != "base":
         if cloned:
             raise BadRequest(
@@ -195,7 +198,7 @@ def _control(config: ModelConfig, language: str | None, speaker: str | None) -> 
     talker, ids = config.talker, config.talker.ids
     name = find_language(config, language)
     who: list[Codec] = []
-    if config.task == "custom_voice":
+    if config.task == "custom_voice" and speaker != NO_SPEAKER:
         known = find_speaker(config, speaker)
         who = [talker.speakers[known]]
         if name in (None, CHINESE):

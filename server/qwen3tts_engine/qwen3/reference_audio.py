@@ -49,13 +49,17 @@ class ReferenceLimits:
     """A recording whose level (RMS about its mean) is below this is silent."""
 
     def __post_init__(self) -> None:
-        if not 0.1 <= self.min_s <= self.max_s <= 3600.0:
+        if not 0.001 <= self.min_s <= self.max_s <= 3600.0:
             raise ValueError(
-                f"min_s={self.min_s} and max_s={self.max_s} must be rising, within 0.1 to 3600"
+                f"min_s={self.min_s} and max_s={self.max_s} must be rising, within 0.001 to 3600"
             )
 
 
 DEFAULT_LIMITS = ReferenceLimits()
+CODEC_LIMITS = ReferenceLimits(
+    min_s=0.001, max_s=600.0, max_bytes=256 << 20, silence_dbfs=-math.inf
+)
+"""For the codec alone: any sound, silence too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,11 @@ def read_recording(source: Source, limits: ReferenceLimits = DEFAULT_LIMITS) -> 
     """
     if isinstance(source, tuple):
         recording = _from_array(source, limits)
+    elif not isinstance(source, bytes | str | Path):
+        raise BadRequest(
+            f"The reference recording is {type(source).__name__}.",
+            remedy="Give a file's path or bytes, or a pair of a NumPy array and its rate in hertz.",
+        )
     else:
         data = source if isinstance(source, bytes) else _read(Path(source), limits)
         recording = _from_bytes(data, limits)

@@ -270,6 +270,7 @@ class Runner:
 
     def step(self, rows: Sequence[StepRow]) -> Ticket:
         """Launch one frame of each row."""
+        self.model.talker.text.prepare(row.text_id for row in rows)
         slots = [row.slot for row in rows]
         self._let_read(slots)
         full_sort = any(self._full_sort[slot] for slot in slots)

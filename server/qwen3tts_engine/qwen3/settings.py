@@ -36,6 +36,14 @@ class Qwen3Settings:
     steady chunk, by the share of slots that speak); None: as few as the deadline needs."""
     dry_timeout_s: float = 2.0
     """Text that stops coming for so long ends its generation; what comes later begins another."""
+    silence_s: float = 1.2
+    """Silence that ends a generation once its text has been said, as far as the sound shows."""
+    pause_s: float = 4.0
+    """Silence that ends a generation while words are left, which another generation then says; at
+    least ``silence_s``."""
+    max_new_tokens: int | None = None
+    """Most frames (80 ms) of one generation; None: as many as the checkpoint allows. A text of two
+    seconds or less may use all of them, a longer one what its length in syllables leaves."""
     unread_s: float = 2.0
     """Sound made for a reader who does not read; then its generation waits."""
     max_chars: int = 5000
@@ -79,6 +87,15 @@ class Qwen3Settings:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"{name}={value} must be above 0")
+        if not 0.2 <= self.silence_s <= 60:
+            raise ValueError(f"silence_s={self.silence_s} must be from 0.2 to 60")
+        if not self.silence_s <= self.pause_s <= 600:
+            raise ValueError(
+                f"pause_s={self.pause_s} must be from silence_s ({self.silence_s}) to 600"
+            )
+        most = self.max_new_tokens
+        if most is not None and (type(most) is not int or not 2 <= most <= 32_768):
+            raise ValueError(f"max_new_tokens={most!r} must be a whole number from 2 to 32768")
         for name in ("max_waiting", "voices_bytes", "prefix_bytes"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be 0 or above")

@@ -7,8 +7,15 @@ from collections import deque
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from qwen3tts_engine.base import Engine, PcmChunk, SynthesisRequest
-from qwen3tts_engine.text_plan import Piece, PlanMode, TextPlan
+from qwen3tts_engine.base import (
+    ContextVoice,
+    Engine,
+    GenerationLimits,
+    PcmChunk,
+    PredictorSampling,
+    SynthesisRequest,
+)
+from qwen3tts_engine.text_plan import LAYOUTS, Piece, PlanMode, TextPlan, mode_for
 from qwen3tts_wire.messages import Sampling
 
 
@@ -22,6 +29,8 @@ class Manner:
     sampling: Sampling | None = None
     seed: int | None = None
     initial_codec_chunk_frames: int | None = None
+    limits: GenerationLimits | None = None
+    predictor: PredictorSampling | None = None
 
 
 class Speech:
@@ -35,11 +44,12 @@ class Speech:
             UnknownVoice: the engine has no such voice or language.
         """
         engine.check(manner.voice, manner.language)
-        self.mode: PlanMode = mode if "live" in engine.modes(manner.voice) else "clause"
+        self.mode: PlanMode = mode_for(engine, manner.voice, mode)
         """The mode that it is spoken in."""
         self._engine = engine
         self._manner = manner
         self._plan = TextPlan(self.mode, language=manner.language)
+        self._context = ContextVoice()
         self._ahead = ahead
         self._text_came = asyncio.Event()
         self._read = asyncio.Event()
@@ -125,10 +135,14 @@ class Speech:
             final=piece.final,
             continued=self._sounded,
             more=piece.more,
+            layout=LAYOUTS.get(self.mode),
+            context=self._context,
             voice=manner.voice,
             language=manner.language,
             instructions=manner.instructions,
             sampling=manner.sampling,
             seed=manner.seed,
+            limits=manner.limits,
+            predictor=manner.predictor,
             initial_codec_chunk_frames=manner.initial_codec_chunk_frames,
         )

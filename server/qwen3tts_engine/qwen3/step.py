@@ -95,6 +95,8 @@ def prefill(
     positions = (starts[:, None] + steps).clamp(max=arena.positions - 1)
     # What is only padding is written where nobody reads it.
     places = torch.where(steps < lengths[:, None], slots[:, None], arena.scratch)
+    # First, so that a reset clears what is written even where this fails half way.
+    arena.pos.index_copy_(0, slots, starts + lengths)
     x = model.talker.prefill(
         embeds.reshape(rows * length, hidden),
         arena.caches,
@@ -107,7 +109,6 @@ def prefill(
     )
     last = (lengths - 1)[:, None, None].expand(-1, 1, hidden)
     _store(model, arena, slots, x.view(rows, length, hidden).gather(1, last)[:, 0])
-    arena.pos.index_copy_(0, slots, starts + lengths)
 
 
 def _store(model: Qwen3Model, arena: Arena, slots: Tensor, x: Tensor) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from qwen3tts_engine.qwen3.arena import untouched_zeros
 from qwen3tts_engine.qwen3.attention import Kernels, prefill_attention
 from qwen3tts_engine.qwen3.config import ModelConfig
 from qwen3tts_engine.qwen3.layers import (
@@ -16,10 +17,8 @@ from qwen3tts_engine.qwen3.layers import (
     load_stack,
     rotary_angles,
 )
+from qwen3tts_engine.qwen3.text_table import TextTable
 from qwen3tts_engine.qwen3.weights import Weights
-
-CHUNK = 8192
-"""Text ids whose embedding is projected at once when the table is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +49,8 @@ class Talker:
     """[max positions, 2, 2, head_dim / 2] float32."""
     offsets: Tensor
     """[17, 1] int64: where the embeddings of codes 0 to 15 begin in the table, and of text."""
+    text: TextTable
+    """The table's text rows, which must be prepared before they are used."""
 
     def embed(self, ids: Tensor) -> Tensor:
         """Sum of the embeddings of table rows [terms, N]: [N, hidden]."""
@@ -152,8 +153,8 @@ def load_talker(
     for _ in range(predictor.groups):
         groups.append(talker.text_vocab + talker.vocab + (len(groups) - 1) * predictor.vocab)
     nothing = groups[-1] + predictor.vocab
-    table = torch.zeros(nothing + 1, hidden, device=device, dtype=dtype)
-    fill_text_table(table[: talker.text_vocab], weights.under("talker."), config)
+    table = untouched_zeros((nothing + 1, hidden), dtype, device)
+    text = TextTable.build(table[: talker.text_vocab], weights.under("talker."), config)
     shape = (talker.vocab, hidden)
     table[talker.text_vocab :][: talker.vocab] = weights.take(
         "talker.model.codec_embedding.weight", shape
@@ -177,26 +178,5 @@ def load_talker(
         head.t(),
         rotary_angles(talker.layers, talker.max_positions, device),
         torch.tensor([*groups, 0], device=device)[:, None],
+        text,
     )
-
-
-def fill_text_table(table: Tensor, weights: Weights, config: ModelConfig) -> None:
-    """Project every text embedding, in float32 and by chunks, into ``table``.
-
-    The projection is a function of the text id alone: SiLU between two products with biases.
-    """
-    talker = config.talker
-    hidden, inner = talker.layers.hidden, talker.text_hidden
-    device = table.device
-    first, second = (
-        (
-            weights.take(f"text_projection.{name}.weight", (out, inner)).to(device).float(),
-            weights.take(f"text_projection.{name}.bias", (out,)).to(device).float(),
-        )
-        for name, out in (("linear_fc1", inner), ("linear_fc2", hidden))
-    )
-    raw = weights.take("model.text_embedding.weight", (talker.text_vocab, inner))
-    for start in range(0, talker.text_vocab, CHUNK):
-        part = raw[start : start + CHUNK].to(device).float()
-        middle = functional.silu(functional.linear(part, *first))
-        table[start : start + CHUNK] = functional.linear(middle, *second)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.live_text import LiveText, utf8_bytes
+from qwen3tts_engine.segment_chars import Voiced, voiced
 
 LAST_WORD = 8
 """Room for fewer tokens is none: a word should not be parted."""
@@ -31,10 +32,16 @@ class TextTrack:
     """
 
     def __init__(
-        self, request: SynthesisRequest, tokens: TokenStream, *, most: int | None = None
+        self,
+        request: SynthesisRequest,
+        tokens: TokenStream,
+        *,
+        most: int | None = None,
+        whole: bool = False,
     ) -> None:
         """Of text that grows, or might have, no more is taken than makes ``most`` tokens; what is
-        left lies in the request's ``more`` and begins another generation."""
+        left lies in the request's ``more`` and begins another generation. ``whole``: text that
+        grows is waited for, to its end."""
         self._most = most
         self.ids: list[int] = []
         self.ends: list[int] = []
@@ -47,7 +54,7 @@ class TextTrack:
         """Whether there is anything to say in it."""
         self._offsets: list[int] = []
         self._tokens = tokens
-        self.streaming = request.more is not None
+        self.streaming = request.more is not None and request.layout is None and not whole
         """Whether it grows while it is spoken, or might have: text that came early is spoken as if
         it had come late."""
         self._live = request.more
@@ -62,6 +69,11 @@ class TextTrack:
     def source(self) -> LiveText | None:
         """Where more text comes from."""
         return self._live
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can begin: there is something to say, and all of it unless it grows."""
+        return self.speakable and bool(self.ids) and (self.streaming or self.ended)
 
     @property
     def live(self) -> bool:
@@ -99,6 +111,10 @@ class TextTrack:
             return (self._offsets[start],) * 2
         return self._offsets[start], min(self._offsets[end - 1] + 1, self._offsets[-1])
 
+    def rest(self, start: int) -> tuple[str, tuple[int, ...]]:
+        """The text from a code point on, and where it stands in the context's original text."""
+        return self.text[start:], tuple(self._offsets[start:])
+
     def _take(self, live: LiveText) -> bool:
         """Take what there is and has room; whether there is no room for more."""
         while self._room is None or self._room >= LAST_WORD:
@@ -135,5 +151,6 @@ class TextTrack:
 
 
 def _is_spoken(char: str) -> bool:
-    """Letters, digits, other numbers, currency and the like; not punctuation, not white space."""
-    return unicodedata.category(char)[0] in "LN" or unicodedata.category(char) in ("Sc", "So", "Sm")
+    """Letters, digits, other numbers, currency and the like; no punctuation, white space, emoji."""
+    category = unicodedata.category(char)
+    return (category[0] in "LN" or category in ("Sc", "So", "Sm")) and voiced(char) is Voiced.KEPT

@@ -1,42 +1,46 @@
-"""What a reference recording says, where the caller does not tell."""
+"""The words of recordings that come without, written down by Whisper."""
 
 from __future__ import annotations
 
-import importlib
-import re
+import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
-import torch
+from qwen3tts_engine.base import Heard, LanguageUnknown, WordsMissing
+from qwen3tts_engine.qwen3.reference_audio import (
+    Recording,
+    ReferenceLimits,
+    Samples,
+    read_recording,
+)
+from qwen3tts_wire.errors import BadRequest, EngineUnavailable, LimitExceeded
+from qwen3tts_wire.whisper.guards import Answer, believable
+from qwen3tts_wire.whisper.languages import UnknownLanguage, code_of
+from qwen3tts_wire.whisper.model import RATE_HZ, WhisperModel
+from qwen3tts_wire.whisper.models import ModelMissing, check_folder, is_name
 
-from qwen3tts_engine.qwen3.reference_audio import Recording, Samples
-from qwen3tts_wire.errors import BadRequest, EngineUnavailable
-
-WHISPER_RATE = 16_000
-"""Hertz; of every Whisper model."""
-WHISPER_WINDOW_S = 30
-"""Seconds that Whisper hears at once; longer recordings go through it piece by piece."""
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/\w[\w.-]*)?", re.ASCII)
 REMEDY = "Give the recording's words as ref_text, or ask for x_vector_only=true"
 
 
 def check_whisper(model: str) -> None:
-    """Refuse what is neither a folder nor a hub id; a hub is not asked.
+    """Refuse what is neither a model's folder nor a size or hub id; a hub is not asked.
 
     Raises:
-        EngineUnavailable: there is no such folder.
+        EngineUnavailable: there is no such folder, or it holds no model that can be used.
     """
-    path = Path(model)
-    good = path.is_dir() if path.exists() else HUB_ID.fullmatch(model)
-    if not (model and good):
+    if not is_name(model):
         raise EngineUnavailable(
             f"There is no folder {model} with a Whisper model.",
-            remedy="Name a Whisper model's folder, or a hub id such as openai/whisper-small.",
+            remedy="Name a Whisper model's folder, or a size such as small.",
         )
+    path = Path(model).expanduser()
+    if path.is_dir():
+        try:
+            check_folder(path)
+        except ModelMissing as error:
+            raise EngineUnavailable(error.reason, remedy=error.remedy) from error
 
 
 class Transcriber(Protocol):
@@ -51,41 +55,30 @@ class Transcriber(Protocol):
         """The words of a recording.
 
         Raises:
-            BadRequest: it cannot tell, or it is not installed; offers ``ref_text`` and
+            WordsMissing: it cannot tell, or it is not installed; offers ``ref_text`` and
                 ``x_vector_only``.
         """
         ...
 
 
 class WhisperTranscriber:
-    """Whisper through the package transformers, which is optional.
+    """Whisper of the extra ``stt``, in this process.
 
     Package and model are loaded with the first recording, which takes seconds to minutes. One
     recording is heard at a time.
     """
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        language: str | None = None,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
+    def __init__(self, model: str, *, language: str | None = None) -> None:
         """Name a model; nothing is loaded yet.
 
         Args:
-            model: A folder or hub id, such as ``openai/whisper-small``.
+            model: A folder, size or hub id, such as ``small``; ``auto``: the one that is here.
             language: The speech's language, by Whisper's names or codes; None: it finds out.
-            device: Where it runs.
-            dtype: In what it computes.
         """
         self.model = model
         self.language = language
-        self._device = device
-        self._dtype = dtype
         self._lock = threading.Lock()
-        self._loaded: tuple[Any, Any] | None = None
+        self._loaded: WhisperModel | None = None
 
     @property
     def name(self) -> str:
@@ -94,71 +87,79 @@ class WhisperTranscriber:
 
     def transcribe(self, recording: Recording) -> str:
         """The words of a recording; see Transcriber."""
-        samples = recording.at(WHISPER_RATE)
+        samples = recording.at(RATE_HZ)
         with self._lock:
-            model, processor = self._ready()
-            text = self._generate(model, processor, samples)
+            try:
+                heard = self._hear(self._ready(), samples, self.language)
+            except ModelMissing as error:
+                raise WordsMissing(error.reason, remedy=f"{REMEDY}. Or: {error.remedy}") from error
+        text = " ".join(each.text for each in heard)
         if not text:
-            raise BadRequest("No words were heard in the reference recording.", remedy=f"{REMEDY}.")
+            raise WordsMissing(
+                "No words were heard in the reference recording.", remedy=f"{REMEDY}."
+            )
         return text
 
-    def _ready(self) -> tuple[Any, Any]:
-        if self._loaded is None:
-            transformers = _transformers()
+    def hear(
+        self,
+        audio: bytes,
+        language: str | None,
+        *,
+        max_s: float,
+        stopped: Callable[[], bool],
+    ) -> tuple[float, Sequence[Heard]]:
+        """A sound file's seconds and words; see base.Recogniser."""
+        recording = _sound_of(audio, max_s)
+        samples = recording.at(RATE_HZ)
+        with self._lock:
             try:
-                processor = transformers.WhisperProcessor.from_pretrained(self.model)
-                model = transformers.WhisperForConditionalGeneration.from_pretrained(
-                    self.model,
-                    dtype=self._dtype,
-                    use_safetensors=True,  # never pickles
-                )
-            # The library's, the hub's and the file formats' own errors, which differ by version.
-            except Exception as error:
-                raise BadRequest(
-                    f"The Whisper model {self.model} could not be loaded: {type(error).__name__}.",
-                    remedy=f"{REMEDY}; or name another model in the server's settings.",
+                found = self._hear(self._ready(), samples, language or self.language, stopped)
+            except ModelMissing as error:
+                raise EngineUnavailable(
+                    f"The recogniser cannot be loaded. {error.reason}",
+                    remedy=f"On the server, for its setting whisper: {error.remedy}",
                 ) from error
-            self._loaded = model.to(self._device).eval(), processor
+        return recording.seconds, found
+
+    def _ready(self) -> WhisperModel:
+        if self._loaded is None:
+            self._loaded = WhisperModel.load(self.model)
         return self._loaded
 
-    def _generate(self, model: Any, processor: Any, samples: Samples) -> str:
-        options = {}
-        if getattr(model.generation_config, "is_multilingual", False):
-            options = {"task": "transcribe", "language": self.language}
-        words = []
-        for piece in _pieces(samples):
-            heard = processor(
-                piece,
-                sampling_rate=WHISPER_RATE,
-                return_tensors="pt",
-                return_attention_mask=True,
-            )
-            with torch.no_grad():
-                ids = model.generate(
-                    heard.input_features.to(self._device, self._dtype),
-                    attention_mask=heard.attention_mask.to(self._device),
-                    **options,
-                )
-            words.append(processor.batch_decode(ids, skip_special_tokens=True)[0].strip())
-        return " ".join(one for one in words if one)
+    def _hear(
+        self,
+        model: WhisperModel,
+        samples: Samples,
+        language: str | None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> list[Heard]:
+        found: list[Heard] = []
+        if stopped():
+            return found
+        try:
+            segments = model.recording(samples, "" if language is None else code_of(language))
+            for each in segments:
+                answer = Answer(each.text, "", each.logprob, each.no_speech)
+                if believable(answer, each.end_s - each.start_s):
+                    found.append(Heard(each.start_s, each.end_s, each.text))
+                if stopped():
+                    break
+        except UnknownLanguage as error:
+            raise LanguageUnknown(
+                "The recogniser does not know this language.",
+                remedy="Leave language out, or send a tag such as en.",
+            ) from error
+        return found
 
 
-def _pieces(samples: Samples) -> Iterator[Samples]:
-    """What Whisper hears at once, cut where the last third of a window is quietest."""
-    window, quiet = WHISPER_WINDOW_S * WHISPER_RATE, WHISPER_RATE // 10
-    while len(samples) > window:
-        third = samples[window - window // 3 : window].reshape(-1, quiet).astype(np.float64)
-        cut = window - window // 3 + quiet * int((third**2).sum(axis=1).argmin()) + quiet // 2
-        yield samples[:cut]
-        samples = samples[cut:]
-    yield samples
-
-
-def _transformers() -> ModuleType:
+def _sound_of(audio: bytes, max_s: float) -> Recording:
+    limits = ReferenceLimits(
+        min_s=0.1, max_s=max_s, max_bytes=max(1, len(audio)), silence_dbfs=-math.inf
+    )
+    remedy = f"Send a sound file of 0.1 to {max_s:g} s, such as WAV or MP3."
     try:
-        return importlib.import_module("transformers")
-    except ImportError:
-        raise BadRequest(
-            "Finding out what the reference recording says needs the package transformers.",
-            remedy=f"{REMEDY}; or install it: pip install transformers.",
-        ) from None
+        return read_recording(audio, limits)
+    except (BadRequest, LimitExceeded) as error:
+        kind = LimitExceeded if isinstance(error, LimitExceeded) else BadRequest
+        message = error.message.replace("reference recording", "recording")
+        raise kind(message.replace("reference samples", "samples"), remedy=remedy) from error

@@ -15,8 +15,12 @@ from qwen3tts_engine.qwen3.prompt import Reference
 from qwen3tts_engine.qwen3.reference_audio import Recording, Samples
 from qwen3tts_engine.qwen3.speaker_encoder import SpeakerEncoder
 from qwen3tts_engine.qwen3.tokenizer import Tokenizer
+from qwen3tts_engine.qwen3.voice_checks import checked_words
 from qwen3tts_engine.qwen3.weights import Weights
+from qwen3tts_wire.errors import LimitExceeded
 
+FRAME_RATE = 12.5
+"""Codec frames a second."""
 _BYTES_PER_INT = 36
 """Of an int of Python and the tuple's pointer to it; codes and ids are kept as such."""
 
@@ -160,4 +164,42 @@ def voice_id(recording: Recording, words: str, identity: str) -> str:
         encoded = part.encode("utf-8", "surrogatepass")
         digest.update(b"%d:%b\n" % (len(encoded), encoded))
     digest.update(recording.samples.astype("<f4").data)
+    return digest.hexdigest()
+
+
+def given_content(
+    vector: Tensor,
+    codes: tuple[tuple[int, ...], ...],
+    words: str | None,
+    encoders: VoiceEncoders,
+    max_s: float,
+) -> tuple[str, VoiceContent]:
+    """A voice that is given as speaker vector, codes and words; and its id.
+
+    Raises:
+        BadText, BadRequest: the words.
+        LimitExceeded: they are too long, or the codes are longer than ``max_s``.
+    """
+    if not codes:
+        return vector_id(vector), VoiceContent(vector)
+    words = checked_words(words)
+    most = int(max_s * FRAME_RATE)
+    if len(codes) > most:
+        raise LimitExceeded(
+            f"There are {len(codes)} frames of codes; at most {most} are taken.",
+            remedy="Cut out a part with its words; 125 frames, 10 s, are a good length.",
+        )
+    digest = hashlib.sha256(b"qwen3tts clone prompt 1\n")
+    for part in (encoders.identity, words, repr(codes)):
+        encoded = part.encode("utf-8", "surrogatepass")
+        digest.update(b"%d:%b\n" % (len(encoded), encoded))
+    digest.update(vector.numpy().astype("<f4").data)
+    reference = Reference(tuple(encoders.text_ids(words)), codes)
+    return digest.hexdigest(), VoiceContent(vector, reference, words)
+
+
+def vector_id(vector: Tensor) -> str:
+    """Hash of a speaker vector that is a whole voice, 64 hexadecimal digits."""
+    digest = hashlib.sha256(b"qwen3tts speaker vector 1\n")
+    digest.update(vector.numpy().astype("<f4").data)
     return digest.hexdigest()

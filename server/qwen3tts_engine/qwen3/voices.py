@@ -8,10 +8,9 @@ one is set, keeps what was computed from the recording for later and for others.
 from __future__ import annotations
 
 import asyncio
-import difflib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
+from qwen3tts_engine.base import WordsMissing
 from qwen3tts_engine.qwen3.faults import not_finite, told, trace
 from qwen3tts_engine.qwen3.prompt import Reference
 from qwen3tts_engine.qwen3.reference_audio import (
@@ -32,6 +33,7 @@ from qwen3tts_engine.qwen3.reference_audio import (
 )
 from qwen3tts_engine.qwen3.transcribe import REMEDY, Transcriber
 from qwen3tts_engine.qwen3.voice_cache import VoiceCache
+from qwen3tts_engine.qwen3.voice_checks import check_length, check_name
 from qwen3tts_engine.qwen3.voice_content import (
     ClonedVoice,
     ModelEncoders,
@@ -39,17 +41,19 @@ from qwen3tts_engine.qwen3.voice_content import (
     VoiceContent,
     VoiceEncoders,
     fingerprint,
+    given_content,
+    vector_id,
     voice_id,
 )
 from qwen3tts_engine.qwen3.voice_files import VoiceFiles, is_voice_id
 from qwen3tts_wire.errors import (
     BadRequest,
     EngineFailed,
-    LimitExceeded,
     ServerBusy,
     SpeechError,
     UnknownVoice,
 )
+from qwen3tts_wire.naming.nearest import nearest
 
 __all__ = [
     "ClonedVoice",
@@ -67,10 +71,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 PREFIX = "clone:"
 """Before a voice's name, where voices are named."""
-NAME_MAX = 64
-"""Code points in a name."""
-TRANSCRIPT_MAX = 4096
-"""Code points in a transcript."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,17 +175,14 @@ class VoiceStore:
         """As ``prepare``, for threads without an event loop."""
         words = None if x_vector_only else (ref_text or "").strip() or None
         if words is None and not x_vector_only and self._transcriber is None:
-            raise BadRequest(
+            raise WordsMissing(
                 "The reference recording comes without its words.",
                 remedy=f"{REMEDY}; a Whisper model in the server's settings would hear them.",
             )
-        if words is not None and len(words) > TRANSCRIPT_MAX:
-            raise LimitExceeded(
-                f"ref_text has {len(words)} characters; at most {TRANSCRIPT_MAX} are taken.",
-                remedy="Give the words of the recording and nothing else.",
-            )
+        if words is not None:
+            check_length(words)
         if name is not None:
-            _check_name(name)
+            check_name(name)
         with self._lock:
             if self._waiting >= self._max_waiting:
                 raise ServerBusy(
@@ -280,6 +277,50 @@ class VoiceStore:
         except Exception as error:
             log.error("a voice could not be computed\n%s", trace(error))
             raise told(error) from error
+
+    def from_vector(self, numbers: Sequence[float]) -> Prepared:
+        """A voice of a speaker vector alone, shape [hidden]; it is in memory only.
+
+        Raises:
+            BadRequest: a number is not finite as float32.
+            LimitExceeded, ServerBusy: see ``create``.
+        """
+        vector = torch.tensor(numbers, dtype=torch.float32)
+        if not vector.isfinite().all():
+            raise BadRequest(
+                "The speaker embedding has a number that is not finite.", remedy="Send float32."
+            )
+        key = vector_id(vector)
+        voice = self.cache.get(key)
+        if voice is not None:
+            return Prepared(voice, cached=True)
+        return Prepared(self.cache.admit(ClonedVoice(key, VoiceContent(vector))), cached=False)
+
+    def from_prompt(
+        self,
+        vector: Tensor,
+        codes: tuple[tuple[int, ...], ...],
+        words: str | None,
+        name: str | None = None,
+    ) -> Prepared:
+        """A voice of a speaker vector, and of codes and their words where there are codes. Blocks.
+
+        Raises:
+            BadText, BadRequest: the words or the name.
+            LimitExceeded, ServerBusy: see ``create``; more codes than a recording may have.
+        """
+        if name is not None:
+            check_name(name)
+        key, content = given_content(vector, codes, words, self._encoders, self.limits.max_s)
+        voice = self.cache.get(key)
+        cached = voice is not None
+        if voice is None:
+            if self._files is not None:
+                self._files.save(key, content)
+            voice = self.cache.admit(ClonedVoice(key, content))
+        if name is not None:
+            self._set_name(name, voice)
+        return Prepared(voice, cached)
 
     # --- finding and using voices ---
 
@@ -384,7 +425,7 @@ class VoiceStore:
             self._files.set_name(name, voice.id)
 
     def _unknown(self, name: str) -> UnknownVoice:
-        near = difflib.get_close_matches(name[:256], [PREFIX + one for one in self.names], 3)
+        near = nearest(name, [PREFIX + one for one in self.names])
         remedy = f"Near ones: {', '.join(near)}." if near else "Register its recording first."
         return UnknownVoice(f"There is no cloned voice {name[:80]!r}.", remedy=remedy)
 
@@ -402,11 +443,3 @@ async def _result(future: Future[T]) -> T:
 
 def _closed() -> EngineFailed:
     return EngineFailed("The engine is closed.", remedy="Start it again, or ask another server.")
-
-
-def _check_name(name: str) -> None:
-    if not (0 < len(name) <= NAME_MAX and name.isprintable() and name == name.strip()):
-        raise BadRequest(
-            "The voice's name cannot be used.",
-            remedy=f"Choose 1 to {NAME_MAX} printable characters, no blanks at the ends.",
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from qwen3tts_engine.alignment import AlignedWord, WordAligner
 from qwen3tts_engine.base import PcmChunk
 from qwen3tts_engine.guards import FrameCap, SoundGuard
+from qwen3tts_engine.speech_length import usual_s
 from qwen3tts_wire.alignment import Word
 
 from .rows import Samples
@@ -18,30 +20,50 @@ from .text_track import TextTrack
 if TYPE_CHECKING:
     from .jobs import Job
 
-FASTEST = 2
-"""Frames of a token in the quickest speech: 6 tokens a second. Before so many frames are out, a
-silence may be a pause within the text, though the model has read all of it."""
+FRAME_SAMPLES = 1920
 FULL_SCALE = 32767
+
+
+@dataclass(frozen=True, slots=True)
+class EndLimits:
+    """What ends a generation that does not end by itself."""
+
+    silence_s: float = 1.2
+    """Silence after its text has been said, as far as the sound shows."""
+    pause_s: float = 4.0
+    """Silence while words are left: the model has lost its way; another generation says them."""
+    max_frames: int = 8192
+    """Frames of any generation: the checkpoint's ``max_new_tokens``."""
 
 
 class Voicing:
     """One generation's."""
 
-    def __init__(self, track: TextTrack, guard: SoundGuard, aligner: WordAligner) -> None:
+    def __init__(
+        self,
+        track: TextTrack,
+        guard: SoundGuard,
+        aligner: WordAligner,
+        *,
+        limits: EndLimits | None = None,
+        language: str | None = None,
+    ) -> None:
         """``aligner`` knows nothing of the text yet."""
         self._track = track
         self._guard = guard
         self._aligner = aligner
-        self._cap = FrameCap()
+        self._limits = limits or EndLimits()
+        self._cap = FrameCap(most=self._limits.max_frames)
+        self._language = language
         self._told = 0
         """Characters of the text that the aligner knows."""
         self._told_end = False
         self._entered = 0
         """Tokens of which it knows with which frame they went in."""
 
-    def frame_cap(self, tokens: int) -> int:
-        """Most frames that so many tokens of text can last."""
-        return self._cap.frames(tokens)
+    def frame_cap(self) -> int:
+        """Most frames that the text so far can last."""
+        return self._cap.frames(usual_s(self._track.text, self._language), len(self._track.ids))
 
     def sound(self, job: Job, samples: Samples) -> tuple[PcmChunk | None, bool]:
         """What goes out of some sound; and whether only silence follows, so that it is over.
@@ -49,21 +71,45 @@ class Voicing:
         Raises:
             EngineFailed: it holds what is no number.
         """
-        if self._track.ended:
-            self._guard.text_ended(FASTEST * len(self._track.ids))
-        first = not self._guard.given
-        kept = self._guard.push(samples)
-        if not len(kept):
-            return None, self._guard.ended
+        track, guard = self._track, self._guard
+        if track.ended:
+            # A token goes in with each frame; text that is read before the speech has ended there.
+            guard.text_ended(len(track.ids) if track.streaming else 0)
         self._tell_text(job)
-        words = self._words(self._aligner.push(kept))
-        pcm = np.rint(kept * FULL_SCALE).astype("<i2").tobytes()
-        return PcmChunk(pcm, words, marks=dict(job.marks) if first else {}), self._guard.ended
+        first = not guard.given
+        kept: list[Samples] = []
+        found: list[AlignedWord] = []
+        # Frame by frame, so that the end does not depend on how the sound is cut into chunks.
+        for at in range(0, len(samples), FRAME_SAMPLES):
+            guard.silence.after_s = self._silence_s()
+            kept.append(guard.push(samples[at : at + FRAME_SAMPLES]))
+            found += self._aligner.push(kept[-1])
+        out = np.concatenate(kept)
+        if not len(out):
+            return None, guard.ended
+        pcm = np.rint(out * FULL_SCALE).astype("<i2").tobytes()
+        marks = dict(job.marks) if first else {}
+        return PcmChunk(pcm, self._words(found), marks=marks), guard.ended
+
+    def _silence_s(self) -> float:
+        """Silence that ends it at this place."""
+        limits, silence = self._limits, self._guard.silence
+        if silence.position - silence.last_loud < FRAME_SAMPLES or not self._guard.given:
+            return limits.silence_s
+        if self._told_end and self._aligner.unsaid() is None:
+            return limits.silence_s
+        return max(limits.pause_s, limits.silence_s)
 
     def last(self, job: Job) -> PcmChunk:
-        """What goes out behind all sound."""
+        """What goes out behind all sound; and in the job, what of its text was not said."""
         self._tell_text(job)
-        words = self._words(self._aligner.end()) if self._guard.given else ()
+        if job.end in ("silence", "frame_cap"):
+            self._aligner.end_text()
+            job.unsaid = self._aligner.unsaid()
+            if not self._guard.given and any(map(str.isalnum, self._track.text)):
+                job.unsaid = 0
+        job.voiced_frames = -(-self._guard.silence.last_loud // FRAME_SAMPLES)
+        words = self._words(self._aligner.end(job.unsaid)) if self._guard.given else ()
         return PcmChunk(b"", words, end=job.end, marks=dict(job.marks))
 
     def _tell_text(self, job: Job) -> None:

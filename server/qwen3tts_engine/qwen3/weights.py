@@ -25,6 +25,7 @@ class Weights:
         *,
         prefix: str = "",
         used: set[str] | None = None,
+        stored: Callable[[str], Tensor] | None = None,
     ) -> None:
         self.source = source
         """What the tensors come from, for messages: a file, as a rule."""
@@ -32,6 +33,7 @@ class Weights:
         self._load = load
         self._prefix = prefix
         self._used = set[str]() if used is None else used
+        self._stored = stored or load
 
     def __contains__(self, name: str) -> bool:
         return self._prefix + name in self._shapes
@@ -61,10 +63,22 @@ class Weights:
             self._refuse(full, f"has shape {list(found)} where {list(shape)} is expected")
         return self[name]
 
+    def take_stored(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Read a tensor as ``take`` does, but in the dtype of its file and on the CPU."""
+        here = Weights(
+            self.source, self._shapes, self._stored, prefix=self._prefix, used=self._used
+        )
+        return here.take(name, shape)
+
     def under(self, prefix: str) -> Weights:
         """The tensors whose names begin so, by the rest of their names."""
         return Weights(
-            self.source, self._shapes, self._load, prefix=self._prefix + prefix, used=self._used
+            self.source,
+            self._shapes,
+            self._load,
+            prefix=self._prefix + prefix,
+            used=self._used,
+            stored=self._stored,
         )
 
     def names(self) -> list[str]:

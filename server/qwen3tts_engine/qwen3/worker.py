@@ -243,7 +243,7 @@ class Worker:
         track = job.track
         if job.state is not State.OPENING:
             self._batch.feed(job)
-        elif track.speakable and track.ids:
+        elif track.ready:
             job.prompt = job.lay_out(track)
             self._scheduler.admit(job, job.lead, now, initial_chunk=job.initial_chunk)
             job.move(Move.ADMIT)

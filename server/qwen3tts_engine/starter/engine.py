@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
 from qwen3tts_engine.base import Engine, PcmChunk, SynthesisRequest
 from qwen3tts_engine.openings import Phrases, folded
 from qwen3tts_engine.segmenter import Segmenter, SegmenterSettings
-from qwen3tts_engine.wrapped import WrappedEngine
+from qwen3tts_engine.wrapped import WrappedEngine, task_of
 from qwen3tts_wire.errors import SpeechError
 
 from .memory import Kept, Key, Memory, Style, kept
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int], None]
 """What is done, how much of it is, how much there is."""
+FindVoice = Callable[[str], Awaitable[str | None]]
 AT_ONCE = 4
 """Openings said at the same time while they are prepared."""
 ATTEMPTS = 3
@@ -67,6 +68,10 @@ class StarterEngine(WrappedEngine):
         self._prepared = False
         self._default: str | None = None
         """The voice of requests that name neither voice nor language."""
+        self.find_voice: FindVoice | None = None
+        """Set by a wrapper that gives voices more names: the engine's id of one, made ready."""
+        self._ids: dict[str, str | None] = {}
+        """What the names of ``settings.voices`` stood for when they were looked up last."""
         self._life = 0
         """Grows with each close: what was begun before is not kept after it."""
 
@@ -93,7 +98,7 @@ class StarterEngine(WrappedEngine):
                 life = self._life
                 self._notes.clear()
                 self._default = next((each.id for each in self.inner.voices()), None)
-                await self._prepare()
+                await self._prepare(self.settings.voices)
                 self._prepared = life == self._life
 
     async def close(self) -> None:
@@ -101,12 +106,15 @@ class StarterEngine(WrappedEngine):
         self._life += 1
         self._prepared = False
         self._memory.clear()
+        self._ids.clear()
         await self.inner.close()
 
     # --- what a text may begin with ---
 
     def openings(self, style: Style) -> Phrases | None:
         """The openings kept in a style; None where there are none."""
+        if task_of(self.inner) == "voice_design":
+            return None  # a designed voice is that of one context
         return self._memory.phrases(self._resolved(style))
 
     # --- speaking ---
@@ -116,7 +124,8 @@ class StarterEngine(WrappedEngine):
 
         The first chunk from memory has the mark ``starter``.
         """
-        if request.continued:
+        made_apart = request.layout is not None or task_of(self.inner) == "voice_design"
+        if request.continued or made_apart:
             return self.inner.synthesize(request)
         key = self._key(request)
         entry = self._memory.find(key) if key is not None else None
@@ -181,12 +190,43 @@ class StarterEngine(WrappedEngine):
 
     # --- preparing ---
 
-    async def _prepare(self) -> None:
-        """Say all phrases in all voices, a few at a time."""
+    async def prepare_voice(self, name: str) -> None:
+        """Keep the openings for one of ``settings.voices`` that has come to be after the start."""
+        if self._prepared:
+            await self._prepare((name,))
+
+    async def _found(self, name: str) -> str | None:
+        """The engine's id of a voice; None where there is none, which is a note."""
+        if self.find_voice is None:
+            return name
+        try:
+            found = await self.find_voice(name)
+        except SpeechError as error:
+            self._note(f"Openings are not kept for the voice {name!r}: {error}")
+            return None
+        before, self._ids[name] = self._ids.get(name), found
+        if before is not None and before not in self._ids.values():
+            self.forget_openings(before)
+        return found
+
+    def forget_openings(self, voice: str) -> None:
+        """Give up what is kept for a voice that is not there any more; ``voice``: the inner
+        engine's id."""
+        self._memory.drop(voice)
+
+    def _note(self, note: str) -> None:
+        if note not in self._notes:
+            self._notes.append(note)
+            log.warning("%s", note)
+
+    async def _prepare(self, names: Sequence[str]) -> None:
+        """Say all phrases in these voices, a few at a time."""
         settings = self.settings
+        found = [await self._found(name) for name in names]
+        voices = list(dict.fromkeys(each for each in found if each is not None))
         orders = [
             (text, Style(voice, language), final)
-            for voice in settings.voices or (None,)
+            for voice in (voices if names else (None,))
             for language in (None, *settings.languages)
             for text in dict.fromkeys(map(said, settings.phrases))
             for final in (False, True)
@@ -198,9 +238,8 @@ class StarterEngine(WrappedEngine):
             nonlocal done
             async with turn:
                 note = await self._prepare_one(text, style, final)
-            if note is not None and note not in self._notes:
-                self._notes.append(note)
-                log.warning("%s", note)
+            if note is not None:
+                self._note(note)
             done += 1
             self._progress("preparing openings", done, len(orders))
 

@@ -20,7 +20,7 @@ ENTRY_BYTES = 1024
 """What an entry is counted for beside its sound and words: key, text, places in tables."""
 FADE = SAMPLE_RATE // 200
 """The last 5 ms, faded out where a sound breaks off: what follows it was made apart."""
-BROKEN: tuple[EndReason, ...] = ("frame_cap", "dry")
+BROKEN: tuple[EndReason, ...] = ("frame_cap", "dry", "regenerated")
 """Ends after which a sound is not worth keeping."""
 SILENT = 328
 """A step to silence that cannot be heard: 1 % of full scale (-40 dBFS)."""
@@ -173,6 +173,15 @@ class Memory:
         self._pinned_bytes += size if pinned else 0
         self._phrases.pop(key.style, None)
         return True
+
+    def drop(self, voice: str) -> None:
+        """Give up all that is kept for a voice, pinned or not."""
+        for entries, pinned in ((self._pinned, True), (self._others, False)):
+            for key in [key for key in entries if key.style.voice == voice]:
+                size = key.bytes + entries.pop(key).bytes
+                self.bytes -= size
+                self._pinned_bytes -= size if pinned else 0
+                self._phrases.pop(key.style, None)
 
     def clear(self) -> None:
         """Keep nothing."""

@@ -22,7 +22,7 @@ class StarterSettings:
     """Openings prepared for every voice of ``voices``. Write each as the texts do, with the mark
     that follows it: ``Sure,`` is not ``Sure!``."""
     voices: tuple[str, ...] = ()
-    """Voices to prepare them for, by the engine's own ids; empty: the default voice."""
+    """Voices to prepare them for, by any of their names (``clone:Anna``); empty: the default."""
     languages: tuple[str, ...] = ()
     """Languages that requests name, besides none: what is kept for none is not said where one is
     named."""

@@ -25,6 +25,7 @@ from qwen3tts_engine.base import (
     Voice,
 )
 from qwen3tts_engine.embedded.text import check_text
+from qwen3tts_engine.model_names import names_of
 from qwen3tts_engine.speech_rates import SpeechRates
 from qwen3tts_wire.errors import EngineFailed, EngineUnavailable, SpeechError
 
@@ -69,6 +70,11 @@ class UpstreamEngine:
         if self._server is None:
             return self.settings.model or "unknown"
         return self._server.model
+
+    @property
+    def model_ids(self) -> tuple[str, ...]:
+        """The name of the model there and, of a hub id, the last part."""
+        return names_of([self.model])
 
     @property
     def task(self) -> str | None:
@@ -147,7 +153,7 @@ class UpstreamEngine:
             await server.close()
             raise
         self._server = server
-        log.info("speaking with the server at %s, %s", server.address.shown, self.settings.kind)
+        log.debug("speaking with the server at %s, %s", server.address.shown, self.settings.kind)
 
     async def close(self) -> None:
         """End what is under way; see base.Engine."""

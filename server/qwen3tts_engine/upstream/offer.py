@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from qwen3tts_engine.base import Voice
 from qwen3tts_wire.errors import UnknownVoice
+from qwen3tts_wire.naming.nearest import near_hint, near_voices
 
 MANY = "mul"
 """ISO 639-2: several languages; what is said of a voice whose server names none."""
@@ -53,11 +53,10 @@ class Offer:
             return found
         if self.any_voice:
             return wanted
-        near = difflib.get_close_matches(wanted.casefold(), self._by_name, n=3, cutoff=0.5)
-        hint = ", ".join(self._by_name[each] for each in near)
+        near = near_hint(near_voices(wanted, self.voices))
         raise UnknownVoice(
             f"The upstream server has no voice {wanted[:80]!r}.",
-            remedy=f"Near it: {hint}." if hint else f"It has {_few(self.voices)}.",
+            remedy=near or f"It has {_few(self.voices)}.",
         )
 
     def language(self, wanted: str | None) -> str | None:

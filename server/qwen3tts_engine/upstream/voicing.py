@@ -11,6 +11,7 @@ from qwen3tts_engine.alignment import AlignedWord
 from qwen3tts_engine.base import SAMPLE_RATE, EndReason, PcmChunk, SynthesisRequest
 from qwen3tts_engine.guards import LeadingTrim, SilenceCut
 from qwen3tts_engine.pause_aligner import PauseAligner
+from qwen3tts_engine.segment_chars import Voiced, voiced
 from qwen3tts_engine.speech_rates import SpeechRates
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed
@@ -35,14 +36,18 @@ CLOSERS = "\"')]}»”’"  # noqa: RUF001
 QUIET = 10 ** (-50 / 20) * 32768
 """Samples below are silence (-50 dBFS, as LeadingTrim has it)."""
 SILENCE_S = 3.0
-"""Silence after which nothing more is expected: no pause within a clause is as long."""
+"""Silence after which nothing more is expected once the text has been said, as far as the sound
+shows;"""
+PAUSE_S = 10.0
+"""and while words are left, or before the first sound."""
 
 
 def speakable(text: str) -> bool:
-    """Whether there is anything to say: letters, numbers, signs that are read."""
+    """Whether there is anything to say: letters, numbers, signs that are read; no emoji."""
     return any(
         unicodedata.category(char)[0] in "LN" or unicodedata.category(char) in ("Sc", "So", "Sm")
         for char in text
+        if voiced(char) is Voiced.KEPT
     )
 
 
@@ -75,7 +80,7 @@ class Voicing:
         self._most = round(
             SAMPLE_RATE * (LONGEST_BASE_S + LONGEST_CHAR_S * len(request.text) / speed)
         )
-        self._silence = SilenceCut(after_s=SILENCE_S, onset_s=SILENCE_S, text_end=0)
+        self._silence = SilenceCut(after_s=SILENCE_S, onset_s=PAUSE_S, text_end=0)
         self._taken = 0
         self._quiet = 0
         """Samples of silence given out last."""
@@ -125,6 +130,8 @@ class Voicing:
             samples = np.frombuffer(pcm[first : first + 2 * CHUNK], "<i2")
             self._taken += len(samples)
             kept = samples if self._trim is None else self._trim.push(samples)
+            said = self._quiet == 0 or self._aligner.unsaid() is None
+            self._silence.after_s = SILENCE_S if said else PAUSE_S
             kept = self._silence.push(kept)
             if self._taken >= self._most:
                 self.ended = "frame_cap"

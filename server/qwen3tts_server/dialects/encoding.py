@@ -1,17 +1,22 @@
 """Samples as files that people's players know: WAV, FLAC, MP3, Opus, AAC, or the samples alone.
 
-Blocks of 100 ms cost 0.1 to 2 ms each (AAC the most); ``encoded`` puts whole files on a thread.
+A second of sound costs 0.4 (FLAC) to 8 ms (MP3) of a core, so compressed forms are encoded on
+``EncodingThreads``: on the event loop every call would wait for them. FFmpeg's encoders release the
+interpreter's lock.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
+import os
 import struct
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, BinaryIO, Literal, ParamSpec, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -23,8 +28,8 @@ if TYPE_CHECKING:
     from av.container import OutputContainer
 
 INSTALL = "Install it on the server: pip install 'mr_qwen3tts[server]'. wav and pcm need nothing."
-THREAD_BYTES = 96_000
-"""Two seconds at 24 kHz: so much and more is encoded on a thread."""
+JOB_BYTES = 48_000
+"""One second at 24 kHz: no client has a thread for longer before the next one has its turn."""
 UNKNOWN_LENGTH = 0xFFFFFFFF
 """In a WAV header: until the end of the stream, as OpenAI writes it; players know it."""
 
@@ -41,8 +46,11 @@ class _Form:
     codec_options: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     """The muxer's, for a stream."""
+    rates: tuple[int, ...] = ()
+    """Sample rates that the codec has, rising, hertz; empty: any."""
 
 
+_MPEG_RATES = (8000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
 _FORMS: Mapping[str, _Form] = {
     "wav": _Form("audio/wav"),
     "pcm": _Form("audio/pcm"),
@@ -55,6 +63,7 @@ _FORMS: Mapping[str, _Form] = {
         "libmp3lame",
         64_000,
         options={"write_xing": "0", "id3v2_version": "0"},
+        rates=_MPEG_RATES,
     ),
     # Pages of 100 ms, in microseconds; FFmpeg's own second would be a second's wait.
     "opus": _Form(
@@ -64,12 +73,17 @@ _FORMS: Mapping[str, _Form] = {
         48_000,
         {"application": "voip", "frame_duration": "20"},
         {"page_duration": "100000"},
+        rates=(8000, 12_000, 16_000, 24_000, 48_000),
     ),
-    "aac": _Form("audio/aac", "adts", "aac", 64_000),
+    "aac": _Form("audio/aac", "adts", "aac", 64_000, rates=_MPEG_RATES),
 }
 FORMS = tuple(_FORMS)
 """The names of ``response_format``."""
 Form = Literal["wav", "pcm", "flac", "mp3", "opus", "aac"]
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class _Encoder(Protocol):
@@ -91,6 +105,8 @@ class SoundEncoder:
     def __init__(self, form: str, sample_rate: int) -> None:
         kind = _kind(form)
         self.form = form
+        self.compressed = bool(kind.container)
+        """Whether it costs enough to be encoded on a thread."""
         self.content_type = kind.content_type
         """For the Content-Type of the answer."""
         self._rest = b""
@@ -123,6 +139,12 @@ def content_type(form: str) -> str:
     return _kind(form).content_type
 
 
+def rate_for(form: str, sample_rate: int) -> int:
+    """The lowest sample rate of a form that keeps all of ``sample_rate``, 48 kHz at most."""
+    rates = _kind(form).rates or (sample_rate,)
+    return next((each for each in rates if each >= sample_rate), rates[-1])
+
+
 def wav_header(sample_rate: int, data_bytes: int | None = None) -> bytes:
     """The 44 bytes before s16le mono samples; None: of a length not known yet."""
     if data_bytes is None or data_bytes + 36 > UNKNOWN_LENGTH:
@@ -135,6 +157,26 @@ def wav_header(sample_rate: int, data_bytes: int | None = None) -> bytes:
         *(b"fmt ", 16, 1, 1, sample_rate, 2 * sample_rate, 2, 16),
         *(b"data", size),
     )
+
+
+class SoundFile:
+    """Encodes samples, s16le mono, into a file that can be gone back in: its header is exact.
+
+    Raises:
+        BadRequest, EngineUnavailable: see SoundEncoder.
+    """
+
+    def __init__(self, form: str, sample_rate: int, file: BinaryIO) -> None:
+        """``form``: one with a container, such as mp3; ``file`` stays open."""
+        self._muxed = _Muxed(_kind(form), sample_rate, file)
+
+    def push(self, pcm: bytes) -> None:
+        """Append samples; raises ``OSError`` where the file cannot be written."""
+        self._muxed.push(pcm)
+
+    def close(self) -> None:
+        """Finish the file's header."""
+        self._muxed.flush()
 
 
 def encode_whole(form: str, sample_rate: int, pcm: bytes) -> bytes:
@@ -157,11 +199,57 @@ def encode_whole(form: str, sample_rate: int, pcm: bytes) -> bytes:
     return file.getvalue()
 
 
-async def encoded(form: str, sample_rate: int, pcm: bytes) -> bytes:
-    """``encode_whole``; long ones on a thread, so that others need not wait."""
-    if len(pcm) < THREAD_BYTES or form in ("pcm", "wav"):
-        return encode_whole(form, sample_rate, pcm)
-    return await asyncio.to_thread(encode_whole, form, sample_rate, pcm)
+class EncodingThreads:
+    """Threads on which all clients' compressed sound is encoded, off the event loop.
+
+    Clients take turns: a job is at most JOB_BYTES of sound, and jobs run in the order in which they
+    came. One core is left to the event loop and the engine. The threads start with the first job.
+    """
+
+    def __init__(self, threads: int = 0) -> None:
+        self._threads = ThreadPoolExecutor(
+            threads or max(1, (os.cpu_count() or 2) - 1), thread_name_prefix="encode"
+        )
+
+    async def open(self, form: str, sample_rate: int) -> SoundEncoder:
+        """Make a SoundEncoder, which takes some milliseconds; raises what it raises."""
+        if not _kind(form).container:
+            return SoundEncoder(form, sample_rate)
+        return await self._run(lambda: SoundEncoder(form, sample_rate))
+
+    async def push(self, encoder: SoundEncoder, pcm: bytes) -> bytes:
+        """Return ``encoder.push(pcm)``. Not for two tasks with one encoder."""
+        if not encoder.compressed:
+            return encoder.push(pcm)
+        return b"".join([await self._run(encoder.push, block) for block in _blocks(pcm)])
+
+    async def flush(self, encoder: SoundEncoder) -> bytes:
+        """Return ``encoder.flush()``."""
+        return await self._run(encoder.flush) if encoder.compressed else encoder.flush()
+
+    async def whole(self, form: str, sample_rate: int, pcm: bytes) -> bytes:
+        """Return ``encode_whole`` of the samples."""
+        kind = _kind(form)
+        if not kind.container:
+            return encode_whole(form, sample_rate, pcm)
+        file = io.BytesIO()
+        muxed = await self._run(_Muxed, kind, sample_rate, file)
+        for block in _blocks(pcm[: len(pcm) & ~1]):
+            await self._run(muxed.push, block)
+        await self._run(muxed.flush)
+        return file.getvalue()
+
+    def close(self) -> None:
+        """End the threads after the jobs under way; those that wait are cancelled."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
+
+
+def _blocks(pcm: bytes) -> list[bytes]:
+    return [pcm[at : at + JOB_BYTES] for at in range(0, len(pcm), JOB_BYTES)]
 
 
 def _kind(form: str) -> _Form:
@@ -207,14 +295,14 @@ class _Stream:
 class _Muxed:
     """One of FFmpeg's encoders and muxers."""
 
-    def __init__(self, kind: _Form, sample_rate: int, file: _Stream | io.BytesIO) -> None:
+    def __init__(self, kind: _Form, sample_rate: int, file: _Stream | BinaryIO) -> None:
         av = _pyav()
         self._rate = sample_rate
         self._file = file
         self._at = 0
         """Samples so far."""
         self._frame: Callable[..., AudioFrame] = av.AudioFrame.from_ndarray
-        whole = isinstance(file, io.BytesIO)
+        whole = not isinstance(file, _Stream)
         options = {} if whole and kind.container == "mp3" else dict(kind.options)
         self._container = cast(
             "OutputContainer", av.open(file, "w", format=kind.container, options=options)

@@ -25,8 +25,10 @@ from qwen3tts_wire.errors import (
     LimitExceeded,
     ServerBusy,
     SpeechError,
+    UnknownVoice,
 )
 
+VOICES_ROUTE = "GET /v1/voices lists all."
 RETRY_AFTER_S = 1
 """What a client is told with 429 and 503; OpenAI's SDK waits so long and tries again."""
 
@@ -49,6 +51,12 @@ class ModelNotFound(BadRequest):
     code = "model_not_found"
 
 
+class NotConfigured(SpeechError):
+    """The route is there; what it needs was not named in the server's settings."""
+
+    code = "not_configured"
+
+
 class VoiceNotFound(BadRequest):
     """No voice that was brought has that name."""
 
@@ -56,6 +64,7 @@ class VoiceNotFound(BadRequest):
 
 
 _STATUS: Mapping[type[SpeechError], int] = {
+    NotConfigured: 501,
     BodyTooLarge: 413,
     WrongContentType: 415,
     ModelNotFound: 404,
@@ -135,7 +144,10 @@ def error_body(
 def speech_error_body(error: SpeechError) -> dict[str, Any]:
     """``error_body`` of an error of ours."""
     param = error.param if isinstance(error, FieldRefused) else None
-    return error_body(status_of(error), error.code, error.message, remedy=error.remedy, param=param)
+    remedy = error.remedy
+    if error.code == UnknownVoice.code:
+        remedy = f"{remedy} {VOICES_ROUTE}".lstrip()
+    return error_body(status_of(error), error.code, error.message, remedy=remedy, param=param)
 
 
 def error_response(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
+from qwen3tts_server.roles import grant_of
 from qwen3tts_server.service import Service
 from qwen3tts_wire.errors import SpeechError
 
@@ -14,15 +16,19 @@ from . import openai_voices
 from .bodies import json_object
 from .head_requests import HeadAsGet
 from .http_errors import code_of, handle_errors
-from .openai_answer import DIALECT, SpeechAnswer
+from .openai_answer import SpeechAnswer
+from .openai_batch import Batch, BatchAnswer, read_batch
 from .openai_models import Models
-from .openai_page import ERRORS, SPEECH, UPLOAD
+from .openai_page import BATCH, ERRORS, SPEECH, TRANSCRIPTION, UPLOAD, exact_integers
 from .openai_request import Order, order, parse
+from .openai_transcription import TranscriptAnswer, understood_recording
+from .openai_whole import DIALECT
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
     """Put the routes into ``app``; all errors of ``app`` have OpenAI's shape from then on."""
     handle_errors(app)
+    exact_integers(app)
     # It writes a line for each form that it cannot read; the answer to it says so already.
     logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
     app.add_middleware(HeadAsGet)
@@ -41,15 +47,42 @@ def add_routes(app: FastAPI, service: Service) -> None:
             counted(code_of(error))
             raise
 
+    room = asyncio.Semaphore(service.settings.openai.batch_slots)
+
+    async def batch_of(request: Request) -> Batch:
+        settings = service.settings.openai
+        try:
+            body = await json_object(request, settings.max_body_bytes)
+            asked = read_batch(body, settings)
+            models.find(asked.model)
+            return asked
+        except SpeechError as error:
+            counted(code_of(error))
+            raise
+
+    @app.post("/v1/audio/speech/batch", response_class=Response, **BATCH)
+    async def batch(request: Request) -> Response:
+        """Say several texts; each has its own result."""
+        return BatchAnswer(service, await batch_of(request), room)
+
     @app.post("/v1/audio/speech", response_class=Response, **SPEECH)
     async def speech(request: Request) -> Response:
         """Say a text."""
         return SpeechAnswer(service, await understood(request))
 
+    @app.post("/v1/audio/transcriptions", response_class=Response, **TRANSCRIPTION)
+    async def transcription(request: Request) -> Response:
+        """Write down a recording."""
+        try:
+            return TranscriptAnswer(service, await understood_recording(service, request))
+        except SpeechError as error:
+            counted(code_of(error))
+            raise
+
     @app.get("/v1/audio/voices")
-    async def voices() -> dict[str, Any]:
-        """The voices on offer, and those that were uploaded."""
-        return await openai_voices.listed(service)
+    async def voices(request: Request) -> dict[str, Any]:
+        """The voices on offer, and those that were uploaded with the same key."""
+        return await openai_voices.listed(service, grant_of(request.scope))
 
     @app.post("/v1/audio/voices", **UPLOAD)
     async def upload(request: Request) -> dict[str, Any]:
@@ -58,10 +91,10 @@ def add_routes(app: FastAPI, service: Service) -> None:
             return await openai_voices.upload(service, request)
 
     @app.delete("/v1/audio/voices/{name}")
-    async def remove(name: str) -> dict[str, Any]:
-        """Delete a voice that was uploaded."""
+    async def remove(name: str, request: Request) -> dict[str, Any]:
+        """Delete a voice that was uploaded with the same key."""
         with service.serving(DIALECT):
-            return await openai_voices.remove(service, name)
+            return await openai_voices.remove(service, name, grant_of(request.scope))
 
     @app.get("/v1/models")
     async def listed() -> dict[str, Any]:

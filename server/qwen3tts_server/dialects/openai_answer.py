@@ -6,33 +6,34 @@ import asyncio
 import base64
 import json
 import logging
-from dataclasses import replace
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from qwen3tts_server.service import Service
-from qwen3tts_server.speaking import Speaking
 from qwen3tts_server.utterance import Sound, Utterance
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.messages import ContextOpen
 
-from .encoding import SoundEncoder, content_type, encoded
-from .http_errors import about, code_of, speech_error_body
+from .encoding import JOB_BYTES, SoundEncoder, content_type
+from .http_errors import speech_error_body
 from .openai_request import Order
-from .qwen_fields import reference_voice
+from .openai_whole import (
+    DIALECT,
+    say,
+    silence,
+    spoken_whole,
+    usage,
+    usage_headers,
+    with_reference,
+    word_times,
+)
 from .sending import Sending, Stalled, until_gone
 
 log = logging.getLogger(__name__)
 
-DIALECT = "openai"
 EVENTS = "text/event-stream"
-SILENCE_MS = 100
-"""What a text without anything to say sounds like: players and SDKs take an empty file for an
-error."""
-FRAME_MS = 80
-"""A codec frame: what ``output_tokens`` counts."""
 MOST_WORDS_BYTES = 4096
 """Of the header with the words' times; clients and proxies refuse longer ones."""
 
@@ -57,9 +58,7 @@ class SpeechAnswer(Response):
     async def _serve(self, sending: Sending) -> None:
         order = self._order
         with self._service.serving(DIALECT):
-            context = order.context
-            if order.ref_audio is not None or order.ref_text is not None:
-                context = replace(context, voice=await self._reference_voice())
+            context = await with_reference(self._service, order)
             try:
                 if order.delivery == "whole":
                     await self._send_whole(sending, context)
@@ -68,31 +67,12 @@ class SpeechAnswer(Response):
             except Stalled:
                 log.info("a client took nothing for too long and was cut off")
 
-    async def _reference_voice(self) -> str | None:
-        order, voices = self._order, self._service.voices
-        try:
-            voice = await reference_voice(
-                voices, order.ref_audio, order.ref_text, x_vector_only=order.x_vector_only
-            )
-            with about("language"):
-                voices.check(voice, order.context.language)
-            return voice
-        except SpeechError as error:
-            self._service.meter.dialect(DIALECT).errored(code_of(error))
-            raise
-
     async def _send_whole(self, sending: Sending, context: ContextOpen) -> None:
         """One file. The engine is free before it is encoded and sent."""
-        order, rate = self._order, context.format.sample_rate
-        pcm = bytearray()
-        async with self._service.speaking(context, DIALECT) as speaking:
-            say(speaking, order.text)
-            async for item in speaking:
-                if isinstance(item, Sound):
-                    pcm += item.data
-        utterance = speaking.utterance
-        body = await encoded(order.form, rate, bytes(pcm) or silence(rate))
+        order = self._order
+        body, utterance = await spoken_whole(self._service, order, context)
         headers = self._own_headers(utterance) | {"Content-Length": str(len(body))}
+        headers |= usage_headers(utterance)
         if order.word_timestamps:
             headers |= words_headers(word_times(utterance))
         await sending.start(content_type(order.form), headers)
@@ -105,20 +85,28 @@ class SpeechAnswer(Response):
         async with self._service.speaking(context, DIALECT) as speaking:
             say(speaking, order.text)
             await asyncio.sleep(0)  # The engine begins; to open an encoder takes some milliseconds.
-            encoder = SoundEncoder(order.form, rate)
+            encoding = self._service.encoding
+            encoder = await encoding.open(order.form, rate)
             utterance = speaking.utterance
+            pcm = bytearray()
             try:
                 async for item in speaking:
-                    if isinstance(item, Sound):
-                        data = encoder.push(item.data)
-                        await self._send_piece(sending, encoder, utterance, data)
+                    if not isinstance(item, Sound):
+                        continue
+                    pcm += item.data
+                    if utterance.queued and len(pcm) < JOB_BYTES:
+                        continue  # one message, and one job on a thread, for what lies there
+                    data = await encoding.push(encoder, bytes(pcm))
+                    pcm.clear()
+                    await self._send_piece(sending, encoder, utterance, data)
             except SpeechError as error:
                 if not sending.started:
                     raise
                 await self._send_error(sending, error)
                 return
-        rest = b"" if utterance.sent else encoder.push(silence(rate))
-        await self._send_piece(sending, encoder, utterance, rest + encoder.flush())
+        rest = b"" if utterance.sent else await encoding.push(encoder, silence(rate))
+        rest += await encoding.flush(encoder)
+        await self._send_piece(sending, encoder, utterance, rest)
         if order.delivery == "sse":
             await sending.body(event(self._done(utterance)))
         await sending.end()
@@ -134,7 +122,8 @@ class SpeechAnswer(Response):
             await sending.start(kind, self._own_headers(utterance))
         if events:
             sound = base64.b64encode(data).decode("ascii")
-            data = event({"type": "speech.audio.delta", "audio": sound})
+            delta = {"audio": sound, "response_format": self._order.form}
+            data = event({"type": "speech.audio.delta", **delta})
         await sending.body(data)
 
     async def _send_error(self, sending: Sending, error: SpeechError) -> None:
@@ -164,40 +153,11 @@ class SpeechAnswer(Response):
         return done
 
 
-def say(speaking: Speaking, text: str) -> None:
-    """The whole text at once."""
-    speaking.append(text)
-    speaking.end()
-
-
-def silence(rate: int) -> bytes:
-    """SILENCE_MS of it."""
-    return bytes(2 * (rate * SILENCE_MS // 1000))
-
-
 def event(body: dict[str, Any]) -> bytes:
-    """One server-sent event; its type stands in the body only, as clients of OpenAI read it."""
-    return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"
-
-
-def usage(utterance: Utterance) -> dict[str, int]:
-    """What was used: characters in, codec frames of FRAME_MS out; there are no other tokens."""
-    samples = utterance.opened.format.samples(FRAME_MS)
-    chars, frames = utterance.chars, -(-utterance.sent // samples)
-    return {"input_tokens": chars, "output_tokens": frames, "total_tokens": chars + frames}
-
-
-def word_times(utterance: Utterance) -> list[dict[str, Any]]:
-    """The words and their places in the sound, in milliseconds."""
-    rate = utterance.opened.format.sample_rate
-    return [
-        {
-            "word": word.text,
-            "start_ms": round(1000 * word.start / rate),
-            "end_ms": round(1000 * word.end / rate),
-        }
-        for word in utterance.words
-    ]
+    """One server-sent event. Its type is in the line ``event:``, as vLLM-Omni has it, and in the
+    data, where clients of OpenAI read it."""
+    data = json.dumps(body, separators=(",", ":")).encode()
+    return b"event: %b\ndata: %b\n\n" % (body["type"].encode(), data)
 
 
 def words_headers(words: list[dict[str, Any]]) -> dict[str, str]:

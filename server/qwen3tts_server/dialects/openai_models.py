@@ -6,6 +6,7 @@ import re
 import time
 from typing import Any
 
+from qwen3tts_engine.wrapped import model_ids_of
 from qwen3tts_server.service import Service
 
 from .http_errors import ModelNotFound, about
@@ -26,8 +27,9 @@ class Models:
         return self._service.engine.model
 
     def names(self) -> list[str]:
-        """The model's own name and its others."""
-        return list(dict.fromkeys([self.own, *self._service.settings.openai.model_aliases]))
+        """The model's own name, its hub id, and the others."""
+        engine, aliases = self._service.engine, self._service.settings.openai.model_aliases
+        return list(dict.fromkeys([self.own, *model_ids_of(engine), *aliases]))
 
     def find(self, name: str | None) -> str:
         """The name under which a model is listed.

@@ -9,19 +9,34 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from qwen3tts_engine.base import MAX_FIRST_CHUNK, SPEED_MAX, SPEED_MIN
-from qwen3tts_server.speaking import ANY_LEAD_MS
+from qwen3tts_engine.playout import UNPACED_LEAD_MS
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_wire.errors import BadRequest, BadText, LimitExceeded
-from qwen3tts_wire.formats import FORMATS, AudioFormat
+from qwen3tts_wire.formats import RATE_MAX, RATE_MIN, AudioFormat
 from qwen3tts_wire.messages import ContextOpen, Sampling
 
+from .encoding import rate_for
 from .http_errors import FieldRefused, about, first_fault
 from .openai_settings import OpenAISettings
-from .qwen_fields import MAX_SEED, check_task, first_chunk_of, language_tag, seed_of
+from .qwen_fields import (
+    MAX_EMBEDDING,
+    MAX_SEED,
+    check_embedding,
+    check_task,
+    first_chunk_of,
+    language_tag,
+    mode_of,
+    seed_of,
+)
 
 Delivery = Literal["whole", "raw", "sse"]
 """One file with its length; the sound as it is made; the same in server-sent events."""
-SAMPLE_RATES = tuple(each.sample_rate for each in FORMATS if each.encoding == "pcm_s16le")
+SAMPLE_RATE = 24_000
+"""Hertz, where a request names none: the engines' own."""
+
+
+def _int64(schema: dict[str, Any]) -> None:
+    schema["anyOf"][0]["format"] = "int64"
 
 
 class VoiceName(BaseModel):
@@ -31,13 +46,11 @@ class VoiceName(BaseModel):
     id: str = Field(min_length=1, max_length=256)
 
 
-class SpeechRequest(BaseModel):
-    """What is to be said, and how. null is as if left out; fields not named here are ignored."""
+class SpeechFields(BaseModel):
+    """How a text is to be said. null is as if left out; fields not named here are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
-    input: str = Field(description="The text; at most as long as the server is set to (4096).")
-    model: str | None = Field(None, max_length=256, description="GET /v1/models lists them.")
     voice: Annotated[str, Field(max_length=256)] | VoiceName | None = Field(
         None,
         description="A voice of GET /v1/voices, one that was uploaded, or one of OpenAI's names;"
@@ -52,20 +65,16 @@ class SpeechRequest(BaseModel):
     )
     sample_rate: int | None = Field(
         None,
-        description="Hertz; 24000 where left out.",
-        json_schema_extra={"enum": [*SAMPLE_RATES, None]},
+        ge=RATE_MIN,
+        le=RATE_MAX,
+        description="Hertz; 24000 where left out. mp3, opus and aac take the next rate that they"
+        " have; X-Sample-Rate tells it.",
     )
     speed: float | None = Field(
         None,
         ge=0.25,
         le=4.0,
         description=f"1 is as recorded. Engines do {SPEED_MIN} to {SPEED_MAX}, some only 1.",
-    )
-    stream: bool | None = Field(
-        None, description="true: as it is made. false: one file with its length."
-    )
-    stream_format: Literal["sse", "audio"] | None = Field(
-        None, description="Server-sent events, or the sound itself, as it is made."
     )
     task_type: Literal["CustomVoice", "VoiceDesign", "Base"] | None = Field(
         None, description="What the model was made for; it has to be the one that is served."
@@ -84,7 +93,11 @@ class SpeechRequest(BaseModel):
         None, description="Take only the colour of the recording's voice; it needs no text then."
     )
     seed: int | None = Field(
-        None, ge=-MAX_SEED, lt=MAX_SEED, description="Start of the random numbers."
+        None,
+        ge=-MAX_SEED,
+        lt=MAX_SEED,
+        description="Start of the random numbers: a whole number of 64 bits with its sign.",
+        json_schema_extra=_int64,
     )
     initial_codec_chunk_frames: int | None = Field(
         None, ge=0, le=MAX_FIRST_CHUNK, description="Codec frames in the first piece; 0: any."
@@ -99,15 +112,36 @@ class SpeechRequest(BaseModel):
         " the last event of a stream of events.",
     )
     max_new_tokens: int | None = Field(None, ge=1, le=4096, description="Read, not used.")
-    non_streaming_mode: bool | None = Field(None, description="Read, not used.")
+    non_streaming_mode: bool | None = Field(
+        None,
+        description="All text in one generation: true, read before it is spoken; false, while it"
+        " is. Left out: clause by clause.",
+    )
     extra_params: dict[str, Any] | None = Field(None, description="Read, not used.")
-    speaker_embedding: list[float] | None = Field(None, description="Refused: send ref_audio.")
+    speaker_embedding: Annotated[list[float], Field(max_length=MAX_EMBEDDING)] | None = Field(
+        None,
+        description="Numbers of a speaker encoder in place of ref_audio, where a Base checkpoint is"
+        " served: as many as its width.",
+    )
 
     @property
     def named_voice(self) -> str | None:
         """The voice, by whichever field it is named."""
         voice = self.voice.id if isinstance(self.voice, VoiceName) else self.voice
         return voice or self.speaker or None
+
+
+class SpeechRequest(SpeechFields):
+    """What is to be said, and how."""
+
+    input: str = Field(description="The text; at most as long as the server is set to (4096).")
+    model: str | None = Field(None, max_length=256, description="GET /v1/models lists them.")
+    stream: bool | None = Field(
+        None, description="true: as it is made. false: one file with its length."
+    )
+    stream_format: Literal["sse", "audio"] | None = Field(
+        None, description="Server-sent events, or the sound itself, as it is made."
+    )
 
 
 @dataclass(frozen=True)
@@ -121,6 +155,7 @@ class Order:
     ref_audio: str | None = None
     ref_text: str | None = None
     x_vector_only: bool = False
+    embedding: tuple[float, ...] | None = None
     word_timestamps: bool = False
     ignored: tuple[str, ...] = ()
     """Fields that were sent and change nothing here."""
@@ -150,26 +185,23 @@ async def order(
         ServerBusy: the store of voices cannot be reached.
     """
     _check_text(asked.input, settings.max_input_chars)
-    sound = _sound(asked.sample_rate)
+    form = asked.response_format or settings.default_format
     speed = _speed(asked.speed, voices)
-    if asked.speaker_embedding is not None:
-        with about("speaker_embedding"):
-            raise BadRequest(
-                "Embeddings of speakers are not taken.", remedy="Send the recording as ref_audio."
-            )
     reference = asked.ref_audio is not None
+    embedding = asked.speaker_embedding
+    recorded = reference or asked.ref_text is not None
+    check_embedding(voices, embedding, recording=recorded)
     check_task(
         voices,
         asked.task_type,
-        asked.instructions,
-        reference=reference or asked.ref_text is not None or bool(asked.x_vector_only_mode),
+        reference=recorded or embedding is not None or bool(asked.x_vector_only_mode),
     )
     delivery = _delivery(asked, settings, accept)
     if asked.word_timestamps:
         _check_word_timestamps(voices, delivery)
     language = language_tag(asked.language)
-    voice = None if reference else asked.named_voice
-    if not reference and asked.ref_text is None:
+    voice = None if reference or embedding is not None else asked.named_voice
+    if not recorded and embedding is None:
         await _check_voice(voice, language, voices)
     return Order(
         ContextOpen(
@@ -178,19 +210,21 @@ async def order(
             voice=voice,
             language=language,
             instructions=asked.instructions or None,
-            format=sound,
+            mode=mode_of(asked.non_streaming_mode, "auto"),
+            format=_sound(asked.sample_rate, form),
             speed=speed,
             sampling=_sampling(asked),
             seed=seed_of(asked.seed),
             initial_codec_chunk_frames=first_chunk_of(asked.initial_codec_chunk_frames),
-            lead_ms=ANY_LEAD_MS,
+            lead_ms=UNPACED_LEAD_MS,
         ),
         text=asked.input,
-        form=asked.response_format or settings.default_format,
+        form=form,
         delivery=delivery,
         ref_audio=asked.ref_audio,
         ref_text=asked.ref_text,
         x_vector_only=bool(asked.x_vector_only_mode),
+        embedding=None if embedding is None else tuple(embedding),
         word_timestamps=bool(asked.word_timestamps),
         ignored=_ignored(asked, voices.options),
     )
@@ -230,14 +264,8 @@ def _speed(speed: float | None, voices: VoiceCatalogue) -> float:
     return speed
 
 
-def _sound(rate: int | None) -> AudioFormat:
-    if rate is not None and rate not in SAMPLE_RATES:
-        with about("sample_rate"):
-            raise BadRequest(
-                "Sound is not served at this rate.",
-                remedy=f"Choose one of {', '.join(map(str, SAMPLE_RATES))} Hz.",
-            )
-    return AudioFormat("pcm_s16le", rate or SAMPLE_RATES[0])
+def _sound(rate: int | None, form: str) -> AudioFormat:
+    return AudioFormat("pcm_s16le", rate_for(form, rate or SAMPLE_RATE))
 
 
 async def _check_voice(voice: str | None, language: str | None, voices: VoiceCatalogue) -> None:
@@ -305,7 +333,8 @@ def _ignored(asked: SpeechRequest, options: frozenset[str]) -> tuple[str, ...]:
     sampling = ("temperature", "top_p", "top_k", "repetition_penalty")
     taken = set(options) | (set(sampling) if "sampling" in options else set())
     optional = ("instructions", "seed", "initial_codec_chunk_frames", *sampling)
-    never = ("max_new_tokens", "non_streaming_mode", "extra_params")
+    layouts = () if "layout" in options else ("non_streaming_mode",)
+    never = ("max_new_tokens", *layouts, "extra_params")
     return tuple(
         name
         for name in (*optional, *never)

@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from qwen3tts_server.roles import Grant, grant_of
 from qwen3tts_server.service import Service
 from qwen3tts_server.voices.names import CLONE, checked_name
 from qwen3tts_server.voices.stored import StoredVoice
@@ -14,19 +15,20 @@ from qwen3tts_wire.errors import BadRequest, ServerBusy, UnknownVoice
 
 from .forms import Form, form
 from .http_errors import VoiceNotFound, about
+from .qwen_fields import words_asked_for
 
 MAX_FORM_BYTES = 1 << 18
 """Of an upload besides its recording."""
 _YES, _NO = ("true", "1", "yes", "on"), ("", "false", "0", "no", "off")
 
 
-async def listed(service: Service) -> dict[str, Any]:
-    """All voices; those of other replicas as they were last seen, while their store is away."""
+async def listed(service: Service, grant: Grant) -> dict[str, Any]:
+    """All voices that ``grant`` may see; while the store is away, as they were last seen."""
     with contextlib.suppress(ServerBusy):
         await service.voices.refresh()
-    stored = service.voices.stored()
+    stored = service.voices.stored(grant)
     brought = {CLONE + each.name for each in stored}
-    own = [each for each in service.voices.voices() if each.id not in brought]
+    own = [each for each in service.voices.voices_for(grant) if each.id not in brought]
     return {
         "object": "list",
         "data": [
@@ -62,27 +64,32 @@ async def upload(service: Service, request: Request) -> dict[str, Any]:
     if not audio:
         with about("audio_sample"):
             raise BadRequest("There is no recording.", remedy="Send it as a file in audio_sample.")
-    x_vector_only, replace = _flag(sent, "x_vector_only_mode"), _flag(sent, "overwrite")
-    stored = await service.voices.add(
-        name,
-        audio,
-        ref_text=sent.fields.get("ref_text") or None,
-        x_vector_only=x_vector_only,
-        consent=consent,
-        description=sent.fields.get("speaker_description", ""),
-        replace=replace,
-    )
+    # Left out, it is made true where there are no words, as vLLM-Omni has it.
+    asked = sent.fields.get("x_vector_only_mode", "").strip()
+    x_vector_only = _flag(sent, "x_vector_only_mode") if asked else None
+    replace = _flag(sent, "overwrite")
+    with words_asked_for():
+        stored = await service.voices.add(
+            name,
+            audio,
+            ref_text=sent.fields.get("ref_text", "").strip() or None,
+            x_vector_only=x_vector_only,
+            consent=consent,
+            description=sent.fields.get("speaker_description", ""),
+            replace=replace,
+            grant=grant_of(request.scope),
+        )
     return {**_openai(stored), "success": True, "voice": _uploaded(stored)}
 
 
-async def remove(service: Service, name: str) -> dict[str, Any]:
+async def remove(service: Service, name: str, grant: Grant) -> dict[str, Any]:
     """Delete a voice that was brought.
 
     Raises:
-        VoiceNotFound: none has that name.
+        VoiceNotFound: none that ``grant`` manages has that name.
     """
     try:
-        gone = await service.voices.remove(name)
+        gone = await service.voices.remove(name, grant)
     except UnknownVoice as error:
         raise VoiceNotFound(
             "No voice of that name was uploaded.",

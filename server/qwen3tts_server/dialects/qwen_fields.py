@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 
-from qwen3tts_engine.wrapped import cloning, task_of
+from qwen3tts_engine.base import WordsMissing
+from qwen3tts_engine.wrapped import cloning, embedder_of, task_of
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_wire.errors import BadRequest
 
@@ -30,6 +32,10 @@ LANGUAGES: Mapping[str, str] = {
 }
 """Qwen3-TTS's names of its languages, and their BCP 47 tags."""
 MAX_SEED = 2**63
+MAX_EMBEDDING = 8192
+"""Numbers of a speaker embedding, whatever the model; vLLM-Omni's bound."""
+EMBEDDING_PEAK = 1000.0
+"""Beyond it no number of a speaker embedding lies, by far."""
 
 
 def language_tag(language: str | None) -> str | None:
@@ -50,9 +56,14 @@ def first_chunk_of(frames: int | None) -> int | None:
     return frames or None
 
 
-def check_task(
-    voices: VoiceCatalogue, task_type: str | None, instructions: str | None, *, reference: bool
-) -> None:
+def mode_of(non_streaming_mode: bool | None, usual: str) -> str:
+    """The mode in which a text is one generation, as the official package lays it out."""
+    if non_streaming_mode is None:
+        return usual
+    return "whole" if non_streaming_mode else "whole_streaming"
+
+
+def check_task(voices: VoiceCatalogue, task_type: str | None, *, reference: bool) -> None:
     """Refuse a task that the engine does not do, and a reference where none belongs.
 
     Raises:
@@ -69,11 +80,58 @@ def check_task(
                 remedy="Leave ref_audio, ref_text and x_vector_only_mode out, or send task_type"
                 " Base.",
             )
-    if (task or task_of(voices)) == "voice_design" and not (instructions or "").strip():
-        with about("instructions"):
+
+
+def check_embedding(
+    voices: VoiceCatalogue, embedding: Sequence[float] | None, *, recording: bool
+) -> None:
+    """Refuse a ``speaker_embedding`` that the engine cannot speak with.
+
+    Raises:
+        FieldRefused: it names ``speaker_embedding``.
+    """
+    if embedding is None:
+        return
+    with about("speaker_embedding"):
+        embedder = embedder_of(voices)
+        size = None if embedder is None else embedder.embedding_size()
+        if size is None:
             raise BadRequest(
-                "A voice is designed by its description.", remedy="Describe it in instructions."
+                "The model that is served takes no speaker embedding.",
+                remedy="Name a voice, or serve a Qwen3-TTS Base checkpoint.",
             )
+        if recording:
+            raise BadRequest(
+                "Both a speaker embedding and a recording are given.",
+                remedy="Send either speaker_embedding or ref_audio with ref_text.",
+            )
+        if len(embedding) != size:
+            raise BadRequest(
+                f"The speaker embedding has {len(embedding)} numbers; the model's have {size}.",
+                remedy="Send one that was made by a checkpoint of the same size.",
+            )
+        # A comparison with NaN is false.
+        if not all(-EMBEDDING_PEAK <= each <= EMBEDDING_PEAK for each in embedding):
+            raise BadRequest(
+                f"A number of the speaker embedding is not within ±{EMBEDDING_PEAK:g}.",
+                remedy="Send the numbers as the speaker encoder gave them.",
+            )
+
+
+async def embedded_voice(voices: VoiceCatalogue, embedding: Sequence[float]) -> str:
+    """The id of the voice of a speaker embedding, ready to be named in a request.
+
+    Raises:
+        FieldRefused: see ``check_embedding``.
+    """
+    with about("speaker_embedding"):
+        embedder = embedder_of(voices)
+        if embedder is None:
+            raise BadRequest(
+                "The model that is served takes no speaker embedding.",
+                remedy="Name a voice, or serve a Qwen3-TTS Base checkpoint.",
+            )
+        return (await embedder.load_embedding(embedding)).voice_id
 
 
 def _check_task(voices: VoiceCatalogue, task: str | None) -> None:
@@ -93,6 +151,17 @@ def _check_task(voices: VoiceCatalogue, task: str | None) -> None:
         )
 
 
+@contextlib.contextmanager
+def words_asked_for() -> Iterator[None]:
+    """Name the fields of these protocols where the words of a recording are missing."""
+    try:
+        yield
+    except WordsMissing as error:
+        remedy = error.remedy.replace("x_vector_only=true", "x_vector_only_mode=true")
+        with about("ref_text"):
+            raise BadRequest(error.message, remedy=remedy) from error
+
+
 async def reference_voice(
     voices: VoiceCatalogue, ref_audio: str | None, ref_text: str | None, *, x_vector_only: bool
 ) -> str | None:
@@ -109,7 +178,7 @@ async def reference_voice(
                     remedy="Send ref_audio with it, or leave it out.",
                 )
         return None
-    with about("ref_audio"):
+    with about("ref_audio"), words_asked_for():
         return await voices.from_reference(
             ref_audio, ref_text=ref_text, x_vector_only=x_vector_only
         )

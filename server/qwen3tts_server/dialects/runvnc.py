@@ -10,8 +10,23 @@ from starlette.websockets import WebSocketDisconnect
 from qwen3tts_server.service import Service
 from qwen3tts_wire.errors import ServerBusy
 
+from .http_errors import error_response
 from .runvnc_connection import NAME, RunvncConnection
 from .runvnc_messages import complaint
+
+UNKNOWN_PATH = "No WebSocket is served at this path, or not with this subprotocol."
+REMEDY = (
+    "/v1/speech takes the subprotocol qwen3tts.speech.v1, /v1/audio/speech/stream vLLM-Omni's"
+    " messages; runvnc's clients ask for no subprotocol and for no path below /v1/."
+)
+
+
+async def _refuse(socket: WebSocket) -> None:
+    if "websocket.http.response" in (socket.scope.get("extensions") or {}):
+        refusal = error_response(403, "not_found", UNKNOWN_PATH, remedy=REMEDY)
+        await socket.send_denial_response(refusal)
+    else:
+        await socket.close()
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -22,7 +37,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         # Its clients ask for no subprotocol, and their servers have no versioned paths: whoever
         # does meant another protocol, and gets what an unknown path gets: HTTP 403.
         if socket.scope.get("subprotocols") or path.startswith("v1/"):
-            await socket.close()
+            await _refuse(socket)
             return
         await socket.accept()
         connection = RunvncConnection(socket, service)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from starlette.websockets import WebSocket
@@ -19,13 +20,12 @@ from qwen3tts_server.websocket_io import close, data_of, put
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed, LimitExceeded, SpeechError
 
-from .encoding import encoded
 from .http_errors import code_of
 from .openai_models import Models
 from .vllm_omni_messages import SessionConfig
 from .vllm_omni_orders import Orders
 from .vllm_omni_session import VllmOmniSession
-from .vllm_omni_units import Command, Start, Stop, Unit
+from .vllm_omni_units import Command, More, Start, Stop, Unit
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,9 @@ class StreamConnection:
         """The client has taken all that was said so far."""
         self._saying: asyncio.Task[None] | None = None
         self._speaking: Speaking | None = None
+        self._more: deque[More] = deque()
+        """Text of the unit being said that was not handed to the engine yet."""
+        self._grown = asyncio.Event()
         self._close: Close | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -129,6 +132,9 @@ class StreamConnection:
             match command:
                 case Start(unit):
                     self._start(unit)
+                case More():
+                    self._more.append(command)
+                    self._grown.set()
                 case Stop():
                     if self._speaking is not None:
                         self._speaking.cancel()  # the client's wish, not its loss
@@ -158,6 +164,7 @@ class StreamConnection:
     def _start(self, unit: Unit) -> None:
         assert self._tasks is not None
         self._speaking = None
+        self._more.clear()
         self._saying = self._tasks.create_task(self._say(unit), name="say a unit")
 
     async def _say(self, unit: Unit) -> None:
@@ -183,27 +190,48 @@ class StreamConnection:
         sound = _Sound(config, self._settings.max_file_s)
         async with self._service.speaking(order, NAME) as speaking:
             self._speaking = speaking
-            for start in range(0, len(unit.text), TURN_CHARS):
-                if start:
-                    await asyncio.sleep(0)
-                speaking.append(unit.text[start : start + TURN_CHARS])
-            speaking.end()
-            async for item in speaking:
-                if isinstance(item, Words):
-                    continue
-                with self._counting():
-                    data = sound.take(item.data)
-                if data:
-                    # The engine waits with us for a slow client.
-                    self._act(self._session.audio(unit, data, self._clock()))
-                    await self._taken.wait()
-                if sound.full:
-                    speaking.cancel()
+            writing = asyncio.create_task(self._hand_over(unit, speaking), name="hand over text")
+            try:
+                await self._send_sound(unit, speaking, sound)
+            finally:
+                writing.cancel()
+                await asyncio.wait({writing})
         if not config.stream_audio:
             with self._counting():
-                whole = await encoded(config.response_format, SAMPLE_RATE, bytes(sound.file))
+                whole = await self._service.encoding.whole(
+                    config.response_format, SAMPLE_RATE, bytes(sound.file)
+                )
             self._act(self._session.audio(unit, whole, self._clock()))
         return [word for word in speaking.utterance.words if 2 * word.end <= sound.count]
+
+    async def _send_sound(self, unit: Unit, speaking: Speaking, sound: _Sound) -> None:
+        async for item in speaking:
+            if isinstance(item, Words):
+                continue
+            with self._counting():
+                data = sound.take(item.data)
+            if data:
+                # The engine waits with us for a slow client.
+                self._act(self._session.audio(unit, data, self._clock()))
+                await self._taken.wait()
+            if sound.full:
+                speaking.cancel()
+
+    async def _hand_over(self, unit: Unit, speaking: Speaking) -> None:
+        """All text of a unit, as it comes, to the engine."""
+        await _append(speaking, unit.text)
+        flush = unit.config.streaming_mode == "sentence_commit"
+        final = not unit.grows
+        while not final:
+            if flush:
+                speaking.flush()
+            while not self._more:
+                self._grown.clear()
+                await self._grown.wait()
+            more = self._more.popleft()
+            await _append(speaking, more.text)
+            flush, final = more.flush, more.final
+        speaking.end()
 
     @contextlib.contextmanager
     def _counting(self) -> Iterator[None]:
@@ -213,6 +241,13 @@ class StreamConnection:
         except SpeechError as error:
             self._observer.errored(code_of(error))
             raise
+
+
+async def _append(speaking: Speaking, text: str) -> None:
+    for start in range(0, len(text), TURN_CHARS):
+        if start:
+            await asyncio.sleep(0)
+        speaking.append(text[start : start + TURN_CHARS])
 
 
 class _Sound:

@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 
 TASKS = ("CustomVoice", "VoiceDesign", "Base")
 FORMATS = ("wav", "pcm", "flac", "mp3", "opus")
+STREAMING_MODES = ("token_level", "sentence_commit")
+COMMIT_ID_MAX = 256
+"""Characters of a ``commit_id``."""
 GRANULARITIES = ("none", "sentence", "clause")
 INT64 = 2**63
 MAX_EMBEDDING = 8192
@@ -54,7 +57,7 @@ class SessionConfig:
     speaker_embedding: (
         Annotated[tuple[float, ...], Many(Real(-1e308, 1e308), MAX_EMBEDDING)] | None
     ) = None
-    """No engine here takes one: an error for each unit."""
+    """The numbers of a speaker encoder in place of ``ref_audio``, for a Base checkpoint."""
     response_format: Annotated[str, OneOf(FORMATS)] = "wav"
     """Form of the audio."""
     speed: Annotated[float, Real(0.25, 4)] | None = 1.0
@@ -68,11 +71,14 @@ class SessionConfig:
     initial_codec_chunk_frames: Annotated[int, Whole(0, INT64 - 1)] | None = None
     """Codec frames in the first chunk; 0 is the server's choice, 100 the most."""
     non_streaming_mode: Annotated[bool, Flag()] | None = None
-    """Taken and not used: all text of a unit is known when it is begun."""
+    """A unit is one generation: true, its text is read before it is spoken; false, while it is.
+    Left out: clause by clause."""
     seed: Annotated[int, Whole(-INT64, INT64 - 1)] | None = None
     """Start of the random numbers."""
     split_granularity: Annotated[str, OneOf(GRANULARITIES)] = "none"
     """What is one unit."""
+    streaming_mode: Annotated[str, OneOf(STREAMING_MODES)] | None = None
+    """An utterance is one unit, said while its text comes: each word, or what was committed."""
 
 
 def parse(data: str, settings: VllmOmniSettings) -> tuple[str, Mapping[str, Any]]:
@@ -119,6 +125,11 @@ def config_of(fields: Mapping[str, Any]) -> SessionConfig:
     unknown = len(given.keys() - kinds(SessionConfig).keys() - {"speaker"})
     if unknown:
         log.debug("a session.config has %d fields that are not known", unknown)
+    if given.get("streaming_mode") is not None:
+        # Their clients take samples, whether they say so or not.
+        given.setdefault("response_format", "pcm")
+        if given["response_format"] == "pcm" and given.get("speed", 1) in (None, 1):
+            given.setdefault("stream_audio", True)
     config: SessionConfig = read(SessionConfig, given, where="session.config", strict=False)
     if config.stream_audio and config.response_format != "pcm":
         raise BadRequest(
@@ -130,7 +141,36 @@ def config_of(fields: Mapping[str, Any]) -> SessionConfig:
             "session.config.stream_audio needs a speed of 1.",
             remedy="Leave one of the two out.",
         )
+    if config.streaming_mode is not None:
+        _check_streaming(config)
     return config
+
+
+def _check_streaming(config: SessionConfig) -> None:
+    mode = config.streaming_mode
+    if config.split_granularity != "none":
+        raise BadRequest(
+            f"session.config.split_granularity {config.split_granularity} does not go with "
+            f"streaming_mode {mode}: there an utterance is one unit.",
+            remedy="Leave one of the two out.",
+        )
+    if config.non_streaming_mode:
+        raise BadRequest(
+            "session.config.non_streaming_mode reads all text before it is spoken; "
+            f"streaming_mode {mode} speaks while it comes.",
+            remedy="Leave one of the two out.",
+        )
+
+
+def commit_id_of(fields: Mapping[str, Any]) -> str | None:
+    """The name of an ``input.commit``; BadRequest where it cannot be one."""
+    name = fields.get("commit_id")
+    if name is not None and not (isinstance(name, str) and len(name) <= COMMIT_ID_MAX):
+        raise BadRequest(
+            f"input.commit.commit_id is not a string of at most {COMMIT_ID_MAX} characters.",
+            remedy="Leave it out, or send a short name.",
+        )
+    return name
 
 
 def text_of(fields: Mapping[str, Any]) -> str:

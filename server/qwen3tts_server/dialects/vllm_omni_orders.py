@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from qwen3tts_engine.base import MAX_FIRST_CHUNK, SPEED_MAX, SPEED_MIN, Engine
-from qwen3tts_server.speaking import ANY_LEAD_MS
+from qwen3tts_engine.playout import UNPACED_LEAD_MS
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_wire.errors import BadRequest, LimitExceeded
 from qwen3tts_wire.messages import ContextOpen
 
 from .http_errors import about
-from .qwen_fields import check_task, first_chunk_of, language_tag, reference_voice, seed_of
+from .qwen_fields import (
+    check_embedding,
+    check_task,
+    embedded_voice,
+    first_chunk_of,
+    language_tag,
+    mode_of,
+    reference_voice,
+    seed_of,
+)
 from .vllm_omni_messages import SessionConfig
 
 MAX_INSTRUCTIONS = 4096
@@ -22,19 +31,16 @@ def check(config: SessionConfig, voices: VoiceCatalogue) -> None:
         FieldRefused: names the field and what helps.
     """
     reference = config.ref_audio is not None or config.ref_text is not None
-    check_task(voices, config.task_type, config.instructions, reference=reference)
-    if config.task_type == "Base" and config.ref_audio is None and not config.voice:
+    embedded = config.speaker_embedding is not None
+    check_task(voices, config.task_type, reference=reference or embedded)
+    named = config.ref_audio is not None or embedded or config.voice
+    if config.task_type == "Base" and not named:
         with about("ref_audio"):
             raise BadRequest(
                 "task_type Base needs ref_audio or a voice.",
                 remedy="Send a recording, or the name of a voice that was uploaded.",
             )
-    if config.speaker_embedding is not None:
-        with about("speaker_embedding"):
-            raise BadRequest(
-                "speaker_embedding is not served here.",
-                remedy="Send ref_audio; with x_vector_only_mode only the colour of it counts.",
-            )
+    check_embedding(voices, config.speaker_embedding, recording=reference)
     if len(config.instructions or "") > MAX_INSTRUCTIONS:
         with about("instructions"):
             raise LimitExceeded(
@@ -70,6 +76,12 @@ def _check_words(config: SessionConfig, engine: Engine) -> None:
         )
 
 
+def _mode(config: SessionConfig) -> str:
+    if config.streaming_mode is not None:
+        return "live"  # Voices that take no growing text are spoken clause by clause.
+    return mode_of(config.non_streaming_mode, "clause")
+
+
 class Orders:
     """Orders of one connection; a reference is read once for each configuration."""
 
@@ -93,22 +105,17 @@ class Orders:
             voice=await self._voice_of(config, language),
             language=language,
             instructions=config.instructions or None,
-            mode="clause",
+            mode=_mode(config),
             speed=config.speed or 1.0,
             seed=seed_of(config.seed),
             initial_codec_chunk_frames=None if first is None else min(first, MAX_FIRST_CHUNK),
-            lead_ms=ANY_LEAD_MS,
+            lead_ms=UNPACED_LEAD_MS,
             pause_flush_ms=0,
         )
 
     async def _voice_of(self, config: SessionConfig, language: str | None) -> str | None:
         if self._for is not config:
-            self._cloned = await reference_voice(
-                self._voices,
-                config.ref_audio,
-                config.ref_text or None,
-                x_vector_only=config.x_vector_only_mode or False,
-            )
+            self._cloned = await self._clone(config)
             self._for = config
         voice = self._cloned
         if voice is None:
@@ -118,3 +125,13 @@ class Orders:
         with about("language"):
             self._voices.check(voice, language)
         return voice
+
+    async def _clone(self, config: SessionConfig) -> str | None:
+        if config.speaker_embedding is not None:
+            return await embedded_voice(self._voices, config.speaker_embedding)
+        return await reference_voice(
+            self._voices,
+            config.ref_audio,
+            config.ref_text or None,
+            x_vector_only=config.x_vector_only_mode or False,
+        )

@@ -7,18 +7,19 @@ the queue.
 
 from __future__ import annotations
 
-import base64
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
-from qwen3tts_engine.base import SAMPLE_RATE
 from qwen3tts_server.commands import Close
 from qwen3tts_wire.alignment import Word
-from qwen3tts_wire.errors import LimitExceeded, ProtocolError, ServerBusy, SpeechError
+from qwen3tts_wire.errors import BadRequest, LimitExceeded, ProtocolError, ServerBusy, SpeechError
 
+from . import vllm_omni_growing as growing
 from . import vllm_omni_messages as messages
 from .http_errors import code_of
+from .vllm_omni_answers import Answers
 from .vllm_omni_messages import SessionConfig, message
 from .vllm_omni_settings import VllmOmniSettings
 from .vllm_omni_splitter import Granularity, Splitter
@@ -26,7 +27,9 @@ from .vllm_omni_states import State, move
 from .vllm_omni_units import (
     Answer,
     Command,
+    Commit,
     EndOfText,
+    More,
     MoreText,
     Start,
     Stop,
@@ -45,7 +48,7 @@ class ClientSilent(SpeechError):
     retryable = True
 
 
-class VllmOmniSession:
+class VllmOmniSession(Answers):
     """All decisions for one connection. ``now`` is the server's monotonic clock in seconds.
 
     After every call that returns commands, what ``data_to_send`` gives is to be written, and
@@ -62,6 +65,7 @@ class VllmOmniSession:
     ) -> None:
         """``find_model`` raises where there is none of that name; ``told`` hears the code of each
         error that the client is told of, but for those of ``failed``."""
+        super().__init__()
         self._settings = settings
         self._find_model = find_model
         self._told = told
@@ -71,19 +75,13 @@ class VllmOmniSession:
         """The one that is open."""
         self._count = 0
         """Utterances so far."""
-        self._waiting: deque[MoreText | EndOfText | Answer] = deque()
+        self._waiting: deque[MoreText | EndOfText | Commit | Answer] = deque()
         self._waiting_chars = 0
         self._waiting_answers = 0
         self._cutting: Utterance | None = None
         """The one whose units are being said."""
         self._unit: Unit | None = None
         """The one being said."""
-        self._bytes = self._chunks = 0
-        """Of it: audio and messages of audio so far."""
-        self._out: deque[tuple[str | bytes, int]] = deque()
-        """What is to be written, with the bytes of audio in it."""
-        self._writing = False
-        """Whether some of it is on its way: what comes next waits until the client has taken it."""
         self._since = now
         """When something was heard or said last."""
         self._draining_until: float | None = None
@@ -92,11 +90,19 @@ class VllmOmniSession:
     @property
     def busy(self) -> bool:
         """Whether something is being said or waits for that."""
-        return self._unit is not None or bool(self._waiting) or self._unread
+        said = self._unit is not None and not self._growing
+        return said or bool(self._waiting) or self._unread
 
     @property
-    def _unread(self) -> bool:
-        return self._writing or bool(self._out)
+    def _growing(self) -> bool:
+        """Whether the unit being said is to have more text from the client."""
+        utterance = self._cutting
+        return (
+            self._unit is not None
+            and self._unit.grows
+            and utterance is not None
+            and not utterance.splitter.ended
+        )
 
     # --- the client's messages ---
 
@@ -138,9 +144,13 @@ class VllmOmniSession:
                 self._take_text(text)
             case "input.done":
                 self._end_utterance()
+            case "input.commit":
+                self._commit(messages.commit_id_of(fields))
             case "input.cancel":
                 self._cancel()
             case _:
+                if self._utterance is not None and self._utterance.grows:
+                    self._wait(EndOfText(self._utterance, dropped=True))
                 self._utterance = None
         if self._state is not State.CLOSED:
             self._state = state
@@ -148,6 +158,8 @@ class VllmOmniSession:
     def _take_text(self, text: str) -> None:
         held = self._waiting_chars + (len(self._cutting.splitter) if self._cutting else 0)
         most = self._settings.max_waiting_chars
+        if self._utterance is not None and self._utterance.grows:
+            held = max(held, self._utterance.chars)
         if held + len(text) > most:
             raise LimitExceeded(
                 f"{held} characters of text wait to be said, and {len(text)} came; "
@@ -160,6 +172,7 @@ class VllmOmniSession:
                 raise ServerBusy("The server is stopping.", remedy="Connect again.")
             utterance = self._utterance = self._next_utterance()
         self._waiting_chars += len(text)
+        utterance.chars += len(text)
         last = self._waiting[-1] if self._waiting else None
         if isinstance(last, MoreText) and last.utterance is utterance:
             last.parts.append(text)
@@ -175,7 +188,17 @@ class VllmOmniSession:
         utterance, self._utterance = self._utterance or self._next_utterance(), None
         self._wait(EndOfText(utterance))
 
-    def _wait(self, what: EndOfText | Answer) -> None:
+    def _commit(self, commit_id: str | None) -> None:
+        if self._config.streaming_mode != "sentence_commit":
+            raise BadRequest(
+                "input.commit belongs to streaming_mode sentence_commit.",
+                remedy="Name it in session.config, or send input.done.",
+            )
+        if self._utterance is None:
+            raise growing.nothing_to_commit()
+        self._wait(Commit(self._utterance, commit_id))
+
+    def _wait(self, what: EndOfText | Commit | Answer) -> None:
         self._waiting.append(what)
         self._waiting_answers += 1
         self._bound_answers()
@@ -207,10 +230,6 @@ class VllmOmniSession:
         self._forget()
         self._put(message("input.cancelled"))
         self._bound_answers()
-
-    def _unsend(self, written: tuple[str | bytes, int]) -> bool:
-        self._bytes -= written[1]
-        return written[1] > 0
 
     # --- errors ---
 
@@ -246,7 +265,14 @@ class VllmOmniSession:
 
     def _advance(self) -> None:
         """Go on with what waits, one thing after the other, as the client takes it."""
-        while self._state is not State.CLOSED and self._unit is None and not self._unread:
+        while self._state is not State.CLOSED:
+            if self._growing:
+                if not self._waiting:
+                    break
+                self._perform(self._waiting.popleft())
+                continue
+            if self._unit is not None or self._unread:
+                break
             text = self._cutting.splitter.take() if self._cutting is not None else None
             if self._cutting is not None and text is not None:
                 self._begin(self._cutting, text)
@@ -259,8 +285,18 @@ class VllmOmniSession:
             else:
                 break
 
-    def _perform(self, what: MoreText | EndOfText | Answer) -> None:
+    def _perform(self, what: MoreText | EndOfText | Commit | Answer) -> None:
         match what:
+            case MoreText(utterance, parts) if utterance.grows:
+                text = "".join(parts)
+                self._waiting_chars -= len(text)
+                self._grow(utterance, growing.came(utterance, text))
+            case Commit(utterance, commit_id):
+                self._waiting_answers -= 1
+                self._grow(utterance, growing.committed(utterance, commit_id))
+            case EndOfText(utterance) if utterance.grows and not utterance.splitter.ended:
+                self._grow(utterance, growing.ended(utterance, dropped=what.dropped))
+                self._waiting.appendleft(what)
             case MoreText(utterance, parts):
                 text = "".join(parts)
                 self._waiting_chars -= len(text)
@@ -279,18 +315,24 @@ class VllmOmniSession:
                 self._waiting_answers -= 1
                 self._put(what.text)
 
+    def _grow(self, utterance: Utterance, grown: growing.Grown) -> None:
+        """Hand over what is to be said of a unit that grows."""
+        self._cutting = utterance
+        if grown.text and not utterance.over and self._unit is None:
+            self._begin(utterance, grown.text)
+            grown = replace(grown, text="")
+        elif utterance.config.streaming_mode == "sentence_commit" and grown.text:
+            utterance.sentences += 1
+        if grown.answer:
+            self._put(grown.answer)
+        if self._unit is not None and (grown.text or grown.flush or grown.final):
+            self._commands.append(More(self._unit, grown.text, grown.flush, grown.final))
+
     def _begin(self, utterance: Utterance, text: str) -> None:
-        config = utterance.config
-        unit = self._unit = Unit(config, text, utterance.index, utterance.sentences)
+        unit = Unit(utterance.config, text, utterance.index, utterance.sentences, utterance.grows)
+        self._unit = unit
         utterance.sentences += 1
-        self._bytes = self._chunks = 0
-        more: dict[str, object] = {}
-        if config.stream_audio:
-            more["sample_rate"] = SAMPLE_RATE
-        if config.word_timestamps:
-            more["word_timestamps"] = True
-        start = {**unit.where, "sentence_text": text, "format": config.response_format, **more}
-        self._put(message("audio.start", **start))
+        self._announce(unit)
         self._commands.append(Start(unit))
 
     def audio(self, unit: Unit, data: bytes, now: float) -> list[Command]:
@@ -304,27 +346,6 @@ class VllmOmniSession:
                 self._out.append((data, len(data)))
         return self._take_commands()
 
-    def _chunk(
-        self,
-        unit: Unit,
-        data: bytes,
-        timestamps: Sequence[object] | None,
-        start_ms: int,
-        count: int = 0,
-    ) -> None:
-        chunk = message(
-            "audio.chunk",
-            **unit.where,
-            chunk_id=self._chunks,
-            chunk_start_ms=start_ms,
-            chunk_end_ms=messages.milliseconds(self._bytes),
-            sample_rate=SAMPLE_RATE,
-            audio_b64=base64.b64encode(data).decode("ascii"),
-            timestamps=timestamps,
-        )
-        self._chunks += 1
-        self._out.append((chunk, count))
-
     def finished(self, unit: Unit, words: Sequence[Word], now: float) -> list[Command]:
         """All of it was said; ``words`` are where they sound in it."""
         if unit is self._unit:
@@ -335,7 +356,7 @@ class VllmOmniSession:
                 times = [messages.timed(word) for word in words] if known else None
                 self._chunk(unit, b"", times, 0)
             self._done(unit, error=False)
-            self._unit = None
+            self._leave_unit()
         return self._take_commands()
 
     def failed(self, unit: Unit, error: SpeechError, now: float) -> list[Command]:
@@ -349,26 +370,14 @@ class VllmOmniSession:
         partial = {"partial_audio": True, "action": "discard"} if self._bytes else {}
         self._put(messages.error(error, unit.where, **partial))
         self._done(unit, error=True)
+        self._leave_unit()
+
+    def _leave_unit(self) -> None:
+        if self._growing and self._cutting is not None:
+            self._cutting.over = True
         self._unit = None
 
-    def _done(self, unit: Unit, *, error: bool, **more: object) -> None:
-        self._put(message("audio.done", **unit.where, total_bytes=self._bytes, error=error, **more))
-
-    def _session_done(self, utterance: Utterance, **more: object) -> None:
-        index, sentences = utterance.index, utterance.sentences
-        self._put(message("session.done", utterance_index=index, total_sentences=sentences, **more))
-
-    def _put(self, text: str) -> None:
-        self._out.append((text, 0))
-
     # --- writing ---
-
-    def data_to_send(self) -> list[str | bytes]:
-        """Everything that is to be written now."""
-        data = [each for each, _ in self._out]
-        self._out.clear()
-        self._writing = bool(data)
-        return data
 
     def sent(self, now: float) -> list[Command]:
         """All that ``data_to_send`` gave was written."""

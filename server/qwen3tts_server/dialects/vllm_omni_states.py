@@ -22,6 +22,8 @@ MOVES: dict[tuple[State, str], State] = {
     (State.IDLE, "session.config"): State.IDLE,
     (State.IDLE, "input.text"): State.OPEN,
     (State.OPEN, "input.text"): State.OPEN,
+    (State.IDLE, "input.commit"): State.IDLE,
+    (State.OPEN, "input.commit"): State.OPEN,
     (State.IDLE, "input.done"): State.IDLE,
     (State.OPEN, "input.done"): State.IDLE,
     (State.IDLE, "input.cancel"): State.IDLE,

@@ -20,7 +20,18 @@ class Utterance:
     splitter: Splitter
     joiner: SurrogateJoiner = field(default_factory=SurrogateJoiner)
     sentences: int = 0
-    """Units begun."""
+    """Units begun; texts committed, where they are."""
+    held: list[str] = field(default_factory=list)
+    """Text of a growing unit that was not handed over yet."""
+    chars: int = 0
+    """Characters of a growing unit that have come."""
+    over: bool = False
+    """Whether its growing unit ended before its text did."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether it is one unit, which is said while its text comes."""
+        return self.config.streaming_mode is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +42,8 @@ class Unit:
     text: str
     utterance_index: int
     sentence_index: int
+    grows: bool = False
+    """Whether more of it comes, as More."""
 
     @property
     def where(self) -> dict[str, int]:
@@ -52,7 +65,19 @@ class Stop:
     unit: Unit
 
 
-Command = Start | Stop | Close
+@dataclass(frozen=True)
+class More:
+    """More text of a growing unit."""
+
+    unit: Unit
+    text: str
+    flush: bool = False
+    """Say all of it so far, though a word or sentence is not complete."""
+    final: bool = False
+    """Nothing of it follows."""
+
+
+Command = Start | More | Stop | Close
 
 
 @dataclass(frozen=True)
@@ -68,6 +93,16 @@ class EndOfText:
     """The end of an utterance's text."""
 
     utterance: Utterance
+    dropped: bool = False
+    """Whether what was not committed is not to be said."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What has come of a growing unit is to be said now."""
+
+    utterance: Utterance
+    commit_id: str | None
 
 
 @dataclass(frozen=True)

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace as replaced
 
 from qwen3tts_engine.base import Engine, LoadedVoice, Mode, PcmChunk, SynthesisRequest, Voice
 from qwen3tts_engine.wrapped import WrappedEngine, cloning, task_of
+from qwen3tts_server.roles import EVERYTHING, Grant
 from qwen3tts_wire.errors import BadRequest, UnknownVoice
+from qwen3tts_wire.naming.nearest import near_hint, near_voices
 
 from .content import Content
 from .fetch import Fetcher
+from .languages import check_language
 from .library import VoiceLibrary
-from .names import CLONE, DEFAULT, OPENAI_NAMES, checked_name, is_content_id, key_of, spread
+from .names import (
+    CLONE,
+    DEFAULT,
+    OPENAI_NAMES,
+    QWEN_NAMES,
+    bare,
+    checked_name,
+    is_content_id,
+    key_of,
+    spread,
+)
+from .openings import NamedOpenings
 from .settings import VoiceSettings
 from .stored import StoredVoice
 
-SEE = "GET /v1/voices lists all."
 SPREAD_MOST = 1024
 """Choices that are remembered: clients may name many languages."""
 CLAUSES: tuple[Mode, ...] = ("clause",)
@@ -43,22 +55,21 @@ class VoiceCatalogue(WrappedEngine):
         super().__init__(inner)
         self.settings = settings or VoiceSettings()
         self._library = VoiceLibrary(self.settings, lambda: cloning(inner), fetcher)
+        self.suggests_brought = True
+        """Whether an unknown name is answered with near ones of other clients' voices too."""
         self._openai = {key_of(name): voice for name, voice in self.settings.openai_voices.items()}
+        self._openings = NamedOpenings(inner, self._found_and_ready)
         self._built_in: dict[str, str] = {}
         """The engine's ids by its names for them."""
         self._listed: list[Voice] = []
         """The voices that these names are of."""
         self._spread: dict[tuple[str, str | None], str | None] = {}
-        """What OpenAI's names stand for, by language."""
+        """What known names stand for, by language."""
 
     # --- life ---
 
     async def start(self) -> None:
-        """Make ready.
-
-        Raises:
-            EngineUnavailable: the engine's, or the store of voices cannot be used.
-        """
+        """Make ready; EngineUnavailable: the engine's, or the store of voices cannot be used."""
         await self._library.start()
         try:
             await self.inner.start()
@@ -68,6 +79,7 @@ class VoiceCatalogue(WrappedEngine):
 
     async def close(self) -> None:
         """Free everything."""
+        await self._openings.close()
         await self._library.close()
         await self.inner.close()
 
@@ -91,13 +103,16 @@ class VoiceCatalogue(WrappedEngine):
         found = self._own(wanted, key) or self._brought(wanted)
         if found is not None:
             return found
-        if key in OPENAI_NAMES:
+        if self._is_mapped(key):
             return self._of_openai(key, language)
         try:
             # Engines know more names than they list.
             self.inner.check(wanted, None)
         except UnknownVoice as error:
-            raise self._unknown(wanted, error) from None
+            # A checkpoint has the speakers that it has; other engines stand in for one.
+            if key in QWEN_NAMES and task_of(self.inner) is None:
+                return self._spread_to(key, language)
+            raise self._unknown(wanted, language, error) from None
         return wanted
 
     def _own(self, wanted: str, key: str) -> str | None:
@@ -119,7 +134,7 @@ class VoiceCatalogue(WrappedEngine):
     def _brought(self, wanted: str) -> str | None:
         """The id of a voice that somebody has brought."""
         index = self._library.index
-        named = index.names.get(key_of(wanted.removeprefix(CLONE)))
+        named = index.names.get(key_of(bare(wanted)))
         if named is not None:
             return self._library.here(named.content) or named.voice_id
         content = self._library.content_of(wanted)
@@ -127,15 +142,19 @@ class VoiceCatalogue(WrappedEngine):
             return None
         return self._library.here(content) or wanted
 
+    def _is_mapped(self, key: str) -> bool:
+        """Whether the settings, or their absence, decide what a name stands for."""
+        return key in OPENAI_NAMES or key in self._openai
+
     def _of_openai(self, key: str, language: str | None) -> str | None:
         meant = self._openai.get(key)
         other = None if meant is None else key_of(meant)
         if meant is None or other is None:
             return self._spread_to(key, language)
-        if other in OPENAI_NAMES:
+        if self._is_mapped(other):
             # Not what that one may mean in its turn: settings may go round in a circle.
             return self._own(meant, other) or self._spread_to(other, language)
-        if other == DEFAULT and key_of(self.settings.default or "") in OPENAI_NAMES:
+        if other == DEFAULT and self._is_mapped(key_of(self.settings.default or "")):
             return self._spread_to(key, language)
         return self.resolve(meant, language)
 
@@ -162,14 +181,11 @@ class VoiceCatalogue(WrappedEngine):
         first = next(iter(index.names.values()))
         return self._library.here(first.content) or first.voice_id
 
-    def _unknown(self, wanted: str, error: UnknownVoice) -> UnknownVoice:
+    def _unknown(self, wanted: str, language: str | None, error: UnknownVoice) -> UnknownVoice:
         """The engine's own refusal, with what is near among all names."""
-        index = self._library.index
-        names = dict(self._built_in) | {key: each.name for key, each in index.names.items()}
-        key = key_of(wanted.removeprefix(CLONE))[:256]
-        near = dict.fromkeys(names[each] for each in difflib.get_close_matches(key, names, 3, 0.5))
-        remedy = f"Near it: {', '.join(near)}." if near else error.remedy
-        return UnknownVoice(error.message, remedy=f"{remedy} {SEE}".lstrip())
+        listed = self.voices() if self.suggests_brought else self.inner.voices()
+        near = near_hint(near_voices(bare(wanted), listed, language))
+        return UnknownVoice(error.message, remedy=near or error.remedy)
 
     def _may_come(self, voice: str | None) -> bool:
         """Whether a voice that is not known may have been stored by another replica just now."""
@@ -204,15 +220,19 @@ class VoiceCatalogue(WrappedEngine):
 
     def voices(self) -> Sequence[Voice]:
         """The engine's voices and those that were brought, the default first."""
+        return self.voices_for(EVERYTHING)
+
+    def voices_for(self, grant: Grant) -> Sequence[Voice]:
+        """As ``voices``; of those that were brought the ones that ``grant`` manages."""
         listed = list(self.inner.voices())
         ids = {each.id for each in listed}
         listed += [
             Voice(CLONE + each.name, each.name, "mul", None, each.description or "cloned")
             for each in self._library.index.names.values()
-            if CLONE + each.name not in ids and each.name not in ids
+            if CLONE + each.name not in ids and each.name not in ids and grant.may_manage(each)
         ]
         if self.settings.default is not None:
-            first = key_of(self.settings.default.removeprefix(CLONE))
+            first = key_of(bare(self.settings.default))
             listed.sort(key=lambda each: first not in (key_of(each.id), key_of(each.name)))
         return listed
 
@@ -230,22 +250,7 @@ class VoiceCatalogue(WrappedEngine):
         if resolved is None or self._library.content_of(resolved) is None:
             self.inner.check(resolved, language)
         elif language is not None:
-            self._check_language(resolved, language)
-
-    def _check_language(self, voice_id: str, language: str) -> None:
-        """Refuse a language; the voice may not be with the engine at the moment."""
-        try:
-            self.inner.check(voice_id, language)
-            return
-        except UnknownVoice as error:
-            refused = error
-        try:
-            self.inner.check(voice_id, None)
-        except UnknownVoice as missing:
-            # The same without a language: it is the voice that the engine misses.
-            if str(missing) == str(refused):
-                return
-        raise refused
+            check_language(self.inner, resolved, language)
 
     def modes(self, voice: str | None) -> Sequence[Mode]:
         """How this voice takes text."""
@@ -319,10 +324,11 @@ class VoiceCatalogue(WrappedEngine):
         audio: bytes,
         *,
         ref_text: str | None = None,
-        x_vector_only: bool = False,
+        x_vector_only: bool | None = False,
         consent: str = "",
         description: str = "",
         replace: bool = False,
+        grant: Grant = EVERYTHING,
     ) -> StoredVoice:
         """Keep a voice under a name; every replica has it within ``refresh_s``.
 
@@ -330,15 +336,18 @@ class VoiceCatalogue(WrappedEngine):
             name: 1 to 64 letters, digits, blanks, ``.``, ``_``, ``-``; case does not tell apart.
             audio: a sound file.
             ref_text: what it says; None: found out, where the engine can.
-            x_vector_only: take only the colour of the voice from it.
+            x_vector_only: take only the speaker embedding (x-vector) from it; None: where its
+                words are neither given nor to be found out.
             consent: whatever is to be kept about the speaker's consent.
             description: for people.
             replace: whether a voice of that name may be replaced.
+            grant: whose voice it becomes, and which ones may be replaced.
 
         Raises:
             VoiceExists: there is one of that name.
             BadRequest: the name is reserved or unusable, the engine refuses the recording, or it
                 makes no voices of recordings.
+            WordsMissing: the recording's words are needed.
             LimitExceeded: too many voices, too many bytes or seconds.
             ServerBusy: too many are being made ready, or the store cannot be reached.
         """
@@ -348,18 +357,28 @@ class VoiceCatalogue(WrappedEngine):
             raise BadRequest(
                 "The voice's name is that of a voice of the engine.", remedy="Choose another name."
             )
-        return await self._library.add(
+        stored = await self._library.add(
             name,
-            Content(audio, ref_text, x_vector_only),
+            Content(audio, ref_text, bool(x_vector_only)),
             consent=consent,
             description=description,
             replace_old=replace,
+            grant=grant,
+            may_lack_words=x_vector_only is None,
         )
+        self._openings.uploaded(name)
+        return stored
 
-    def stored(self) -> Sequence[StoredVoice]:
-        """The voices that were brought, the oldest first; those of other replicas as they were
-        when the store was last looked at (see ``refresh``)."""
-        return tuple(self._library.index.names.values())
+    async def _found_and_ready(self, name: str) -> str | None:
+        """The engine's id of a voice by any name, made ready where it was brought."""
+        found = await self.find(name)
+        content = None if found is None else self._library.content_of(found)
+        return found if content is None else (await self._library.ready(content)).voice_id
+
+    def stored(self, grant: Grant = EVERYTHING) -> Sequence[StoredVoice]:
+        """The voices that were brought and ``grant`` manages, the oldest first, as they were when
+        the store was last looked at (see ``refresh``)."""
+        return tuple(filter(grant.may_manage, self._library.index.names.values()))
 
     async def refresh(self) -> None:
         """Look into the store now.
@@ -370,14 +389,17 @@ class VoiceCatalogue(WrappedEngine):
         if self._library.shared:
             await self._library.refresh()
 
-    async def remove(self, name: str) -> StoredVoice:
+    async def remove(self, name: str, grant: Grant = EVERYTHING) -> StoredVoice:
         """Delete a voice that was brought; texts that are being spoken with it are finished.
 
         Raises:
-            UnknownVoice: there is none of that name.
+            UnknownVoice: there is none of that name that ``grant`` manages.
             ServerBusy: the store cannot be reached.
         """
-        return await self._library.remove(name.strip().removeprefix(CLONE))
+        gone = await self._library.remove(bare(name.strip()), grant)
+        if all(each.content != gone.content for each in self.stored()):
+            self._openings.removed(gone.voice_id)
+        return gone
 
     async def from_reference(
         self,
@@ -390,8 +412,7 @@ class VoiceCatalogue(WrappedEngine):
         """The id of the voice of a recording, ready to be named in a request.
 
         Args:
-            ref: a ``data:`` address, bare base64, or an ``http(s):`` or ``file:`` address as far
-                as the settings allow; or
+            ref: a ``data:``, ``http(s):`` or ``file:`` address, or bare base64; or
             audio: the sound file itself.
             ref_text: what it says; None: found out, where the engine can.
             x_vector_only: take only the colour of the voice from it.

@@ -55,10 +55,19 @@ def unpack_entry(data: bytes, file: str) -> StoredVoice | None:
     """The voice of an entry; None if it is damaged, or does not belong where it lies."""
     try:
         found = json.loads(data)
+        # An entry of an older server has no owner.
+        found.setdefault("owner", "")
         voice = StoredVoice(**{name: found[name] for name in StoredVoice.__dataclass_fields__})
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    texts = (voice.name, voice.voice_id, voice.description, voice.consent, voice.content)
+    texts = (
+        voice.name,
+        voice.voice_id,
+        voice.description,
+        voice.consent,
+        voice.content,
+        voice.owner,
+    )
     numbers = (voice.created, voice.bytes, voice.seconds or 0.0)
     good = (
         all(isinstance(text, str) for text in texts)

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import h11
 
 from qwen3tts_wire.errors import BadRequest
+from qwen3tts_wire.public_address import is_public
 
-from .addresses import Target, is_public, redirected, target_of
+from .addresses import Target, redirected, target_of
 from .reference import too_large
 from .settings import VoiceSettings
 
@@ -30,14 +33,16 @@ Dial = Callable[[str, Target], Awaitable[Streams]]
 HEADERS_MAX = 32 * 1024
 """Bytes of an answer before its content."""
 _REDIRECTS = (301, 302, 303, 307, 308)
+_NAMES = ThreadPoolExecutor(4, thread_name_prefix="voice names")
+"""Threads for the system's resolver, apart from those of the event loop."""
 _TLS = ssl.create_default_context()
 _TLS.minimum_version = ssl.TLSVersion.TLSv1_2
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """As the system says."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    """As the system says; slow names keep each other waiting, and no other work."""
+    ask = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_NAMES, ask)
     return list(dict.fromkeys(str(each[4][0]) for each in found))
 
 

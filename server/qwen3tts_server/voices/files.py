@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import importlib
 import os
@@ -18,6 +19,8 @@ from qwen3tts_wire.errors import EngineUnavailable, ServerBusy
 
 FOLDERS = ("voices", "names")
 """What a store is divided into."""
+MARKER = ".store"
+"""File beside FOLDERS in a store behind a URL: where it is missing, so is the store."""
 LOCK_TIMEOUT_S = 10.0
 """For another process to finish what it writes."""
 
@@ -141,14 +144,16 @@ class FolderFiles:
 
     def read(self, folder: str, name: str, most: int) -> bytes | None:
         """See Files."""
-        with (
-            _told(),
-            contextlib.suppress(FileNotFoundError),
-            self._path(folder, name).open("rb") as file,
-        ):
-            data = file.read(most + 1)
-            return data if len(data) <= most else None
-        return None
+        path = self._path(folder, name)
+        with _told():
+            try:
+                with path.open("rb") as file:
+                    data = file.read(most + 1)
+            except FileNotFoundError:
+                if not path.parent.is_dir():
+                    raise  # The store is away, not the file.
+                return None
+        return data if len(data) <= most else None
 
     def write(self, folder: str, name: str, data: bytes) -> None:
         """See Files. Written beside its place, then moved there."""
@@ -210,6 +215,12 @@ class UrlFiles:
             self._root = str(root).rstrip("/")
             for name in FOLDERS:
                 self._system.makedirs(f"{self._root}/{name}", exist_ok=True)
+            self._marker = f"{self._root}/{MARKER}"
+            if not self._system.exists(self._marker):
+                # A store that may only be read has none.
+                with contextlib.suppress(OSError):
+                    self._system.pipe_file(self._marker, b"mr_qwen3tts voices\n")
+            self._marked = bool(self._system.exists(self._marker))
         except ImportError as error:
             raise EngineUnavailable(
                 f"The voice store cannot be used: {error.name or 'a package'} is missing.",
@@ -231,7 +242,9 @@ class UrlFiles:
                 self._system.invalidate_cache(path)
                 entries = self._system.ls(path, detail=True)
             except FileNotFoundError:
-                return {}
+                entries = []
+            if not entries:
+                self._check_there()
             return {
                 str(entry["name"]).rstrip("/").rpartition("/")[2]: int(entry.get("size") or 0)
                 for entry in entries
@@ -245,8 +258,19 @@ class UrlFiles:
             try:
                 data = bytes(self._system.cat_file(path, start=0, end=most + 1))
             except FileNotFoundError:
+                self._check_there()
                 return None
         return data if len(data) <= most else None
+
+    def _check_there(self) -> None:
+        """Tell an empty store, which in an object store has no folders, from one that is away.
+
+        Raises:
+            FileNotFoundError: the marker of a store that had one is not there.
+        """
+        self._system.invalidate_cache(self._root)
+        if self._marked and not self._system.exists(self._marker):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     def write(self, folder: str, name: str, data: bytes) -> None:
         """See Files. What is read half-written does not fit its hash and is not used."""

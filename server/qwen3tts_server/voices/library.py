@@ -13,9 +13,11 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
-from qwen3tts_engine.base import ClonesVoices, LoadedVoice
+from qwen3tts_engine.base import ClonesVoices, LoadedVoice, WordsMissing
+from qwen3tts_server.roles import EVERYTHING, Grant
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy, SpeechError, UnknownVoice
 
 from .content import REF_TEXT_MAX, Content
@@ -322,21 +324,39 @@ class VoiceLibrary:
     # --- names ---
 
     async def add(
-        self, name: str, recording: Content, *, consent: str, description: str, replace_old: bool
+        self,
+        name: str,
+        recording: Content,
+        *,
+        consent: str,
+        description: str,
+        replace_old: bool,
+        may_lack_words: bool = False,
+        grant: Grant = EVERYTHING,
     ) -> StoredVoice:
-        """Keep a voice under a name that was checked; see VoiceCatalogue.add."""
+        """Keep a voice under a name that was checked; see VoiceCatalogue.add.
+
+        ``may_lack_words``: where they are not to be had, only the speaker embedding is taken.
+        """
         self.cloner()
         self._check(recording)
         _check_length("consent", consent, NOTE_MAX)
         _check_length("description", description, NOTE_MAX)
         store = await self._opened()
-        await self._in_thread(lambda: store.may_add(name, replace_old=replace_old))
+        await self._in_thread(
+            lambda: store.may_add(name, grant.may_manage, replace_old=replace_old)
+        )
         most = self.settings.max_seconds
         async with self._loads.entered():
             seconds = await self._in_thread(lambda: seconds_of(recording.audio, most))
-        content = await self._in_thread(lambda: recording.hash)
-        async with self._turns.of(content), self._loads.entered():
-            loaded = await self._make(content, recording)
+        try:
+            loaded = await self._made(recording)
+        except WordsMissing as error:
+            if not may_lack_words:
+                raise
+            log.info("a voice is made of its speaker embedding alone: %s", error.message)
+            recording = replace(recording, x_vector_only=True)
+            loaded = await self._made(recording)
         voice = StoredVoice(
             name=name,
             voice_id=loaded.voice_id,
@@ -347,12 +367,20 @@ class VoiceLibrary:
             description=description,
             consent=consent,
             x_vector_only=recording.x_vector_only,
+            owner=grant.owner,
         )
-        voice = await self._in_thread(lambda: store.add(voice, recording, replace_old=replace_old))
+        voice = await self._in_thread(
+            lambda: store.add(voice, recording, grant.may_manage, replace_old=replace_old)
+        )
         self._looked()
         return voice
 
-    async def remove(self, name: str) -> StoredVoice:
+    async def _made(self, recording: Content) -> LoadedVoice:
+        content = await self._in_thread(lambda: recording.hash)
+        async with self._turns.of(content), self._loads.entered():
+            return await self._make(content, recording)
+
+    async def remove(self, name: str, grant: Grant = EVERYTHING) -> StoredVoice:
         """Delete a voice; texts that are being spoken with it are finished.
 
         Raises:
@@ -360,7 +388,7 @@ class VoiceLibrary:
         """
         store = await self._opened()
         await self.refresh()
-        voice = await self._in_thread(lambda: store.remove(name))
+        voice = await self._in_thread(lambda: store.remove(name, grant.may_manage))
         self._looked()
         return voice
 

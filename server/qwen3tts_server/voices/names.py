@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 
 from qwen3tts_engine.base import Voice
+from qwen3tts_engine.model_names import SPEAKERS
 from qwen3tts_wire.errors import BadRequest
 
 CLONE = "clone:"
@@ -33,6 +34,13 @@ OPENAI_NAMES: Mapping[str, str] = {
 }
 """OpenAI's voices, and what most hear in them."""
 
+QWEN_NAMES: Mapping[str, str] = {name: gender for name, (_, gender) in SPEAKERS.items()}
+"""Speakers of Qwen3-TTS's CustomVoice checkpoints by ``key_of`` their names, with their published
+gender. An engine without a checkpoint answers to them."""
+
+KNOWN_NAMES: Mapping[str, str] = {**OPENAI_NAMES, **QWEN_NAMES}
+"""Names that clients send without asking what there is."""
+
 _ID = re.compile(r"[0-9a-f]{64}")
 
 
@@ -41,6 +49,11 @@ def key_of(name: str) -> str:
     tell names apart."""
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
     return re.sub(r"[\s_-]+", "_", folded.strip())
+
+
+def bare(name: str) -> str:
+    """Return a name without ``clone:`` before it."""
+    return name.removeprefix(CLONE)
 
 
 def is_content_id(name: str) -> bool:
@@ -71,15 +84,15 @@ def checked_name(name: str) -> str:
 
 
 def spread(
-    openai_name: str, voices: Sequence[Voice], *, polyglot: bool, language: str | None = None
+    known_name: str, voices: Sequence[Voice], *, polyglot: bool, language: str | None = None
 ) -> str | None:
-    """The voice that stands for one of OpenAI's; the same for the same voices.
+    """The voice that stands for a known name; the same for the same voices.
 
     Voices of the language, or English ones, where the engine has some and its voices do not speak
     all languages; of these the ones of the same gender, where it is known.
 
     Args:
-        openai_name: one of OPENAI_NAMES.
+        known_name: one of KNOWN_NAMES.
         voices: the engine's, the default first.
         polyglot: every voice speaks every language.
         language: what is to be spoken: a BCP 47 tag; None: English.
@@ -87,7 +100,8 @@ def spread(
     Returns:
         Its id; None where there are no voices.
     """
-    gender = OPENAI_NAMES[openai_name]
+    names = OPENAI_NAMES if known_name in OPENAI_NAMES else QWEN_NAMES
+    gender = names[known_name]
     chosen = list(voices)
     if not polyglot and chosen:
         tags = (language or "en", "en", chosen[0].language)
@@ -99,10 +113,10 @@ def spread(
     if not pool:
         return None
     if pool is same:
-        alike = [name for name, other in OPENAI_NAMES.items() if other == gender]
+        alike = [name for name, other in names.items() if other == gender]
     else:
-        alike = list(OPENAI_NAMES)
-    return pool[alike.index(openai_name) % len(pool)].id
+        alike = list(names)
+    return pool[alike.index(known_name) % len(pool)].id
 
 
 def _speaks(voice: Voice, language: str) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
-from .names import OPENAI_NAMES, key_of
+from .names import KNOWN_NAMES, key_of
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,8 @@ class VoiceSettings:
     default: str | None = None
     """What speaks where a request names neither voice nor language; None: the engine's choice."""
     openai_voices: Mapping[str, str] = field(default_factory=dict)
-    """What OpenAI's voices are here, by any name; those left out are spread over the engine's."""
+    """What OpenAI's voices and Qwen3-TTS's speakers are here, by any name; OpenAI's that are left
+    out are spread over the engine's."""
     store: str | None = None
     """Where uploaded voices are kept: a folder, or any fsspec URL; None: in memory only."""
     refresh_s: float = 2.0
@@ -74,7 +75,7 @@ class VoiceSettings:
         if self.store == "":
             raise ValueError("voices.store is empty; leave it out, or name a folder")
         for name in self.openai_voices:
-            if key_of(name) not in OPENAI_NAMES:
+            if key_of(name) not in KNOWN_NAMES:
                 raise ValueError(
-                    f"voices.openai_voices: {name!r} is none of {', '.join(OPENAI_NAMES)}"
+                    f"voices.openai_voices: {name!r} is none of {', '.join(KNOWN_NAMES)}"
                 )

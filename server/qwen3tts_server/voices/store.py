@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from qwen3tts_server.roles import EVERYTHING
 from qwen3tts_wire.errors import LimitExceeded, UnknownVoice
 
 from .content import HEADER_MAX, Content, Kept, file_name, id_hash, kept_as, pack, unpack
@@ -33,6 +34,8 @@ from .stored import StoredVoice, VoiceExists
 log = logging.getLogger(__name__)
 
 DAY_S = 86400.0
+Manages = Callable[[StoredVoice], bool]
+"""Whether who asks may replace and delete a voice."""
 
 
 @dataclass(frozen=True)
@@ -185,17 +188,24 @@ class VoiceStore:
 
     # --- names ---
 
-    def add(self, voice: StoredVoice, content: Content, *, replace_old: bool) -> StoredVoice:
+    def add(
+        self,
+        voice: StoredVoice,
+        content: Content,
+        may_manage: Manages = EVERYTHING.may_manage,
+        *,
+        replace_old: bool,
+    ) -> StoredVoice:
         """Keep a recording under a name.
 
         Raises:
-            VoiceExists: there is one of that name, and it is not to be replaced.
+            VoiceExists: there is one of that name, and it is not to, or may not, be replaced.
             LimitExceeded: there are too many, or there is no room.
         """
         with self._lock, self._files.locked():
             index = self.refresh()
             old = index.names.get(key_of(voice.name))
-            self._may_add(index, voice.name, replace_old=replace_old)
+            self._may_add(index, voice.name, may_manage, replace_old=replace_old)
             # A clock that was set back must not hide it behind the one it replaces.
             now = max(self._clock(), old.created + 0.001 if old else 0.0)
             voice = replace(voice, created=round(now, 3), content=content.hash)
@@ -217,29 +227,32 @@ class VoiceStore:
                 raise _exists(voice.name)
             return voice
 
-    def may_add(self, name: str, *, replace_old: bool) -> None:
+    def may_add(
+        self, name: str, may_manage: Manages = EVERYTHING.may_manage, *, replace_old: bool
+    ) -> None:
         """Refuse early what ``add`` would refuse."""
-        self._may_add(self.refresh(), name, replace_old=replace_old)
+        self._may_add(self.refresh(), name, may_manage, replace_old=replace_old)
 
-    def _may_add(self, index: Index, name: str, *, replace_old: bool) -> None:
-        if key_of(name) in index.names:
-            if not replace_old:
-                raise _exists(name)
+    def _may_add(self, index: Index, name: str, may_manage: Manages, *, replace_old: bool) -> None:
+        old = index.names.get(key_of(name))
+        if old is not None:
+            if not replace_old or not may_manage(old):
+                raise _exists(name, mine=may_manage(old))
         elif len(index.names) >= self._settings.max_voices:
             raise LimitExceeded(
                 f"There are {len(index.names)} uploaded voices; no more are kept.",
                 remedy="Delete voices that are no longer used, or raise voices.max_voices.",
             )
 
-    def remove(self, name: str) -> StoredVoice:
+    def remove(self, name: str, may_manage: Manages = EVERYTHING.may_manage) -> StoredVoice:
         """Delete a name, and the recording unless another name has it.
 
         Raises:
-            UnknownVoice: there is none.
+            UnknownVoice: there is none, or it belongs to another key.
         """
         with self._lock, self._files.locked():
             voice = self.refresh().names.get(key_of(name))
-            if voice is None:
+            if voice is None or not may_manage(voice):
                 raise UnknownVoice(
                     "There is no uploaded voice of that name.",
                     remedy="GET /v1/audio/voices lists them; the engine's own cannot be deleted.",
@@ -263,10 +276,11 @@ class VoiceStore:
             self._drop(voice.content)
 
 
-def _exists(name: str) -> VoiceExists:
-    return VoiceExists(
-        f"There is a voice {name!r} already.", remedy="Choose another name, or delete it first."
-    )
+def _exists(name: str, *, mine: bool = True) -> VoiceExists:
+    remedy = "Choose another name, or delete it first."
+    if not mine:
+        remedy = "Choose another name; only its owner, or a key of the role voices, replaces it."
+    return VoiceExists(f"There is a voice {name!r} already.", remedy=remedy)
 
 
 def _indexed(recordings: list[Kept], files: dict[str, StoredVoice]) -> Index:

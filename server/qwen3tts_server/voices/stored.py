@@ -29,6 +29,8 @@ class StoredVoice:
     """Only the colour of the voice is used."""
     content: str = ""
     """Hash of recording, words and flags: where the recording is kept."""
+    owner: str = ""
+    """What stands for the key it was uploaded with; empty: none, or before keys had roles."""
 
 
 class VoiceExists(BadRequest):

@@ -87,7 +87,7 @@ async def caller(phone: Phone, target: str, places: asyncio.Semaphore) -> None:
             await call.answered()
             await call.ended()
         except CallError as error:
-            print(error, error.remedy)
+            print(error)
 
 
 async def logged(log: Path, url: str, token_s: float) -> None:

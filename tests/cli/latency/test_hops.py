@@ -30,12 +30,12 @@ def test_the_slow_way_is_that_of_the_slowest() -> None:
     assert heard[0] < typical.total_ms < slow.total_ms
 
 
-def test_the_way_begins_where_most_utterances_do() -> None:
+def test_the_way_begins_with_the_callers_last_sound_if_known_else_where_most_do() -> None:
     records = []
     for number in range(10):
         record = UtteranceRecord("call", str(number))
         if number < 4:
-            record.mark(Mark.SPEECH_END, 0.0)
+            record.mark(Mark.TURN_END, 0.0)
         record.mark(Mark.TEXT_IN, 0.5)
         record.mark(Mark.FIRST_AUDIBLE_WIRE, 1.0)
         records.append(record)
@@ -43,6 +43,8 @@ def test_the_way_begins_where_most_utterances_do() -> None:
     assert begin_of(columns) is Mark.TEXT_IN
     (typical, _) = ways_of(columns, hops_of(columns))
     assert typical.total_ms == pytest.approx(500)
+    records[3].mark(Mark.SPEECH_END, -0.2)
+    assert begin_of(columns_of(records)) is Mark.SPEECH_END
 
 
 def test_a_log_without_a_sound_has_no_way() -> None:

@@ -129,7 +129,7 @@ def test_groups_stand_by_size_and_each_has_its_own_first_sound() -> None:
     columns = columns_of(records)
     groups = tables.groups(columns, columns.engine)
     assert [(each.name, each.utterances) for each in groups] == [("quick", 7), ("slow", 3)]
-    assert groups[1].first_sound.largest == pytest.approx(109, abs=0.01)
+    assert groups[1].lead.largest == pytest.approx(109, abs=0.01)
 
 
 def test_the_typical_utterance_is_the_one_nearest_to_the_median() -> None:

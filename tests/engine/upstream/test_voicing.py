@@ -8,6 +8,7 @@ import pytest
 from qwen3tts_engine.base import SAMPLE_RATE, SynthesisRequest
 from qwen3tts_engine.speech_rates import SpeechRates
 from qwen3tts_engine.upstream.voicing import CLAUSE_PAUSE_S, SENTENCE_PAUSE_S, Voicing
+from tests.engine.speech_like import silence, voice
 
 
 def spoken(text: str, *, after_s: float = 0.0, final: bool = False) -> np.ndarray:
@@ -47,3 +48,13 @@ def test_a_longer_pause_of_the_server_stays_as_it_is() -> None:
 
 def test_nothing_is_added_after_the_last_clause() -> None:
     assert silence_s(spoken("It rains.", final=True)) < 0.005
+
+
+def test_a_long_pause_with_words_left_ends_nothing_and_silence_behind_the_text_does() -> None:
+    one, two = "We looked for the order all day", "and found it on Friday evening"
+    parts = (voice(one), silence(5.0), voice(two), silence(8.0))
+    sent = (np.concatenate(parts) * 32767).astype("<i2").tobytes()
+    voicing = Voicing(SynthesisRequest(f"{one} {two}", language="en"), SpeechRates())
+    made = b"".join(chunk.pcm for chunk in voicing.push(sent))
+    assert voicing.ended == "silence"
+    assert len(made) / 2 == pytest.approx(len(sent) / 2 - 5.0 * SAMPLE_RATE, abs=0.3 * SAMPLE_RATE)

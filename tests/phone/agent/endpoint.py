@@ -113,23 +113,29 @@ class ChatEndpoint:
     """``async with ChatEndpoint(says("Hello.")) as endpoint: endpoint.url``.
 
     The answers are given in turn, the last one again and again; ``choose`` picks one by the request
-    instead.
+    instead. A check, which asks for one token, gets ``check``.
     """
 
     def __init__(
         self,
         *answers: Answer,
         choose: Callable[[Request], Answer] | None = None,
+        check: Answer | None = None,
         port: int = 0,
     ) -> None:
         self.answers = list(answers)
         self.requests: list[Request] = []
         """For replies."""
+        self.checks: list[Request] = []
+        """For one token."""
+        self.models: tuple[str, ...] = ()
+        """Names that are listed."""
         self.lists = 0
         """How often the models were asked for."""
         self.hold_lists: asyncio.Event | None = None
         """Where given, their list is sent when it is set."""
         self.connections = 0
+        self._check = check or says("Yes")
         self._choose = choose
         self._port = port
         self._came = asyncio.Condition()
@@ -137,9 +143,13 @@ class ChatEndpoint:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def url(self) -> str:
+    def port(self) -> int:
         assert self._server is not None
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
+        return int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
 
     async def __aenter__(self) -> ChatEndpoint:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
@@ -157,6 +167,11 @@ class ChatEndpoint:
         async with asyncio.timeout(20), self._came:
             await self._came.wait_for(lambda: len(self.requests) >= count)
         return self.requests[count - 1]
+
+    async def checked(self) -> None:
+        """Wait for the first check."""
+        async with asyncio.timeout(20), self._came:
+            await self._came.wait_for(lambda: bool(self.checks))
 
     async def listed(self, count: int = 1) -> None:
         """Wait until the models were asked for so often."""
@@ -191,8 +206,12 @@ class ChatEndpoint:
         request = Request(
             json.loads(raw) if raw else {}, headers, asyncio.get_running_loop().time()
         )
-        answer = self._answer_to(request)
-        self.requests.append(request)
+        if request.body.get("max_tokens") == 1 or request.body.get("max_completion_tokens") == 1:
+            answer = self._check
+            self.checks.append(request)
+        else:
+            answer = self._answer_to(request)
+            self.requests.append(request)
         async with self._came:
             self._came.notify_all()
         if answer.body is not None or answer.status != 200:
@@ -228,7 +247,8 @@ class ChatEndpoint:
             self._came.notify_all()
         if self.hold_lists is not None:
             await self.hold_lists.wait()
-        body = b'{"object": "list", "data": []}'
+        listed = {"object": "list", "data": [{"id": name} for name in self.models]}
+        body = json.dumps(listed).encode()
         writer.write(
             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
             b"content-length: %d\r\n\r\n%b" % (len(body), body)

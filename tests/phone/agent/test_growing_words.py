@@ -31,7 +31,7 @@ async def test_who_writes_waits_while_nobody_reads_and_nothing_is_dropped() -> N
 async def test_reading_begins_anew_where_the_caller_was() -> None:
     words = GrowingWords(100)
     await words.write("one two three")
-    async with aclosing(words.read_from(0)) as first:  # type: ignore[type-var]
+    async with aclosing(words.read_from(0)) as first:
         assert await anext(first) == "one two three"
     assert words.unread == 0
     again = words.read_from(4)

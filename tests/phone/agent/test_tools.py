@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from typing import Any, Literal
 
 import pytest
 
 from qwen3tts_phone.agent.chat_message import ToolCall
-from qwen3tts_phone.agent.toolbox import Toolbox
-from qwen3tts_phone.agent.tools import Tool, tool, tools_of
+from qwen3tts_phone.agent.toolbox import MOST_ERROR_CHARS, Toolbox
+from qwen3tts_phone.agent.tools import Tool, ToolError, tool, tools_of
 from qwen3tts_wire.errors import BadRequest
 
 
@@ -105,16 +106,29 @@ async def test_a_wrong_use_is_told_to_the_model(name: str, arguments: str, says:
     assert says in text
 
 
-async def test_a_tool_that_breaks_or_hangs_is_told_to_the_model() -> None:
+async def test_a_tool_that_breaks_or_hangs_is_told_to_the_model(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    address = "postgres://user:password@10.0.0.7/bookings: no such table"
+
     async def breaks() -> str:
-        raise KeyError("no such table")
+        raise KeyError(address)
 
     async def hangs() -> str:
         await asyncio.Event().wait()
         return ""
 
-    box = toolbox(breaks, hangs, timeout_s=0.01)
-    assert await use(box, "breaks") == ("Error: KeyError: 'no such table'", False)
+    async def refuses() -> str:
+        raise ToolError("There is no table for eight. " * 100)
+
+    box = toolbox(breaks, hangs, refuses, timeout_s=0.01)
+    with caplog.at_level(logging.DEBUG):
+        assert await use(box, "breaks") == ("Error: the tool failed (KeyError).", False)
+    assert "in breaks" in caplog.text, "the log says where"
+    assert "password" not in caplog.text
+    text, ok = await use(box, "refuses")
+    assert (ok, len(text)) == (False, len("Error: ") + MOST_ERROR_CHARS)
+    assert text.startswith("Error: There is no table for eight.")
     assert await use(box, "hangs") == ("Error: the tool did not answer within 0.01 seconds.", False)
 
 

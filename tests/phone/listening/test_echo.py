@@ -9,12 +9,19 @@ from qwen3tts_codecs.resample import Resampler
 from qwen3tts_phone.call_events import HeardFrame
 from qwen3tts_phone.listening.core import ListeningCore
 from qwen3tts_phone.listening.echo import EchoGuard
-from qwen3tts_phone.listening.echo_path import TAPS, _products, find_delay, fit
 from qwen3tts_phone.listening.events import CallerCutIn, ListenEvent, OnsetHeard
 from qwen3tts_phone.listening.sample_line import SampleLine
 from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_phone.sent_audio import SentFrame
-from tests.phone.listening.spoken import AGENT, CALLER, Samples, echo_of, quiet, spoken
+from tests.phone.listening.spoken import (
+    AGENT,
+    CALLER,
+    Samples,
+    echo_of,
+    quiet,
+    room_echo_of,
+    spoken,
+)
 
 
 def mixed(*sounds: Samples) -> Samples:
@@ -62,43 +69,70 @@ def test_a_line_that_goes_on_for_long_keeps_its_newest_samples() -> None:
     assert not line.get(15_000, 15_100).any()
 
 
-def test_the_sums_of_products_are_those_of_the_plain_formula() -> None:
-    sound = np.random.default_rng(1).normal(size=500 + TAPS - 1)
-    rows = np.lib.stride_tricks.sliding_window_view(sound, TAPS)[:, ::-1]
-    assert _products(sound, 500) == pytest.approx(rows.T @ rows, abs=1e-9)
-
-
-@pytest.mark.parametrize("delay", [0, 37, 800, 4000, 5400])
-def test_delay_and_filter_of_an_echo_are_found(delay: int) -> None:
-    sent = spoken(AGENT)
-    heard = echo_of(sent, 20.0, delay).astype(np.float32) / np.float32(32768)
-    line = SampleLine(60_000)
-    line.put(sent.astype(np.float32) / np.float32(32768), 0)
-    start = 12_000
-    piece = heard[start : start + 2048]
-    found, alike = find_delay(piece, line, start)
-    assert abs(found - delay) < 24
-    assert alike > 0.3
-    path = fit(piece, line, start, found)
-    assert path is not None
-    assert path.explained_db < -12
-    later = heard[start + 3000 : start + 4000]
-    rest = later - path.echo(line, start + 3000, start + 4000)
-    assert np.sum(rest**2) < 0.1 * np.sum(later**2)
-
-
-def test_of_silence_there_is_no_path() -> None:
-    line = SampleLine(8000)
-    assert find_delay(np.ones(500, np.float32), line, 4000) == (0, 0.0)
-    assert fit(np.ones(500, np.float32), line, 4000, 0) is None
-
-
 @pytest.mark.parametrize("down_db", [20.0, 30.0])
 @pytest.mark.parametrize("delay_ms", [0, 60, 180, 500])
 def test_an_echo_never_silences_the_agent(down_db: float, delay_ms: int) -> None:
     sent = spoken(AGENT)
     echo = echo_of(sent, down_db, delay_ms * 8)
     assert talk(sent, mixed(echo, quiet(len(sent) / 8000))) == []
+
+
+@pytest.mark.parametrize("down_db", [6.0, 12.0, 20.0])
+@pytest.mark.parametrize("delay_ms", [0, 180, 400])
+def test_an_echo_from_a_room_never_silences_the_agent(down_db: float, delay_ms: int) -> None:
+    sent = spoken(AGENT)
+    echo = room_echo_of(sent, down_db, delay_ms * 8)
+    events = talk(sent, mixed(echo, quiet(len(sent) / 8000)))
+    assert not any(isinstance(event, CallerCutIn) for event in events)
+
+
+@pytest.mark.parametrize("caller_dbfs", [-20.0, -26.0, -31.0])
+@pytest.mark.parametrize("room", [False, True])
+def test_a_caller_as_faint_as_the_echo_at_12_db_silences_the_agent(
+    caller_dbfs: float, room: bool
+) -> None:
+    sent = spoken(AGENT)
+    caller = late(spoken(CALLER, "en-us+m3", caller_dbfs), 1.6)
+    echo = (room_echo_of if room else echo_of)(sent, 12.0, 480)
+    heard = mixed(echo, caller, quiet(len(sent) / 8000))
+    cut_in = next(event for event in talk(sent, heard) if isinstance(event, CallerCutIn))
+    assert 101.6 < cut_in.at < 101.85
+
+
+@pytest.mark.parametrize("size", [37, 80, 240, 480])
+def test_frames_of_any_length_are_judged(size: int) -> None:
+    sent = spoken(AGENT)
+    caller = late(spoken(CALLER, "en-us+m3", -20.0), 1.6)
+    heard = mixed(room_echo_of(sent, 12.0, 480), caller, quiet(len(sent) / 8000))
+    core = ListeningCore(ListenSettings(), 100.0)
+    events: list[ListenEvent] = []
+    for start in range(0, 20_000, size):
+        at = 100 + (start + size) / 8000
+        core.agent_speaking(True, at)
+        ours = SentFrame(sent[start : start + size], 8000, at - size / 8000)
+        frame = HeardFrame(heard[start : start + size], at, False, 8000, start)
+        events += core.push(frame, [ours])
+    cut_in = next(event for event in events if isinstance(event, CallerCutIn))
+    assert 101.6 < cut_in.at < 101.95
+
+
+@pytest.mark.parametrize("slip", [160, 480, 1600])
+def test_a_slip_of_the_delay_in_a_room_is_followed_within_a_fifth_of_a_second(slip: int) -> None:
+    sent = np.concatenate((spoken(AGENT), spoken(AGENT)))
+    half = len(sent) // 320 * 160
+    before, after = (room_echo_of(sent, 12.0, 800 + moved) for moved in (0, slip))
+    heard = mixed(np.concatenate((before[:half], after[half:])), quiet(len(sent) / 8000))
+    guard = EchoGuard()
+    left = []
+    for start in range(0, len(sent), 160):
+        at = 100 + (start + 160) / 8000
+        guard.sent(SentFrame(sent[start : start + 160], 8000, at - 0.02))
+        left.append(guard.push(heard[start : start + 160], at))
+    rest = np.concatenate(left).astype(float)
+    found = half + 800 + slip + 1600
+    assert np.sum(rest[found : found + 8000] ** 2) < 0.01 * np.sum(
+        heard[found : found + 8000].astype(float) ** 2
+    )
 
 
 def test_without_the_guard_it_would() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from qwen3tts_phone.listening import core
 from qwen3tts_phone.listening.events import ListenEvent, OnsetHeard
+from qwen3tts_phone.listening.key_turns import TURN_GAP_S
 from qwen3tts_phone.listening.listening import WAITING_TURNS, Listening
 from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_phone.listening.turn import Turn
@@ -373,8 +374,26 @@ async def test_turns_that_nobody_reads_are_bounded() -> None:
     heard = Listening(call, settings(max_keys=1))
     heard.start()
     await settle()
-    await call.press("1" * (WAITING_TURNS + 5))
+    for _ in range(WAITING_TURNS + 5):
+        await call.press("1")
+        await call.clock.advance(TURN_GAP_S)
     assert heard.unread_turns == 5
+    await heard.aclose()
+
+
+async def test_a_machine_that_presses_keys_makes_a_few_turns_a_second() -> None:
+    call = FakeCall()
+    heard = Listening(call, settings())
+    got: list[Turn] = []
+    heard.followers.append(got.append)
+    heard.start()
+    await settle()
+    began = call.clock.now()
+    for _ in range(100):
+        await call.press("1#")
+    assert len(got) <= (call.clock.now() - began) / TURN_GAP_S + 1
+    await call.clock.advance(2.0)
+    assert "".join(turn.keys for turn in got) == "1#" * 100, "none of them is lost"
     await heard.aclose()
 
 

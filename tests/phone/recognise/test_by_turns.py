@@ -6,7 +6,11 @@ import pytest
 
 from qwen3tts_phone.recognise.base import Samples, Transcript
 from qwen3tts_phone.recognise.by_turns import TurnRecognition, TurnRules
-from qwen3tts_phone.recognise.errors import RecognitionFailed, RecognitionTimeout
+from qwen3tts_phone.recognise.errors import (
+    RecogniserBusy,
+    RecognitionFailed,
+    RecognitionTimeout,
+)
 from tests.fakes import settle
 from tests.phone.recognise.sounds import FRAME, RATE, Talk, quiet, tone
 
@@ -200,3 +204,98 @@ async def test_the_end_of_the_call_is_a_failure_for_who_still_waits() -> None:
     last = talk.turn(tone(1.0))
     with pytest.raises(RecognitionFailed, match="over before"):
         await recognition.end_turn(last)
+
+
+def ahead(work: Work, spare: Work, heard: list[str]) -> tuple[TurnRecognition, Talk]:
+    recognition = TurnRecognition(
+        work, rules(every_s=1.0), lambda partial: heard.append(partial.text), spare
+    )
+    return recognition, Talk(recognition)
+
+
+async def begun(recognition: TurnRecognition, talk: Talk, seconds: float) -> None:
+    """A turn of so much speech, with the event loop's turn after each frame."""
+    talk.say(quiet(0.5))
+    recognition.begin_turn(talk.at)
+    await said(talk, tone(seconds))
+
+
+async def said(talk: Talk, samples: Samples) -> None:
+    for start in range(0, len(samples), FRAME):
+        talk.say(samples[start : start + FRAME])
+        await asyncio.sleep(0)
+
+
+async def test_a_turn_is_recognised_every_second_while_it_is_spoken() -> None:
+    work, spare, heard = Work(), Work(), list[str]()
+    recognition, talk = ahead(work, spare, heard)
+    await begun(recognition, talk, 1.2)
+    spare.answer("one")
+    await said(talk, tone(1.0))
+    spare.answer("one two")
+    await settle()
+    assert heard == ["one", "one two"]
+    assert len(spare.asked[1]) == pytest.approx(len(spare.asked[0]) + RATE, abs=12 * FRAME)
+    assert not work.asked
+
+
+async def test_what_was_recognised_in_a_short_silence_is_the_turns_text_if_nothing_follows() -> (
+    None
+):
+    work, spare, heard = Work(), Work(), list[str]()
+    recognition, talk = ahead(work, spare, heard)
+    await begun(recognition, talk, 0.5)
+    last = talk.at
+    await said(talk, quiet(0.12))
+    assert len(spare.asked) == 1
+    await said(talk, quiet(0.1))
+    recognition.pause(last)
+    spare.answer("all of it")
+    await settle()
+    assert (await recognition.end_turn(last)).text == "all of it"
+    assert heard == ["all of it"]
+    assert not work.asked
+    assert len(spare.asked) == 1
+
+
+async def test_a_turn_that_went_on_after_a_short_silence_is_recognised_whole() -> None:
+    work, spare, heard = Work(), Work(), list[str]()
+    recognition, talk = ahead(work, spare, heard)
+    await begun(recognition, talk, 0.5)
+    await said(talk, quiet(0.12))
+    await said(talk, tone(0.1))  # less than makes another pass
+    last = talk.at
+    await said(talk, quiet(0.2))
+    spare.answer("half")
+    recognition.pause(last)
+    await settle()
+    work.answer("all of it")
+    assert (await recognition.end_turn(last)).text == "all of it"
+    assert len(work.asked[0]) > len(spare.asked[0])
+
+
+async def test_a_partial_that_made_room_is_replaced_by_the_turns_own_work() -> None:
+    work, spare, heard = Work(), Work(), list[str]()
+    recognition, talk = ahead(work, spare, heard)
+    await begun(recognition, talk, 0.5)
+    last = talk.at
+    await said(talk, quiet(0.1))
+    recognition.pause(last)
+    spare.answers[0].set_exception(RecogniserBusy("other work"))
+    text = asyncio.ensure_future(recognition.end_turn(last))
+    await settle()
+    work.answer("all of it")
+    assert (await text).text == "all of it"
+    assert heard == []
+
+
+async def test_partials_take_half_of_the_time_at_most() -> None:
+    work, spare, heard = Work(), Work(), list[str]()
+    recognition, talk = ahead(work, spare, heard)
+    await begun(recognition, talk, 1.0)
+    await said(talk, tone(1.5))  # so long the first takes
+    spare.answer("slow")
+    await said(talk, tone(1.4))
+    assert len(spare.asked) == 1
+    await said(talk, tone(0.6))
+    assert len(spare.asked) == 2

@@ -12,7 +12,7 @@ from qwen3tts_phone.recognise.errors import (
     RecogniserUnavailable,
     RecognitionFailed,
 )
-from qwen3tts_phone.recognise.guards import Answer
+from qwen3tts_wire.whisper.guards import Answer
 from tests.fakes import FakeClock, settle
 from tests.phone.recognise.sounds import tone
 
@@ -75,8 +75,8 @@ class House:
         self.workers.append(FakeWorker())
         return self.workers[-1]
 
-    def ask(self) -> asyncio.Task[Answer]:
-        return asyncio.ensure_future(self.desk.ask(PIECE))
+    def ask(self, *, spare: bool = False) -> asyncio.Task[Answer]:
+        return asyncio.ensure_future(self.desk.ask(PIECE, spare=spare))
 
 
 async def test_pieces_of_all_calls_are_heard_one_after_the_other() -> None:
@@ -235,4 +235,52 @@ async def test_a_defect_costs_one_piece(caplog: pytest.LogCaptureFixture) -> Non
     house.workers[0].asked[1].set_result(Answer("second"))
     assert (await second).text == "second"
     assert "could not be heard" in caplog.text
+    await house.desk.close()
+
+
+async def test_why_there_is_no_worker_is_logged_only_where_it_is_not_raised(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    house = House()
+    house.failure = RecogniserUnavailable("There is no model.", remedy="Fetch it.")
+    with pytest.raises(RecogniserUnavailable):
+        await house.desk.ready()
+    assert caplog.messages == []
+    await house.clock.advance(AGAIN_S + 0.1)
+    house.desk.begin()
+    await settle()
+    assert caplog.messages == ["the recogniser does not start: There is no model. Fetch it."]
+    await house.desk.close()
+
+
+async def test_a_partial_text_is_made_when_there_is_nothing_else_to_do() -> None:
+    house = House()
+    with pytest.raises(RecogniserBusy):
+        await house.ask(spare=True)  # no worker yet: nobody loads a model for it
+    assert house.starts == 0
+    await house.desk.ready()
+    spare = house.ask(spare=True)
+    await settle()
+    with pytest.raises(RecogniserBusy):
+        await house.ask(spare=True)
+    house.workers[0].asked[0].set_result(Answer("so far"))
+    assert (await spare).text == "so far"
+    await house.desk.close()
+
+
+async def test_a_partial_text_makes_way_for_a_turn_that_is_waited_for() -> None:
+    house = House()
+    await house.desk.ready()
+    worker = house.workers[0]
+    spare = house.ask(spare=True)
+    await settle()
+    needed = house.ask()
+    with pytest.raises(RecogniserBusy):
+        await spare
+    await settle()
+    assert worker.dropped == 1
+    worker.is_idle.set()
+    await settle()
+    worker.asked[1].set_result(Answer("all of it"))
+    assert (await needed).text == "all of it"
     await house.desk.close()

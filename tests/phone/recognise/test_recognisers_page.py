@@ -7,11 +7,15 @@ import dataclasses
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from qwen3tts_phone.recognise import socket_protocol
 from qwen3tts_phone.recognise.base import recogniser_named
+from qwen3tts_phone.recognise.deepgram.settings import DeepgramSettings
+from qwen3tts_phone.recognise.kinds import KINDS
+from qwen3tts_phone.recognise.openai.settings import TranscriptionSettings
 from qwen3tts_phone.recognise.socket_settings import API_KEY_ENV, SocketSettings
 from qwen3tts_phone.recognise.whisper_settings import WhisperSettings
 from tests.phone.recognise.sounds import Talk, tone
@@ -19,11 +23,25 @@ from tests.phone.recognise.sounds import Talk, tone
 PAGE = (Path(__file__).resolve().parents[3] / "docs/recognisers.md").read_text("utf-8")
 
 
-def test_the_settings_are_those_that_there_are() -> None:
-    table = PAGE.partition("## Whisper")[2].partition("## A function")[0]
+@pytest.mark.parametrize(
+    ("heading", "settings"),
+    [
+        ("## Whisper", WhisperSettings()),
+        ("## OpenAI's transcription route", TranscriptionSettings()),
+        ("## Deepgram", DeepgramSettings()),
+    ],
+)
+def test_the_settings_are_those_that_there_are(heading: str, settings: Any) -> None:
+    table = PAGE.partition(heading + "\n")[2].partition("\n## ")[0]
     named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE))))
-    assert named == {field.name for field in dataclasses.fields(WhisperSettings)}
-    assert f"| `model` | `{WhisperSettings().model}` |" in table
+    assert named == {field.name for field in dataclasses.fields(settings)}
+    assert f"| `model` | `{settings.model}` |" in table
+
+
+def test_each_kind_is_in_the_first_table() -> None:
+    table = PAGE.partition("| name |")[2].partition("\n\n")[0]
+    for kind in KINDS:
+        assert f"| `{kind.name}" in table
 
 
 def test_the_figures_are_those_of_the_code() -> None:

@@ -9,15 +9,16 @@ from qwen3tts_phone.recognise.base import recogniser_named
 from qwen3tts_phone.recognise.socket_settings import SocketSettings
 from qwen3tts_phone.recognise.websocket import SocketRecogniser
 from qwen3tts_phone.recognise.whisper import WhisperRecogniser
-from qwen3tts_phone.recognise.whisper_settings import DEFAULT_MODEL, WhisperSettings
+from qwen3tts_phone.recognise.whisper_settings import WhisperSettings
 from qwen3tts_wire.errors import BadRequest
+from qwen3tts_wire.whisper.models import AUTO
 
 
 @pytest.mark.parametrize(
     ("name", "model"),
     [
-        ("whisper", DEFAULT_MODEL),
-        ("Whisper", DEFAULT_MODEL),
+        ("whisper", AUTO),
+        ("Whisper", AUTO),
         ("whisper:openai/whisper-tiny.en", "openai/whisper-tiny.en"),
         ("whisper:/tmp", "/tmp"),
     ],
@@ -40,7 +41,21 @@ async def test_a_server_by_its_address() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "match"),
     [
-        ("deepgram", {}, "names no recogniser"),
+        ("deepgram:", {}, "names no recogniser"),
+        ("deepgrm", {}, "names no recogniser"),
+        ("deepgram:wss://host/v1/listen?encoding=mulaw", {}, "url: encoding cannot be set"),
+        ("deepgram:wss://[::1", {}, "url is no address"),
+        ("deepgram:wss://me:secret@host/", {}, "url holds a password"),
+        ("deepgram", {"endpointing_ms": 0}, "endpointing_ms"),
+        ("deepgram:nova\n3", {}, "model is no name"),
+        ("openai:", {}, "names no recogniser"),
+        ("openai:http://host/v1?temprature=0", {}, "no option '.temprature'"),
+        ("openai:http://host/v1?response_format=srt", {}, "response_format"),
+        ("openai:http://", {}, "url is no address"),
+        ("openai:http://host:0/v1", {}, "url is no address"),
+        ("openai:https://me:secret@host/v1", {}, "url holds a password"),
+        ("openai", {"api_key": "a b"}, "api_key"),
+        ("openai", {"timeout_s": 0}, "timeout_s"),
         ("", {}, "names no recogniser"),
         ("whisper:", {}, "names no recogniser"),
         ("http://127.0.0.1/", {}, "names no recogniser"),
@@ -68,7 +83,8 @@ def test_what_names_none(name: str, options: dict[str, Any], match: str) -> None
         {"model": "a b"},
         {"languages": ("e n",)},
         {"device": "tpu"},
-        {"dtype": "int8"},
+        {"device": "mps"},
+        {"dtype": "int4"},
         {"threads": -1},
         {"timeout_s": 0.0},
         {"load_timeout_s": -1.0},

@@ -10,7 +10,13 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
-from qwen3tts_phone.recognise.base import Recogniser, Transcript, recogniser_named
+from qwen3tts_phone.recognise.base import (
+    Recogniser,
+    RecogniserReport,
+    Transcript,
+    check_recogniser,
+    recogniser_named,
+)
 from qwen3tts_phone.recognise.errors import (
     RecogniserUnavailable,
     RecognitionFailed,
@@ -421,3 +427,15 @@ async def test_the_protocols_name_is_offered() -> None:
     async with peer(look) as there:
         await SocketRecogniser(SocketSettings(there.url)).warm()
     assert offered == [SUBPROTOCOL]
+
+
+async def test_a_check_says_where_the_sound_would_go() -> None:
+    async with peer() as there:
+        report = await check_recogniser(there.url, languages=("de",))
+    shown = there.url.partition("?")[0]
+    assert report == RecogniserReport(kind="ws", language="de", address=shown)
+
+
+async def test_a_check_raises_as_a_call_would_fail() -> None:
+    with pytest.raises(RecognitionFailed, match="cannot be reached"):
+        await check_recogniser("ws://127.0.0.1:1/asr")

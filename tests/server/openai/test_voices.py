@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.types import Message
 
-from qwen3tts_engine.base import Engine
+from qwen3tts_engine.base import Engine, LoadedVoice, WordsMissing
 from qwen3tts_server.dialects.forms import Form, form
+from qwen3tts_server.dialects.openai_page import Upload
+from qwen3tts_server.dialects.openai_request import SpeechRequest
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.voices.settings import VoiceSettings
 from qwen3tts_wire.errors import BadRequest, UnknownVoice
@@ -89,6 +91,75 @@ async def test_a_voice_is_brought_listed_spoken_with_and_removed() -> None:
         assert again.status == 404
         assert again.error["code"] == "voice_not_found"
         assert (await caller.speak(voice="Anna")).status == 400
+
+
+class Wordless(Cloner):
+    """Nothing here writes down what a recording says."""
+
+    async def load_voice(
+        self,
+        *,
+        voice_id: str | None = None,
+        ref_audio: bytes | None = None,
+        ref_text: str | None = None,
+        x_vector_only: bool = False,
+    ) -> LoadedVoice:
+        if ref_audio is not None and not ref_text and not x_vector_only:
+            remedy = "Give the recording's words as ref_text, or ask for x_vector_only=true."
+            raise WordsMissing("The reference recording comes without its words.", remedy=remedy)
+        return await super().load_voice(
+            voice_id=voice_id,
+            ref_audio=ref_audio,
+            ref_text=ref_text,
+            x_vector_only=x_vector_only,
+        )
+
+
+@pytest.mark.parametrize("words", ["", "  "])
+async def test_an_upload_without_words_is_a_voice_of_its_speaker_embedding(words: str) -> None:
+    engine = Wordless()
+    async with calling(engine) as caller:
+        answer = await bring(caller, ref_text=words)
+        assert answer.status == 200
+        told = answer.json()["voice"]
+        assert told["x_vector_only_mode"] is True
+        assert told["ref_text"] is None
+        assert engine.made == {told["voice_id"]: None}
+        assert (await caller.speak(voice="Anna", response_format="pcm")).body == PCM
+        assert engine.spoken_with == [told["voice_id"]]
+        named = await bring(caller, name="Berta", ref_text="Some words.")
+        assert named.json()["voice"]["x_vector_only_mode"] is False
+
+
+async def test_an_upload_without_words_is_heard_where_the_engine_can() -> None:
+    async with calling(Cloner()) as caller:
+        told = (await bring(caller)).json()["voice"]
+        assert (told["x_vector_only_mode"], told["ref_text"]) == (False, "heard")
+
+
+async def test_words_that_are_missing_are_asked_for_by_the_fields_that_there_are() -> None:
+    async with calling(Wordless()) as caller:
+        for answer in (
+            await bring(caller, x_vector_only_mode="false"),
+            await caller.speak(ref_audio=data_url(wav(1.0))),
+        ):
+            assert answer.status == 400
+            assert answer.error["param"] == "ref_text"
+            assert "x_vector_only_mode=true" in answer.error["message"]
+        assert {"ref_text", "x_vector_only_mode"} <= Upload.model_fields.keys()
+        assert {"ref_text", "x_vector_only_mode"} <= SpeechRequest.model_fields.keys()
+        assert (await caller.send("GET", VOICES_PATH)).json()["uploaded_voices"] == []
+        x_vector: dict[str, Any] = {"ref_audio": data_url(wav(1.0)), "x_vector_only_mode": True}
+        assert (await caller.speak(**x_vector)).status == 200
+
+
+async def test_an_engine_without_a_speaker_encoder_refuses_an_upload_with_a_remedy() -> None:
+    for engine in (FakeEngine(), Checkpoint("custom_voice")):
+        async with calling(engine) as caller:
+            answer = await bring(caller)
+            assert answer.status == 400
+            assert answer.error["code"] == "bad_request"
+            assert "Base checkpoint" in answer.error["message"]
 
 
 async def test_a_name_that_is_taken_is_a_conflict_unless_it_may_be_overwritten() -> None:
@@ -293,8 +364,8 @@ TASKS: list[tuple[Engine, dict[str, Any], str | None]] = [
     (Checkpoint("custom_voice"), {"task_type": "VoiceDesign"}, "task_type"),
     (Checkpoint("custom_voice"), {"task_type": "Base"}, "task_type"),
     (Checkpoint("voice_design"), {"task_type": "VoiceDesign", "instructions": "Deep."}, None),
-    (Checkpoint("voice_design"), {"task_type": "VoiceDesign"}, "instructions"),
-    (Checkpoint("voice_design"), {"instructions": " "}, "instructions"),
+    (Checkpoint("voice_design"), {"task_type": "VoiceDesign"}, None),
+    (Checkpoint("voice_design"), {"instructions": " "}, None),
     (Checkpoint("voice_design"), {"instructions": "Deep."}, None),
     (Checkpoint("base"), {"task_type": "Base"}, None),
     (Checkpoint("base"), {"task_type": "CustomVoice"}, "task_type"),

@@ -85,7 +85,10 @@ def test_an_unknown_name_that_is_near_to_none_names_them_all() -> None:
         ("server: 5", "server must be a section"),
         ("server: {access: {origins: a}}", "server.access.origins must be a list"),
         ("server: {access: {origins: [5]}}", "server.access.origins[0] must be a text"),
-        ("engine: {name: other}", "engine.name must be embedded or qwen3 or upstream"),
+        (
+            "engine: {name: other}",
+            "engine.name must be auto or piper or embedded or qwen3 or upstream",
+        ),
         ("engine: {qwen3: {model: m, slots: x}}", "engine.qwen3.slots must be a whole number"),
         ("engine: {qwen3: {slots: 3}}", "engine.qwen3.model is missing"),
         ("logging: {form: xml}", "logging.form must be text or json"),

@@ -56,7 +56,7 @@ def test_the_unit_starts_the_server_with_options_that_there_are() -> None:
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
 def test_a_dockerfile_copies_what_there_is_and_starts_the_server(dockerfile: Path) -> None:
     steps = instructions(dockerfile)
-    known = {"ARG", "FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "VOLUME", "EXPOSE"}
+    known = {"ARG", "FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "VOLUME", "EXPOSE", "LABEL"}
     assert {name for name, _ in steps} <= known | {"STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
     copied = [rest.split()[:-1] for name, rest in steps if name == "COPY" and "--from" not in rest]
     for source in (each for sources in copied for each in sources):
@@ -78,7 +78,7 @@ def test_a_dockerfile_sets_settings_and_extras_that_there_are(dockerfile: Path) 
     variables = re.findall(r"(QWEN3TTS__\w+)=(\S+)", text)
     assert load_configuration(None, dict(variables)).server.host == "0.0.0.0"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = re.findall(r"EXTRAS=(\S+)", text) + re.findall(r"\.\[([\w,]+)\]", text)
+    extras = re.findall(r"EXTRAS=(\S+)", text) + re.findall(r"--extras ([\w,]+)", text)
     assert extras
     for each in extras:
         assert set(each.rstrip(",").split(",")) <= set(project["optional-dependencies"])
@@ -101,4 +101,5 @@ def test_what_the_page_names_is_there() -> None:
     assert given(re.sub(r"(?m)^(docker|openssl).*$", "", PAGE)) - options() <= {
         "--offline",
         "--rm",
+        "--server-config",
     }

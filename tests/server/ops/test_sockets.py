@@ -20,12 +20,12 @@ from qwen3tts_server.access import AccessSettings
 from qwen3tts_server.run import (
     RunningServer,
     _listen,
-    allow_sockets,
     largest_message,
     running_server,
 )
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.sockets import Sockets
+from qwen3tts_settings.descriptors import raise_descriptor_limit
 from qwen3tts_wire.dialling import DIRECT
 from qwen3tts_wire.messages import PROTOCOL, Limits
 from tests.engine.fake_engine import FakeEngine
@@ -221,7 +221,7 @@ async def test_a_websocket_that_takes_nothing_is_given_up_and_its_work_stops(
         (2048, 1024, 4096, (2560, 4096)),
         (2048, 1024, 2000, (2000, 2000)),
         (2048, 4096, 4096, None),
-        (0, 1024, resource.RLIM_INFINITY, (66_048, resource.RLIM_INFINITY)),
+        (65_536, 1024, resource.RLIM_INFINITY, (66_048, resource.RLIM_INFINITY)),
         (9, resource.RLIM_INFINITY, resource.RLIM_INFINITY, None),
     ],
 )
@@ -231,7 +231,8 @@ def test_the_process_may_hold_as_many_sockets_as_the_settings_say(
     told: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: told.append(limits))
-    allow_sockets(most)
+    granted = raise_descriptor_limit(most)
+    assert granted == (soft if asked is None else asked[0])
     assert told == ([] if asked is None else [asked])
 
 

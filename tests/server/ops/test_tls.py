@@ -8,6 +8,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from websockets.asyncio.client import connect
 from qwen3tts_server.access import AccessSettings
 from qwen3tts_server.run import RunningServer, running_server
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.tls import tls_context
+from qwen3tts_server.tls import tls_of
 from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.dialling import DIRECT
 from qwen3tts_wire.errors import BadRequest, ConnectionLost
 from qwen3tts_wire.messages import PROTOCOL
 from tests.conftest import require_program
 from tests.engine.fake_engine import FakeEngine
+from tests.sip.certificates import DAY, Authority, Pair
 
 
 async def certificate(folder: Path, name: str) -> tuple[Path, Path]:
@@ -52,9 +54,24 @@ def trusting(cert: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(cert))
 
 
-async def subject(server: RunningServer, context: ssl.SSLContext) -> Any:
+def live_files(authority: Authority) -> Pair:
+    """Certificate and key as a server has them, to be replaced."""
+    return authority.sign("live", "127.0.0.1", "localhost")
+
+
+def take(renewed: Pair, live: Pair) -> None:
+    """Put a renewal where the live files are."""
+    renewed.certificate.replace(live.certificate)
+    renewed.key.replace(live.key)
+
+
+async def subject(
+    server: RunningServer, context: ssl.SSLContext, server_hostname: str | None = None
+) -> Any:
     """Whose certificate the server shows."""
-    _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+    _, writer = await asyncio.open_connection(
+        "127.0.0.1", server.port, ssl=context, server_hostname=server_hostname
+    )
     try:
         return writer.get_extra_info("peercert")["subject"][0][0][1]
     finally:
@@ -116,29 +133,134 @@ async def test_an_old_version_of_tls_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.network
-async def test_a_renewed_certificate_is_read_again_and_a_useless_one_is_not_taken(
+async def test_a_renewed_certificate_is_read_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cert, key = await certificate(tmp_path, "first")
-    (tmp_path / "keys").write_text("a-key")
-    async with serving(tls_cert=cert, tls_key=key, api_key_file=tmp_path / "keys") as server:
-        newer_cert, newer_key = await certificate(tmp_path, "second")
-        newer_cert.replace(cert)
-        newer_key.replace(key)
+    authority = Authority(tmp_path)
+    live = live_files(authority)
+    trusted = trusting(authority.file)
+    async with serving(tls_cert=live.certificate, tls_key=live.key) as server:
+        take(authority.sign("second", "127.0.0.1", "localhost"), live)
         with caplog.at_level(logging.INFO):
             server.reload()
-            assert await subject(server, trusting(cert)) == "second"
-            key.write_text("broken")
-            server.reload()
-        assert await subject(server, trusting(cert)) == "second"
-    assert "The old one is kept" in caplog.text
+        assert await subject(server, trusted) == "second"
+        assert await subject(server, trusted, server_hostname="localhost") == "second"
     assert "read again" in caplog.text
+
+
+def half(path: Path) -> None:
+    """As it is found while somebody writes it."""
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def spoil(how: str, live: Pair, new: Pair) -> None:
+    """Leave files that cannot be used where the live ones were."""
+    match how:
+        case "a certificate without its key":
+            new.certificate.replace(live.certificate)
+        case "a key without its certificate":
+            new.key.replace(live.key)
+        case "no key in the file":
+            live.key.write_text("broken")
+        case "no file":
+            live.key.unlink()
+        case _:
+            take(new, live)
+    match how:
+        case "half a key":
+            half(live.key)
+        case "half a certificate":
+            half(live.certificate)
+        case "a key that all may read":
+            live.key.chmod(0o604)
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(
+    "how",
+    [
+        *("a certificate without its key", "a key without its certificate", "half a key"),
+        *("half a certificate", "no key in the file", "no file", "a key that all may read"),
+    ],
+)
+async def test_a_reload_that_fails_keeps_the_old_certificate_for_new_connections(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    authority = Authority(tmp_path)
+    live = live_files(authority)
+    trusted = trusting(authority.file)
+    async with serving(tls_cert=live.certificate, tls_key=live.key) as server:
+        spoil(how, live, authority.sign("second", "127.0.0.1"))
+        server.reload()
+        server.reload()
+        assert await subject(server, trusted) == "live"
+        take(authority.sign("third", "127.0.0.1"), live)
+        server.reload()
+        assert await subject(server, trusted) == "third"
+    assert caplog.text.count("The old one is kept") == 2
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(
+    ("begins", "ends", "reason"),
+    [(-9 * DAY, -DAY, "has expired"), (DAY, 9 * DAY, "is not valid before")],
+)
+async def test_a_certificate_out_of_its_dates_is_not_taken(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    begins: timedelta,
+    ends: timedelta,
+    reason: str,
+) -> None:
+    authority = Authority(tmp_path)
+    live = live_files(authority)
+    dated = authority.sign("dated", "127.0.0.1", begins=begins, ends=ends)
+    with pytest.raises(BadRequest, match=reason):
+        tls_of(AccessSettings(tls_cert=dated.certificate, tls_key=dated.key))
+    async with serving(tls_cert=live.certificate, tls_key=live.key) as server:
+        take(dated, live)
+        server.reload()
+        assert await subject(server, trusting(authority.file)) == "live"
+    assert reason in caplog.text
+
+
+@pytest.mark.parametrize("apart", [True, False], ids=["in a file of its own", "in the same file"])
+def test_a_key_that_everybody_may_read_is_refused_unless_that_is_set(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, apart: bool
+) -> None:
+    live = live_files(Authority(tmp_path))
+    if not apart:
+        live.certificate.write_bytes(live.certificate.read_bytes() + live.key.read_bytes())
+    held = live.key if apart else live.certificate
+    files: dict[str, Any] = {"tls_cert": live.certificate, "tls_key": live.key if apart else None}
+    held.chmod(0o644)
+    with pytest.raises(BadRequest, match=r"everybody on this machine \(mode 0644\)") as error:
+        tls_of(AccessSettings(**files))
+    assert str(held) in error.value.message
+    assert "chmod 600" in error.value.remedy
+    assert "tls_key_world_readable" in error.value.remedy
+    assert not caplog.text
+    assert tls_of(AccessSettings(**files, tls_key_world_readable=True))
+    assert f"{held} of TLS can be read by everybody" in caplog.text
+
+
+def test_a_key_that_its_group_may_read_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = live_files(Authority(tmp_path))
+    tls_of(AccessSettings(tls_cert=live.certificate, tls_key=live.key))
+    assert not caplog.text
+    live.key.chmod(0o440)
+    tls_of(AccessSettings(tls_cert=live.certificate, tls_key=live.key))
+    assert f"{live.key} of TLS can be read by its group (mode 0440)" in caplog.text
 
 
 async def test_a_certificate_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     cert, key = await certificate(tmp_path, "first")
     _, other = await certificate(tmp_path, "second")
     (tmp_path / "broken").write_text("x")
+    cert.chmod(0o600)
+    (tmp_path / "broken").chmod(0o600)
     all_wrong: tuple[dict[str, Any], ...] = (
         {"tls_cert": tmp_path / "missing"},
         {"tls_cert": tmp_path / "broken"},
@@ -147,7 +269,7 @@ async def test_a_certificate_that_cannot_be_used_is_told(tmp_path: Path) -> None
     )
     for wrong in all_wrong:
         with pytest.raises(BadRequest, match="cannot be used") as error:
-            tls_context(AccessSettings(**wrong))
+            tls_of(AccessSettings(**wrong))
         assert "PEM" in error.value.remedy
     process = await asyncio.create_subprocess_exec(
         *("openssl", "ec", "-aes128", "-passout", "pass:word", "-in", str(key)),
@@ -156,8 +278,8 @@ async def test_a_certificate_that_cannot_be_used_is_told(tmp_path: Path) -> None
     )
     assert await process.wait() == 0
     with pytest.raises(BadRequest, match="password"):
-        tls_context(AccessSettings(tls_cert=cert, tls_key=tmp_path / "locked"))
+        tls_of(AccessSettings(tls_cert=cert, tls_key=tmp_path / "locked"))
 
 
 def test_without_a_certificate_there_is_no_tls() -> None:
-    assert tls_context(AccessSettings()) is None
+    assert tls_of(AccessSettings()) is None

@@ -271,7 +271,13 @@ async def test_every_free_path_is_served_and_others_are_refused() -> None:
                 await connect(
                     f"ws://127.0.0.1:{server.port}/{path}", subprotocols=offered, **DIRECT
                 )
-            assert refused.value.response.status_code == 403
+            answer = refused.value.response
+            assert answer.status_code == 403
+            assert answer.headers["content-type"] == "application/json"
+            error = json.loads(answer.body or b"")["error"]
+            assert set(error) == {"message", "type", "param", "code"}
+            assert error["code"] == "not_found"
+            assert "/v1/speech" in error["message"]
         assert server.service.connections == 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from qwen3tts_server.commands import Close
 from qwen3tts_server.dialects.vllm_omni_session import VllmOmniSession
 from qwen3tts_server.dialects.vllm_omni_settings import VllmOmniSettings
-from qwen3tts_server.dialects.vllm_omni_units import Command, Start, Stop, Unit
+from qwen3tts_server.dialects.vllm_omni_units import Command, More, Start, Stop, Unit
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import SpeechError
 
@@ -27,8 +27,11 @@ def text(words: str) -> JSON:
 
 DONE = {"type": "input.done"}
 CANCEL = {"type": "input.cancel"}
+COMMIT = {"type": "input.commit"}
 CLOSE = {"type": "session.close"}
 STREAM = config(stream_audio=True, response_format="pcm")
+TOKENS = config(streaming_mode="token_level")
+COMMITS = config(streaming_mode="sentence_commit")
 SENTENCES = {**STREAM, "split_granularity": "sentence"}
 
 
@@ -100,6 +103,13 @@ class Order:
         self.utterance += 1
         self.sentences = 0
 
+    def _input_committed(self, message: JSON) -> None:
+        assert message["utterance_index"] == self.utterance
+        assert message["chars_committed"] > 0
+        # The first begins the unit.
+        assert message["sentence_index"] in (0, self.sentences)
+        self.sentences = max(self.sentences, message["sentence_index"] + 1)
+
     def _input_cancelled(self, message: JSON) -> None:
         assert self.unit is None
         assert message == {}
@@ -109,9 +119,8 @@ class Order:
         assert message["code"]
         assert message["message"]
         assert isinstance(message["retryable"], bool)
-        if self.unit is None:
-            assert "utterance_index" not in message
-            return
+        if "utterance_index" not in message:
+            return  # about a message, not a unit
         assert self._where(message) == self.unit
         assert message.get("partial_audio", False) is (self.count > 0)
         assert message.get("action") == ("discard" if self.count else None)
@@ -134,6 +143,8 @@ class Line:
         )
         self.order = Order()
         self.saying: Unit | None = None
+        self.more: list[More] = []
+        """What was handed over of units that grow."""
         self.closed: Close | None = None
         self.read: list[str | bytes] = []
         """Everything that the client got."""
@@ -148,6 +159,9 @@ class Line:
                 case Start(unit):
                     assert self.saying is None, "two units at once"
                     self.saying = unit
+                case More(unit):
+                    assert unit is self.saying
+                    self.more.append(command)
                 case Stop(unit):
                     assert self.saying is unit
                     self.saying = None

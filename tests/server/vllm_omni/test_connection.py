@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from starlette.websockets import WebSocket
 
-from qwen3tts_server.dialects import vllm_omni_connection
+from qwen3tts_server.dialects.encoding import EncodingThreads
 from qwen3tts_server.dialects.vllm_omni import serve_stream
 from qwen3tts_server.dialects.vllm_omni_session import VllmOmniSession
 from qwen3tts_server.service import Service
@@ -92,7 +92,7 @@ async def test_a_defect_in_a_unit_ends_only_the_unit(
         raise RuntimeError("a defect")
 
     _, visitor, task = await visited()
-    monkeypatch.setattr(vllm_omni_connection, "encoded", broken)
+    monkeypatch.setattr(EncodingThreads, "whole", broken)
     visitor.say({"type": "session.config"}, text("Hi"), DONE, STREAM, text("Hi"), DONE, CLOSE)
     async with asyncio.timeout(10):
         await task

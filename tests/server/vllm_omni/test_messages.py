@@ -50,7 +50,8 @@ def test_every_field_is_read() -> None:
         "initial_codec_chunk_frames": 0,
         "non_streaming_mode": False,
         "seed": -(2**63),
-        "split_granularity": "clause",
+        "split_granularity": "none",
+        "streaming_mode": "token_level",
     }
     assert fields.keys() == kinds(SessionConfig).keys()
     read = config_of(fields)
@@ -66,7 +67,7 @@ def test_unknown_fields_are_passed_over_and_their_content_is_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        assert config_of({"voize": "secret", "streaming_mode": "token"}) == SessionConfig()
+        assert config_of({"voize": "secret", "stream_mode": "token"}) == SessionConfig()
     assert "2 fields" in caplog.text
     assert "secret" not in caplog.text
     assert "voize" not in caplog.text
@@ -90,6 +91,7 @@ MISTYPED: dict[str, tuple[object, ...]] = {
     "non_streaming_mode": ("no", 0),
     "seed": (2**63, -(2**63) - 1, 0.5, "7", True),
     "split_granularity": (None, "word", "Sentence", 1),
+    "streaming_mode": ("token", "Token_level", 1, True),
 }
 
 

@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed
-from tests.server.vllm_omni.line import CANCEL, CLOSE, DONE, STREAM, Line, config, text
+from tests.server.vllm_omni.line import (
+    CANCEL,
+    CLOSE,
+    COMMIT,
+    COMMITS,
+    DONE,
+    STREAM,
+    TOKENS,
+    Line,
+    config,
+    text,
+)
 
 WORD = Word(text="w", start=0, end=240, char_start=0, char_end=1)
 words = st.text("ab .,!\u3002\uff0c\n\ud83d\ude00", max_size=12).map(text)
@@ -28,11 +39,13 @@ configs = st.sampled_from(
     [
         config(),
         STREAM,
+        TOKENS,
+        COMMITS,
         *(config(split_granularity=each) for each in ("sentence", "clause")),
         {**STREAM, "split_granularity": "clause", "word_timestamps": True},
     ]
 )
-said = words | st.sampled_from([DONE, DONE, CANCEL]) | configs | bad
+said = words | st.sampled_from([DONE, DONE, CANCEL, COMMIT, COMMIT]) | configs | bad
 happens = st.one_of(
     said.map(lambda each: ("say", each)),
     st.sampled_from(

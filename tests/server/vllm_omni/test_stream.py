@@ -208,6 +208,15 @@ async def test_the_configuration_reaches_the_engine() -> None:
     assert (plain.voice, plain.language, plain.initial_codec_chunk_frames) == (None, None, None)
 
 
+@pytest.mark.parametrize(("flag", "layout"), [(True, "full"), (False, "streaming"), (None, None)])
+async def test_the_layout_is_the_engines_where_it_has_one(
+    flag: bool | None, layout: str | None
+) -> None:
+    engine = FakeEngine()
+    engine.options = frozenset({"layout"})
+    assert (await asked(config(non_streaming_mode=flag), engine=engine)).layout == layout
+
+
 async def test_speed_is_the_engines_where_it_has_one() -> None:
     engine = FakeEngine()
     engine.options = frozenset({"speed"})

@@ -26,8 +26,10 @@ def loudest(pcm: bytes) -> int:
 async def test_files_streams_words_and_units_with_a_real_voice() -> None:
     from qwen3tts_engine.embedded.engine import EmbeddedEngine
 
+    hub = "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice"
+    first = config(language="English", response_format="pcm", model=hub, voice="Vivian")
     async with serving(EmbeddedEngine()) as server:
-        async with peer(server, config(language="English", response_format="pcm")) as client:
+        async with peer(server, first) as client:
             await client.say(text(WORDS), DONE)
             await client.until("session.done")
             whole = client.sound

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_server.voices.addresses import is_public, redirected, target_of
+from qwen3tts_server.voices.addresses import redirected, target_of
 from qwen3tts_server.voices.settings import VoiceSettings
 from qwen3tts_wire.errors import BadRequest
+from qwen3tts_wire.public_address import is_public
 from tests.server.voices.world import told
 
 PRIVATE = [

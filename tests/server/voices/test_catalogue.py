@@ -15,7 +15,7 @@ from qwen3tts_server.dialects.encoding import encode_whole
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_server.voices.fetch import Fetcher
 from qwen3tts_server.voices.measure import seconds_of
-from qwen3tts_server.voices.names import OPENAI_NAMES
+from qwen3tts_server.voices.names import OPENAI_NAMES, QWEN_NAMES
 from qwen3tts_server.voices.settings import VoiceSettings
 from qwen3tts_server.voices.stored import VoiceExists
 from qwen3tts_wire.errors import (
@@ -67,6 +67,29 @@ async def test_names_that_mean_each_other_come_to_an_end(default: str | None) ->
             found = {voices.resolve(name) for name in (*around, None, "default")}
             assert found <= {*engine.made, *(each.id for each in engine.built_in), None}
             assert (None in found) <= (not brought or bool(engine.built_in))
+
+
+@pytest.mark.parametrize("name", [*sorted(QWEN_NAMES), "Vivian", "Uncle Fu", "ONO-ANNA"])
+def test_the_speakers_of_qwen3_tts_are_voices_of_an_engine_without_a_checkpoint(name: str) -> None:
+    voices = catalogue()
+    found = voices.resolve(name)
+    assert found in [each.id for each in voices.inner.voices()]
+    assert voices.resolve(name) == found
+    voices.check(name, "en")
+    assert catalogue(openai_voices={name: "töne"}).resolve(name) == "tone-de"
+
+
+def test_a_checkpoint_has_its_own_speakers_and_refuses_others() -> None:
+    class CustomVoice(Cloner):
+        task = "custom_voice"
+
+    engine = CustomVoice(built_in=(Voice("serena", "Serena", "mul", "female"),))
+    assert catalogue(engine=engine).resolve("Serena") == "serena"
+    with pytest.raises(UnknownVoice):
+        catalogue(engine=engine).resolve("Vivian")
+    assert catalogue(engine=engine, openai_voices={"Vivian": "serena"}).resolve("vivian") == (
+        "serena"
+    )
 
 
 def test_choices_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

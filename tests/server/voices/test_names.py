@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_engine.base import Voice
-from qwen3tts_server.voices.names import OPENAI_NAMES, checked_name, key_of, spread
+from qwen3tts_server.voices.names import OPENAI_NAMES, QWEN_NAMES, checked_name, key_of, spread
 from qwen3tts_wire.errors import BadRequest
 from tests.server.voices.world import told
 
@@ -66,6 +66,21 @@ def test_an_openai_name_is_always_the_same_of_the_voices_there_are(
     assert (found is None) == (not there)
     if there:
         assert found in [each.id for each in there]
+
+
+def test_the_speakers_of_qwen3_tts_are_spread_by_gender_and_language() -> None:
+    there = [
+        Voice("bern", "Bern", "de-CH", "male"),
+        Voice("amy", "Amy", "en-GB", "female"),
+        Voice("joe", "Joe", "en-US", "male"),
+        Voice("sue", "Sue", "en-US", "female"),
+    ]
+    found = {name: spread(name, there, polyglot=False) for name in QWEN_NAMES}
+    assert len(found) == 9
+    assert {found[name] for name in ("vivian", "serena", "ono_anna", "sohee")} == {"amy", "sue"}
+    assert {found[name] for name in ("uncle_fu", "dylan", "eric", "ryan", "aiden")} == {"joe"}
+    assert spread("ryan", there, polyglot=False, language="de") == "bern"
+    assert spread("vivian", [], polyglot=False) is None
 
 
 def test_openai_names_are_spread_over_voices_of_their_gender_and_language() -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import shutil
 import threading
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import fsspec  # type: ignore[import-untyped]
 import pytest
 
 from qwen3tts_engine.base import SynthesisRequest
@@ -17,7 +21,7 @@ from qwen3tts_server.voices.files import FolderFiles
 from qwen3tts_server.voices.library import VoiceLibrary
 from qwen3tts_server.voices.settings import VoiceSettings
 from qwen3tts_server.voices.stored import StoredVoice, VoiceExists
-from qwen3tts_wire.errors import EngineUnavailable, SpeechError, UnknownVoice
+from qwen3tts_wire.errors import EngineUnavailable, ServerBusy, SpeechError, UnknownVoice
 from qwen3tts_wire.formats import AudioFormat
 from qwen3tts_wire.messages import ContextOpen
 from tests.engine.fake_engine import VOICES
@@ -321,6 +325,68 @@ async def test_a_store_that_fails_is_no_end_of_what_is_known(tmp_path: Path) -> 
         await other.find("anna")
     (tmp_path / "away").rename(tmp_path / "names")
     assert await other.find("anna")
+    for each in (one, other):
+        await each.close()
+
+
+def vanish_folder(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def vanish_bucket(folder: Path) -> None:
+    fsspec.filesystem("memory").rm(f"{folder}", recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "vanish"), [("{0}/s", vanish_folder), ("memory://{0}/s", vanish_bucket)]
+)
+async def test_a_store_that_vanishes_is_busy_and_known_voices_go_on(
+    tmp_path: Path, url: str, vanish: Callable[[Path], None]
+) -> None:
+    store = url.format(tmp_path)
+    one, other = catalogue(store, **SLOW), catalogue(store, **SLOW)
+    for each in (one, other):
+        await each.start()
+    await one.add("anna", wav())
+    await other.add("ben", wav(1.5))
+    await one.refresh()
+    vanish(tmp_path / "s")
+    with pytest.raises(ServerBusy, match="store"):
+        await one.refresh()
+    assert [each.name for each in one.stored()] == ["anna", "ben"]
+    for known in ("anna", "clone:anna", await one.find("anna")):
+        assert await said(one, known)
+    busy: list[Coroutine[Any, Any, object]] = [
+        said(one, "ben"),
+        one.find("carl"),
+        one.add("carl", wav(1.7)),
+        one.remove("anna"),
+        one.remove("carl"),
+    ]
+    for asked in busy:
+        with pytest.raises(ServerBusy, match="store"):
+            await asked
+    assert await said(one, "anna")
+    for each in (one, other):
+        await each.close()
+
+
+async def test_a_bucket_without_voices_is_no_store_that_is_away(tmp_path: Path) -> None:
+    url = f"memory://{tmp_path}/empty"
+    one, other = catalogue(url, **SLOW), catalogue(url, **SLOW)
+    for each in (one, other):
+        await each.start()
+    await one.add("anna", wav())
+    await other.refresh()
+    await one.remove("anna")
+    # As in an object store: without objects there are no folders.
+    for name in ("names", "voices"):
+        with contextlib.suppress(FileNotFoundError):
+            fsspec.filesystem("memory").rmdir(f"{tmp_path}/empty/{name}")
+    await other.refresh()
+    assert other.stored() == ()
+    with pytest.raises(UnknownVoice):
+        await other.find("anna")
     for each in (one, other):
         await each.close()
 

@@ -9,7 +9,7 @@ from qwen3tts_cli.latency.compared import Compared, Comparison, Kind
 from qwen3tts_cli.latency.comparison import Verdict
 from qwen3tts_cli.latency.comparison_table import notes_of, word
 from qwen3tts_cli.latency.html.markup import NOTHING, ms, number, plural, signed, text
-from qwen3tts_cli.latency.stages import FIRST_SOUND
+from qwen3tts_cli.latency.stages import FIRST_SOUND, WAIT
 
 _CLASSES: Final = {
     Verdict.BETTER: "better",
@@ -21,10 +21,14 @@ _CLASSES: Final = {
 
 def finding(comparison: Comparison) -> str:
     """Whether the first sound changed, in one sentence."""
-    of_first = [row for row in comparison.of(Kind.HEADLINE) if row.name == FIRST_SOUND]
+    rows = [row for row in comparison.of(Kind.HEADLINE) if row.what == "p50"]
+    waits = [row for row in rows if row.name == WAIT and all(row.difference.utterances)]
+    of_first = waits or [row for row in rows if row.name == FIRST_SOUND]
     if not of_first:
         return '<p class="why">No first sound to compare.</p>'
     found = of_first[0].difference
+    lead = "the answer's first sound after the caller's last" if waits else "the first sound"
+    lead_begins = lead[0].upper() + lead[1:]
     interval = (
         f" (median; {found.level:.0%} interval {signed(found.low)} to {signed(found.high)} ms)"
         if found.told
@@ -32,13 +36,13 @@ def finding(comparison: Comparison) -> str:
     )
     if found.verdict in (Verdict.BETTER, Verdict.WORSE):
         how = f'<b class="{_CLASSES[found.verdict]}">{word(of_first[0])}</b>'
-        said = f"The first sound comes {how} by {ms(abs(found.change))}{interval}."
+        said = f"{lead_begins} comes {how} by {ms(abs(found.change))}{interval}."
     elif found.verdict is Verdict.SAME:
-        said = f"The first sound did <b>not change</b> by anything that matters{interval}."
+        said = f"{lead_begins} did <b>not change</b> by anything that matters{interval}."
     elif found.told:
-        said = f"Whether the first sound changed <b>cannot be told</b>{interval}."
+        said = f"Whether {lead} changed <b>cannot be told</b>{interval}."
     else:
-        said = f"Whether the first sound changed <b>cannot be told</b>. {text(found.reason)}"
+        said = f"Whether {lead} changed <b>cannot be told</b>. {text(found.reason)}"
     moved = [
         row
         for row in comparison.of(Kind.HOP)

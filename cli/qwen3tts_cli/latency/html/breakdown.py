@@ -1,4 +1,4 @@
-"""The first sound by engine, voice, call, …: who is slow (pure)."""
+"""The wait or the first sound by engine, voice, call, … (pure)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from qwen3tts_cli.latency.columns import Columns, Named
 from qwen3tts_cli.latency.html.markup import count, number, text
+from qwen3tts_cli.latency.tables import FEWEST
 
 MOST_ROWS: Final = 15
 
@@ -20,25 +21,31 @@ class Part:
     name: str
     utterances: int
     heard: int
-    """Of which the first sound is known."""
+    """Of which `Columns.lead_ms` is known."""
     p50: float
     p95: float
-    """Milliseconds to the first sound; NaN where none is known."""
+    """Milliseconds; NaN where none is known, or too few for it."""
     gaps: int
+
+    @property
+    def reach(self) -> float:
+        """p95 where there are enough utterances for it, else p50."""
+        return self.p50 if np.isnan(self.p95) else self.p95
 
 
 def parts(columns: Columns, by: Named) -> list[Part]:
-    """By name, slowest p95 first, those without a sound last; as many as there are names."""
+    """By name, slowest first, those without a sound last; as many as there are names."""
     names = len(by.names)
     utterances = np.bincount(by.codes, minlength=names)
     gaps = np.bincount(by.codes, weights=columns.starvations, minlength=names).astype(np.int64)
-    first = columns.first_sound_ms
+    first = columns.lead_ms
     heard = np.flatnonzero(np.isfinite(first))
     order = heard[np.lexsort((first[heard], by.codes[heard]))]
     values = first[order]
     known = np.bincount(by.codes[order], minlength=names)
     begin = np.concatenate([[0], np.cumsum(known)[:-1]])
     p50, p95 = (_ranked(values, begin, known, percent) for percent in (50, 95))
+    p95[known < FEWEST[95]] = np.nan
     made = [
         Part(
             by.names[at],
@@ -51,7 +58,7 @@ def parts(columns: Columns, by: Named) -> list[Part]:
         for at in range(names)
         if utterances[at]
     ]
-    return sorted(made, key=lambda part: (-part.p95 if part.heard else np.inf, part.name))
+    return sorted(made, key=lambda part: (-part.reach if part.heard else np.inf, part.name))
 
 
 def _ranked(
@@ -83,6 +90,7 @@ def breakdown(columns: Columns) -> str:
     if not shown:
         return '<p class="muted">All are of one engine, voice, line and call.</p>'
     tabs, panels = [], []
+    lead = "caller's wait" if columns.has_waits else "first sound"
     for place, (label, found) in enumerate(shown.items()):
         selected = "true" if place == 0 else "false"
         tabs.append(
@@ -93,19 +101,19 @@ def breakdown(columns: Columns) -> str:
         hidden = "" if place == 0 else " hidden"
         panels.append(
             f'<div role="tabpanel" id="part-{place}" aria-labelledby="tab-{place}"{hidden}>'
-            f"{_table(label, found)}</div>"
+            f"{_table(label, found, lead)}</div>"
         )
     return (
         f'<div class="tabs" role="tablist" aria-label="By">{"".join(tabs)}</div>{"".join(panels)}'
     )
 
 
-def _table(label: str, found: list[Part]) -> str:
-    scale = max((part.p95 for part in found if part.heard), default=0.0) or 1.0
+def _table(label: str, found: list[Part], lead: str) -> str:
+    scale = max((part.reach for part in found if part.heard), default=0.0) or 1.0
     lines = []
     for part in found[:MOST_ROWS]:
         p50, p95 = (
-            100 * max(0.0, value) / scale if part.heard else 0.0 for value in (part.p50, part.p95)
+            100 * max(0.0, value) / scale if part.heard else 0.0 for value in (part.p50, part.reach)
         )
         lines.append(
             f'<tr><th scope="row">{text(part.name or "(no name)")}</th>'
@@ -119,7 +127,7 @@ def _table(label: str, found: list[Part]) -> str:
     more = f'<p class="muted">… and {count(rest)} faster ones.</p>' if rest > 0 else ""
     return (
         f'<div class="scroll"><table class="parts"><thead><tr><th scope="col">{text(label.lower())}'
-        '</th><th scope="col" class="reach-head">first sound, p50 and p95</th>'
+        f'</th><th scope="col" class="reach-head">{lead}, p50 and p95</th>'
         '<th scope="col">p50</th><th scope="col">p95</th><th scope="col">gaps</th>'
         f'<th scope="col">n</th></tr></thead><tbody>{"".join(lines)}</tbody></table></div>{more}'
     )

@@ -62,7 +62,7 @@ def choose(columns: Columns, *, with_text: bool, seed: int = 0) -> Chosen:
 
 
 def _groups(columns: Columns, seed: int) -> list[tuple[str, RowNumbers]]:
-    ms = columns.first_sound_ms
+    ms = columns.lead_ms
     heard = np.flatnonzero(np.isfinite(ms))
     order = heard[np.argsort(ms[heard], kind="stable")]
     middle = len(order) // 2
@@ -83,6 +83,7 @@ def _groups(columns: Columns, seed: int) -> list[tuple[str, RowNumbers]]:
 
 def _shown(record: UtteranceRecord, *, with_text: bool) -> dict[str, Any]:
     marks = record.marks
+    wait = record.between_ms(Mark.SPEECH_END, Mark.FIRST_AUDIBLE_WIRE)
     origin = min(marks.values(), default=0.0)
     at_ms = {Mark(name): (at - origin) * 1000 for name, at in marks.items()}
     present = [mark for mark in CHAIN if mark in at_ms]
@@ -101,7 +102,7 @@ def _shown(record: UtteranceRecord, *, with_text: bool) -> dict[str, Any]:
             )
             if value
         ],
-        "total": record.first_sound_ms,
+        "total": record.first_sound_ms if wait is None else wait,
         "gaps": record.starvations,
         "longest_gap": record.longest_gap_ms,
         "clock": record.clock_error_ms if OF_SERVER.intersection(at_ms) else 0.0,

@@ -15,7 +15,8 @@ from qwen3tts_cli.latency.compared import Compared, Kind
 from qwen3tts_cli.latency.comparison import Verdict
 from qwen3tts_cli.latency.hops import Hops, names_of
 from qwen3tts_cli.latency.html.timeline import Timeline
-from qwen3tts_cli.latency.stages import FIRST_SOUND
+from qwen3tts_cli.latency.stages import FIRST_SOUND, WAIT
+from qwen3tts_cli.latency.tables import stated
 
 Figure = dict[str, Any]
 GRID: Final = np.concatenate(
@@ -48,9 +49,10 @@ def spread(hops: Hops) -> Figure:
     data: list[Figure] = []
     for side, members in boxes.items():
         marks = np.array(
-            [np.percentile(ms, (5, 25, 50, 75, 95, 99), method="inverted_cdf") for _, ms in members]
+            [np.percentile(ms, (5, 25, 50, 75, 95), method="inverted_cdf") for _, ms in members]
         )
         names = [name for name, _ in members]
+        told = np.array([[stated(ms, percent) for percent in (50, 95, 99)] for _, ms in members])
         data.append(
             {
                 "type": "box",
@@ -72,10 +74,10 @@ def spread(hops: Hops) -> Figure:
             {
                 "type": "scatter",
                 "mode": "markers",
-                "x": marks[:, 5].tolist(),
+                "x": told[:, 2].tolist(),
                 "y": names,
                 "marker": {"color": f"@{side}", "size": 6, "symbol": "diamond"},
-                "customdata": marks[:, [2, 4]].tolist(),
+                "customdata": told[:, :2].tolist(),
                 "hovertemplate": "p50 %{customdata[0]:.3~g}, p95 %{customdata[1]:.3~g},"
                 " p99 %{x:.3~g} ms<extra></extra>",
                 "showlegend": False,
@@ -109,8 +111,8 @@ def distributions(
     return shown
 
 
-def over_time(timeline: Timeline) -> Figure:
-    """First sound and gaps over time, one axis of time for both."""
+def over_time(timeline: Timeline, lead: str = "first sound") -> Figure:
+    """Waits or first sounds (``lead``), and gaps, over time, one axis of time for both."""
     times = timeline.bin_times
     band: Figure = {"type": "scatter", "mode": "lines", "x": times, "connectgaps": False}
     data: list[Figure] = [
@@ -157,7 +159,7 @@ def over_time(timeline: Timeline) -> Figure:
             "domain": [0.36, 1],
             "rangemode": "tozero",
             "gridcolor": "@grid",
-            "title": {"text": "first sound, ms"},
+            "title": {"text": f"{lead}, ms"},
         },
         "yaxis2": {
             "domain": [0, 0.26],
@@ -196,7 +198,7 @@ def forest(rows: Sequence[Compared]) -> Figure:
         for row in rows
         if row.difference.told
         and row.unit == "ms"
-        and (row.name == FIRST_SOUND or row.difference.verdict is not Verdict.SAME)
+        and (row.name in (WAIT, FIRST_SOUND) or row.difference.verdict is not Verdict.SAME)
     ]
     names = [f"{row.name}, {row.what}" for row in shown]
     of_whole = sum(row.kind is Kind.HEADLINE for row in shown)

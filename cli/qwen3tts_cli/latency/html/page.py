@@ -93,7 +93,8 @@ def page(
             _section(
                 "distribution",
                 "How the times spread",
-                "Box: half of the utterances; whiskers: 5 and 95 %; diamond: 99 %.",
+                "Box: half of the utterances; whiskers: 5 and 95 %, of fewer than 20 the extremes;"
+                " diamond: 99 %, from 100 utterances on.",
                 '<div class="plot" id="spread"></div><div class="pick"><label for="quantity">'
                 'Share of utterances within a time:</label> <select id="quantity"></select></div>'
                 '<div class="plot" id="within"></div>',
@@ -156,7 +157,9 @@ def _data(
 ) -> dict[str, Any]:
     quantities = _quantities(columns, hops)
     old = None if before is None else _quantities(before, hops_of(before))
-    plots = {"course": figures.over_time(course)}
+    plots = {
+        "course": figures.over_time(course, "caller's wait" if columns.has_waits else "first sound")
+    }
     if hops:
         plots["spread"] = figures.spread(hops)
     if comparison is not None and any(row.difference.told for row in comparison.rows):

@@ -13,8 +13,16 @@ from qwen3tts_cli.latency.columns import Columns
 from qwen3tts_cli.latency.hops import BEGINNINGS, SIDES, Hop, Hops, Way
 from qwen3tts_cli.latency.html.markup import NOTHING, count, ms, number, plural, text
 from qwen3tts_cli.latency.html.timeline import LATEST_S, moment
-from qwen3tts_cli.latency.stages import FIRST_SOUND, OF_SERVER
-from qwen3tts_cli.latency.tables import Row, RowNumbers, headlines, percentile, row, summary
+from qwen3tts_cli.latency.stages import FIRST_SOUND, GREETING, OF_SERVER, WAIT
+from qwen3tts_cli.latency.tables import (
+    FEWEST,
+    Row,
+    RowNumbers,
+    headlines,
+    percentile,
+    row,
+    summary,
+)
 from qwen3tts_speech.latency import Mark
 
 BEFORE: Final = ", before"
@@ -41,23 +49,33 @@ def verdict(
     columns: Columns, ways: Sequence[Way], before: Columns | None, begin: Mark = Mark.FIRST_DELTA
 ) -> str:
     """The finding in two sentences: how long, and which hop; ``begin``: where the ways begin."""
-    first = columns.first_sound_ms
+    first = columns.lead_ms
     first = first[np.isfinite(first)]
     if not len(first) or not ways:
+        if greeting := _greeting(columns):
+            return greeting
         return (
             '<p class="lead">No utterance has a first sound.</p>'
             '<p class="why">See below how they ended.</p>'
         )
-    old = "" if before is None else _was(before)
-    lead = f'<p class="lead">First sound after <b>{ms(percentile(first, 50))}</b>{old}</p>'
+    wait = columns.has_waits
+    old = "" if before is None or before.has_waits != wait else _was(before)
+    lead_name = "The caller waited" if wait else "First sound after"
+    lead = f'<p class="lead">{lead_name} <b>{ms(percentile(first, 50))}</b>{old}</p>'
     typical = ways[0]
     said = []
+    if wait:
+        said.append(
+            "The median from the caller's last sound to the first sound of the answer, of"
+            f" {plural(len(first), 'answer')}."
+        )
     if typical.hop_ms:
         hop, took = max(typical.hop_ms.items(), key=lambda item: item[1])
         part = took / typical.total_ms if typical.total_ms > 0 else math.nan
         share = f" ({part:.0%})" if 0 < part <= 1 else ""
-        # The line above counts from the first words; where this does not, it says so.
-        since = "" if begin is Mark.FIRST_DELTA else f" from {text(BEGINNINGS[begin])}"
+        # The line above counts from its own beginning; where this does not, it says so.
+        usual = Mark.SPEECH_END if wait else Mark.FIRST_DELTA
+        since = "" if begin is usual else f" from {text(BEGINNINGS[begin])}"
         said.append(
             f"The longest hop is <b>{_hop(hop)}</b>: {number(took)} of a typical"
             f" {ms(typical.total_ms)}{since}{share}."
@@ -76,8 +94,19 @@ def verdict(
     return lead + f'<p class="why">{" ".join(said)}</p>'
 
 
+def _greeting(columns: Columns) -> str:
+    """The lead of a log that has greetings alone; empty where it has none with a sound."""
+    rows = [each for each in headlines(columns) if each.name == GREETING]
+    if not rows:
+        return ""
+    return (
+        f'<p class="lead">Greeting after <b>{ms(rows[0].p50)}</b></p>'
+        '<p class="why">The log has no answers: nothing but greetings was said.</p>'
+    )
+
+
 def _was(before: Columns) -> str:
-    first = before.first_sound_ms
+    first = before.lead_ms
     first = first[np.isfinite(first)]
     return f' <span class="was">was {ms(percentile(first, 50))}</span>' if len(first) else ""
 
@@ -91,11 +120,14 @@ def cards(columns: Columns) -> str:
     facts = summary(columns)
     rows = {each.name: each for each in headlines(columns)}
     made = []
+    if (wait := rows.get(WAIT)) is not None:
+        made += _percentile_cards("caller's wait", wait)
     if (first := rows.get(FIRST_SOUND)) is not None:
-        made += [
-            _card("first sound, p95", ms(first.p95), f"of {plural(first.count, 'utterance')}"),
-            _card("first sound, p99", ms(first.p99), f"longest {ms(first.largest)}"),
-        ]
+        made += _percentile_cards("first sound", first)
+    if (greeting := rows.get(GREETING)) is not None:
+        made.append(
+            _card("greetings, p50", ms(greeting.p50), f"of {count(greeting.count)}, from asked on")
+        )
     if facts.played:
         made.append(
             _card(
@@ -128,6 +160,14 @@ def cards(columns: Columns) -> str:
         made.append(_card("failed", count(failed), f"{_percent(share)} of all", bad=True))
     made.append(_clock_card(columns))
     return f'<div class="cards">{"".join(made)}</div>'
+
+
+def _percentile_cards(name: str, shown: Row) -> list[str]:
+    few = f" (p95 from {FEWEST[95]})" if math.isnan(shown.p95) else ""
+    made = [_card(f"{name}, p95", ms(shown.p95), f"of {count(shown.count)}{few}")]
+    few = f" (p99 from {FEWEST[99]})" if math.isnan(shown.p99) else ""
+    made.append(_card(f"{name}, p99", ms(shown.p99), f"longest {ms(shown.largest)}{few}"))
+    return made
 
 
 def _clock_card(columns: Columns) -> str:
@@ -200,7 +240,7 @@ def hop_table(columns: Columns, hops: Hops) -> str:
     if not made:
         return ""
     # One hop's rare minutes must not press all the others to nothing.
-    scale = max(max((each.p95 for _, each in made), default=0.0), 1e-6)
+    scale = max(max((_reach(each) for _, each in made), default=0.0), 1e-6)
     lines = "".join(_hop_row(columns, hop, hops[hop][0], each, scale) for hop, each in made)
     whole = "".join(_whole_row(each) for each in headlines(columns))
     return (
@@ -220,7 +260,7 @@ def _hop_row(columns: Columns, hop: Hop, rows: RowNumbers, each: Row, scale: flo
         clock = (
             f' <span class="clock" title="the clocks may be off by so much">±{number(error)}</span>'
         )
-    p50, p95 = (100 * min(1.0, max(0.0, value) / scale) for value in (each.p50, each.p95))
+    p50, p95 = (100 * min(1.0, max(0.0, value) / scale) for value in (each.p50, _reach(each)))
     return (
         f'<tr><th scope="row"><i class="dot {hop.side}"></i><span>{text(hop.name)}{clock}'
         f"<small>{text(hop.marks)}</small></span></th>"
@@ -228,6 +268,11 @@ def _hop_row(columns: Columns, hop: Hop, rows: RowNumbers, each: Row, scale: flo
         f'<i style="width:{p95:.2f}%"></i><b style="width:{p50:.2f}%"></b></div></td>'
         f"{_numbers(each)}</tr>"
     )
+
+
+def _reach(each: Row) -> float:
+    """p95, or p50 where there are too few values for it."""
+    return each.p50 if math.isnan(each.p95) else each.p95
 
 
 def _whole_row(each: Row) -> str:

@@ -1,4 +1,4 @@
-"""First sounds and gaps over time, in as many points as a page can hold (pure)."""
+"""Waits or first sounds, and gaps, over time, in as many points as a page can hold (pure)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from qwen3tts_cli.latency.columns import Columns, Floats
-from qwen3tts_cli.latency.tables import RowNumbers, percentile
+from qwen3tts_cli.latency.tables import RowNumbers, percentile, stated
 
 MOST_BINS: Final = 96
 UTTERANCES_A_BIN: Final = 6
@@ -33,8 +33,9 @@ class Timeline:
     bin_times: list[str]
     """Middle of each bin, UTC."""
     p50: list[float]
-    """First sound, ms; NaN where the bin has none."""
+    """`Columns.lead_ms`; NaN where the bin has none."""
     p95: list[float]
+    """NaN where the bin has fewer than 20."""
     gaps: list[int]
     longest_gap_ms: list[float]
     point_times: list[str]
@@ -47,7 +48,7 @@ class Timeline:
 
 def timeline(columns: Columns, *, seed: int = 0) -> Timeline:
     """The course of a log; ``seed`` chooses the sample."""
-    started, first_sound = columns.started_unix_s, columns.first_sound_ms
+    started, lead_ms = columns.started_unix_s, columns.lead_ms
     dated = (started > 0) & (started < LATEST_S)
     undated = int((~dated).sum())
     if not dated.any():
@@ -63,9 +64,9 @@ def timeline(columns: Columns, *, seed: int = 0) -> Timeline:
         if place and number != numbers[place - 1] + 1:
             _add_bin(made, origin + (numbers[place - 1] + 1.5) * width)
         mine = rows[places == place]
-        times = first_sound[mine]
+        times = lead_ms[mine]
         times = times[np.isfinite(times)]
-        p50, p95 = percentile(times, 50), percentile(times, 95)
+        p50, p95 = percentile(times, 50), stated(times, 95)
         _add_bin(
             made,
             origin + (number + 0.5) * width,
@@ -74,10 +75,10 @@ def timeline(columns: Columns, *, seed: int = 0) -> Timeline:
             int(columns.starvations[mine].sum(dtype=np.int64)),
             float(columns.longest_gap_ms[mine].max()),
         )
-    shown = rows[np.isfinite(first_sound[rows])]
+    shown = rows[np.isfinite(lead_ms[rows])]
     everything = len(shown) <= MOST_POINTS
     if not everything:
-        shown = _thinned(shown, first_sound[shown], seed)
+        shown = _thinned(shown, lead_ms[shown], seed)
     shown = shown[np.argsort(started[shown], kind="stable")]
     return Timeline(
         made.bin_s,
@@ -87,7 +88,7 @@ def timeline(columns: Columns, *, seed: int = 0) -> Timeline:
         made.gaps,
         made.longest_gap_ms,
         [moment(float(at)) for at in started[shown]],
-        [float(ms) for ms in first_sound[shown]],
+        [float(ms) for ms in lead_ms[shown]],
         everything,
         undated,
     )

@@ -121,17 +121,17 @@ export class Controls {
     byId("talk").classList.toggle("speaking", on && this.phone.talking);
   }
 
-  /** The focus goes where the next step is, where the button that had it has gone. */
+  /** The focus goes where the next step is, where the element that had it is hidden: never onto a button,
+   *  as a key pressed once more would make or end a call. */
   #focus(before, name) {
     if (before === name) return;
-    const lost = document.activeElement === document.body || document.activeElement === null;
-    if (name === "up" && this.phone.kind !== "listen") {
-      if (lost && matchMedia("(hover: hover)").matches) byId("type").focus({ preventScroll: true });
-    } else if (lost && name === "ended") {
-      byId("call").focus({ preventScroll: true });
-    } else if (lost && name === "preparing") {
-      byId("hang-up").focus({ preventScroll: true });
-    }
+    const active = document.activeElement;
+    if (active && active !== document.body && active.checkVisibility()) return;
+    const { busy } = this.phone.state;
+    const typing = busy && this.phone.kind !== "listen";
+    // The box would open the keyboard of a touch screen; its form is next to it.
+    const next = typing ? (matchMedia("(hover: hover)").matches ? "type" : "typing") : "controls";
+    byId(next).focus({ preventScroll: true });
   }
 
   /** The clock of the call. */

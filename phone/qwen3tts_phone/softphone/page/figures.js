@@ -10,7 +10,7 @@ const ROWS = [
   ["longest_gap", "Longest gap", "The longest of them"],
   ["queued", "Ready to play", "Sound that waits for its place on the line"],
   ["lost", "Lost", "Packets that never came"],
-  ["concealed", "Made up", "Sound that the browser invented where packets were missing"],
+  ["concealed", "Concealed", "Sound that the browser filled in where packets were missing or late"],
   ["codec", "Codec", "How the sound is packed"],
 ];
 
@@ -36,15 +36,15 @@ export class Figures {
   clear() {
     for (const cell of this.cells.values()) {
       write(cell, "–");
-      delete cell.dataset.poor;
+      cell.dataset.poor = "false";
+      cell.dataset.marked = "false";
     }
   }
 
   #set(key, text, poor = false) {
     const cell = this.cells.get(key);
     write(cell, text);
-    if (poor) cell.dataset.poor = "true";
-    else delete cell.dataset.poor;
+    cell.dataset.poor = String(poor);
   }
 
   update() {
@@ -54,6 +54,8 @@ export class Figures {
     this.#set("round_trip", ms(latest.rtt_ms), latest.rtt_ms > 300);
     this.#set("jitter_buffer", ms(latest.jitter_buffer_ms), latest.jitter_buffer_ms > 200);
     this.#set("gaps", String(line.starvations ?? "–"), line.starvations > 0);
+    // The mark is the key to the picture of the line: there only when the picture has one.
+    this.cells.get("gaps").dataset.marked = String(line.starvations > 0);
     this.#set("longest_gap", line.starvations > 0 ? ms(line.longest_gap_ms) : "–", line.longest_gap_ms > 0 && line.starvations > 0);
     this.#set("queued", ms(line.queued_ms));
     const all = latest.lost + latest.received;
@@ -61,6 +63,7 @@ export class Figures {
     const { total_samples: total, rate_hz: rate } = latest;
     const part = latest.concealed / total;
     this.#set("concealed", rate ? ms((latest.concealed / rate) * 1000) : "–", part > 0.01 && total > JUDGED_S * rate);
+    this.cells.get("concealed").dataset.marked = String(latest.concealed > 0);
     this.#set("codec", latest.codec || this.phone.codec || "–");
   }
 }

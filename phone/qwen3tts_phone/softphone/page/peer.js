@@ -5,9 +5,10 @@ import { problem } from "./problems.js";
 const GATHERING_MS = 3000;
 
 export class Peer extends EventTarget {
-  constructor() {
+  /** `iceServers` are those of the server's hello. */
+  constructor(iceServers) {
     super();
-    this.connection = new RTCPeerConnection({ iceServers: [], bundlePolicy: "max-bundle" });
+    this.connection = new RTCPeerConnection({ iceServers, bundlePolicy: "max-bundle" });
     this.stream = new MediaStream();
     this.connection.ontrack = ({ track }) => {
       this.stream.addTrack(track);

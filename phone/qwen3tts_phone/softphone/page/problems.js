@@ -27,7 +27,7 @@ const PROBLEMS = {
   ],
   server_away: [
     "The server does not answer.",
-    "The page keeps trying. See whether “mr-qwen3tts softphone” is still running, and whether this device is in the same network.",
+    "The page keeps trying. See whether “mr-qwen3tts softphone” is still running, and whether this device is in the same network. If it was started again, open the address that it prints now.",
   ],
   server_lost: [
     "The connection to the server is lost.",
@@ -35,12 +35,16 @@ const PROBLEMS = {
   ],
   network_lost: [
     "The connection was lost, and the call has ended.",
-    "See whether the network is there, then call again.",
+    "See whether the network is there, then call again. If the softphone was started again, open the address that it prints now.",
   ],
   sound_lost: ["No sound comes through at the moment.", "The call goes on if the network returns. Or hang up and call again."],
   token_missing: [
     "This page needs its access token.",
     "Open the link that the server printed when it started, or paste it here.",
+  ],
+  restarted: [
+    "The softphone was started again, and this page belongs to the time before.",
+    "Open the address that it prints now, or paste it here.",
   ],
   token_wrong: [
     "The server does not accept this access token.",

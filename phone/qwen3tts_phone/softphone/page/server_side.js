@@ -55,7 +55,8 @@ export class ServerSide extends EventTarget {
 
   #refused(message) {
     const aboutToken = /token|access/i.test(message.code ?? "");
-    const why = message.message ? serverProblem(message) : problem(message.code);
+    const restarted = aboutToken && this.server !== null;
+    const why = restarted ? problem("restarted") : message.message ? serverProblem(message) : problem(message.code);
     why.fatal = true;
     if (aboutToken) {
       tab.set("token", null);

@@ -32,7 +32,8 @@ export class Softphone extends ServerSide {
     this.stats = new LineStats();
     this.tabs = new Tabs(() => this.state.busy);
     this.tabs.addEventListener("end", () => this.#end(problem("taken_over"), true));
-    this.typing = new TypedWords((type, fields) => this.socket.send(type, fields));
+    this.typing = new TypedWords((type, fields) => this.#sendTyped(type, fields));
+    this.unsent = [];
     this.leftOne = false;
     this.reset();
   }
@@ -101,6 +102,7 @@ export class Softphone extends ServerSide {
     this.recordingOn = fields.record === true;
     this.captions.clear();
     this.typing.reset();
+    this.unsent = [];
     this.stats.reset();
     this.tell("captions");
     this.tell("change");
@@ -116,7 +118,7 @@ export class Softphone extends ServerSide {
     if (gone()) return;
     try {
       const { remote: _remote, codec = "auto", ...rest } = fields;
-      const peer = (this.peer = new Peer());
+      const peer = (this.peer = new Peer(this.server?.ice_servers ?? []));
       peer.addEventListener("state", ({ detail }) => this.#peerState(peer, detail));
       peer.addEventListener("track", () => this.#track(peer));
       const sdp = await peer.offer(this.sound.outgoing, codec);
@@ -124,11 +126,18 @@ export class Softphone extends ServerSide {
       if (!this.socket.send(kind, { sdp, codec, ...rest })) throw problem("server_away");
       tab.set("call", "1");
       this.#go("offer");
+      for (const [type, typed] of this.unsent.splice(0)) this.socket.send(type, typed);
       this.answerDue = setTimeout(() => this.#end(problem("no_answer"), true), ANSWER_MS);
       this.polling = setInterval(() => this.#poll(), STATS_MS);
     } catch (error) {
       if (!gone()) this.#end(error.code ? error : problem("answer_unusable", error.message));
     }
+  }
+
+  /** Typed words; the server takes none before it was asked for the call. */
+  #sendTyped(type, fields) {
+    if (this.state.name === "preparing") this.unsent.push([type, fields]);
+    else this.socket.send(type, fields);
   }
 
   get microphone() {
@@ -202,6 +211,7 @@ export class Softphone extends ServerSide {
   interrupt() {
     if (this.kind === "listen") return;
     this.typing.drop();
+    this.unsent = [];
     this.socket?.send("interrupt");
   }
 

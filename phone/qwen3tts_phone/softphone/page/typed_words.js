@@ -19,6 +19,7 @@ export class TypedWords {
   /** `send(type, fields)` writes a message. */
   constructor(send) {
     this.send = send;
+    this.asCaller = false;
     this.reset();
   }
 
@@ -30,9 +31,17 @@ export class TypedWords {
     this.rest = "";
   }
 
+  /** Whose words are typed from now on: the caller's, sent whole, or the voice's, sent as they are written. */
+  speakAs(caller) {
+    if (caller === this.asCaller) return;
+    this.drop();
+    this.asCaller = caller;
+  }
+
   /** The box holds `value`; returns what stays in it: the word that is not complete. */
   typed(value, time) {
     this.changedAt = time;
+    if (this.asCaller) return value;
     const complete = COMPLETE.exec(value);
     const words = complete ? complete[0] : "";
     this.rest = value.slice(words.length);
@@ -42,6 +51,10 @@ export class TypedWords {
 
   /** Enter: what is in the box is said too, and the utterance is complete. */
   end(value) {
+    if (this.asCaller) {
+      if (value.trim()) this.send("say", { text: value.trim() });
+      return;
+    }
     if (value.trim()) this.#say(value);
     this.rest = "";
     if (this.open) this.send("type_end", { utterance: this.number });
@@ -57,7 +70,7 @@ export class TypedWords {
 
   /** Whether the writer has paused for so long that the utterance is taken to be complete. */
   paused(time) {
-    return (this.open || this.rest.trim() !== "") && time - this.changedAt >= PAUSE_MS;
+    return !this.asCaller && (this.open || this.rest.trim() !== "") && time - this.changedAt >= PAUSE_MS;
   }
 
   #say(text) {

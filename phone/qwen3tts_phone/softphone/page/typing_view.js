@@ -1,6 +1,6 @@
 // The box that speaks while one types.
 
-import { byId, now } from "./dom.js";
+import { byId, now, show, write } from "./dom.js";
 import { choices } from "./storage.js";
 
 const LOOK_MS = 100;
@@ -12,6 +12,13 @@ export class TypingView {
     this.pauseEnds = byId("pause-ends");
     this.pauseEnds.checked = choices.get("pause-ends") !== "no";
     this.pauseEnds.addEventListener("change", () => choices.set("pause-ends", this.pauseEnds.checked ? null : "no"));
+    this.forVoice = byId("type-for-voice");
+    this.forVoice.checked = choices.get("type-for-voice") === "yes";
+    this.forVoice.addEventListener("change", () => {
+      choices.set("type-for-voice", this.forVoice.checked ? "yes" : null);
+      this.update();
+    });
+    phone.addEventListener("change", () => this.update());
     this.composing = false;
     this.box.addEventListener("compositionstart", () => (this.composing = true));
     this.box.addEventListener("compositionend", () => {
@@ -25,6 +32,22 @@ export class TypingView {
       this.#end();
       this.box.focus();
     });
+  }
+
+  /** With an agent on the call, what is typed is the caller's, unless it is to be the voice's. */
+  update() {
+    const agent = this.phone.server?.agent === true && this.phone.kind === "call";
+    const caller = agent && !this.forVoice.checked;
+    show(agent, byId("type-for-voice-field"));
+    if (caller === this.asCaller) return;
+    this.asCaller = caller;
+    this.phone.typing.speakAs(caller);
+    const name = caller ? "Type what you say" : "Type to speak";
+    write(byId("type-label"), name);
+    this.box.placeholder = name;
+    byId("type-send").setAttribute("aria-label", caller ? "Send it" : "Say it");
+    write(byId("typing-how"), caller ? "The agent gets it as if you had said it." : "Each word is spoken as soon as it is complete.");
+    write(byId("typing-enter"), caller ? "sends it" : "ends the sentence");
   }
 
   #typed() {

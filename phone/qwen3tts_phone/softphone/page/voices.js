@@ -3,12 +3,19 @@
 import { byId, make, show, write } from "./dom.js";
 import { choices } from "./storage.js";
 
-function languageName(tag) {
+// Languages that the browser names by their subtags, or not at all.
+const NAMES = { "ca-valencia": "Valencian", mul: "several languages" };
+
+/** The English name of a language; a private tag (RFC 5646, x-…) has its voice's name. */
+function languageName(tag, voiceName = "") {
   if (!tag) return "";
+  if (NAMES[tag]) return NAMES[tag];
+  if (tag.includes("-x-") && voiceName) return voiceName;
   try {
-    return new Intl.DisplayNames(["en"], { type: "language" }).of(tag) ?? tag;
+    const name = new Intl.DisplayNames(["en"], { type: "language" }).of(tag) ?? tag;
+    return name === tag && voiceName ? voiceName : name;
   } catch {
-    return tag;
+    return voiceName || tag;
   }
 }
 
@@ -75,16 +82,16 @@ export class Voices extends EventTarget {
     const known = (id) => voices.some((voice) => voice.id === id);
     const wanted = [keep, choices.get("voice"), engine?.default_voice].find((id) => id && known(id));
     const option = ({ id, name, language }) => {
-      const where = languageName(language);
+      const where = languageName(language, name);
       const known = name || id;
-      const told = where && !known.toLowerCase().includes(languageName(language.split("-")[0]).toLowerCase());
+      const told = where && where !== known && !known.toLowerCase().includes(languageName(language.split("-")[0]).toLowerCase());
       const label = told ? `${known} · ${where}` : known;
       return make("option", { value: id, textContent: label, selected: id === wanted });
     };
     if (voices.length) this.voice.replaceChildren(...voices.map(option));
     else this.voice.replaceChildren(make("option", { value: "", textContent: "the engine’s own" }));
-    const tags = [...new Set(voices.map(({ language }) => language).filter(Boolean))];
-    const named = tags.map((tag) => [tag, languageName(tag)]).sort((a, b) => a[1].localeCompare(b[1]));
+    const tags = new Map(voices.filter(({ language }) => language).map(({ language, name }) => [language, name]));
+    const named = [...tags].map(([tag, name]) => [tag, languageName(tag, name)]).sort((a, b) => a[1].localeCompare(b[1]));
     const language = this.language.value || choices.get("language");
     this.language.replaceChildren(
       make("option", { value: "", textContent: "that of the voice" }),

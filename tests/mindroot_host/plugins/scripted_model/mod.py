@@ -4,6 +4,9 @@ The user's message is the script, as JSON in ASCII::
 
     {"turn": "<any name>", "replies": [{"text": "[{...", "token_ms": 20, "token_chars": 0}]}
 
+With ``"pulled": true`` a token is written only when the host asks for it, and takes its time then:
+nothing has come ahead while the host did not read.
+
 Each time that the host asks the model within a turn, the next reply is streamed; when all have
 been, the model asks for the command ``nothing`` (in XML mode: says nothing), and the turn ends.
 """
@@ -81,6 +84,8 @@ async def _stream(reply: dict[str, Any], call: dict[str, Any]) -> AsyncIterator[
         for number, token in enumerate(tokens(reply["text"], int(reply.get("token_chars", 0)))):
             # A pause in the script: the model thinks, in the middle of its sentence.
             begun += float(reply.get("pause_ms", {}).get(str(number), 0)) / 1000
+            if reply.get("pulled"):
+                begun = time.perf_counter() - (number - 1) * step_s
             await asyncio.sleep(max(0.0, begun + number * step_s - time.perf_counter()))
             call["tokens"].append((time.perf_counter(), len(token)))
             yield token

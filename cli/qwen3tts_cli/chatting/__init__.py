@@ -1,0 +1,1 @@
+"""A conversation with an agent by typing and reading."""

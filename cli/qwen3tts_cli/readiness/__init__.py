@@ -1,0 +1,1 @@
+"""Checks of a call's parts before a phone rings: words, language model, recogniser, voice."""

@@ -1,0 +1,1 @@
+"""The parts of ``mr-qwen3tts serve``."""

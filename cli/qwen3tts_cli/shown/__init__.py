@@ -1,0 +1,1 @@
+"""Text laid out for terminals and pipes."""

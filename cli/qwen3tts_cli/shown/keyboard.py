@@ -1,0 +1,55 @@
+"""Words that a person types at the terminal: how to type them, and a prompt for each line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+
+from qwen3tts_cli.output import note, notes
+
+BY_LINE = "Type what is to be said; Enter says the line, Ctrl-D on an empty line ends."
+BY_KEY = "Type what is to be said; each key counts and cannot be taken back, Ctrl-D ends."
+PROMPT = "> "
+
+
+def typed_by_person() -> bool:
+    """Return whether standard input is a terminal."""
+    return sys.stdin.isatty()
+
+
+def from_keyboard(*, by_key: bool = False, prompt: bool = False) -> AsyncIterator[str]:
+    """Standard input, as deltas; at a terminal it is first said how to type and to end.
+
+    Args:
+        by_key: each key is a delta, else each line.
+        prompt: show `PROMPT` before each line, where nothing else is written meanwhile.
+
+    Raises:
+        BadText: it is not UTF-8 text.
+    """
+    from qwen3tts_phone.words import from_stdin
+
+    if not typed_by_person():
+        return from_stdin(by_key=by_key)
+    prompted = prompt and not by_key and notes().is_terminal
+
+    def say_how() -> None:
+        note(BY_KEY if by_key else BY_LINE)
+        _show(PROMPT if prompted else "")
+
+    words = from_stdin(by_key=by_key, on_ready=say_how)
+    return _on_own_lines(words, prompted) if prompted or by_key else words
+
+
+async def _on_own_lines(words: AsyncIterator[str], prompted: bool) -> AsyncIterator[str]:
+    async for delta in words:
+        yield delta
+        _show(PROMPT if prompted and delta.endswith("\n") else "")
+    # The next remark begins a line of its own.
+    _show("\n")
+
+
+def _show(text: str) -> None:
+    if text:
+        sys.stderr.write(text)
+        sys.stderr.flush()

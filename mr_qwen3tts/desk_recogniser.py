@@ -1,0 +1,137 @@
+"""What understands the callers of our own telephone: made once, tried at the start, shared."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+from qwen3tts_wire.errors import SpeechError
+
+from .desk_wishes import SipWishes
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.listening.listening import Listening
+    from qwen3tts_phone.recognise.base import Recogniser
+
+log = logging.getLogger(__name__)
+
+DEAF = "Callers are not understood, and the telephone works without that: "
+
+
+class DeskRecogniser:
+    """The recogniser that ``sip_stt`` names, for all calls.
+
+    Args:
+        wishes: the settings, read once by `start`.
+        problem: told once of each thing that keeps callers from being understood.
+    """
+
+    def __init__(
+        self,
+        wishes: Callable[[], SipWishes],
+        problem: Callable[[str, BaseException | str], None],
+    ) -> None:
+        self.trouble = ""
+        """Why callers are not understood; empty = they are, or are not meant to be."""
+        self._wishes = wishes
+        self._problem = problem
+        self._recogniser: Recogniser | None = None
+        self._pause_ms = 0
+        self._warming: asyncio.Task[None] | None = None
+
+    @property
+    def hears(self) -> bool:
+        """Whether calls are listened to."""
+        return self._recogniser is not None
+
+    def start(self) -> None:
+        """Make it and load it in the background; says what is missing, and raises nothing."""
+        wishes = self._wishes()
+        if not wishes.sip_stt or self._recogniser is not None:
+            return
+        try:
+            self._recogniser = _made(wishes)
+        except (SpeechError, ImportError) as error:
+            self._failed(error)
+            return
+        self._pause_ms = wishes.sip_pause_ms
+        # An empty context: an agent's turn must not be remembered by what outlives it.
+        self._warming = asyncio.create_task(
+            self._warm(self._recogniser), name="qwen3tts: load the recogniser", context=Context()
+        )
+
+    def listening(self, call: Any) -> Listening | None:
+        """The turns of this call's far end; None where callers are not understood.
+
+        Keys are no turns of it: they are told as they come.
+        """
+        if self._recogniser is None:
+            return None
+        from qwen3tts_phone.listening.settings import ListenSettings
+
+        usual = ListenSettings()
+        settings = ListenSettings(
+            keys=False,
+            pause_ms=self._pause_ms,
+            notice_ms=min(usual.notice_ms, self._pause_ms),
+            longest_pause_ms=max(usual.longest_pause_ms, self._pause_ms),
+        )
+        listening: Listening = call.hear(settings, self._recogniser)
+        return listening
+
+    def failed(self, error: SpeechError) -> None:
+        """A turn was not understood; told once for each cause."""
+        if str(error) != self.trouble:
+            self.trouble = str(error)
+            self._problem("telephone", error)
+
+    def understood(self) -> None:
+        """One was."""
+        self.trouble = ""
+
+    async def close(self) -> None:
+        """End it, with its process or its connections."""
+        recogniser, self._recogniser = self._recogniser, None
+        if self._warming is not None:
+            self._warming.cancel()
+            await asyncio.wait([self._warming])
+        if recogniser is not None:
+            await recogniser.close()
+
+    async def _warm(self, recogniser: Recogniser) -> None:
+        from qwen3tts_phone.recognise.errors import RecogniserUnavailable
+
+        try:
+            await recogniser.warm()
+        except RecogniserUnavailable as error:
+            self._recogniser = None
+            self._failed(error)
+            await recogniser.close()
+        except SpeechError as error:  # it may come later: each turn tries again
+            self._failed(error)
+        except Exception as error:
+            # A package of somebody else's that breaks while it loads.
+            log.exception("the recogniser broke while it was loaded")
+            self._recogniser = None
+            self._failed(error)
+            await recogniser.close()
+        else:
+            log.info("callers are understood")
+
+    def _failed(self, error: BaseException) -> None:
+        self.trouble = f"{DEAF}{error}"
+        self._problem("telephone", self.trouble)
+
+
+def _made(wishes: SipWishes) -> Recogniser:
+    """Raises SpeechError or ImportError where it cannot be."""
+    from qwen3tts_phone.listening.activity import make_detector
+    from qwen3tts_phone.listening.settings import ListenSettings
+    from qwen3tts_phone.recognise.base import recogniser_named
+
+    make_detector(ListenSettings().detector)
+    languages = tuple(wishes.sip_stt_languages)
+    return recogniser_named(wishes.sip_stt or "", **({"languages": languages} if languages else {}))

@@ -1,0 +1,158 @@
+"""Where what we have sent comes back: the delay of an echo, and the filter that explains it.
+
+The delay is that of the highest correlation. The spectra are whitened (generalised correlation with
+phase transform, Knapp & Carter 1976), so that neither the voice's pitch nor a coloured path hides
+it, and the correlation's energy is summed over windows of 16 ms, because a room spreads an echo
+over many taps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_phone.listening.echo_canceller import LEAD, TAPS, UNIT, EchoCanceller
+from qwen3tts_phone.listening.sample_line import SampleLine
+
+Floats = NDArray[np.float32]
+
+LEAST_DELAY: Final = -240
+MOST_DELAY: Final = 5600
+"""Samples at 8 kHz between sending and hearing: -30 to 700 ms (what a carrier has queued is in it).
+"""
+SPREAD: Final = 128
+"""Samples of the correlation whose energy is summed."""
+WHITENED: Final = 0.1
+"""Of the mean magnitude is added to each, so that bins without sound do not count."""
+SOUND: Final = 1e-3
+"""A block of what was sent with a sample above this has sound."""
+PEAK: Final = 5.0
+"""A delay may be an echo's whose peak is higher; the filter must agree..."""
+SURE_PEAK: Final = 9.0
+MOST_SURE_PEAK: Final = 15.0
+"""...unless it is as high as this, of 0.4 s of sound and of 0.8 s."""
+LEAST_SEARCHED: Final = 1600
+MOST_SEARCHED: Final = 6400
+"""Samples that are looked at: 0.2 s to 0.8 s..."""
+CHANGED: Final = 2400
+"""...and at most where a known path fails: the newest of them."""
+HELD_OUT: Final = 640
+"""A new path is fitted without the last 80 ms, and tried on them."""
+EXPLAINS: Final = 0.75
+"""It is one that leaves less than this of what is left of them without it."""
+SHIFTED: Final = 960
+"""Samples, 120 ms, by which a path that has merely moved is found..."""
+ALIKE: Final = 0.75
+"""...where they correlate so well with its echo."""
+STILL: Final = 4
+"""Samples; a path that moves by less has not moved."""
+_BLOCK: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDelay:
+    """The most probable delay of an echo."""
+
+    delay: int
+    """Index of what is heard less index of what was sent, where the echo begins, about."""
+    peak: float
+    """Energy of the correlation there as a multiple of what unrelated sounds have: some 2 to 8 for
+    another voice, 7 to 100 for an echo."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPath:
+    """What a search has found."""
+
+    peak: float
+    """Of the most probable delay."""
+    canceller: EchoCanceller | None
+    """None where what is heard is no echo, or none by another path than the known one."""
+
+
+def find_path(
+    sent: SampleLine,
+    heard: SampleLine,
+    count: int,
+    known: EchoCanceller | None = None,
+) -> FoundPath:
+    """Look in the newest ``count`` samples of what was heard for an echo by another path than
+    ``known``."""
+    stop = heard.end
+    start = stop - count
+    piece = heard.get(start, stop)
+    found = find_delay(piece, sent, start)
+    if found is None or found.peak < PEAK:
+        return FoundPath(found.peak if found is not None else 0.0, None)
+    if known is not None and abs(found.delay - LEAD - known.delay) < SPREAD:
+        return FoundPath(found.peak, None)
+    canceller = EchoCanceller(sent, heard, found.delay)
+    canceller.fit(min(start, stop - HELD_OUT - UNIT), stop - HELD_OUT)
+    last = piece[-HELD_OUT:]
+    rest = last - canceller.echo(stop - HELD_OUT, stop)
+    if known is not None:
+        last = last - known.echo(stop - HELD_OUT, stop)
+    explains = float(rest @ rest) <= EXPLAINS * float(last @ last)
+    sure = np.interp(count, (2 * LEAST_SEARCHED, MOST_SEARCHED), (SURE_PEAK, MOST_SURE_PEAK))
+    if not explains and (known is not None or found.peak < sure):
+        return FoundPath(found.peak, None)
+    canceller.fit(start, stop)
+    return FoundPath(found.peak, canceller)
+
+
+def find_shift(sent: SampleLine, heard: SampleLine, known: EchoCanceller) -> int | None:
+    """By how many samples the known path has moved, by the newest 120 ms of what was heard; None
+    where its echo is not in them, at any delay, or too faint beside other sounds."""
+    stop = heard.end
+    start = stop - SHIFTED
+    furthest = MOST_DELAY - known.delay
+    line = sent.get(start - MOST_DELAY - TAPS + 1, stop - LEAST_DELAY)
+    size = fft_size(len(line))
+    echoes = np.fft.rfft(line, size) * np.fft.rfft(known.taps, size)
+    echo = np.fft.irfft(echoes, size)[TAPS - 1 : len(line)]
+    piece = heard.get(start, stop)
+    filtered = np.fft.rfft(echo, size) * np.conj(np.fft.rfft(piece, size))
+    products = np.fft.irfft(filtered, size)[: MOST_DELAY - LEAST_DELAY + 1]
+    squares = np.concatenate((np.zeros(1), np.cumsum(np.square(echo), dtype=np.float64)))
+    powers = squares[SHIFTED:] - squares[:-SHIFTED]
+    own = float(piece @ piece)
+    if own <= 0 or powers.max() <= 0:
+        return None
+    alike = products / np.sqrt((powers + 1e-2 * powers.max()) * own)
+    best = int(np.argmax(alike))
+    return furthest - best if float(alike[best]) >= ALIKE else None
+
+
+def find_delay(heard: Floats, sent: SampleLine, start: int) -> FoundDelay | None:
+    """The delay at which ``heard`` (from index ``start``) is most like what was sent.
+
+    None where nothing was sent, or nothing heard.
+    """
+    line = sent.get(start - MOST_DELAY, start + len(heard) - LEAST_DELAY)
+    blocks = line[: len(line) // _BLOCK * _BLOCK].reshape(-1, _BLOCK)
+    sounding = _BLOCK * int(np.count_nonzero(np.abs(blocks).max(axis=1) > SOUND))
+    size = fft_size(len(line))
+    cross = np.fft.rfft(line, size) * np.conj(np.fft.rfft(heard, size))
+    magnitude = np.abs(cross)
+    mean = float(magnitude.mean())
+    if mean <= 0 or not sounding:
+        return None
+    cross /= magnitude + WHITENED * mean
+    squares = np.square(np.fft.irfft(cross, size), dtype=np.float64)
+    total = float(squares.sum())
+    sums = np.cumsum(squares[: MOST_DELAY - LEAST_DELAY + 1])
+    energy = sums[SPREAD:] - sums[:-SPREAD]
+    best = int(np.argmax(energy))
+    usual = total * SPREAD / (len(heard) + sounding)
+    return FoundDelay(MOST_DELAY - best - SPREAD, float(energy[best]) / usual)
+
+
+@lru_cache(maxsize=64)
+def fft_size(least: int) -> int:
+    """The next size that a Fourier transform is quick at."""
+    sizes = (odd << (-(-least // odd) - 1).bit_length() for odd in (1, 3, 5, 9, 15, 25, 27))
+    return min(sizes)

@@ -1,0 +1,116 @@
+"""Whether the machine can pace another call, by what the media loop reports of itself (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from qwen3tts_phone.media.load import MediaLoad
+
+LEAST_CALLS = 50
+"""Below so many calls none is refused: a machine that cannot pace them is busy with something
+else, and would be with fewer calls as well."""
+SKIPPED_MOST = 0.001
+"""Share of the slots of one report that passed unsent, above which it is a bad one."""
+LATE_MOST = 0.02
+"""Share of the slots sent more than 5 ms late."""
+BUSY_MOST = 0.85
+"""Share of one processor that the loop uses: above it the next calls begin to have gaps."""
+LATE_CALM, BUSY_CALM = 0.005, 0.75
+"""Not above these, and nothing skipped: the report is a good one."""
+BAD_REPORTS = 2
+"""After this number of bad reports in a row no further call is taken."""
+GOOD_REPORTS = 5
+"""So many good ones, and calls are taken again, up to `BACK_TO` of the number that was too much."""
+LONG_REPORTS = 60
+"""After so many good ones that number is forgotten: another program may have been the cause."""
+BACK_TO = 0.9
+
+
+class Pacing(Enum):
+    """How the loop stands."""
+
+    CALM = "calm"
+    """Another call can be paced."""
+    FULL = "full"
+    """It cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class PacingShares:
+    """What one interval between two reports says, as shares of its slots and of its time."""
+
+    calls: int = 0
+    late: float = 0.0
+    skipped: float = 0.0
+    busy: float = 0.0
+
+    @classmethod
+    def between(cls, before: MediaLoad, after: MediaLoad) -> PacingShares:
+        """The shares of the interval; those of no slots are 0."""
+        skipped = after.skipped - before.skipped
+        slots = max(1, after.slots - before.slots + skipped)
+        spent_ns = max(1, after.at_ns - before.at_ns)
+        return cls(
+            after.calls,
+            (after.late - before.late) / slots,
+            skipped / slots,
+            (after.cpu_ns - before.cpu_ns) / spent_ns,
+        )
+
+
+class PacingAdmission:
+    """Closes when the loop falls behind, and opens when it is calm; see the constants."""
+
+    def __init__(self) -> None:
+        self.state = Pacing.CALM
+        self.shares = PacingShares()
+        """Of the last interval."""
+        self.calls_most = 0
+        """The number of calls that was too much; 0 = none is known."""
+        self._before: MediaLoad | None = None
+        self._bad = 0
+        self._good = 0
+
+    def report(self, load: MediaLoad) -> bool:
+        """Take a report; True = the state has changed by it."""
+        before, self._before = self._before, load
+        if before is None or load.at_ns <= before.at_ns:  # the first one, or of another process
+            self._bad = self._good = 0
+            return False
+        self.shares = shares = PacingShares.between(before, load)
+        self._bad = self._bad + 1 if _is_bad(shares) else 0
+        self._good = self._good + 1 if _is_good(shares) else 0
+        if self.state is Pacing.CALM and self._bad >= BAD_REPORTS and load.calls >= LEAST_CALLS:
+            self.state, self.calls_most = Pacing.FULL, load.calls
+            return True
+        if self._good >= LONG_REPORTS:
+            self.calls_most = 0
+        if self.state is Pacing.FULL and self._good >= GOOD_REPORTS and self._has_room(load.calls):
+            self.state = Pacing.CALM
+            return True
+        return False
+
+    def admits(self, calls: int) -> bool:
+        """Whether one more call is taken, with so many under way."""
+        return calls < LEAST_CALLS or (self.state is Pacing.CALM and self._has_room(calls))
+
+    def _has_room(self, calls: int) -> bool:
+        return not self.calls_most or calls < BACK_TO * self.calls_most
+
+    @property
+    def words(self) -> str:
+        """The state in words, with the figures of the last interval."""
+        shares = self.shares
+        return (
+            f"{shares.calls} calls: {shares.busy:.0%} of a processor for pacing, {shares.late:.1%} "
+            f"of the packets late, {shares.skipped:.2%} skipped"
+        )
+
+
+def _is_bad(shares: PacingShares) -> bool:
+    return shares.skipped > SKIPPED_MOST or shares.late > LATE_MOST or shares.busy > BUSY_MOST
+
+
+def _is_good(shares: PacingShares) -> bool:
+    return not shares.skipped and shares.late <= LATE_CALM and shares.busy <= BUSY_CALM

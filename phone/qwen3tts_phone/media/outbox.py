@@ -1,0 +1,91 @@
+"""Messages to the parent that its socket has no room for yet (pure)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+EVENTS_MOST = 10_000
+"""Events of all calls that may wait; later ones are dropped."""
+LEG_EVENTS_MOST = 100
+"""Events of one call that may wait, so that one far end cannot take the room of the others."""
+
+
+class _Waiting(NamedTuple):
+    leg: int
+    data: bytes
+    droppable: bool
+
+
+class Outbox:
+    """Queue of messages awaiting transmission: replies first, then the rest in their order.
+
+    Replies and facts about our own doing are bounded by what the parent asks for, and are never
+    dropped. Events that the far end causes are bounded here.
+    """
+
+    def __init__(self) -> None:
+        self._replies: deque[bytes] = deque()
+        self._rest: deque[_Waiting] = deque()
+        self._events: dict[int, int] = {}
+        self._droppable = 0
+        self._load: bytes | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._replies or self._rest or self._load)
+
+    @property
+    def replies(self) -> int:
+        """Replies that wait."""
+        return len(self._replies)
+
+    def reply(self, data: bytes) -> None:
+        """Queue the answer to a command."""
+        self._replies.append(data)
+
+    def fact(self, leg: int, data: bytes) -> None:
+        """Queue what this process did: it is never dropped."""
+        self._rest.append(_Waiting(leg, data, False))
+
+    def event(self, leg: int, data: bytes) -> bool:
+        """Queue what a far end did; False = dropped, for too many wait."""
+        waiting = self._events.get(leg, 0)
+        if waiting >= LEG_EVENTS_MOST or self._droppable >= EVENTS_MOST:
+            return False
+        self._events[leg] = waiting + 1
+        self._droppable += 1
+        self._rest.append(_Waiting(leg, data, True))
+        return True
+
+    def load(self, data: bytes) -> None:
+        """Queue the load report in place of the one before, if that still waits."""
+        self._load = data
+
+    def first(self) -> bytes | None:
+        """Return the message to send next; None = the queue is empty."""
+        if self._replies:
+            return self._replies[0]
+        return self._rest[0].data if self._rest else self._load
+
+    def sent(self) -> None:
+        """Remove the message that `first` returned."""
+        if self._replies:
+            self._replies.popleft()
+        elif self._rest:
+            waiting = self._rest.popleft()
+            if waiting.droppable:
+                self._uncount(waiting.leg)
+        else:
+            self._load = None
+
+    def forget(self, leg: int) -> None:
+        """Remove what waits of a leg that the parent has closed."""
+        if any(each.leg == leg for each in self._rest):
+            self._rest = deque(each for each in self._rest if each.leg != leg)
+        self._droppable -= self._events.pop(leg, 0)
+
+    def _uncount(self, leg: int) -> None:
+        self._droppable -= 1
+        self._events[leg] -= 1
+        if not self._events[leg]:
+            del self._events[leg]

@@ -1,0 +1,1 @@
+"""Recognition by Deepgram's streaming WebSocket."""

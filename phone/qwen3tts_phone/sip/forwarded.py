@@ -1,0 +1,43 @@
+"""Where a request came from that a proxy on this machine has passed on (pure)."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from qwen3tts_phone.errors import BadSip
+from qwen3tts_phone.sip.fields import parse_via
+from qwen3tts_phone.sip.message import Request
+from qwen3tts_phone.sip.networks import address_of
+
+FORWARDED = "forwarded"
+"""Stands for all sources that a proxy on this machine does not tell."""
+MAX_PROXIES = 8
+"""Proxies on this machine that are looked behind."""
+
+
+def origin_of(request: Request, host: str) -> str:
+    """Return the host that a request is judged by: its source, or what a local proxy saw.
+
+    A request from the loopback address with one Via was made on this machine. One with more was
+    passed on by a proxy here (RFC 3261 section 16.6), which has noted in the Via beneath its own
+    where it came from (section 18.2.1): ``received``, or sent-by where that is the same. Where all
+    of them are loopback addresses it never left this machine.
+    """
+    source = address_of(host)
+    if source is None or not source.is_loopback:
+        return host
+    values = request.values("Via")
+    if len(values) < 2:
+        return host
+    for value in islice(values, 1, 1 + MAX_PROXIES):
+        try:
+            via = parse_via(value)
+        except BadSip:
+            return FORWARDED
+        received = next((v for k, v in via.parameters.items() if k.lower() == "received"), None)
+        address = address_of(received or via.host)
+        if address is None:
+            return FORWARDED
+        if not address.is_loopback:
+            return str(address)
+    return host if len(values) <= 1 + MAX_PROXIES else FORWARDED

@@ -1,0 +1,140 @@
+"""Voices that the workers have loaded, and which of them a request means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qwen3tts_engine.base import Voice
+from qwen3tts_engine.embedded.tags import wanted_tag
+from qwen3tts_engine.embedded.voices import unknown
+from qwen3tts_wire.errors import UnknownVoice
+from qwen3tts_wire.naming.nearest import near_voices, nearest
+
+SPEAKER = "#"
+"""Stands between a voice and one of its speakers: ``en_GB-vctk-medium#p239``."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedVoice:
+    """A voice as a worker tells of it."""
+
+    id: str
+    rate: int
+    """Hertz."""
+    language: str
+    """BCP 47 tag."""
+    speakers: tuple[str, ...] = ()
+    """Names in the order of their numbers; empty where there is one."""
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> LoadedVoice:
+        """From the worker's READY."""
+        return cls(facts["id"], facts["rate"], facts["language"], tuple(facts["speakers"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A voice and a speaker."""
+
+    voice: LoadedVoice
+    speaker: str | None = None
+
+    @property
+    def id(self) -> str:
+        """As a request names it."""
+        return self.voice.id + (f"{SPEAKER}{self.speaker}" if self.speaker is not None else "")
+
+
+class Catalogue:
+    """All voices; in any case, ``-`` and ``_`` alike.
+
+    Raises:
+        UnknownVoice: the default voice is not among them.
+    """
+
+    def __init__(self, loaded: Sequence[LoadedVoice], default: str) -> None:
+        self._loaded = {_key(voice.id): voice for voice in loaded}
+        self._plain = [
+            _told(Choice(voice, speaker)) for voice in loaded for speaker in (None, *voice.speakers)
+        ]
+        self._default = Choice(loaded[0])
+        self._default = self.choose(default, None)
+        first = self._default.id
+        self.voices = tuple(sorted(self._plain, key=lambda voice: voice.id != first))
+        """The default first."""
+
+    def choose(self, voice: str | None, language: str | None) -> Choice:
+        """Return what a request means; where both are given, they must agree.
+
+        Raises:
+            UnknownVoice: there is none; the remedy names near ones.
+        """
+        name, hash_, speaker = (voice or "").strip().partition(SPEAKER)
+        tag = wanted_tag(language)
+        if not name:
+            return self._default if tag is None else self._of_language(language or "", tag)
+        loaded = self._loaded.get(_key(name))
+        if loaded is None:
+            raise unknown("voice", voice or "", near_voices(name, self._plain, tag))
+        if tag is not None and not _speaks(loaded, tag):
+            raise UnknownVoice(
+                f"Voice {voice!r} speaks {loaded.language}, not {language!r}.",
+                remedy="Leave out the voice or the language.",
+            )
+        if not hash_:
+            return Choice(loaded)
+        return Choice(loaded, self._speaker(loaded, speaker))
+
+    def _of_language(self, language: str, tag: str) -> Choice:
+        """A voice of just this tag, else of its language; the default before others."""
+        voices = [self._default.voice, *self._loaded.values()]
+        for fits in (_is_tag, _speaks):
+            for loaded in voices:
+                if fits(loaded, tag):
+                    return self._default if loaded is voices[0] else Choice(loaded)
+        spoken = sorted({voice.language for voice in voices})
+        raise UnknownVoice(
+            f"No voice here speaks {language[:80]!r}; there is {', '.join(spoken)[:200]}.",
+            remedy="Name one that does in engine.piper.voices, or let eSpeak NG speak:"
+            " engine.name: embedded.",
+        )
+
+    def _speaker(self, loaded: LoadedVoice, speaker: str) -> str:
+        for name in loaded.speakers:
+            if name.lower() == speaker.lower():
+                return name
+        if speaker.isascii() and speaker.isdecimal() and int(speaker) < len(loaded.speakers):
+            return loaded.speakers[int(speaker)]
+        if not loaded.speakers:
+            raise UnknownVoice(
+                f"Voice {loaded.id} has one speaker, not {speaker[:80]!r}.",
+                remedy=f"Name it {loaded.id}.",
+            )
+        names = nearest(speaker, loaded.speakers) or loaded.speakers[:3]
+        near = [loaded.id + SPEAKER + name for name in names]
+        raise unknown("speaker", f"{loaded.id}{SPEAKER}{speaker}", near)
+
+
+def _told(choice: Choice) -> Voice:
+    voice = choice.voice
+    parts = voice.id.split("-")
+    # Such as en_US-joe-medium; a voice of one's own may have any name.
+    name = parts[1] if len(parts) == 3 else voice.id
+    name = name.replace("_", " ").title() if name.islower() else name
+    if choice.speaker is not None:
+        name = f"{name}, {choice.speaker}"
+    return Voice(choice.id, name, voice.language, None, "Piper")
+
+
+def _key(name: str) -> str:
+    return name.lower().replace("-", "_")
+
+
+def _is_tag(voice: LoadedVoice, tag: str) -> bool:
+    return voice.language.lower() == tag
+
+
+def _speaks(voice: LoadedVoice, tag: str) -> bool:
+    return voice.language.lower().partition("-")[0] == tag.partition("-")[0]

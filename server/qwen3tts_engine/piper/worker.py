@@ -1,0 +1,137 @@
+"""One process that speaks: ``python -m qwen3tts_engine.piper.worker VOICES``.
+
+VOICES is a JSON array of (network, settings, id). Clauses take turns: a turn is a chunk of one,
+its first with what comes before it (phonemes, durations); the engine says whose turn it is
+(workers/messages.py). A clause that is stopped is dropped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import logging
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_engine.piper.files import VoiceFiles
+from qwen3tts_engine.piper.voice import PiperVoice, SpeechSettings
+from qwen3tts_engine.workers.messages import Done, Failed, Go, Missing, Paused, Ready, Say, Sound
+from qwen3tts_engine.workers.serving import Inbox, main, write
+from qwen3tts_wire.errors import SpeechError
+
+if TYPE_CHECKING:
+    from qwen3tts_engine.piper.voice import Clause
+
+FIRST_S, MOST_S = 0.12, 0.4
+"""Seconds of sound in a clause's first chunk, and in one at most; each may be twice the one before.
+Larger ones cost hardly less, and keep others waiting."""
+
+
+@dataclass(slots=True)
+class _Speaking:
+    """A clause between two turns."""
+
+    clause: Clause
+    seconds: float = FIRST_S
+    told: int = 0
+    """Words that were told."""
+
+
+def turn(job: int, speaking: _Speaking, out: int) -> bool:
+    """Make one chunk of a clause; whether the clause is over."""
+    chunk = speaking.clause.next(speaking.seconds)
+    speaking.seconds = min(2 * speaking.seconds, MOST_S)
+    if len(chunk):
+        write(out, Sound(job, pcm_of(chunk).astype("<i2").tobytes()))
+    words = speaking.clause.words[speaking.told :]
+    if words:
+        speaking.told += len(words)
+        told = tuple(
+            (word.char_start, word.char_end, word.start, word.end, int(word.precision == "exact"))
+            for word in words
+        )
+        write(out, Sound(job, b"", told))
+    return not len(chunk) or speaking.clause.ended
+
+
+def pcm_of(sound: NDArray[np.float32]) -> NDArray[np.int16]:
+    """Samples of 16 bits; what is beyond full scale is clipped."""
+    clipped: NDArray[np.int16] = np.clip(np.rint(sound * 32767.0), -32768, 32767).astype(np.int16)
+    return clipped
+
+
+def begun(voices: dict[str, PiperVoice], say: Say) -> _Speaking:
+    """Begin a clause.
+
+    Raises:
+        SpeechError: the voice cannot say it.
+    """
+    how = dict(say.options)
+    voice = voices[how.pop("voice")]
+    return _Speaking(voice.clause(say.text, SpeechSettings(**how)))
+
+
+def serve(files: list[VoiceFiles], given: int, out: int) -> int:
+    """Load the voices, then serve what is read from ``given`` until it ends; the exit status."""
+    voices: dict[str, PiperVoice] = {}
+    for each in files:
+        try:
+            voices[each.id] = PiperVoice.load(each, threads=1)
+            voices[each.id].network.forget_graphs()
+        except SpeechError as error:
+            write(out, Missing(f"voice {each.id}: {error}"))
+            return 1
+    _trim()
+    write(out, Ready({"voices": [_facts(name, voice) for name, voice in voices.items()]}))
+    inbox = Inbox(given)
+    speaking: dict[int, _Speaking] = {}
+    while (message := inbox.next()) is not None:
+        job = message.job  # type: ignore[union-attr]  # the engine sends SAY, GO and STOP
+        if not isinstance(message, Say | Go):
+            speaking.pop(job, None)
+            continue
+        try:
+            if isinstance(message, Say):
+                speaking[job] = begun(voices, message)
+            over = turn(job, speaking[job], out)
+        except SpeechError as error:
+            speaking.pop(job, None)
+            write(out, Failed(job, error.message, error.code, error.remedy))
+            continue
+        if over:
+            del speaking[job]
+        write(out, Done(job) if over else Paused(job))
+    return 0
+
+
+def _trim() -> None:
+    """Give back what loading needed."""
+    gc.collect()
+    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
+
+
+def _facts(name: str, voice: PiperVoice) -> dict[str, object]:
+    speakers = sorted(voice.speakers, key=lambda each: voice.speakers[each])
+    return {
+        "id": name,
+        "rate": voice.sample_rate,
+        "language": voice.language,
+        "speakers": speakers,
+    }
+
+
+if __name__ == "__main__":
+    # Texts are callers' words; a voice's warnings name phonemes of them.
+    logging.disable(logging.CRITICAL)
+    named = [
+        VoiceFiles(Path(network), Path(config), name)
+        for network, config, name in json.loads(sys.argv[1])
+    ]
+    sys.exit(main(lambda given, out: serve(named, given, out)))

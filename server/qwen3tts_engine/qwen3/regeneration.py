@@ -1,0 +1,95 @@
+"""What a generation left unsaid is said by another one. Pure.
+
+A model may fail in the middle of a text: it goes on in silence, makes no sound at all, or is not
+done when its frames are used up. What it said stays; the rest of the text, from the word that was
+not complete, is given to a new generation with other random numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from qwen3tts_engine.base import EndReason, PcmChunk, SynthesisRequest
+from qwen3tts_engine.speech_length import usual_s
+from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.errors import EngineFailed
+
+from .jobs import Job
+
+log = logging.getLogger(__name__)
+
+TRIES = 3
+"""Generations in a row that may say nothing of their text."""
+MOST = 12
+"""Generations of one request."""
+
+
+class Regeneration:
+    """The generations of one request, one after the other."""
+
+    def __init__(self, request: SynthesisRequest) -> None:
+        self.request: SynthesisRequest = request
+        """Of the generation under way."""
+        self._seed = request.seed
+        self._count = 1
+        self._fruitless = 0
+        self._samples = 0
+        """Samples given out,"""
+        self._before = 0
+        """and by generations that are over."""
+        self._told = 0
+        """Where the last word told ends in the original text."""
+
+    def chunk(self, chunk: PcmChunk) -> PcmChunk:
+        """A chunk of the generation under way as one of the request: its words count from the
+        request's first sample, and no word is reported twice."""
+        self._samples += chunk.samples
+        words: list[Word] = []
+        for word in chunk.words:
+            if self._count == 1 or word.char_end > self._told:
+                moved = replace(word, start=word.start + self._before, end=word.end + self._before)
+                words.append(moved)
+        if words:
+            self._told = max(self._told, words[-1].char_end)
+        end: EndReason | None = chunk.end
+        if self._count > 1 and end in ("text_end", "dry"):
+            end = "regenerated"
+        return replace(chunk, words=tuple(words), end=end)
+
+    def following(self, job: Job) -> SynthesisRequest | None:
+        """The next generation, after one that is over; None: all is said.
+
+        Raises:
+            EngineFailed: several generations in a row said nothing, or too many were needed.
+        """
+        unsaid, track = job.unsaid, job.track
+        if unsaid is None or unsaid >= len(track.text):
+            return None
+        sounded = self._samples > self._before
+        self._fruitless = 0 if unsaid > 0 and sounded else self._fruitless + 1
+        log.warning(
+            "generation %d ended (%s) with %d of %d characters unsaid",
+            self._count, job.end, len(track.text) - unsaid, len(track.text),
+        )  # fmt: skip
+        if self._fruitless >= TRIES or self._count >= MOST:
+            what = "left words unsaid" if self._samples else "made no sound of the text"
+            raise EngineFailed(
+                f"The model {what}: {self._count} generations ended early ({job.end}).",
+                remedy="Say it again with another seed or voice; if it happens often, check the"
+                " checkpoint.",
+            )
+        text, offsets = track.rest(unsaid)
+        if usual_s(text) == 0.0:
+            return None
+        self._before = self._samples
+        self.request = replace(
+            self.request,
+            text=text,
+            offsets=offsets,
+            more=None,
+            continued=self.request.continued or self._samples > 0,
+            seed=None if self._seed is None else self._seed + self._count,
+        )
+        self._count += 1
+        return self.request

@@ -1,0 +1,59 @@
+"""Sound of one request at the engines' rate, and the words that are complete with it. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_codecs.resample import Resampler
+from qwen3tts_engine.base import SAMPLE_RATE, PcmChunk, SynthesisRequest
+from qwen3tts_wire.alignment import Word
+
+Pcm = NDArray[np.int16]
+
+
+class Output:
+    """Takes one request's samples at its voice's rate, and its words; returns chunks."""
+
+    def __init__(self, request: SynthesisRequest, rate: int) -> None:
+        self._request = request
+        self._rate = rate
+        self._resampler = Resampler(rate, SAMPLE_RATE, aligned=True)
+        self.taken = 0
+        """Samples at the voice's rate that were taken."""
+        self._given = 0
+        """Samples given out."""
+        self._words: deque[Word] = deque()
+        """Complete, but their sound is not all given out."""
+
+    def take(self, samples: Pcm) -> PcmChunk | None:
+        """Take samples at the voice's rate; None where nothing is to be given out yet."""
+        self.taken += len(samples)
+        return self._chunk(self._resampler.push(samples))
+
+    def words(self) -> PcmChunk | None:
+        """Words that have become complete without sound, if any."""
+        return self._chunk(np.zeros(0, np.int16))
+
+    def finish(self) -> PcmChunk | None:
+        """End the request's sound."""
+        return self._chunk(self._resampler.flush())
+
+    def add(self, chars: tuple[int, int], samples: tuple[int, int], precision: str) -> None:
+        """Add a word: its characters in the request's text, its samples at SAMPLE_RATE."""
+        char_start, char_end = self._request.original(*chars)
+        text = self._request.text[chars[0] : chars[1]]
+        self._words.append(Word(text, *samples, char_start, char_end, precision))
+
+    def scaled(self, sample: int) -> int:
+        """A moment at the voice's rate at SAMPLE_RATE, to the nearest sample."""
+        return (2 * sample * SAMPLE_RATE + self._rate) // (2 * self._rate)
+
+    def _chunk(self, pcm: Pcm) -> PcmChunk | None:
+        self._given += len(pcm)
+        due = []
+        while self._words and self._words[0].end <= self._given:
+            due.append(self._words.popleft())
+        return PcmChunk(pcm.astype("<i2").tobytes(), tuple(due)) if len(pcm) or due else None

@@ -1,0 +1,332 @@
+"""Worker processes, given to the most urgent job that waits, and replaced when they are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from qwen3tts_engine.playout import PlayoutLead
+from qwen3tts_engine.workers.messages import Ready, Say
+from qwen3tts_engine.workers.process import UNREAD_S, Saying, StartFailed, State, Worker
+from qwen3tts_wire.errors import EngineFailed
+
+log = logging.getLogger(__name__)
+
+START_TRIES = 4
+"""Tries to start a replacement before those who wait are told; 0.1, 0.2 and 0.4 s lie between."""
+FIRST_DELAY_S = 0.1
+RETRY_S = 10.0
+"""How long the pool stays smaller after replacing a worker has failed; with no worker left, the
+next request tries at once."""
+
+
+NEW_S = 0.04
+"""Time in which the first sound of a new call may begin: a listener who runs dry sooner goes first,
+for a gap is worse than a start that is late by one turn."""
+LEAST_LEAD_S = 0.2
+"""Sound ahead with which a job rests, at least: less would not let a chunk be made while another is
+heard."""
+NAP_S = 0.005
+"""A job that rests goes on so much later than it may, at the soonest."""
+
+
+class _Job(NamedTuple):
+    """A job without a worker."""
+
+    worker: asyncio.Future[Worker]
+    lead: PlayoutLead | None
+    number: int
+    asked: float
+    """When, on the clock of PlayoutLead."""
+
+    def due(self, now: float) -> tuple[float, int]:
+        """Sort key: by urgency, jobs of equal urgency in the order of their arrival."""
+        if self.lead is None:
+            return (0.0, self.number)
+        urgency = self.lead.urgency(now)
+        if not self.lead.started:
+            urgency += max(0.0, NEW_S - (now - self.asked))
+        return (urgency, self.number)
+
+
+class Pool:
+    """``size`` workers. Each has one turn at a time, for the context that has the least sound ahead
+    of its listener first.
+
+    Args:
+        command: what starts a worker.
+        size: how many there are.
+        stall_s: a worker that says nothing for so long within a turn is replaced.
+        start_s: how long one may take to get ready.
+        lead_s: sound ahead of a listener with which a job that pauses rests, where its context
+            names none; None: it never rests.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        size: int,
+        stall_s: float,
+        start_s: float,
+        lead_s: float | None = None,
+    ) -> None:
+        self._command = command
+        self._lead_s = lead_s
+        self._size = size
+        self._stall_s = stall_s
+        self._start_s = start_s
+        self._workers: set[Worker] = set()
+        self._idle: deque[Worker] = deque()
+        self._waiting: list[_Job] = []
+        self._numbers = itertools.count(1)
+        self._starting: set[asyncio.Task[None]] = set()
+        self._refill_at = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
+        self.turn = asyncio.Lock()
+        """Who takes sound as fast as it is made holds it from chunk to chunk, one of them in each
+        turn of the event loop: what a call waits for runs in between (benchmarks/server_load.py,
+        the bulk clients)."""
+        self.closed = False
+        self.replaced = 0
+        """Workers that were lost and replaced."""
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers that can speak."""
+        return sorted(worker.pid for worker in self._workers)
+
+    @property
+    def idle(self) -> int:
+        """Workers without a turn."""
+        return len(self._idle)
+
+    @property
+    def waiting(self) -> int:
+        """Jobs without a worker."""
+        return sum(not job.worker.done() for job in self._waiting)
+
+    async def start(self) -> Ready:
+        """Start all workers.
+
+        Raises:
+            StartFailed: one cannot be started; nothing of any is left.
+        """
+        results = await asyncio.gather(
+            *(self._start_one() for _ in range(self._size)), return_exceptions=True
+        )
+        ready = None
+        for result in results:
+            if isinstance(result, BaseException):
+                await self.close()
+                raise result
+            ready = result
+        if ready is None:
+            raise ValueError(f"a pool of {self._size} workers")
+        return ready
+
+    async def say(self, say: Say, lead: PlayoutLead | None = None) -> Saying:
+        """Wait for a worker and give it the job.
+
+        Args:
+            say: the job.
+            lead: its context's sound ahead of the listener; None: as if there were no sound ahead.
+
+        Raises:
+            EngineFailed: no worker is left and none can be started, or the pool is closed.
+        """
+        if self.closed:
+            raise EngineFailed("The engine was closed.")
+        if lead is not None and self._lead_s is not None:
+            loop = asyncio.get_running_loop()
+
+            def changed() -> None:
+                loop.call_soon_threadsafe(self._offer_all)
+
+            lead.on_change = changed
+        while self._idle:
+            # The one with the fewest jobs; among equals the one that is idle longest.
+            worker = min(self._idle, key=lambda worker: len(worker.sayings))
+            self._idle.remove(worker)
+            if worker.state is State.IDLE:
+                return self._say(worker, say, lead)
+        self._refill()
+        future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+        job = _Job(future, lead, next(self._numbers), time.monotonic())
+        self._waiting.append(job)
+        try:
+            worker = await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                # It got a worker in the same moment in which it was cancelled.
+                self._is_idle(future.result())
+            raise
+        finally:
+            if job in self._waiting:
+                self._waiting.remove(job)
+        if worker.state is not State.IDLE:
+            return await self.say(say, lead)  # lost between the hand-over and now
+        return self._say(worker, say, lead)
+
+    def _say(self, worker: Worker, say: Say, lead: PlayoutLead | None) -> Saying:
+        saying = worker.say(say, lead)
+        saying.on_read = self._offer_all
+        return saying
+
+    async def close(self) -> None:
+        """End all workers; whoever waits or listens is told."""
+        self.closed = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for task in self._starting:
+            task.cancel()
+        self._refuse_all(EngineFailed("The engine was closed."))
+        await asyncio.gather(*self._starting, return_exceptions=True)
+        await asyncio.gather(*(worker.close() for worker in list(self._workers)))
+        self._idle.clear()
+
+    async def _start_one(self) -> Ready:
+        worker = Worker(
+            self._command,
+            stall_s=self._stall_s,
+            on_idle=self._is_idle,
+            on_gone=self._is_gone,
+        )
+        return await worker.start(self._start_s)
+
+    def _is_idle(self, worker: Worker) -> None:
+        """A worker can take a turn: the most urgent job that waits gets it, a new one or one of its
+        own that paused."""
+        if worker.state is not State.IDLE:
+            return
+        self._workers.add(worker)
+        for saying in worker.sayings.values():
+            if saying.paused and not saying.number:
+                saying.number = next(self._numbers)
+        self._waiting = [job for job in self._waiting if not job.worker.done()]
+        now = time.monotonic()  # the clock of PlayoutLead
+        new = min(self._waiting, key=lambda job: job.due(now), default=None)
+        own = min(self._ripe(worker, now), key=lambda saying: _due(saying, now), default=None)
+        if own is not None and (new is None or _due(own, now) < new.due(now)):
+            own.number = 0
+            worker.go(own)
+        elif new is not None:
+            self._waiting.remove(new)
+            new.worker.set_result(worker)
+        else:
+            self._idle.append(worker)
+            self._rest(now)
+
+    def _ripe(self, worker: Worker, now: float) -> list[Saying]:
+        """Jobs that paused and may have a turn: their readers keep up, and their listeners have not
+        enough."""
+        return [
+            saying
+            for saying in worker.sayings.values()
+            if saying.paused and saying.unread_s < UNREAD_S and self._spare(saying, now) <= 0
+        ]
+
+    def _spare(self, saying: Saying, now: float) -> float:
+        """Seconds of sound that a job's listener has beyond its target."""
+        target_s = self._target_s(saying)
+        if target_s is None or saying.lead is None:
+            return 0.0
+        return saying.lead.seconds(now) + saying.unread_s - target_s
+
+    def _target_s(self, saying: Saying) -> float | None:
+        if saying.lead is None or saying.lead.target_ms is None:
+            return self._lead_s
+        return max(LEAST_LEAD_S, saying.lead.target_ms / 1000)
+
+    def _rest(self, now: float) -> None:
+        """Look again when the first of the jobs that rest needs sound."""
+        moments = [
+            now + self._spare(saying, now)
+            for worker in self._idle
+            for saying in worker.sayings.values()
+            if saying.paused and saying.lead is not None and saying.lead.moving
+        ]
+        due = [moment for moment in moments if moment > now]
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if due:
+            loop = asyncio.get_running_loop()
+            self._alarm = loop.call_later(min(due) - now + NAP_S, self._offer_all)
+
+    def _offer_all(self) -> None:
+        """Give idle workers turns where jobs of theirs may have some."""
+        if self.closed:
+            return
+        for worker in list(self._idle):
+            if any(saying.paused for saying in worker.sayings.values()):
+                self._idle.remove(worker)
+                self._is_idle(worker)
+
+    def _is_gone(self, worker: Worker) -> None:
+        self._workers.discard(worker)
+        if worker in self._idle:
+            self._idle.remove(worker)
+        if not self.closed:
+            log.warning("a speech worker (process %d) is gone; it is replaced", worker.pid)
+            self.replaced += 1
+            self._replace()
+
+    def _refill(self) -> None:
+        """Make up for workers that could not be replaced when they were lost."""
+        loop = asyncio.get_running_loop()
+        if not self._workers and not self._starting:
+            self._replace()
+        elif loop.time() >= self._refill_at:
+            for _ in range(self._size - len(self._workers) - len(self._starting)):
+                self._replace()
+
+    def _replace(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._start_again(), name="speech worker")
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+
+    async def _start_again(self) -> None:
+        delay = FIRST_DELAY_S
+        for left in reversed(range(START_TRIES)):
+            try:
+                await self._start_one()
+            except StartFailed as error:
+                log.warning("no speech worker could be started: %s", error)
+                if left:
+                    await asyncio.sleep(delay)
+                    delay *= 2
+                else:
+                    self._give_up(error)
+            else:
+                return
+
+    def _give_up(self, error: StartFailed) -> None:
+        loop = asyncio.get_running_loop()
+        self._refill_at = loop.time() + RETRY_S
+        if (task := asyncio.current_task()) is not None:
+            self._starting.discard(task)  # now, so that whoever is told may ask again
+        if not self._workers and not self._starting:
+            self._refuse_all(
+                EngineFailed(
+                    f"No speech worker is left and none can be started: {error}.",
+                    remedy="See `mr-qwen3tts doctor`; the next request tries again.",
+                )
+            )
+
+    def _refuse_all(self, error: EngineFailed) -> None:
+        waiting, self._waiting = self._waiting, []
+        for job in waiting:
+            if not job.worker.done():
+                job.worker.set_exception(error)
+
+
+def _due(saying: Saying, now: float) -> tuple[float, int]:
+    """The sort key of a job that paused: what waits to be read is sound, too."""
+    urgency = 0.0 if saying.lead is None else saying.lead.urgency(now)
+    return (urgency + saying.unread_s, saying.number)

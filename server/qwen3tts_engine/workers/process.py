@@ -1,0 +1,406 @@
+"""The parent's side of one worker process.
+
+It works at one job at a time, a turn each: what it says is always read at once. A turn ends with
+its job, or with a pause of it; a job that paused goes on when it is given another turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from pathlib import Path
+
+import qwen3tts_engine
+from qwen3tts_engine.playout import PlayoutLead
+from qwen3tts_engine.workers.messages import (
+    BadMessage,
+    Decoder,
+    Done,
+    Failed,
+    Go,
+    Message,
+    Missing,
+    Order,
+    Paused,
+    Ready,
+    Say,
+    Sound,
+    Stop,
+)
+from qwen3tts_wire.child_environment import child_environment
+
+log = logging.getLogger(__name__)
+
+MOST_SOUND = 8 << 20
+"""Bytes of sound that one job may make, all of which wait here if no one reads. A piece of text is
+so bounded that it stays below half of it at the slowest speed; a broken worker is not."""
+TOGETHER = 16_000
+"""Bytes of sound, some 0.36 s: what comes after costs little more to carry than one message of the
+worker's (60 ms), so a busy server catches up."""
+GRACE_S = 0.25
+"""How long a silent worker is given beyond its time, in case it was this process that was busy."""
+BYTES_PER_S = 44_100
+"""Of a voice at 22.05 kHz; near enough for those at other rates."""
+UNREAD_S = 2.0
+"""Seconds of sound that wait for a reader before a job that pauses gets no turn."""
+END_S = 2.0
+"""How long a worker may take to end by itself once its standard input is closed."""
+
+
+class State(Enum):
+    """What a worker is doing."""
+
+    STARTING = auto()
+    IDLE = auto()
+    SPEAKING = auto()
+    """At a turn."""
+    GONE = auto()
+
+
+class Outcome(Enum):
+    """How a job ended."""
+
+    SAID = auto()
+    STOPPED = auto()
+    REFUSED = auto()
+    """The same job would be refused again."""
+    LOST = auto()
+    """With its worker."""
+
+
+class StartFailed(Exception):
+    """The worker did not get ready; the text says why."""
+
+
+class Saying:
+    """One job, as its reader sees it. A reader who stalls holds up no other.
+
+    Args:
+        job: its number at its worker.
+        stop: tells the worker that it is not wanted any more.
+        lead: its context's sound ahead of the listener; None: as if there were no sound ahead.
+    """
+
+    def __init__(
+        self, job: int, stop: Callable[[Saying], None], lead: PlayoutLead | None = None
+    ) -> None:
+        self.job = job
+        self.lead = lead
+        self._stop = stop
+        self._sounds: deque[Sound] = deque()
+        self._changed = asyncio.Event()
+        self._begun = False
+        self.bytes = 0
+        """Bytes of sound that came."""
+        self.unread = 0
+        """Bytes of them that were not read."""
+        self.paused = False
+        """Whether it waits for another turn."""
+        self.number = 0
+        """When it paused, in the order of all that wait."""
+        self.on_read: Callable[[], None] = lambda: None
+        """Called when so much was read that a job that pauses may have a turn."""
+        self.outcome: Outcome | None = None
+        """None while it goes on."""
+        self.reason = ""
+        self.code = ""
+        """Of the SpeechError for which it was refused; empty: none."""
+        self.remedy = ""
+
+    @property
+    def unread_s(self) -> float:
+        """Seconds of sound that were not read."""
+        return self.unread / BYTES_PER_S
+
+    async def next(self) -> Sound | None:
+        """What comes next, waiting for it; None when it is over (``outcome``).
+
+        The first sound is given out alone, for it is waited for; later ones that have piled up come
+        together, TOGETHER bytes or a little more of them.
+        """
+        while not self._sounds:
+            if self.outcome is not None:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        first = self._sounds.popleft()
+        pcm, words = [first.pcm], list(first.words)
+        size = len(first.pcm)
+        most = TOGETHER if self._begun else 0
+        self._begun = True
+        while self._sounds and size < most:
+            more = self._sounds.popleft()
+            pcm.append(more.pcm)
+            words += more.words
+            size += len(more.pcm)
+        waited = self.unread_s >= UNREAD_S
+        self.unread -= size
+        if waited and self.unread_s < UNREAD_S:
+            self.on_read()
+        return Sound(first.job, b"".join(pcm), tuple(words))
+
+    def stop(self) -> None:
+        """It is not wanted any more; the worker is told at once. Nothing if it is over."""
+        self._sounds.clear()
+        if self.outcome is None:
+            self._stop(self)
+            self.end(Outcome.STOPPED)
+
+    def add(self, sound: Sound) -> None:
+        """Some sound came."""
+        self._sounds.append(sound)
+        self.bytes += len(sound.pcm)
+        self.unread += len(sound.pcm)
+        self._changed.set()
+
+    def end(self, outcome: Outcome, reason: str = "") -> None:
+        """It is over; the first outcome stands."""
+        self.paused = False
+        if self.outcome is None:
+            self.outcome, self.reason = outcome, reason
+            self._changed.set()
+
+
+class Worker:
+    """One worker process.
+
+    ``command`` starts it. ``on_idle`` is called when it can take a turn, ``on_gone`` when it has
+    ended; never for a worker whose ``start`` failed.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        stall_s: float,
+        on_idle: Callable[[Worker], None],
+        on_gone: Callable[[Worker], None],
+    ) -> None:
+        self._command = command
+        self._stall_s = stall_s
+        self._on_idle = on_idle
+        self._on_gone = on_gone
+        self.state = State.STARTING
+        self._job = 0
+        self._turn = 0
+        """The job whose turn it is, or was last."""
+        self.sayings: dict[int, Saying] = {}
+        """Jobs that are neither over nor stopped, by their numbers."""
+        self._heard_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._killed_for = ""
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        if self._process is None:
+            raise RuntimeError("the worker has not been started")
+        return self._process.pid
+
+    async def start(self, timeout_s: float) -> Ready:
+        """Start the process and wait until it can speak.
+
+        Raises:
+            StartFailed: it cannot; nothing of it is left.
+        """
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env=_environment(),
+            )
+        except OSError as error:
+            self.state = State.GONE
+            raise StartFailed(f"no process can be started: {error}") from error
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[Ready] = loop.create_future()
+        self._reader = loop.create_task(self._read(ready), name=f"speech worker {self.pid}")
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(ready)
+        except TimeoutError as error:
+            raise StartFailed(f"a worker did not get ready within {timeout_s:g} s") from error
+        finally:
+            if self.state is State.STARTING:
+                self._kill("it did not get ready")
+                ready.cancel()
+                await self._reader
+
+    def say(self, say: Say, lead: PlayoutLead | None = None) -> Saying:
+        """Give it a job and its first turn; it must be idle. The job's number is its business."""
+        self._job = (self._job + 1) & 0xFFFFFFFF
+        saying = Saying(self._job, self._stop, lead)
+        self._begin(Say(saying.job, say.text, say.options), saying)
+        self.sayings[saying.job] = saying
+        return saying
+
+    def go(self, saying: Saying) -> None:
+        """Give a job of its that paused another turn; it must be idle."""
+        self._begin(Go(saying.job), saying)
+
+    def _begin(self, order: Say | Go, saying: Saying) -> None:
+        if self.state is not State.IDLE:
+            raise RuntimeError(f"a worker cannot take a turn while {self.state.name}")
+        self.state = State.SPEAKING
+        self._turn = saying.job
+        saying.paused = False
+        self._write(order)
+        loop = asyncio.get_running_loop()
+        self._heard_at = loop.time()
+        self._timer = loop.call_later(self._stall_s, self._look, False)
+
+    async def close(self) -> None:
+        """End the process, by itself or by force."""
+        process, reader = self._process, self._reader
+        if process is None or reader is None or process.stdin is None:
+            return
+        process.stdin.close()
+        done, _ = await asyncio.wait({reader}, timeout=END_S)
+        if not done:
+            self._kill("it did not end")
+            await reader
+
+    def _stop(self, saying: Saying) -> None:
+        if self.sayings.pop(saying.job, None) is not None:
+            self._write(Stop(saying.job))
+
+    def _write(self, message: Order) -> None:
+        process = self._process
+        if process is not None and process.stdin is not None and not process.stdin.is_closing():
+            process.stdin.write(message.encode())
+
+    def _kill(self, reason: str) -> None:
+        self._killed_for = self._killed_for or reason
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    def _look(self, warned: bool) -> None:
+        """Look whether the worker still answers."""
+        loop = asyncio.get_running_loop()
+        silent = loop.time() - self._heard_at
+        if silent < self._stall_s:
+            self._timer = loop.call_later(self._stall_s - silent, self._look, False)
+        elif not warned:
+            self._timer = loop.call_later(GRACE_S, self._look, True)
+        else:
+            self._kill(f"it said nothing for {silent:.1f} s")
+
+    async def _read(self, ready: asyncio.Future[Ready]) -> None:
+        """Read what the worker says until it ends."""
+        process = self._process
+        if process is None or process.stdout is None:
+            raise RuntimeError("the worker has not been started")
+        decoder = Decoder()
+        started = False
+        try:
+            while data := await process.stdout.read(1 << 16):
+                self._heard_at = asyncio.get_running_loop().time()
+                for message in decoder.push(data):
+                    if isinstance(message, (Ready, Missing)):
+                        started = self._greeted(message, ready)
+                    else:
+                        self._take(message)
+        except BadMessage as error:
+            self._kill(f"it sent no message: {error}")
+        except asyncio.CancelledError:
+            # The loop is ending without a close: no replacement, and no process left behind.
+            started = False
+            self._kill("its reader was cancelled")
+            raise
+        finally:
+            await self._wait(process)
+            if process.stdin is not None:
+                process.stdin.close()
+            self._gone(process.returncode, ready, started)
+
+    async def _wait(self, process: asyncio.subprocess.Process) -> None:
+        """Wait for the end of a process that says no more."""
+        try:
+            async with asyncio.timeout(END_S):
+                await process.wait()
+        except TimeoutError:
+            self._kill("it did not end")
+            await process.wait()
+
+    def _greeted(self, message: Ready | Missing, ready: asyncio.Future[Ready]) -> bool:
+        if ready.done():
+            return False
+        if isinstance(message, Missing):
+            ready.set_exception(StartFailed(message.reason))
+            return False
+        self.state = State.IDLE
+        ready.set_result(message)
+        self._on_idle(self)
+        return True
+
+    def _take(self, message: Message) -> None:
+        if (
+            not isinstance(message, (Sound, Paused, Done, Failed))
+            or message.job != self._turn
+            or self.state is not State.SPEAKING
+        ):
+            raise BadMessage(f"{type(message).__name__} for another job")
+        saying = self.sayings.get(self._turn)
+        if isinstance(message, Sound):
+            if saying is not None:
+                saying.add(message)
+                if saying.bytes > MOST_SOUND:
+                    self._kill(f"it made more than {MOST_SOUND} bytes of sound of one job")
+            return
+        if isinstance(message, Paused):
+            if saying is not None:
+                saying.paused = True
+        elif saying is not None:
+            del self.sayings[self._turn]
+            if isinstance(message, Failed):
+                saying.code, saying.remedy = message.code, message.remedy
+                saying.end(Outcome.REFUSED, message.reason)
+            else:
+                # A worker that was told to end breaks off by itself.
+                saying.end(Outcome.SAID if message.to_the_end else Outcome.LOST, "it broke off")
+        self._cancel_timer()
+        self.state = State.IDLE
+        self._on_idle(self)
+
+    def _gone(self, code: int | None, ready: asyncio.Future[Ready], started: bool) -> None:
+        self.state = State.GONE
+        self._cancel_timer()
+        reason = self._killed_for or _ended(code)
+        for saying in self.sayings.values():
+            saying.end(Outcome.LOST, reason)
+        self.sayings.clear()
+        if not ready.done():
+            ready.set_exception(StartFailed(f"a worker ended at its start: {_ended(code)}"))
+        if started:
+            log.debug("speech worker %d is gone: %s", self.pid, reason)
+            self._on_gone(self)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def command(module: str, *arguments: str) -> list[str]:
+    """What starts a worker. ``-P``: the current folder is no place to import from."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def _ended(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"it was ended by signal {-code}"
+    return f"it ended with status {code}"
+
+
+def _environment() -> dict[str, str]:
+    """What it needs, with the folder of our packages on the path, installed or not."""
+    root = str(Path(qwen3tts_engine.__file__).resolve().parent.parent)
+    return child_environment(roots=[root])

@@ -1,0 +1,100 @@
+"""The speech server as a child process of the program that it speaks for.
+
+``python -P -m qwen3tts_server.child``: the first line of standard input is a JSON object with the
+``key`` that clients must show and the ``port`` of 127.0.0.1 to listen on (0 = any). One line of
+JSON is written to standard output: ``ready`` (``url``, ``engine``), or ``error`` (``code``,
+``message``, ``remedy``). It serves until standard input ends, as it does with the parent, however
+that ends. The engine is the one that the environment's settings name (``QWEN3TTS__ENGINE__…``),
+else the default one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from qwen3tts_wire.errors import BadRequest, SpeechError
+
+EXTRA = "server,voice"
+
+
+def main() -> int:
+    """Serve; the exit code."""
+    logging.basicConfig(level="WARNING", format="%(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; see stdin
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what a library prints is no answer
+
+    def answer(kind: str, told: dict[str, Any]) -> None:
+        # Without a reader the parent has gone; standard input says so, too.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(answers, json.dumps({kind: told}).encode() + b"\n")
+
+    try:
+        asked = json.loads(sys.stdin.buffer.readline() or b"{}")
+        asyncio.run(_serve(str(asked.get("key", "")), int(asked.get("port", 0)), answer))
+    except SpeechError as error:
+        answer("error", {"code": _code(error), "message": error.message, "remedy": error.remedy})
+        return 1
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("qwen3tts_"):
+            raise
+        answer(
+            "error",
+            {
+                "code": "engine_unavailable",
+                "message": f"The voice needs the Python package {error.name!r}, which is not"
+                " installed.",
+                "remedy": f"Install it with: pip install 'mr_qwen3tts[{EXTRA}]'",
+            },
+        )
+        return 1
+    return 0
+
+
+def _code(error: SpeechError) -> str:
+    """The code that the parent knows."""
+    return BadRequest.code if isinstance(error, BadRequest) else error.code
+
+
+async def _serve(key: str, port: int, answer: Callable[[str, dict[str, Any]], None]) -> None:
+    from qwen3tts_settings.descriptors import raise_descriptor_limit
+
+    from .access import AccessSettings
+    from .configuration import load_configuration
+    from .engines import build_engine, default_engine
+    from .run import running_server, settle_heap
+
+    configuration = load_configuration()
+    engine = build_engine(configuration)
+    settings = replace(configuration.server, access=AccessSettings(api_keys=(key,) if key else ()))
+    raise_descriptor_limit(settings.access.max_sockets)
+    async with running_server(engine, "127.0.0.1", port, settings) as running:
+        settle_heap()
+        sentence = f"The voice is {engine.model}."
+        if configuration.engine.name == "auto":
+            sentence = default_engine().sentence
+        answer("ready", {"url": running.url, "engine": sentence})
+        await _end_of_input()
+
+
+async def _end_of_input() -> None:
+    """Wait until nothing holds the other end of standard input any more, or SIGTERM."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    loop.add_signal_handler(signal.SIGTERM, reader.feed_eof)
+    while await reader.read(4096):
+        pass
+
+
+if __name__ == "__main__":
+    sys.exit(main())

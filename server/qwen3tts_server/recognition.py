@@ -1,0 +1,76 @@
+"""Recordings written down by the Whisper model that is configured, off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+
+from qwen3tts_engine.base import Engine, Heard, Recogniser
+from qwen3tts_engine.wrapped import recogniser_of
+from qwen3tts_wire.errors import EngineUnavailable, ServerBusy
+
+MOST_WAITING = 8
+"""Recordings that wait while one is heard."""
+
+
+class Recognition:
+    """Hears one recording after the other, in a thread of its own."""
+
+    def __init__(self, engine: Engine, whisper: str | None) -> None:
+        """``whisper``: a model's folder, size or hub id; None: the engine's own, if any."""
+        self._engine = engine
+        self._whisper = whisper
+        self._own: Recogniser | None = None
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="hear a recording")
+        self._here = 0
+
+    def start(self) -> None:
+        """Check the model that is named; it is loaded with the first recording.
+
+        Raises:
+            EngineUnavailable: there is no such model, or the extra ``stt`` is not installed.
+        """
+        if self._whisper is not None:
+            from qwen3tts_engine.qwen3.transcribe import WhisperTranscriber, check_whisper
+
+            if find_spec("faster_whisper") is None:
+                raise EngineUnavailable(
+                    "The recogniser needs the package faster-whisper.",
+                    remedy="pip install 'mr_qwen3tts[stt]', or leave openai.whisper out.",
+                )
+            check_whisper(self._whisper)
+            self._own = WhisperTranscriber(self._whisper)
+
+    def close(self) -> None:
+        """End after the recording that is being heard; those that wait are cancelled."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def recogniser(self) -> Recogniser | None:
+        """Return what hears; None: nothing is configured."""
+        return self._own or recogniser_of(self._engine)
+
+    async def hear(
+        self, recogniser: Recogniser, audio: bytes, language: str | None, max_s: float
+    ) -> tuple[float, Sequence[Heard]]:
+        """Hear one recording in its turn; cancelled, it ends with the stretch under way.
+
+        Raises:
+            ServerBusy: too many wait.
+            BadRequest, LimitExceeded, EngineUnavailable: see base.Recogniser.
+        """
+        if self._here > MOST_WAITING:
+            raise ServerBusy(f"{self._here} recordings are being heard.", remedy="Try again later.")
+        stopped = threading.Event()
+        self._here += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(
+                self._pool,
+                lambda: recogniser.hear(audio, language, max_s=max_s, stopped=stopped.is_set),
+            )
+        finally:
+            stopped.set()
+            self._here -= 1

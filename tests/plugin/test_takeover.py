@@ -1,0 +1,94 @@
+"""Two speech servers as processes of their own: one is killed in the middle of a sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mr_qwen3tts.server_link import ServerLink
+from qwen3tts_wire.client import Context
+from qwen3tts_wire.events import Audio
+from tests.mindroot_host.speech_server import SpeechServer
+
+pytestmark = pytest.mark.network
+
+TEXT = (
+    "The pharmacy opens at eight in the morning and closes at six in the evening. "
+    "On Saturdays it is open until one."
+)
+RATE = 24_000
+
+
+@asynccontextmanager
+async def two(folder: Path) -> AsyncIterator[tuple[SpeechServer, SpeechServer, ServerLink]]:
+    main, other = SpeechServer(folder / "main"), SpeechServer(folder / "other")
+    link = ServerLink(main.url, fallback_url=other.url)
+    try:
+        link.keep()
+        yield main, other, link
+    finally:
+        await link.close()
+        main.kill()
+        other.kill()
+
+
+def kill(server: SpeechServer) -> None:
+    server.kill()
+
+
+def stop(server: SpeechServer) -> None:
+    assert server._process is not None
+    os.kill(server._process.pid, signal.SIGTERM)
+
+
+async def sound(context: Context, after_s: float, then: Callable[[], None]) -> np.ndarray:
+    """All that is heard; ``then`` happens after so much of it."""
+    pcm, done = b"", False
+    async for event in context:
+        if isinstance(event, Audio):
+            assert event.offset * 2 == len(pcm)
+            pcm += event.pcm
+        if not done and len(pcm) / 2 / RATE >= after_s:
+            done = True
+            then()
+    assert done
+    return np.frombuffer(pcm, "<i2")
+
+
+@pytest.mark.parametrize(("end", "written"), [(kill, False), (stop, True)])
+async def test_the_other_server_says_the_rest_of_a_sentence(
+    end: Callable[[SpeechServer], None], written: bool, tmp_path: Path
+) -> None:
+    pytest.importorskip("espeakng_loader")
+    async with asyncio.timeout(60), two(tmp_path) as (main, _, link):
+        client = await link.client()
+        context = await client.open(voice="en-us", window_ms=1000.0)
+        await context.append(TEXT if written else TEXT[:60])
+        if written:
+            await context.end()
+
+        def then() -> None:
+            end(main)
+            if not written:
+                later.append(asyncio.create_task(finish()))
+
+        async def finish() -> None:
+            await context.append(TEXT[60:])
+            await context.end()
+
+        later: list[asyncio.Task[None]] = []
+        heard = await sound(context, 1.5, then)
+        await asyncio.gather(*later)
+        words = [each.text.strip(".,") for each in context.words]
+        assert words == TEXT.replace(",", "").replace(".", "").split()
+        assert context.heard(len(heard)).text_heard == TEXT
+        ends = [each.end for each in context.words]
+        assert ends == sorted(ends)
+        assert ends[-1] <= len(heard)

@@ -1,0 +1,144 @@
+"""Names of strangers: slow ones keep neither the event loop's threads nor our own names waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from qwen3tts_phone.sip.locate import Locator
+from qwen3tts_phone.sip.lookups import THREADS, LookupThreads
+from qwen3tts_phone.sip.settings import DnsSettings
+from qwen3tts_phone.sip.transaction import Hop
+from tests.sip.name_server import Domains
+
+
+class Names:
+    """The system's resolver: names that begin with "slow" wait until they are let go."""
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+        self.asked: Counter[str] = Counter()
+
+    def look_up(self, name: str, *args: object, **kwargs: object) -> list[object]:
+        self.asked[name] += 1
+        if name.startswith("slow"):
+            self.let_go.wait(30)
+        return [(0, 0, 0, "", ("10.0.0.7", 0))]
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Names]:
+    made = Names()
+    monkeypatch.setattr(socket, "getaddrinfo", made.look_up)
+    yield made
+    made.let_go.set()
+
+
+def hop(name: str) -> Hop:
+    return Hop("udp", name, 5060)
+
+
+def asking(locator: Locator, *named: str) -> list[asyncio.Task[tuple[Hop, ...]]]:
+    return [asyncio.ensure_future(locator.locate(hop(each), theirs=True)) for each in named]
+
+
+async def begun() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_slow_names_of_strangers_hold_up_no_other_thread_and_no_name_of_ours(
+    names: Names,
+) -> None:
+    locator = Locator(lambda: 0.0, DnsSettings(srv=False))
+    waiting = asking(locator, *(f"slow{number}.example" for number in range(20)))
+    await begun()
+    assert await asyncio.to_thread(lambda: "free") == "free"
+    assert (await locator.locate(hop("registrar.example")))[0].host == "10.0.0.7"
+    assert sum(names.asked[f"slow{number}.example"] for number in range(20)) <= THREADS
+    names.let_go.set()
+    assert {each[0].host for each in await asyncio.gather(*waiting)} == {"10.0.0.7"}
+    locator.close()
+
+
+async def test_who_asks_for_the_same_name_waits_for_the_same_look_up(names: Names) -> None:
+    locator = Locator(lambda: 0.0, DnsSettings(srv=False))
+    waiting = asking(locator, *["slow.example"] * 30)
+    await begun()
+    waiting[0].cancel()
+    await begun()
+    names.let_go.set()
+    found = await asyncio.gather(*waiting[1:])
+    assert {each[0].host for each in found} == {"10.0.0.7"}
+    assert names.asked == {"slow.example": 1}
+    locator.close()
+
+
+async def test_a_name_that_takes_too_long_is_an_error_and_is_not_asked_for_twice(
+    names: Names,
+) -> None:
+    locator = Locator(lambda: 0.0, DnsSettings(srv=False, timeout_s=0.01))
+    for _ in range(3):
+        with pytest.raises(OSError, match="no answer within"):
+            await locator.locate(hop("slow.example"), theirs=True)
+    assert names.asked["slow.example"] <= 1
+    locator.close()
+
+
+async def test_more_names_than_may_wait_are_refused() -> None:
+    let_go = threading.Event()
+    threads = LookupThreads(threads=1, waiting=2)
+    waiting = [
+        asyncio.ensure_future(threads.run(number, lambda: let_go.wait(30), 30))
+        for number in range(3)
+    ]
+    await begun()
+    with pytest.raises(OSError, match="3 names are being looked up"):
+        await threads.run("one more", lambda: None, 30)
+    let_go.set()
+    assert await asyncio.gather(*waiting) == [True] * 3
+    assert await threads.run("one more", lambda: "again", 30) == "again"
+    threads.close()
+
+
+async def test_what_has_not_begun_when_its_asker_is_gone_is_left_out() -> None:
+    let_go = threading.Event()
+    began: list[int] = []
+    threads = LookupThreads(threads=1)
+    first = asyncio.ensure_future(threads.run(0, lambda: let_go.wait(30), 30))
+    late = asyncio.ensure_future(threads.run(1, lambda: began.append(1), 30))
+    await begun()
+    late.cancel()
+    await begun()
+    let_go.set()
+    await first
+    assert await threads.run(2, lambda: "next", 30) == "next"
+    assert not began
+    threads.close()
+
+
+async def test_a_name_longer_than_any_asks_nothing(names: Names) -> None:
+    with pytest.raises(OSError, match="too long"):
+        await Locator(lambda: 0.0, DnsSettings(srv=False)).locate(hop("a." * 200))
+    assert not names.asked
+
+
+async def test_questions_to_the_dns_are_shared_as_well() -> None:
+    class Slow(Domains):
+        async def addresses(self, name: str, families: tuple[int, ...]):  # type: ignore[no-untyped-def]
+            await gate.wait()
+            return await Domains.addresses(self, name, families)  # type: ignore[arg-type]
+
+    gate = asyncio.Event()
+    domains = Slow(hosts={"pbx.example": ("10.0.0.7",)})
+    locator = Locator(lambda: 0.0, DnsSettings(srv=False), records=domains)
+    waiting = asking(locator, "pbx.example", "PBX.example", "pbx.example")
+    await begun()
+    gate.set()
+    await asyncio.gather(*waiting)
+    assert sum(domains.asked.values()) == 1

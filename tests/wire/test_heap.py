@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from qwen3tts_wire.heap import DUE, Heap
+
+
+class Ring:
+    """Garbage that only the collector finds."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+
+
+def test_what_is_there_is_out_of_the_collectors_sight_until_the_last_holder_leaves() -> None:
+    heap = Heap()
+    heap.hold(collect=False)
+    frozen = gc.get_freeze_count()
+    assert frozen > 1000
+    heap.hold(collect=False)
+    heap.release()
+    assert gc.get_freeze_count() >= frozen
+    heap.release()
+    assert (heap.held, gc.get_freeze_count()) == (False, 0)
+
+
+def test_a_release_too_many_changes_nothing() -> None:
+    heap = Heap()
+    heap.release()
+    heap.sweep()
+    assert (gc.get_freeze_count(), heap.held) == (0, False)
+
+
+def test_garbage_of_before_goes_when_it_is_held_and_later_garbage_at_a_sweep() -> None:
+    heap, early, late = Heap(), Ring(), Ring()
+    first, second = weakref.ref(early), weakref.ref(late)
+    del early
+    heap.hold()
+    assert first() is None
+    del late
+    gc.collect()
+    assert second() is not None, "it is out of sight"
+    heap.sweep()
+    assert second() is None
+    assert gc.get_freeze_count() > 1000
+    heap.release()
+
+
+def test_a_sweep_is_due_after_some_full_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    heap, seen = Heap(), {"collections": 5}
+    monkeypatch.setattr(gc, "get_stats", lambda: [{}, {}, seen])
+    found = [heap.due]
+    heap.hold(collect=False)
+    for more in (0, DUE - 1, 1):
+        seen["collections"] += more
+        found.append(heap.due)
+    heap.sweep()
+    found.append(heap.due)
+    heap.release()
+    assert found == [False, False, False, True, False]

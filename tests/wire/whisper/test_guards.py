@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qwen3tts_wire.whisper.guards import (
+    Answer,
+    believable,
+    circling,
+    most_tokens,
+    said_once,
+    silent,
+    without_circles,
+)
+from tests.phone.recognise.sounds import RATE, quiet, tone
+
+
+def test_a_line_without_speech_is_silent() -> None:
+    noise = np.random.default_rng(1).normal(0.0, 8.0, RATE).astype(np.int16)  # -72 dBFS
+    for samples in (quiet(1.0), quiet(0.0), noise, tone(1.0, peak=10)):
+        assert silent(samples, RATE)
+
+
+def test_one_soft_syllable_is_not_silent() -> None:
+    samples = quiet(2.0)
+    samples[RATE : RATE + RATE // 10] = tone(0.1, peak=60)  # -58 dBFS
+    assert not silent(samples, RATE)
+
+
+def test_a_sure_answer_is_believed() -> None:
+    answer = Answer(" Yes, please. ", "en", -0.2, 0.1)
+    assert believable(answer, 1.0)
+    assert answer.confidence == math.exp(-0.2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "seconds"),
+    [
+        (Answer("Thanks for watching!", "en", -1.2, 0.9), 1.0),
+        (Answer("you", "en", -0.62, 0.78), 1.0),
+        (Answer("you", "en", -0.37, 0.95), 1.0),
+        (Answer("Thank you. " * 20, "en", -0.1, 0.0), 1.0),  # 220 letters in a second
+        (Answer(" ... ", "en", -0.1, 0.0), 1.0),
+        (Answer("♪♪", "en", -0.1, 0.0), 1.0),
+        (Answer("", "", 0.0, 0.0), 1.0),
+    ],
+)
+def test_what_nobody_said_is_thrown_away(answer: Answer, seconds: float) -> None:
+    assert not believable(answer, seconds)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer("No.", "en", -0.3, 0.9),  # short, sure words in noise
+        Answer("Grüezi mitenand.", "de", -1.5, 0.2),  # a dialect
+        Answer("好的", "zh", -0.5, 0.1),
+        Answer("4", "en", -0.5, 0.1),
+    ],
+)
+def test_one_doubt_alone_is_no_reason(answer: Answer) -> None:
+    assert believable(answer, 0.5)
+
+
+def test_figures_said_several_times_go_on() -> None:
+    assert circling([1, 2, 3, 0, 0, 0, 0]) == 0
+    assert circling([5, 6] * 7) == 0
+    assert circling([1, 2, 3] * 3) == 0
+
+
+@pytest.mark.parametrize(
+    ("phrase", "times"), [([7], 8), ([5, 6], 8), ([1, 2, 3], 4), (list(range(32)), 4)]
+)
+def test_a_phrase_again_and_again_is_said_once(phrase: list[int], times: int) -> None:
+    tokens = [100, 101, *phrase * times]
+    again = circling(tokens)
+    assert tokens[: len(tokens) - again] == [100, 101, *phrase]
+    assert without_circles([*tokens, 300, 301]) == [100, 101, *phrase]
+
+
+@pytest.mark.parametrize(
+    ("phrase", "seconds"),
+    [
+        ("После сигнала произнесите свое имя и нажмите решетку.", 4.0),
+        ("Please hold the line, I am on my way.", 2.5),
+        ("请您稍后再打电话过来。", 2.0),
+    ],
+)
+def test_a_sentence_twice_in_the_time_of_one_was_said_once(phrase: str, seconds: float) -> None:
+    assert said_once(f"{phrase} {phrase.lower()}", seconds) == phrase
+    assert said_once(f"{phrase} {phrase}", 2.2 * seconds) == f"{phrase} {phrase}"
+    assert said_once(f"{phrase} And {phrase}", seconds) == f"{phrase} And {phrase}"
+
+
+@pytest.mark.parametrize("text", ["", "...", "No, no.", "7 7", "Yes. Yes.", "Hello, hello."])
+def test_a_short_word_twice_stays(text: str) -> None:
+    assert said_once(text, 0.3) == text
+
+
+@given(text=st.text(max_size=60), twice=st.booleans(), seconds=st.floats(0, 3))
+def test_any_text_stays_or_loses_its_second_half(text: str, twice: bool, seconds: float) -> None:
+    said = text + text if twice else text
+    kept = said_once(said, seconds)
+    assert said.startswith(kept)
+    letters, left = (sum(map(str.isalnum, each)) for each in (said, kept))
+    assert kept == said or 2 * left == letters > 0
+
+
+def test_a_long_turn_may_have_more_tokens() -> None:
+    assert most_tokens(0.0) >= 8
+    assert most_tokens(30.0) > most_tokens(1.0) > most_tokens(0.0)
+
+
+def test_what_was_heard_is_in_no_repr() -> None:
+    assert "secret" not in repr(Answer("secret"))

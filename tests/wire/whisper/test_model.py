@@ -1,0 +1,172 @@
+"""A real Whisper hears the embedded voice over a telephone."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from qwen3tts_wire.whisper import models
+from qwen3tts_wire.whisper.languages import UnknownLanguage
+from qwen3tts_wire.whisper.model import LEAST_WINDOW_S, RATE_HZ, WINDOW_S, WhisperModel, window_s
+from qwen3tts_wire.whisper.models import ModelMissing
+from tests.conftest import require_package
+from tests.phone.recognise.real_whisper import Samples, real_whisper, said
+
+TEXT = "What time do you open tomorrow?"
+
+
+@pytest.fixture(scope="module")
+def folder() -> str:
+    require_package("faster_whisper", "pip install faster-whisper")
+    return real_whisper()
+
+
+@pytest.fixture(scope="module")
+def model(folder: str) -> WhisperModel:
+    return WhisperModel.load(folder, ("English",), device="cpu", threads=1)
+
+
+@pytest.fixture(scope="module")
+def question() -> Samples:
+    return asyncio.run(said(TEXT))[0]
+
+
+def test_a_turn_is_understood(model: WhisperModel, question: Samples) -> None:
+    answer = model.hear(question)
+    assert answer is not None
+    assert "open tomorrow" in answer.text.lower()
+    assert answer.language == "en"
+    assert answer.no_speech < 0.5
+    assert answer.confidence > 0.3
+
+
+def test_silence_and_no_samples_are_no_speech(model: WhisperModel) -> None:
+    for samples in (np.zeros(RATE_HZ, np.int16), np.zeros(0, np.int16)):
+        answer = model.hear(samples)
+        assert answer is not None
+        assert answer.no_speech > 0.6
+
+
+def test_a_text_that_is_not_wanted_is_not_decoded(
+    model: WhisperModel, question: Samples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Encoder:
+        """Has no decoder."""
+
+        feature_extractor = model._model.feature_extractor
+        encode = staticmethod(model._model.encode)
+
+    monkeypatch.setattr(model, "_model", Encoder)
+    assert model.hear(question, lambda: False) is None
+
+
+def test_where_it_runs_is_told(model: WhisperModel, folder: str) -> None:
+    place = model.place
+    assert (place["model"], place["source"]) == (folder, "folder")
+    assert (place["device"], place["threads"], place["languages"]) == ("cpu", 1, ["en"])
+    assert place["dtype"].startswith("int8")
+
+
+def test_a_model_of_english_alone_with_another_language(folder: str) -> None:
+    with pytest.raises(ModelMissing, match="knows English only, and de is asked for") as caught:
+        WhisperModel.load(folder, ("German",), device="cpu", threads=1)
+    assert "stt-offline-languages" in caught.value.remedy
+    with pytest.raises(ModelMissing, match="does not know the language 'klingon'"):
+        WhisperModel.load(folder, ("klingon",))
+
+
+def test_a_device_that_is_not_there(folder: str) -> None:
+    with pytest.raises(ModelMissing, match="cannot run on cuda:9"):
+        WhisperModel.load(folder, device="cuda:9")
+
+
+@pytest.mark.parametrize(("damaged", "size"), [("model.bin", 4000), ("tokenizer.json", 2)])
+def test_a_damaged_model(folder: str, tmp_path: Path, damaged: str, size: int) -> None:
+    for name in models.FILES:
+        shutil.copyfile(Path(folder, name), tmp_path / name)
+    with (tmp_path / damaged).open("r+b") as file:
+        file.truncate(size)
+    with pytest.raises(ModelMissing, match="could not be loaded") as caught:
+        WhisperModel.load(str(tmp_path), device="cpu", threads=1)
+    assert "damaged" in caught.value.remedy
+
+
+def test_a_recording_longer_than_a_window_has_its_segments(
+    model: WhisperModel, question: Samples
+) -> None:
+    gap = np.zeros(RATE_HZ * 30, np.int16)
+    sound = np.concatenate([question, gap, question]).astype(np.float32) / np.float32(32768)
+    segments = list(model.recording(sound))
+    assert sum("open" in each.text.lower() for each in segments) == 2
+    assert segments[-1].start_s > 28
+    assert all(0 <= each.start_s < each.end_s for each in segments)
+    assert list(model.recording(sound[:0])) == []
+
+
+def test_the_window_is_as_long_as_the_sound_and_some_silence() -> None:
+    lengths = [window_s(seconds) for seconds in np.arange(0.0, 40.0, 0.1)]
+    assert (lengths[0], lengths[-1]) == (LEAST_WINDOW_S, WINDOW_S)
+    assert lengths == sorted(lengths)
+    assert all(window_s(seconds) > seconds for seconds in (7.5, 12.0, 27.5))
+
+
+class Multilingual:
+    """The language's part of a model that knows several."""
+
+    class model:  # noqa: N801 - as the library calls it
+        is_multilingual = True
+
+        @staticmethod
+        def detect_language(encoded: object) -> list[list[tuple[str, float]]]:
+            return [[("<|fr|>", 0.5), ("<|de|>", 0.3), ("<|en|>", 0.2)]]
+
+    supported_languages = ("en", "de", "fr")
+
+    class hf_tokenizer:  # noqa: N801
+        @staticmethod
+        def token_to_id(name: str) -> int | None:
+            known = ("<|startoftranscript|>", "<|notimestamps|>", "<|transcribe|>")
+            names = (*known, "<|en|>", "<|de|>", "<|fr|>")
+            return names.index(name) if name in names else None
+
+
+def several(*languages: str) -> WhisperModel:
+    found = models.Found("base", Path("base"), "hub")
+    loaded: Any = Multilingual
+    return WhisperModel(loaded, found, languages, {})
+
+
+def test_the_language_is_the_likeliest_of_those_allowed() -> None:
+    assert several()._language(None) == "fr"
+    assert several("de", "en")._language(None) == "de"
+    assert several("en")._language(None) == "en"
+    assert several().place["languages"] == []
+    assert several("de", "en").place["languages"] == ["de", "en"]
+    with pytest.raises(ModelMissing, match="'yue'"):
+        several("yue")
+    with pytest.raises(UnknownLanguage):
+        next(several().recording(np.zeros(9, np.float32), "yue"))
+
+
+def test_neither_torch_nor_transformers_is_needed(folder: str) -> None:
+    script = (
+        "import sys; sys.modules.update(dict.fromkeys(['torch', 'transformers']))\n"
+        "import numpy as np; from qwen3tts_wire.whisper.model import WhisperModel\n"
+        "import qwen3tts_engine.qwen3.transcribe, qwen3tts_phone.recognise.whisper_worker\n"
+        "model = WhisperModel.load(sys.argv[1], ('en',), device='cpu', threads=1)\n"
+        "assert model.hear(np.zeros(16000, np.int16)) is not None\n"
+        "assert sys.modules['torch'] is None\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script, folder],
+        check=True,
+        timeout=120,
+        env={"PYTHONPATH": ":".join(sys.path), "PATH": ""},
+    )
