@@ -266,7 +266,9 @@ class Phone(PhoneStatus):
             host = await self._sip.media_host(target, chosen)
             leg = await self._open_leg(host)
             session = self._session(host, leg.local_port, chosen)
-            sip = await self._sip.place(target, session.offer(), chosen, headers, check=self.allow)
+            sip = await self._sip.place(
+                target, session.offer(), chosen, headers, check=self._check_callee
+            )
         except BaseException:
             if admission is not None:
                 admission.over()
@@ -379,6 +381,10 @@ class Phone(PhoneStatus):
         life.facts.registration = registration_facts(line, draining=self._sip.draining)
 
     # --- inside
+
+    def _check_callee(self, target: str) -> None:
+        """Raise CallNotAllowed for an address that a call of ours, counted already, is sent to."""
+        self._any_guard.check_callee(self._any_guard.callee(target))
 
     def _chosen(self, name: str | None) -> Account | None:
         if name is None:

@@ -47,7 +47,8 @@ class RedirectFollower:
         self, call: OutgoingCall, account: Account | None, check: Check, target: RedirectTarget
     ) -> None:
         try:
-            check(target.uri)
+            for callee in target.callees:
+                check(callee)
             if account is not None and not target.proxy and self._lines.serves(account, target.uri):
                 # An outbound proxy is on the way to every address.
                 target = replace(target, proxy=account.proxy)

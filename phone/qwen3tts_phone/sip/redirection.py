@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.fields import parse_address, parse_uri, uri_parameter
@@ -30,6 +30,13 @@ class RedirectTarget:
     """The proxy to send it to (305); empty = none."""
     depth: int = 1
     """Redirections that led here."""
+
+    @property
+    def callees(self) -> tuple[str, ...]:
+        """Addresses to be permitted: with a proxy also the same user at the proxy's host."""
+        if not self.proxy:
+            return (self.uri,)
+        return self.uri, str(replace(parse_uri(self.proxy), user=parse_uri(self.uri).user))
 
 
 class Redirects:
