@@ -166,13 +166,17 @@ def stamps(data: bytes) -> tuple[int, int] | None:
 
 
 def make_engine(kind: str) -> Engine:
-    """``scripted``, ``embedded``, or ``tiny``: a tiny checkpoint of Qwen3-TTS."""
+    """``scripted``, ``embedded``, ``piper``, or ``tiny``: a tiny checkpoint of Qwen3-TTS."""
     if kind == "scripted":
         return ScriptedEngine()
     if kind == "embedded":
         from qwen3tts_engine.embedded.engine import EmbeddedEngine
 
         return EmbeddedEngine()
+    if kind == "piper":
+        from qwen3tts_engine.piper.engine import PiperEngine
+
+        return PiperEngine()
     import torch
 
     from qwen3tts_engine.qwen3.engine import Qwen3Engine

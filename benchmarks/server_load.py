@@ -37,7 +37,7 @@ from common import Bench
 from server_peers import Heard, SpeechPeer
 from server_process import ServerProcess
 
-ENGINES = ("embedded", "tiny")
+ENGINES = ("embedded", "tiny", "piper")
 SHORT = ("Yes.", "One moment.", "Good morning, this is the line.", "That works. Thank you.")
 LONG = "We are happy that you called, and we will be with you in a moment. " * 20
 BYTES_PER_S = 48_000
@@ -374,15 +374,24 @@ async def one_engine(
             rows.append([f"{count} read nothing", *_three(first)])
         bench.table(f"{engine}: first sound of one caller beside others, ms", _COLUMNS, rows)
         if engine == "embedded":
-            bulk_figures.update(await bulk_table(bench, server, 12 if few else 80))
+            bulk_figures.update(await bulk_table(bench, engine, server, 12 if few else 80))
     return outcome, growth
 
 
-async def bulk_table(bench: Bench, server: ServerProcess, turns: int) -> dict[str, float]:
+async def bulk_only(bench: Bench, engine: str) -> dict[str, float]:
+    """The live call beside bulk clients of an engine that is measured in nothing else here."""
+    async with ServerProcess.running(engine, "server", SETTINGS) as server:
+        figures = await bulk_table(bench, engine, server, 5 if bench.quick else 80)
+    return {f"{key}_{engine}": value for key, value in figures.items()}
+
+
+async def bulk_table(
+    bench: Bench, engine: str, server: ServerProcess, turns: int
+) -> dict[str, float]:
     """The live call beside bulk clients; the figures of most of them."""
     lives = await beside_bulk(server, BULK, turns)
     bench.table(
-        f"a live call beside clients that order long texts as {BULK_FORM}: first sound, ms",
+        f"{engine}: a live call beside clients that order long texts as {BULK_FORM}: first sound, ms",
         ["bulk clients", "p50", "p95", "max", "sentences with a gap", "longest gap, ms", "lost"],
         [
             [
@@ -411,7 +420,7 @@ def _three(values: Sequence[float]) -> list[float]:
 
 
 async def measure(bench: Bench) -> None:
-    """Both engines."""
+    """All tables of each engine; of piper, the one of bulk clients."""
     args = bench.args
     total = Outcome()
     growth = 0.0
@@ -420,6 +429,9 @@ async def measure(bench: Bench) -> None:
         quick = {"embedded": 250, "tiny": 40}.get(engine, 60)
         utterances = args.utterances or (quick if bench.quick else 10_000)
         try:
+            if engine == "piper":
+                bulk |= await bulk_only(bench, engine)
+                continue
             outcome, grown = await one_engine(bench, engine, utterances, bulk)
         except (RuntimeError, ConnectionError, ImportError) as error:
             bench.failed(engine, error)
@@ -441,7 +453,9 @@ async def measure(bench: Bench) -> None:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="a server under open-loop load")
-    parser.add_argument("--engines", default=",".join(ENGINES), help="embedded, tiny, scripted")
+    parser.add_argument(
+        "--engines", default=",".join(ENGINES), help="embedded, tiny, scripted, piper"
+    )
     parser.add_argument("--utterances", type=int, default=0, help="of each engine")
     asyncio.run(measure(Bench("server_load", "", parser)))
 
