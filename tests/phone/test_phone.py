@@ -9,12 +9,15 @@ import pytest
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone import call_life
+from qwen3tts_phone.media import admission
 from qwen3tts_phone.media.leg import MediaLeg
+from qwen3tts_phone.media.load import MediaLoad
 from qwen3tts_phone.media.types import RemoteMedia
 from qwen3tts_phone.phone import Account, Phone, PhoneSettings
 from qwen3tts_phone.sdp import SdpSession
 from qwen3tts_phone.sip.endpoint import SipEndpoint
 from qwen3tts_phone.sip.message import Request, Response
+from qwen3tts_phone.sip.overload import BUSY_S
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_phone.sip.transaction import Hop
 from qwen3tts_server.run import running_server
@@ -117,3 +120,18 @@ async def test_a_caller_from_whom_nothing_comes_gets_no_more_sound(
             await answering
             assert await sends.get() is True
             await ours.hangup()
+
+
+async def test_a_phone_that_cannot_pace_another_call_refuses_it_with_503_and_retry_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admission, "LEAST_CALLS", 0)
+    link = SpeechLink(NO_SERVER)
+    async with Phone(link=link) as agent, SipEndpoint() as caller:
+        for second in range(1, 4):  # reports of a media process that is at its end
+            agent._media.process.on_load(MediaLoad(10**9 * second, 10**9 * second, calls=60))
+        call = await caller.place(agent.uri, SdpSession("127.0.0.1", 9).offer())
+        async with asyncio.timeout(10):
+            ended = await call.wait_ended()
+        assert (ended.status, ended.headers["Retry-After"]) == (503, str(BUSY_S))
+        assert not agent.calls

@@ -344,6 +344,16 @@ async def test_calls_that_were_given_up_before_anybody_looked_are_passed_by(
     assert theirs.call_id == live.call_id
 
 
+async def test_while_as_many_wait_as_there_may_be_calls_the_next_may_come_again_later(
+    endpoint: SipEndpoint,
+) -> None:
+    async with SipEndpoint(SipSettings(timers=QUICK, max_calls=1)) as unattended:
+        async with asyncio.timeout(10):
+            await (await endpoint.place(unattended.uri, session().offer())).bye()
+            late = await (await endpoint.place(unattended.uri, session().offer())).wait_ended()
+        assert (late.status, late.headers["Retry-After"]) == (503, "10")
+
+
 async def test_over_tcp_a_bye_finds_its_way_though_the_contact_is_deaf(
     endpoint: SipEndpoint,
 ) -> None:

@@ -19,13 +19,16 @@ class Queue:
         self.control = SetupOverload()
         self.now = 1000.0
 
-    def windows(self, count: float, *waits_s: float) -> list[bool]:
-        """Let so many windows pass; whether the state changed at each message."""
+    def windows(self, count: float, *waits_s: float, lost: int = 0) -> list[bool]:
+        """Let so many windows pass; whether the state changed at each message.
+
+        ``lost``: datagrams dropped before each message.
+        """
         changes = []
         until = self.now + count * WINDOW_S
         number = 0
         while self.now < until:
-            changes.append(self.control.waited(waits_s[number % len(waits_s)], self.now))
+            changes.append(self.control.waited(waits_s[number % len(waits_s)], self.now, lost))
             self.now += 0.005
             number += 1
         return changes
@@ -78,3 +81,22 @@ def test_calls_are_taken_again_once_the_queue_empties_for_a_time() -> None:
 def test_when_no_message_comes_any_more_the_next_call_is_taken() -> None:
     queue = shedding()
     assert queue.control.admits(queue.now + (CALM_WINDOWS + 2) * WINDOW_S)
+
+
+def test_a_full_socket_buffer_that_drops_messages_refuses_calls_however_short_their_wait() -> None:
+    queue = Queue()
+    assert queue.windows(BEHIND_WINDOWS + 2, WAIT_MOST_S / 2, lost=1).count(True) == 1
+    assert not queue.control.admits(queue.now)
+
+
+def test_messages_dropped_in_bursts_between_which_the_queue_empties_refuse_no_call() -> None:
+    queue = Queue()
+    assert not any(queue.windows(100, WAIT_MOST_S / 2, 0.001, lost=1))
+    assert queue.control.admits(queue.now)
+
+
+def test_one_burst_that_overflows_the_buffer_refuses_no_call() -> None:
+    queue = Queue()
+    assert not any(queue.windows(2, WAIT_MOST_S / 2, lost=50))
+    assert not any(queue.windows(20, 0.001))
+    assert queue.control.admits(queue.now)

@@ -119,6 +119,26 @@ async def test_blank_datagrams_are_keep_alives() -> None:
     udp.close()
 
 
+async def test_datagrams_that_the_kernel_dropped_are_counted_with_the_next_one() -> None:
+    ends = Ends()
+    lost: list[int] = []
+    sock = bind_pair("127.0.0.1", 0, ("udp",))["udp"]
+    udp = UdpTransport(
+        sock, ends.on_receive, ends.on_failed, waited=lambda wait_s, more: lost.append(more)
+    )
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
+        for sent in (101, 202):  # the kernel's counter is of the whole time
+            for _ in range(100):
+                there.sendto(b"more than the buffer holds", sock.getsockname())
+            await ends.until(received=len(ends.received) + 1)
+            there.sendto(b"one after it was emptied", sock.getsockname())
+            await ends.until(received=len(ends.received) + 1)
+            assert len(ends.received) + sum(lost) == sent
+    assert sum(lost) > 0
+    udp.close()
+
+
 async def test_a_connection_is_used_again(tcp: tuple[StreamTransport, Ends, int]) -> None:
     made, ends, port = tcp
     for _ in range(3):

@@ -23,7 +23,7 @@ from qwen3tts_phone.sip.listeners import Listeners
 from qwen3tts_phone.sip.locate import Locator
 from qwen3tts_phone.sip.message import Request
 from qwen3tts_phone.sip.options import OptionsReply, ask
-from qwen3tts_phone.sip.overload import CallRoom
+from qwen3tts_phone.sip.overload import BUSY_S, CallRoom
 from qwen3tts_phone.sip.redirecting import Check, RedirectFollower
 from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.sip_call import SipCall
@@ -358,7 +358,7 @@ class SipEndpoint:
         if core.replaced is not None and self._on_replacing(call):
             return
         if self._incoming.qsize() >= self.settings.max_calls:
-            core.reject(503, self.now())
+            core.reject(503, self.now(), headers={"Retry-After": str(BUSY_S)})
         else:
             self._incoming.put_nowait(call)
 

@@ -19,7 +19,7 @@ from qwen3tts_phone.sip.sockets import WILDCARDS, address_towards, bind_pair
 from qwen3tts_phone.sip.stream import Admit, StreamTransport
 from qwen3tts_phone.sip.tls import TlsContexts, load_contexts
 from qwen3tts_phone.sip.transaction import Hop
-from qwen3tts_phone.sip.udp import Failed, Receive, UdpTransport
+from qwen3tts_phone.sip.udp import Failed, Receive, UdpTransport, Waited
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Listeners:
         closed: Callable[[Hop], None],
         now: Callable[[], float],
         admit: Admit = lambda host, hosts: True,
-        waited: Callable[[float], None] = lambda wait_s: None,
+        waited: Waited = lambda wait_s, lost: None,
     ) -> None:
         self.bound: list[Bound] = []
         self._settings = settings

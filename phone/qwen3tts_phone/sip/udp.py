@@ -8,7 +8,7 @@ import logging
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.sip.transaction import Hop
@@ -28,19 +28,23 @@ MAX_TURN_S = 0.004
 SO_TIMESTAMPNS = 35
 """Linux: when a datagram came, from the kernel, as a control message of the same number."""
 STAMP = struct.Struct("@qq")
-ANCILLARY = socket.CMSG_SPACE(STAMP.size)
+SO_RXQ_OVFL = 40
+"""Linux: how many datagrams the socket has dropped before one, as such a message; none before the
+first that was dropped."""
+DROPPED = struct.Struct("@I")
+ANCILLARY = socket.CMSG_SPACE(STAMP.size) + socket.CMSG_SPACE(DROPPED.size)
 WAIT_BELIEVED_S = 60.0
 """A longer wait is a wall clock that was set."""
 
 Receive = Callable[[bytes, Hop], None]
 Failed = Callable[[Hop, CallError | None], None]
+Waited = Callable[[float, int], None]
+"""Takes the seconds that a datagram has waited to be read, and how many the kernel dropped since
+the one before."""
 
 
 class UdpTransport:
-    """One datagram socket; ``flow`` is its number, 0 or below.
-
-    ``waited`` is called with the seconds that each datagram has waited to be read.
-    """
+    """One datagram socket; ``flow`` is its number, 0 or below."""
 
     def __init__(
         self,
@@ -49,7 +53,7 @@ class UdpTransport:
         failed: Failed,
         flow: int = 0,
         now: Callable[[], float] = lambda: 0.0,
-        waited: Callable[[float], None] = lambda wait_s: None,
+        waited: Waited = lambda wait_s, lost: None,
     ) -> None:
         self.flow = flow
         self._now = now
@@ -58,7 +62,9 @@ class UdpTransport:
         self._receive = receive
         self._failed = failed
         self._loop = asyncio.get_running_loop()
+        self._dropped = 0
         sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        sock.setsockopt(socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
         self._loop.add_reader(sock.fileno(), self._readable)
 
     def send(self, data: bytes, hop: Hop) -> None:
@@ -95,16 +101,25 @@ class UdpTransport:
             except OSError:
                 self._drain_errors()
                 continue
-            if ancillary:
-                seconds, nanoseconds = STAMP.unpack_from(ancillary[0][2])
-                wait_s = time.time() - seconds - nanoseconds / 1e9
-                if 0.0 <= wait_s < WAIT_BELIEVED_S:
-                    self._waited(wait_s)
+            self._tell_waited({kind: value for _, kind, value in ancillary})
             if data.strip(b"\r\n\0"):
                 self._receive(data, Hop("udp", address[0], address[1], self.flow))
             if self._now() >= until:
                 # What is left makes the socket readable in the next turn of the loop.
                 return
+
+    def _tell_waited(self, control: Mapping[int, bytes]) -> None:
+        if SO_TIMESTAMPNS not in control:
+            return
+        seconds, nanoseconds = STAMP.unpack_from(control[SO_TIMESTAMPNS])
+        wait_s = time.time() - seconds - nanoseconds / 1e9
+        if not 0.0 <= wait_s < WAIT_BELIEVED_S:
+            return
+        lost = 0
+        if SO_RXQ_OVFL in control:
+            (dropped,) = DROPPED.unpack_from(control[SO_RXQ_OVFL])
+            lost, self._dropped = (dropped - self._dropped) % 2**32, dropped
+        self._waited(wait_s, lost)
 
     def _drain_errors(self) -> None:
         for _ in range(MAX_BURST):
