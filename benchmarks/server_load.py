@@ -391,7 +391,7 @@ async def bulk_table(
     """The live call beside bulk clients; the figures of most of them."""
     lives = await beside_bulk(server, BULK, turns)
     bench.table(
-        f"{engine}: a live call beside clients that order long texts as {BULK_FORM}: first sound, ms",
+        f"{engine}: a live call beside clients that order long {BULK_FORM} files: first sound, ms",
         ["bulk clients", "p50", "p95", "max", "sentences with a gap", "longest gap, ms", "lost"],
         [
             [

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from qwen3tts_server.dialects.openai_settings import OpenAISettings
+from qwen3tts_server.dialects.sending import PIECE_BYTES
 from qwen3tts_server.settings import ServerSettings
 from tests.engine.fake_engine import CHAR_SAMPLES, CloningEngine, FakeEngine
 from tests.server.openai.caller import JSON, Answer, Call, Caller, calling, until
@@ -165,3 +166,32 @@ async def test_times_of_words_stand_in_each_result() -> None:
         told = (await batch(caller, {"input": "Hello there."}, word_timestamps=True)).json()
     words = [each["word"] for each in told["results"][0]["word_timestamps"]]
     assert words == ["Hello", "there."]
+
+
+async def test_a_long_file_is_written_in_pieces_with_turns_of_the_loop_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "Hello there, this is a long text. " * 100
+    dumps, longest = json.dumps, 0
+
+    def watched(*args: Any, **kwargs: Any) -> str:
+        nonlocal longest
+        made = dumps(*args, **kwargs)
+        longest = max(longest, len(made))
+        return made
+
+    body = json.dumps({"items": [{"input": text}]}).encode()
+    async with calling(FakeEngine()) as caller:
+        monkeypatch.setattr(json, "dumps", watched)
+        call = Call(caller.app, "POST", BATCH, body, JSON)
+        most = before = 0
+        while not call.task.done():
+            sent = sum(map(len, call.answer.pieces))
+            most, before = max(most, sent - before), sent
+            await asyncio.sleep(0)
+        answer = await call.done()
+        alone = await caller.speak(input=text, response_format="wav", stream=False)
+    [result] = answer.json()["results"]
+    assert base64.b64decode(result["audio_data"], validate=True) == alone.body
+    assert longest < PIECE_BYTES < len(answer.body) / 50
+    assert most <= 2 * PIECE_BYTES

@@ -1,4 +1,4 @@
-"""Orders of whole files beside a live call, over real sockets, with the voice that comes with it."""
+"""Downloads of long texts beside a live call: real sockets, the embedded voice."""
 
 from __future__ import annotations
 
