@@ -229,7 +229,7 @@ def serve(
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="Silence that ends a generation whose text has been said; 1.2 if left out.",
+            help="Silence that ends a generation whose text is surely said; 1.2 if left out.",
             rich_help_panel=PANEL,
         ),
     ] = None,
@@ -237,7 +237,7 @@ def serve(
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="Silence with words left after which another generation says them; 4 if left out.",
+            help="Silence that ends a generation with words maybe left; 4 if left out.",
             rich_help_panel=PANEL,
         ),
     ] = None,

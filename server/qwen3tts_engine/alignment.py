@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from .guards import full_scale
 from .speech_length import usual_s
+from .speech_rates import SLOWEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,10 @@ class WordAligner(Protocol):
 
     def unsaid(self) -> int | None:
         """First code point of what has probably not been said yet; None: all of it has."""
+        ...
+
+    def spent(self) -> bool:
+        """Return whether all of the text has been said for certain, however slow the voice is."""
         ...
 
 
@@ -115,12 +120,18 @@ class ForcedAligner:
         """As ``WordAligner.unsaid``, by the usual length of the text alone: a forced aligner finds
         all words of a text, whether or not they were said."""
         text = "".join(self._text)
-        said_s = sum(map(len, self._sound)) / self._sample_rate
-        usual = usual_s(text)
+        said_s, usual = self._said_s(), usual_s(text)
         if said_s >= usual:
             return None
         at = text.rfind(" ", 0, int(len(text) * said_s / usual) + 1)
         return max(at, 0)
+
+    def spent(self) -> bool:
+        """As ``WordAligner.spent``, by the usual length alone."""
+        return self._said_s() >= SLOWEST * usual_s("".join(self._text))
+
+    def _said_s(self) -> float:
+        return sum(map(len, self._sound)) / self._sample_rate
 
     def end(self, until: int | None = None) -> list[AlignedWord]:
         """All words. What the aligner says out of order or beyond the sound is put right."""

@@ -60,9 +60,9 @@ class GenerationLimits:
     """
 
     silence_s: float | None = None
-    """Silence after its text has been said, as far as the sound shows."""
+    """Silence after its text has been said for certain."""
     pause_s: float | None = None
-    """Silence while words are left, which another generation then says."""
+    """Silence while words are or may be left; another generation says those that are."""
     max_new_tokens: int | None = None
     """Frames of 80 ms; the rest is said by another generation."""
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from .alignment import AlignedWord
 from .guards import BLOCK
 from .pauses import BLOCK_S, Pause, Pauses
-from .speech_rates import WORDS_SD, SpeechRate, SpeechRates
+from .speech_rates import SLOWEST, SYLLABLE_SD, SYLLABLES_SD, WORDS_SD, SpeechRate, SpeechRates
 from .syllables import Syllables
 from .word_units import SpokenWords, usual_unit_s
 
@@ -56,13 +56,12 @@ UNSAID_BLOCKS = 10.0
 UNSAID = 0.3
 """nor less than this part of the deviation that the rate gives the whole."""
 UNSAID_TONE = 0.25
-"""or than this part of what was said, where the sound has no syllables to count."""
+"""or than this part of what was said, where the sound has no syllables to count. None of this
+counts at the end of the text: it is reached only as far as the syllables say so."""
 SURE_STOP = 1.0
 """Cost below which words up to a stop are taken as said though the length alone says less."""
 STOP_FIT = 8.0
 """Cost below which a pause that the text goes on behind is one at a stop."""
-SLOWEST = 3.0
-"""No voice is believed to be slower, in times the usual, however few its syllables."""
 FEWEST_HZ = 1.2
 """Fewer rises of the level a second are no syllables, and say nothing of the rate."""
 LEAST_BLOCKS = 3.0
@@ -100,7 +99,8 @@ class PauseAligner:
         self.syllables = Syllables()
         """Its syllables."""
         known = rates.get(voice) if rates is not None else None
-        self._rate = SpeechRate(usual_unit_s(language) / BLOCK_S, known and known / BLOCK_S)
+        self._usual_blocks = usual_unit_s(language) / BLOCK_S
+        self._rate = SpeechRate(self._usual_blocks, known and known / BLOCK_S)
         self._units = [0.0]
         """Units before each word, and before the next."""
         self._told = 0
@@ -191,6 +191,17 @@ class PauseAligner:
         index = self._first_unsaid()
         return None if index == len(words) else words[index].start
 
+    def spent(self) -> bool:
+        """Return whether all of the text has been said for certain, however slow the voice is."""
+        self._count()
+        units = self._units[-1]
+        # Without syllables only the time says it.
+        if self.pauses.voiced >= SLOWEST * max(self._usual_blocks, self._rate.prior_blocks) * units:
+            return True
+        count = self.syllables.count
+        spread = SURE * math.hypot(SYLLABLES_SD * count, SYLLABLE_SD * math.sqrt(count))
+        return count - spread >= units and self.pauses.voiced >= units * self._rate.blocks
+
     def _first_unsaid(self) -> int:
         pauses, units = self.pauses, self._units
         pausing = bool(pauses.found) and pauses.last_voice <= pauses.found[-1].start
@@ -208,7 +219,8 @@ class PauseAligner:
         until = said - (tolerance if pausing else 0.0)
         estimated = next((index for index in range(last) if units[index + 1] > until), last)
         estimated = max(0, estimated - 1) if pausing else estimated
-        if pausing and (units[-2] + units[-1]) / 2 <= said + tolerance:
+        reached = said if self._syllabic else until
+        if pausing and (units[-2] + units[-1]) / 2 <= reached:
             estimated = last
         if not pausing or passed <= 0:
             return estimated
@@ -240,7 +252,9 @@ class PauseAligner:
         rate = self._rate
         if not self._syllabic:
             return min(rate.blocks, rate.prior_blocks)
-        return min(rate.blocks, SLOWEST * rate.prior_blocks)
+        # The usual rate would draw that of a slow voice towards itself: only syllables count here.
+        heard = self.pauses.voiced / self.syllables.count
+        return min(heard, SLOWEST * rate.prior_blocks)
 
     def _count(self) -> None:
         """Add up the units of words that are new."""

@@ -22,6 +22,8 @@ WORDS_SD = 0.3
 """Of the length of words of one unit from their units."""
 ANCHORS_SD = 0.02
 """Of a rate found between anchors, however many words lie there."""
+SLOWEST = 3.0
+"""No voice is believed to be slower, in times the usual, however few its syllables."""
 FEWEST_SYLLABLES = 3
 """Fewer say nothing."""
 

@@ -60,7 +60,7 @@ async def speak(tiny: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Async
 seeds: list[int | None] = []
 
 
-@pytest.mark.parametrize("share", [0.1, 0.25, 0.4, 0.5, 0.6, 0.75])
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.96])
 async def test_a_long_pause_in_the_middle_of_a_text_ends_nothing(
     speak: Speak, share: float
 ) -> None:
@@ -86,18 +86,19 @@ async def test_endless_silence_behind_the_text_is_cut(speak: Speak, rate: float)
     chunks, texts = await speak(lambda _n, _text: np.concatenate((said, silence(60.0))))
     assert texts == [TEXT]
     assert chunks[-1].end == "silence"
-    assert seconds(chunks) == pytest.approx(len(said) / 24_000 + 1.2, abs=0.2)
+    # Whether its last word is still to come cannot be known.
+    assert seconds(chunks) == pytest.approx(len(said) / 24_000 + 4.0, abs=0.2)
 
 
 async def test_the_silence_that_ends_it_is_a_setting(speak: Speak) -> None:
-    said = voice(TEXT)
+    said = voice(f"{TEXT} {part(0.5)[0]}")
     script: Script = lambda _n, _text: np.concatenate((said, silence(60.0)))  # noqa: E731
     chunks, _ = await speak(script, settings={"silence_s": 2.5})
     assert seconds(chunks) == pytest.approx(len(said) / 24_000 + 2.5, abs=0.2)
 
 
 async def test_a_request_has_limits_of_its_own(speak: Speak) -> None:
-    said = voice(TEXT)
+    said = voice(f"{TEXT} {part(0.5)[0]}")
     script: Script = lambda _n, _text: np.concatenate((said, silence(60.0)))  # noqa: E731
     chunks, _ = await speak(script, limits=GenerationLimits(silence_s=0.5))
     assert seconds(chunks) == pytest.approx(len(said) / 24_000 + 0.5, abs=0.2)

@@ -37,9 +37,9 @@ class Qwen3Settings:
     dry_timeout_s: float = 2.0
     """Text that stops coming for so long ends its generation; what comes later begins another."""
     silence_s: float = 1.2
-    """Silence that ends a generation once its text has been said, as far as the sound shows."""
+    """Silence that ends a generation whose text has been said for certain."""
     pause_s: float = 4.0
-    """Silence that ends a generation while words are left, which another generation then says; at
+    """Silence that ends one whose words are or may be left, which another generation then says; at
     least ``silence_s``."""
     max_new_tokens: int | None = None
     """Most frames (80 ms) of one generation; None: as many as the checkpoint allows. A text of two

@@ -29,9 +29,9 @@ class EndLimits:
     """What ends a generation that does not end by itself."""
 
     silence_s: float = 1.2
-    """Silence after its text has been said, as far as the sound shows."""
+    """Silence after its text has been said for certain."""
     pause_s: float = 4.0
-    """Silence while words are left: the model has lost its way; another generation says them."""
+    """Silence while words are or may be left; another generation says those that are."""
     max_frames: int = 8192
     """Frames of any generation: the checkpoint's ``max_new_tokens``."""
 
@@ -96,7 +96,7 @@ class Voicing:
         limits, silence = self._limits, self._guard.silence
         if silence.position - silence.last_loud < FRAME_SAMPLES or not self._guard.given:
             return limits.silence_s
-        if self._told_end and self._aligner.unsaid() is None:
+        if self._told_end and self._aligner.spent():
             return limits.silence_s
         return max(limits.pause_s, limits.silence_s)
 
