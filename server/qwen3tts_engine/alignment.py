@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from .guards import full_scale
 from .speech_length import usual_s
-from .speech_rates import SLOWEST
+from .speech_rates import FASTEST, SLOWEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,10 @@ class WordAligner(Protocol):
 
     def spent(self) -> bool:
         """Return whether all of the text has been said for certain, however slow the voice is."""
+        ...
+
+    def too_short(self) -> bool:
+        """Return whether the sound is too short for the text, however fast the voice is."""
         ...
 
 
@@ -129,6 +133,10 @@ class ForcedAligner:
     def spent(self) -> bool:
         """As ``WordAligner.spent``, by the usual length alone."""
         return self._said_s() >= SLOWEST * usual_s("".join(self._text))
+
+    def too_short(self) -> bool:
+        """As ``WordAligner.too_short``, by the usual length alone."""
+        return self._said_s() < FASTEST * usual_s("".join(self._text))
 
     def _said_s(self) -> float:
         return sum(map(len, self._sound)) / self._sample_rate

@@ -21,7 +21,15 @@ from numpy.typing import NDArray
 from .alignment import AlignedWord
 from .guards import BLOCK
 from .pauses import BLOCK_S, Pause, Pauses
-from .speech_rates import SLOWEST, SYLLABLE_SD, SYLLABLES_SD, WORDS_SD, SpeechRate, SpeechRates
+from .speech_rates import (
+    FASTEST,
+    SLOWEST,
+    SYLLABLE_SD,
+    SYLLABLES_SD,
+    WORDS_SD,
+    SpeechRate,
+    SpeechRates,
+)
 from .syllables import Syllables
 from .word_units import SpokenWords, usual_unit_s
 
@@ -201,6 +209,12 @@ class PauseAligner:
         count = self.syllables.count
         spread = SURE * math.hypot(SYLLABLES_SD * count, SYLLABLE_SD * math.sqrt(count))
         return count - spread >= units and self.pauses.voiced >= units * self._rate.blocks
+
+    def too_short(self) -> bool:
+        """Return whether the sound is too short for the text, however fast the voice is."""
+        self._count()
+        fastest = FASTEST * min(self._usual_blocks, self._rate.prior_blocks)
+        return self.pauses.voiced < fastest * self._units[-1]
 
     def _first_unsaid(self) -> int:
         pauses, units = self.pauses, self._units

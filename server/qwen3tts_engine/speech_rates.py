@@ -24,6 +24,8 @@ ANCHORS_SD = 0.02
 """Of a rate found between anchors, however many words lie there."""
 SLOWEST = 3.0
 """No voice is believed to be slower, in times the usual, however few its syllables."""
+FASTEST = 0.5
+"""No voice is believed to be faster, in times the usual length."""
 FEWEST_SYLLABLES = 3
 """Fewer say nothing."""
 

@@ -27,7 +27,7 @@ SHORTEST_GAP_S = 0.02
 """A wait shorter than a packet of 20 ms is no gap: every listener holds that much."""
 ENGINE_MARKS = ("slot", "prefill", "first_codes", "starter")
 """Marks that an engine may tell; ``slot`` else is when it was asked."""
-_BY_WEIGHT: tuple[EndReason, ...] = ("text_end", "dry", "regenerated", "silence", "frame_cap")
+_BY_WEIGHT: tuple[EndReason, ...] = ("text_end", "dry", "silence", "frame_cap", "regenerated")
 """Why generations end, the least disturbing first: a context tells the last of its generations'."""
 
 

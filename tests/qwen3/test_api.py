@@ -139,6 +139,8 @@ def test_emissions_are_of_whole_frames(tts: Qwen3TTS, frames: Any) -> None:
         ("seed", True, "whole number"),
         ("seed", 1.5, "whole number"),
         ("sampling", {"temperature": 1}, "Sampling"),
+        ("limits", 5, "GenerationLimits"),
+        ("limits", {"silence_s": 1}, "GenerationLimits"),
     ],
 )
 def test_an_argument_of_another_type_is_named(
@@ -207,6 +209,27 @@ def test_several_texts_are_said_in_one_call(tts: Qwen3TTS) -> None:
     for texts in (TEXT, bad):
         with pytest.raises(BadRequest):
             tts.generate_all(texts)
+
+
+def test_each_text_may_have_a_voice_and_a_language_of_its_own(tts: Qwen3TTS) -> None:
+    voices = [voice.id for voice in tts.voices()][:2]
+    how: dict[str, list[Any]] = {
+        "voice": voices,
+        "language": ["en", "de"],
+        "instructions": [None, "calm"],
+    }
+    found = tts.generate_all([TEXT, LONG], sampling=GREEDY, **how)
+    for index, (text, (pcm, _)) in enumerate(zip((TEXT, LONG), found, strict=True)):
+        own = {name: values[index] for name, values in how.items()}
+        assert_same(pcm, tts.generate(text, sampling=GREEDY, **own)[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("voice", ["ryan"]), ("language", ["en"] * 3), ("instructions", ("a",))]
+)
+def test_a_list_that_does_not_fit_the_texts_is_named(tts: Qwen3TTS, name: str, value: Any) -> None:
+    with pytest.raises(BadRequest, match=f"{name} .* 2 texts"):
+        tts.generate_all([TEXT, LONG], **{name: value})
 
 
 def test_speakers_and_languages_are_listed_as_in_the_official_package(tts: Qwen3TTS) -> None:

@@ -174,6 +174,54 @@ async def test_a_model_that_falls_silent_twice_says_all_of_it_all_the_same(speak
     assert chunks[-1].end == "regenerated"
 
 
+async def test_a_repeat_that_goes_on_in_silence_is_recorded_all_the_same(speak: Speak) -> None:
+    def script(number: int, text: str) -> Any:
+        said = voice(text) if number else voice(part(0.5)[0])
+        return np.concatenate((said, silence(60.0)))
+
+    chunks, texts = await speak(script)
+    assert len(texts) == 2
+    assert chunks[-1].end == "regenerated"
+
+
+async def test_a_repeat_that_ends_by_itself_too_early_is_repeated_as_well(speak: Speak) -> None:
+    def script(number: int, text: str) -> Any:
+        if number == 0:
+            return np.concatenate((voice(part(0.5)[0]), silence(60.0)))
+        return voice("The train") if number == 1 else voice(text)
+
+    chunks, texts = await speak(script)
+    assert len(texts) == 3
+    assert TEXT.endswith(texts[2])
+    assert chunks[-1].end == "regenerated"
+    words = [word.text.strip(".") for chunk in chunks for word in chunk.words]
+    assert words == [word.strip(".") for word in WORDS]
+
+
+async def test_repeats_that_end_by_themselves_too_early_are_bounded(speak: Speak) -> None:
+    def script(number: int, text: str) -> Any:
+        return voice("a") if number else np.concatenate((voice(part(0.5)[0]), silence(60.0)))
+
+    with pytest.raises(EngineFailed, match="left words unsaid"):
+        await speak(script)
+    assert len(seeds) <= 12
+
+
+async def test_a_repeat_that_is_a_little_short_ends_it(speak: Speak) -> None:
+    def script(number: int, text: str) -> Any:
+        said = voice(text, rate=1.3) if number else voice(part(0.5)[0])
+        return said if number else np.concatenate((said, silence(60.0)))
+
+    _, texts = await speak(script)
+    assert len(texts) == 2
+
+
+async def test_a_first_generation_that_ends_early_by_itself_is_believed(speak: Speak) -> None:
+    chunks, texts = await speak(lambda _n, _text: voice("The train"))
+    assert texts == [TEXT]
+    assert chunks[-1].end == "text_end"
+
+
 async def test_a_model_that_never_speaks_is_a_typed_error_after_some_tries(speak: Speak) -> None:
     with pytest.raises(EngineFailed, match="no sound") as caught:
         await speak(lambda _n, _text: silence(60.0))

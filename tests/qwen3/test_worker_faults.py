@@ -45,6 +45,22 @@ def test_a_row_that_cannot_join_fails_alone() -> None:
     assert said[1].frames == said[3].frames == list(range(1, 11))
 
 
+def test_a_row_whose_guards_cannot_be_made_fails_alone() -> None:
+    world = World()
+    bad, refused = world.say("abc", seed=2)
+
+    def broken() -> Any:
+        raise AttributeError("'int' object has no attribute 'silence_s'")
+
+    bad.voice = broken
+    said = {seed: world.say(seed=seed)[1] for seed in (1, 3)}
+    world.run()
+    assert isinstance(refused.error, EngineFailed)
+    assert said[1].frames == said[3].frames == list(range(1, 11))
+    assert world.runner.resets == 0
+    assert not world.runner.rows
+
+
 def test_a_prompt_that_cannot_be_embedded_fails_alone() -> None:
     world = World()
     embed = world.worker._batch._embed

@@ -300,7 +300,7 @@ def test_the_lead_follows_what_is_sent_and_reported(form: AudioFormat) -> None:
         (("silence", "text_end"), "silence"),
         (("silence", "dry"), "silence"),
         (("regenerated", "dry"), "regenerated"),
-        (("silence", "regenerated"), "silence"),
+        (("silence", "regenerated"), "regenerated"),
         (("dry", "frame_cap"), "frame_cap"),
         (("frame_cap", "silence"), "frame_cap"),
         ((None, "dry"), "dry"),

@@ -38,6 +38,7 @@ from .api_checks import (
     check_kinds,
     check_sampling,
     check_whole_text,
+    each_own,
     no_text,
     voice_name,
 )
@@ -281,6 +282,11 @@ class Qwen3TTS:
             raise BadRequest(f"seed={seed!r} is no whole number.", remedy="Give an int or None.")
         if sampling is not None:
             check_sampling(sampling)
+        if limits is not None and not isinstance(limits, GenerationLimits):
+            raise BadRequest(
+                f"limits={limits!r:.80} is not a GenerationLimits.",
+                remedy="Give qwen3tts_engine.base.GenerationLimits(...) or None.",
+            )
         if max_new_tokens is not None:
             limits = replace(limits or GenerationLimits(), max_new_tokens=max_new_tokens)
         check_whole_text(text)
@@ -309,11 +315,16 @@ class Qwen3TTS:
     def generate_all(self, texts: Sequence[str], **how: Any) -> list[tuple[Samples, int]]:
         """Speak several texts in one batch; the arguments are those of ``stream``.
 
+        Args:
+            texts: What to say.
+            how: ``voice``, ``language`` and ``instructions`` may be lists, one entry for each text.
+
         Returns:
             The sound of each, in their order.
 
         Raises:
-            BadRequest: ``texts`` is no list of ``str``; else see ``stream``.
+            BadRequest: ``texts`` is no list of ``str``, or another list has not as many entries;
+                else see ``stream``.
         """
         if isinstance(texts, str) or not isinstance(texts, Sequence):
             raise BadRequest("The texts are no list.", remedy="Give a list of str.")
@@ -322,8 +333,9 @@ class Qwen3TTS:
             if not isinstance(text, str):
                 raise no_text("One of the texts", text)
             check_whole_text(text)
+        single = [how | own for own in each_own(how, len(texts))]
         with ThreadPoolExecutor(max(1, min(len(texts), 64))) as pool:
-            return list(pool.map(lambda text: self.generate(text, **how), texts))
+            return list(pool.map(lambda text, own: self.generate(text, **own), texts, single))
 
     def supported_speakers(self) -> list[str]:
         """Return the names of a CustomVoice checkpoint's speakers, sorted; none of others."""

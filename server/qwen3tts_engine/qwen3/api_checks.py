@@ -37,6 +37,28 @@ def check_kinds(**given: object) -> None:
         raise BadRequest(f"{name}={value!r:.80} is not {kinds}.", remedy=f"Give {kinds}.")
 
 
+def each_own(how: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """Return what each of ``count`` texts has of its own, where an argument is a list.
+
+    Raises:
+        BadRequest: a list has another number of entries.
+    """
+    own: list[dict[str, Any]] = [{} for _ in range(count)]
+    for name in ("voice", "language", "instructions"):
+        values = how.get(name)
+        if not isinstance(values, list | tuple):
+            continue
+        if len(values) != count:
+            raise BadRequest(
+                f"{name} has {len(values)} entries for {count} texts.",
+                remedy="Give one for each text, or a single one for all.",
+            )
+        for each, value in zip(own, values, strict=True):
+            check_kinds(**{name: value})
+            each[name] = value
+    return own
+
+
 def voice_name(voice: str | LoadedVoice | None) -> str | None:
     """Return what a request names a voice."""
     return voice.voice_id if isinstance(voice, LoadedVoice) else voice

@@ -101,7 +101,11 @@ class Batch:
             joins = [each for each, _ in good]
         for job, _ in joins:
             job.mark("prefill", self._clock())
-            job.voicing = job.voice()
+            try:
+                job.voicing = job.voice()
+            except Exception as error:
+                self.fail_row(job, error)
+                continue
             job.move(Move.JOIN)
             self._scheduler.joined(job, job.slot)
             if not job.fed:

@@ -381,6 +381,7 @@ class Qwen3Engine:
                     used = loaded.fitting(design, following)
                 outlet = LoopOutlet(worker.settings.unread_samples, worker.wake)
                 job = loaded.job(following, voice_id, voice, outlet, codec, used)
+                job.repeat = following is not request
                 following = None
                 worker.submit(job)
                 try:

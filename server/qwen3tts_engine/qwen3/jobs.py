@@ -148,6 +148,8 @@ class Job:
     """Why no more frames come."""
     unsaid: int | None = None
     """First code point of its text that it left unsaid, once it is over; None: none is."""
+    repeat: bool = False
+    """Whether it says what another generation left unsaid."""
     voiced_frames: int = 0
     """Frames up to the last one that was not silent, once it is over."""
     fed: bool = True

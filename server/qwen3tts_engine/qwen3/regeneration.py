@@ -53,7 +53,7 @@ class Regeneration:
         if words:
             self._told = max(self._told, words[-1].char_end)
         end: EndReason | None = chunk.end
-        if self._count > 1 and end in ("text_end", "dry"):
+        if self._count > 1 and end is not None:
             end = "regenerated"
         return replace(chunk, words=tuple(words), end=end)
 

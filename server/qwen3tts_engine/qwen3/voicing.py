@@ -103,8 +103,10 @@ class Voicing:
     def last(self, job: Job) -> PcmChunk:
         """What goes out behind all sound; and in the job, what of its text was not said."""
         self._tell_text(job)
-        if job.end in ("silence", "frame_cap"):
-            self._aligner.end_text()
+        self._aligner.end_text()
+        # A model's own end is believed, but of one that says a rest only where it can be the end.
+        early = job.repeat and self._aligner.too_short()
+        if job.end in ("silence", "frame_cap") or early:
             job.unsaid = self._aligner.unsaid()
             if not self._guard.given and any(map(str.isalnum, self._track.text)):
                 job.unsaid = 0
