@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -66,6 +67,7 @@ class Plugin:
         self._leaving: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
         self._holds_heap = False
+        self._heap = contextlib.ExitStack()
 
     # --- what the host calls
 
@@ -273,9 +275,7 @@ class Plugin:
         The host is loaded now: the garbage collector need not look through it during calls.
         """
         self._starting = True
-        if self.settings_of(None).freeze_heap and not self._holds_heap:
-            self._holds_heap = True
-            heap.hold()
+        self._hold_heap(collect=True)
         self.links.of(self.settings_of(None))
 
     async def shutdown(self) -> None:
@@ -287,7 +287,7 @@ class Plugin:
             await asyncio.wait(background)
         if self._holds_heap:
             self._holds_heap = False
-            heap.release()
+            self._heap.close()
         await _leave(self._take_out(list(self.callers)))
         if self.desk is not None:
             await self.desk.close()
@@ -343,6 +343,8 @@ class Plugin:
         caller = self.callers.get(log_id)
         if caller is None:
             self._forget_idle(settings.idle_s)
+            # An error in another plugin's start hook keeps the host from calling ours.
+            self._hold_heap(collect=False)
             caller = self.callers[log_id] = Caller(
                 log_id,
                 context,
@@ -400,8 +402,15 @@ class Plugin:
 
     async def _sweep(self) -> None:
         await self.clock.sleep_until(self.clock.now() + SWEEP_AFTER_S)
-        if heap.due and not any(each.busy for each in self.conversations.values()):
-            heap.sweep()
+        heap.sweep_if_idle()
+
+    def _hold_heap(self, *, collect: bool) -> None:
+        if not self._holds_heap and self.settings_of(None).freeze_heap:
+            self._holds_heap = True
+            self._heap.enter_context(heap.held_by(self._speaks, collect=collect))
+
+    def _speaks(self) -> bool:
+        return any(each.busy for each in self.conversations.values())
 
     def _forget_idle(self, idle_s: float) -> None:
         before = self.clock.now() - idle_s

@@ -172,6 +172,7 @@ class LineOptions:
                 otel=phone.otel,
                 records=phone.records,
                 unavailable_file=phone.unavailable_file,
+                freeze_heap=phone.freeze_heap,
             )
         except ValueError as error:
             raise typer.BadParameter(f"{error}.") from error

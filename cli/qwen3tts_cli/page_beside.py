@@ -108,6 +108,7 @@ def page_settings(where: tuple[str, int], phone: PhoneSettings) -> SoftphoneSett
             records=RecordSettings(log=kept.log, consent=kept.consent),
             latency_log=phone.latency_log,
             otel=phone.otel,
+            freeze_heap=phone.freeze_heap,
         )
     except ValueError as error:
         raise typer.BadParameter(f"{error}.") from error

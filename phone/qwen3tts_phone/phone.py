@@ -203,8 +203,7 @@ class Phone(PhoneStatus):
             for account in settings.all_accounts:
                 await self._sip.add(account, wait=settings.require_registration)
             if settings.freeze_heap:
-                heap.hold(collect=False)  # which would stop calls of others
-                stack.callback(heap.release)
+                stack.enter_context(heap.held_by(lambda: bool(self.calls)))
             stack.push_async_callback(self._hang_up_all)
             self._stack = stack.pop_all()
         return self
@@ -377,6 +376,8 @@ class Phone(PhoneStatus):
             admission = self._admissions.pop(call, None)
             if admission is not None:
                 admission.over()
+        if not self.calls:
+            heap.sweep_if_idle()
         line = self._sip.lines.get(life.facts.account)
         life.facts.registration = registration_facts(line, draining=self._sip.draining)
 

@@ -106,8 +106,8 @@ class PhoneSettings:
     and the gate's trusted networks alone; ``send`` = for all."""
     freeze_heap: bool = True
     """Whether the garbage collector leaves alone, from the phone's start to its end, what this
-    process had loaded by then: looking through it stops calls' sound. A program that loads more
-    later calls ``qwen3tts_wire.heap.heap.sweep()`` in a quiet moment."""
+    process had loaded by then: looking through it stops calls' sound. What came later is swept
+    when no call is up."""
     jitter_max_s: float = 0.2
     """Longest wait for a packet that is missing."""
 

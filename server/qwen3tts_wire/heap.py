@@ -11,7 +11,9 @@ sight, too. The thresholds stay: rarer full collections find more garbage each t
 
 from __future__ import annotations
 
+import contextlib
 import gc
+from collections.abc import Callable, Iterator
 
 DUE = 10
 """After so many full collections a sweep is due: 700,000 objects at least have come."""
@@ -21,14 +23,15 @@ class Heap:
     """The collector as its holders need it; as it was before when the last one leaves."""
 
     def __init__(self) -> None:
-        self._holders = 0
+        self.holders = 0
+        self._busy: list[Callable[[], bool]] = []
         self._swept = 0
         """Full collections by the last sweep."""
 
     @property
     def held(self) -> bool:
         """Whether somebody holds it."""
-        return self._holders > 0
+        return self.holders > 0
 
     @property
     def due(self) -> bool:
@@ -42,11 +45,32 @@ class Heap:
             collect: free what is garbage first, which stops the process once, for as long as a full
                 collection does; without it that garbage stays until a `sweep`.
         """
-        self._holders += 1
+        self.holders += 1
         if collect:
             gc.collect()
         gc.freeze()
         self._swept = _full_collections()
+
+    @contextlib.contextmanager
+    def held_by(self, busy: Callable[[], bool], *, collect: bool = False) -> Iterator[None]:
+        """Hold it for the duration of the block.
+
+        Args:
+            busy: whether the holder plays sound now; `sweep_if_idle` then does nothing.
+            collect: as for `hold`; not while another holder may play sound.
+        """
+        self._busy.append(busy)
+        self.hold(collect=collect)
+        try:
+            yield
+        finally:
+            self._busy.remove(busy)
+            self.release()
+
+    def sweep_if_idle(self) -> None:
+        """`sweep` where one is due and no holder is busy. Call it when a call has ended."""
+        if self.due and not any(busy() for busy in self._busy):
+            self.sweep()
 
     def sweep(self) -> None:
         """Look through everything, and take it out of sight again. Call it while no sound plays."""
@@ -59,8 +83,8 @@ class Heap:
     def release(self) -> None:
         """One holder less."""
         if self.held:
-            self._holders -= 1
-            if self._holders == 0:
+            self.holders -= 1
+            if self.holders == 0:
                 gc.unfreeze()
 
 

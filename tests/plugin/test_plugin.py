@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,8 +19,10 @@ from mr_qwen3tts.settings import Settings
 from qwen3tts_speech.line import VoiceOptions
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, SpeechError
+from qwen3tts_wire.heap import DUE, Heap
 from tests.fakes import FakeClock, settle
 from tests.speech.fakes import FakeClient
+from tests.wire.test_heap import Ring
 
 TEXT = "Good morning. How are you today?"
 
@@ -272,40 +276,46 @@ async def test_the_plugin_leaves_a_hosts_own_telephone_alone(world: World) -> No
 async def test_the_heap_is_held_from_start_to_end_and_swept_in_silence(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps: list[str] = []
-
-    class Collector:
-        due = False
-
-        def hold(self) -> None:
-            steps.append("hold")
-
-        def sweep(self) -> None:
-            steps.append("sweep")
-
-        def release(self) -> None:
-            steps.append("release")
-
-    collector = Collector()
+    collector, collections, ring = Heap(), {"collections": 0}, Ring()
     monkeypatch.setattr(plugin_module, "heap", collector)
+    monkeypatch.setattr(gc, "get_stats", lambda: [{}, {}, collections])
+    gone = weakref.ref(ring)
     world.plugin.start()
     world.plugin.start()
+    assert collector.held
+    del ring
     here = context()
     speaking = world.speak(TEXT, here)
     await world.answer()
     assert speaking.done()
-    collector.due = True
+    collections["collections"] += DUE
     speaking = world.speak(TEXT, here)
     await world.answer(2)
     assert speaking.done()
-    assert steps == ["hold"], "its end may be still on its way"
+    assert gone() is not None, "its end may be still on its way"
     await world.clock.advance(2.0)
     await settle(20)
-    assert steps == ["hold", "sweep"]
+    assert gone() is None
     closing = asyncio.create_task(world.plugin.shutdown())
     await world.clock.advance(1.0)
     await closing
-    assert steps == ["hold", "sweep", "release"]
+    assert not collector.held
+
+
+async def test_the_heap_is_held_from_the_first_words_where_the_host_never_ran_our_start(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = Heap()
+    monkeypatch.setattr(plugin_module, "heap", collector)
+    assert not collector.held
+    speaking = world.speak(TEXT, context())
+    await world.answer()
+    assert speaking.done()
+    assert collector.held
+    closing = asyncio.create_task(world.plugin.shutdown())
+    await world.clock.advance(1.0)
+    await closing
+    assert not collector.held
 
 
 async def test_a_host_may_keep_its_collector_to_itself(

@@ -56,6 +56,34 @@ def test_garbage_of_before_goes_when_it_is_held_and_later_garbage_at_a_sweep() -
     heap.release()
 
 
+def test_a_due_sweep_waits_until_no_holder_of_the_process_plays_sound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heap, collections, calls, late = Heap(), {"collections": 0}, {"phone": 1, "page": 1}, Ring()
+    monkeypatch.setattr(gc, "get_stats", lambda: [{}, {}, collections])
+    gone = weakref.ref(late)
+    found = []
+    with (
+        heap.held_by(lambda: calls["phone"] > 0),
+        heap.held_by(lambda: calls["page"] > 0),
+    ):
+        del late
+        for name in ("phone", "page"):
+            calls[name] = 0
+            heap.sweep_if_idle()
+            found.append(gone() is None)
+        collections["collections"] += DUE
+        for name in calls:
+            calls[name] = 1
+            heap.sweep_if_idle()
+            found.append(gone() is None)
+            calls[name] = 0
+        heap.sweep_if_idle()
+        found.append(gone() is None)
+    assert found == [False, False, False, False, True]
+    assert not heap.held
+
+
 def test_a_sweep_is_due_after_some_full_collections(monkeypatch: pytest.MonkeyPatch) -> None:
     heap, seen = Heap(), {"collections": 5}
     monkeypatch.setattr(gc, "get_stats", lambda: [{}, {}, seen])

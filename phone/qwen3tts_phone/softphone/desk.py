@@ -30,6 +30,7 @@ from qwen3tts_phone.softphone.web_call import Learnt, WebCall, new_facts
 from qwen3tts_speech.record_sink import RecordSink, open_records
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.errors import BadRequest, ServerBusy
+from qwen3tts_wire.heap import heap
 
 if TYPE_CHECKING:
     from qwen3tts_phone.agent.agent import Agent
@@ -126,6 +127,12 @@ class Desk:
             self._reserved -= 1
         self.calls.add(call)
         return call, answer
+
+    def forget(self, call: WebCall) -> None:
+        """A page's call is over."""
+        self.calls.discard(call)
+        if not self.calls:
+            heap.sweep_if_idle()
 
     def options(
         self, engine: SpeechEngine, voice: str | None, language: str | None

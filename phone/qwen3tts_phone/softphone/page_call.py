@@ -291,7 +291,7 @@ class PageCall:
             stack.push_async_callback(self._captions.close)
             stack.push_async_callback(self._stop_tasks)
             if self._call is not None:
-                stack.callback(self._desk.calls.discard, self._call)
+                stack.callback(self._desk.forget, self._call)
                 stack.push_async_callback(self._call.hangup)
             if self._joined is not None:
                 stack.push_async_callback(self._joined.close)

@@ -31,6 +31,7 @@ from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings,
 from qwen3tts_phone.softphone.web_call import WebCall
 from qwen3tts_settings.descriptors import raise_descriptor_limit
 from qwen3tts_speech.record_sink import RecordSink
+from qwen3tts_wire.heap import heap
 
 if TYPE_CHECKING:
     from qwen3tts_phone.agent.agent import Agent
@@ -113,7 +114,9 @@ class Softphone:
         raise_descriptor_limit(FILES_A_CALL * settings.max_calls + MAX_PENDING)
         async with AsyncExitStack() as stack:
             context = self._tls()
-            door = Door(PendingLimits(MAX_PENDING, MAX_PENDING_PER_ADDRESS, IDLE_S), self.clock)
+            # A proxy's address is that of all pages behind it.
+            per_host = MAX_PENDING if settings.trusted_proxies else MAX_PENDING_PER_ADDRESS
+            door = Door(PendingLimits(MAX_PENDING, per_host, IDLE_S), self.clock)
             listeners = _listeners(door, settings.host, settings.port)
             for listener in listeners:
                 stack.callback(listener.close)
@@ -138,6 +141,8 @@ class Softphone:
             keeping_time = asyncio.create_task(door.keep_time(), name="pending pages")
             stack.push_async_callback(_cancelled, keeping_time)
             stack.push_async_callback(site.close)
+            if settings.freeze_heap:
+                stack.enter_context(heap.held_by(lambda: bool(self.calls)))
             self._stack = stack.pop_all()
         return self
 

@@ -98,6 +98,8 @@ class SoftphoneSettings:
     otel: str | None = None
     """Collector that gets a span of each utterance (OpenTelemetry), such as http://127.0.0.1:4318;
     ``1``: the one that the ``OTEL_*`` variables name."""
+    freeze_heap: bool = True
+    """Whether the garbage collector leaves alone, while this is open, what was loaded before."""
 
     def __post_init__(self) -> None:
         endpoint_of(self.otel)

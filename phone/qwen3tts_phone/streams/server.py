@@ -55,6 +55,7 @@ from qwen3tts_settings.descriptors import raise_descriptor_limit
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.record_sink import RecordSink, open_records
 from qwen3tts_speech.voice_process import DEFAULT_URL, on_stderr, voice_server
+from qwen3tts_wire.heap import heap
 
 FILES_A_CALL = 4
 """Descriptors that a call may take: its connection and the files of its recording."""
@@ -156,6 +157,8 @@ class Streams:
             stack.push_async_callback(self.recognisers.close)
             stack.push_async_callback(self._close)
             await self._listen()
+            if settings.freeze_heap:
+                stack.enter_context(heap.held_by(lambda: bool(self.calls)))
             self._stack = stack.pop_all()
         return self
 
@@ -354,6 +357,7 @@ class Streams:
             self._learnt = call.learnt() or self._learnt
             if not self.calls:
                 self._idle.set()
+                heap.sweep_if_idle()
 
     def _made(
         self, wire: Wire, adapter: StreamAdapter, kind: StreamKind, transport: str

@@ -101,6 +101,8 @@ class StreamSettings:
     unavailable_file: Path | None = None
     """WAV file (16-bit PCM) that callers hear while no speech server can be reached; then their
     stream ends. None: it is closed when it begins, and a carrier's webhook gets 503."""
+    freeze_heap: bool = True
+    """Whether the garbage collector leaves alone, while this is open, what was loaded before."""
 
     def __post_init__(self) -> None:
         self._check_kinds()
