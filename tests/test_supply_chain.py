@@ -131,3 +131,19 @@ def test_the_notice_says_what_the_gpl_asks_of_those_who_pass_an_image_on() -> No
     for part in ("eSpeak NG 1.52.0", "GPL-3.0-or-later", "corresponding source", "FFmpeg"):
         assert part in notice
     assert "NOTICE" in METADATA["project"]["license-files"]
+
+
+def test_the_bill_of_materials_names_the_native_libraries_of_the_wheels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "deploy"))
+    sbom = script("sbom")
+    listed = [{"name": name, "bom-ref": f"{name}==1"} for name in ("espeakng-loader", "numpy")]
+    components = sbom.with_bundled({"components": list(listed)})["components"]
+    licences = {
+        each["name"]: each["licenses"][0]["license"]["id"] for each in components[len(listed) :]
+    }
+    assert licences == {"eSpeak NG": "GPL-3.0-or-later"}
+    assert len({each["bom-ref"] for each in components}) == len(components)
+    locked = {canonicalize_name(each.name) for each in all_requirements()}
+    assert sbom.BUNDLED.keys() <= locked, "a package that is no longer used"

@@ -131,6 +131,14 @@ def test_behind_a_nat_one_host_is_latched_and_a_second_one_is_not() -> None:
     assert lock.offer(other_port, 1, 13, 600.02) is LOCKED
 
 
+def test_behind_a_nat_a_renegotiation_lets_no_second_host_in_after_a_pause() -> None:
+    lock = locked(BEHIND_NAT)
+    lock.update(ANNOUNCED)
+    assert lock.offer(BEHIND_NAT, 1, 12, 1.0) is Verdict.ACCEPTED
+    for sequence in range(500):
+        assert lock.offer(STRANGER, 7, sequence, 1.0 + PAUSE_S + sequence) is REJECTED
+
+
 def test_the_host_of_the_signalling_outranks_a_host_that_was_quicker() -> None:
     lock = SourceLock()
     lock.update(ANNOUNCED, signalling=BEHIND_NAT[0])

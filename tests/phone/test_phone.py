@@ -122,6 +122,21 @@ async def test_a_caller_from_whom_nothing_comes_gets_no_more_sound(
             await ours.hangup()
 
 
+async def test_a_setting_says_whose_descriptions_of_third_hosts_are_believed() -> None:
+    link = SpeechLink(NO_SERVER)
+    for setting, server, stranger in [
+        ("pause", False, False),
+        ("trusted", True, False),
+        ("send", True, True),
+    ]:
+        account = Account("sip:192.0.2.5", "200", "secret", register=False)
+        settings = PhoneSettings(account=account, third_hosts=setting)
+        async with Phone(settings, link=link) as phone:
+            assert phone.trusts_media_of("192.0.2.5") is server
+            assert phone.trusts_media_of("203.0.113.9") is stranger
+            assert phone.trusts_media_of("127.0.0.1") is server
+
+
 async def test_a_phone_that_cannot_pace_another_call_refuses_it_with_503_and_retry_after(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

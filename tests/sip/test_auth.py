@@ -13,7 +13,8 @@ from qwen3tts_phone.sip.auth import (
     parse_parameters,
     response_digest,
 )
-from qwen3tts_phone.sip.message import Response
+from qwen3tts_phone.sip.message import Request, Response
+from qwen3tts_phone.sip.transaction import Hop
 
 
 def challenge(algorithm: str = "MD5", qop: str = "auth", **fields: object) -> Challenge:
@@ -147,6 +148,19 @@ def test_the_strongest_known_algorithm_of_a_realm_is_answered() -> None:
         'Digest realm="r", nonce="3", algorithm=MD5, qop="auth"',
     )
     assert [found.nonce for found in challenges(response)] == ["1"]
+
+
+@pytest.mark.parametrize("proxy_is_stronger", [True, False])
+def test_md5_without_qop_is_not_answered_beside_a_better_challenge_of_the_realm(
+    proxy_is_stronger: bool,
+) -> None:
+    weak, strong = 'Digest realm="r", nonce="1"', 'Digest realm="r", nonce="2", algorithm=SHA-256'
+    response = unauthorized(weak if proxy_is_stronger else strong)
+    response.headers.add("Proxy-Authenticate", strong if proxy_is_stronger else weak)
+    hop = Hop("udp", "10.0.0.1", 5060)
+    asked = Digest("alice", "secret").answerable(response, Request("INVITE", "sip:b@r"), hop)
+    assert [each.algorithm for each in asked] == ["SHA-256"]
+    assert "stronger" in response.unanswered
 
 
 def test_each_realm_and_the_proxy_get_credentials_of_their_own() -> None:

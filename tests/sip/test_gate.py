@@ -335,6 +335,11 @@ OUTSIDE = "SIP/2.0/UDP 10.0.0.5:5060;received=203.0.113.9;branch=z9hG4bKa"
     [
         ((), "127.0.0.1"),
         ((PROXY,), "127.0.0.1"),
+        (("SIP/2.0/UDP a-phone;branch=z9hG4bKp",), "127.0.0.1"),
+        # Through a tunnel or port forwarder, which adds no Via.
+        (("SIP/2.0/TCP 203.0.113.9:5060;branch=z9hG4bKa",), FORWARDED),
+        (("SIP/2.0/TCP [2001:db8::7]:5060;branch=z9hG4bKa",), FORWARDED),
+        (("nonsense",), FORWARDED),
         ((PROXY, "SIP/2.0/UDP 127.0.0.1:5090;branch=z9hG4bKq"), "127.0.0.1"),
         ((PROXY, PROXY, "SIP/2.0/TCP [::1]:5090;branch=z9hG4bKq"), "127.0.0.1"),
         ((PROXY, OUTSIDE), "203.0.113.9"),

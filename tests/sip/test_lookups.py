@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from qwen3tts_phone.sip.locate import Locator
+from qwen3tts_phone.sip.locate import MAX_ASKED, MAX_KEPT, Locator
 from qwen3tts_phone.sip.lookups import THREADS, LookupThreads
 from qwen3tts_phone.sip.settings import DnsSettings
 from qwen3tts_phone.sip.transaction import Hop
@@ -63,6 +63,28 @@ async def test_slow_names_of_strangers_hold_up_no_other_thread_and_no_name_of_ou
     assert sum(names.asked[f"slow{number}.example"] for number in range(20)) <= THREADS
     names.let_go.set()
     assert {each[0].host for each in await asyncio.gather(*waiting)} == {"10.0.0.7"}
+    locator.close()
+
+
+async def test_any_number_of_slow_names_of_strangers_leaves_room_for_ours(names: Names) -> None:
+    locator = Locator(lambda: 0.0, DnsSettings(srv=False))
+    waiting = asking(locator, *(f"slow{number}.example" for number in range(MAX_ASKED + 20)))
+    await begun()
+    assert (await locator.locate(hop("registrar.example")))[0].host == "10.0.0.7"
+    names.let_go.set()
+    refused = await asyncio.gather(*waiting, return_exceptions=True)
+    assert sum(isinstance(each, OSError) for each in refused) >= 20
+    locator.close()
+
+
+async def test_names_of_strangers_displace_no_answer_of_ours(names: Names) -> None:
+    now = [0.0]
+    locator = Locator(lambda: now[0], DnsSettings(srv=False))
+    await locator.locate(hop("registrar.example"))
+    for number in range(MAX_KEPT + 1):
+        await locator.locate(hop(f"n{number}.example"), theirs=True)
+    assert locator.known(hop("registrar.example")) is not None
+    assert locator.known(hop("n0.example")) is None
     locator.close()
 
 

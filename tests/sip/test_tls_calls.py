@@ -329,9 +329,9 @@ async def test_an_answer_goes_back_by_the_connection_whatever_via_says(
     context = ssl.create_default_context(cafile=str(authority.file))
     reader, writer = await asyncio.open_connection("localhost", callee.tls_port, ssl=context)
     writer.write(
-        b"OPTIONS sips:other@localhost SIP/2.0\r\n"
+        b"OPTIONS sips:other@127.0.0.1 SIP/2.0\r\n"
         b"Via: SIP/2.0/TLS 192.0.2.77;branch=z9hG4bKtls\r\n"
-        b"From: <sip:x@192.0.2.77>;tag=1\r\nTo: <sips:other@localhost>\r\n"
+        b"From: <sip:x@192.0.2.77>;tag=1\r\nTo: <sips:other@127.0.0.1>\r\n"
         b"Call-ID: over-tls\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n"
     )
     answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)

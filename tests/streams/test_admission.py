@@ -12,7 +12,13 @@ import httpx
 import pytest
 
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
-from qwen3tts_phone.streams.admission import PASS_S, Admission, StreamPass, passes_by
+from qwen3tts_phone.streams.admission import (
+    MOST_WEBHOOKS,
+    PASS_S,
+    Admission,
+    StreamPass,
+    passes_by,
+)
 from qwen3tts_phone.streams.carrier_rest import CarrierRefused, PlivoRest, TelnyxRest, TwilioRest
 from qwen3tts_phone.streams.carriers import exotel, plivo, telnyx, twilio
 from qwen3tts_phone.streams.jambonz import jambonz
@@ -136,6 +142,42 @@ def test_a_signed_stream_with_a_pass_cannot_be_opened_again_by_its_signature() -
     assert not lets_in(kind, stream)
 
 
+def signed_webhook(call: str, path: str = "/twilio/answer") -> Handshake:
+    url = f"https://voice.example.com{path}?CallSid={call}"
+    signature = base64.b64encode(hmac.digest(b"k", url.encode(), "sha1")).decode()
+    headers = {**HOST, "x-twilio-signature": signature}
+    return Handshake(path=path, query=f"CallSid={call}", headers=headers)
+
+
+def pass_of(kind: StreamKind, webhook: Handshake) -> Handshake:
+    assert kind.answer is not None
+    assert lets_in(kind, webhook)
+    found = re.search(r"/twilio/pass/[0-9a-f-]+", kind.answer(webhook)[1])
+    assert found is not None
+    return Handshake(path=found.group(), headers=HOST)
+
+
+def test_a_signed_webhook_that_is_shown_again_opens_no_second_stream() -> None:
+    time = [NOW]
+    kind = twilio(auth_token="k", clock=lambda: time[0])
+    webhook = signed_webhook("CA1")
+    first, repeated = pass_of(kind, webhook), pass_of(kind, webhook)
+    assert first == repeated, "a carrier may ask twice"
+    other = pass_of(kind, signed_webhook("CA2"))
+    assert lets_in(kind, first)
+    assert lets_in(kind, other)
+    for later in (1.0, 10 * PASS_S):
+        time[0] = NOW + later
+        assert not lets_in(kind, pass_of(kind, webhook))
+
+
+def test_signed_webhooks_that_are_remembered_are_bounded() -> None:
+    passes = StreamPass(b"k")
+    for number in range(MOST_WEBHOOKS + 5):
+        passes.path_for(number.to_bytes(4, "big"), NOW)
+    assert len(passes._given) == MOST_WEBHOOKS
+
+
 def test_passes_that_were_used_are_forgotten_when_they_expire() -> None:
     passes = StreamPass(b"k")
     for second in range(10 * PASS_S):
@@ -160,7 +202,7 @@ def test_what_is_no_pass_opens_nothing(path: str) -> None:
 
 def test_a_pass_proves_nothing_where_anybody_may_ask_for_one() -> None:
     admission = Admission(streams=[HeaderToken("t")], passes=StreamPass(b"k"), clock=lambda: NOW)
-    assert admission.with_pass("wss://h/x") == "wss://h/x"
+    assert admission.with_pass("wss://h/x", Handshake(headers=HOST)) == "wss://h/x"
     with pytest.raises(Refused):
         admission(Handshake(path="/telnyx" + StreamPass(b"k").path(NOW)))
 

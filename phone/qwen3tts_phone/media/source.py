@@ -109,6 +109,7 @@ class SourceLock:
             if self.open:
                 self.open = False
                 self._first = (address, ssrc)
+                self._heard_from(address[0])
             self.heard_at = now
             return Verdict.ACCEPTED
         if not self._may_change(address, ssrc, now):

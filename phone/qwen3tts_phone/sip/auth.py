@@ -221,7 +221,8 @@ class Digest:
         Where one may not, ``response.unanswered`` says why. ``hop``: where the request was sent.
         """
         asked: list[Challenge] = []
-        for challenge in challenges(response):
+        # The strongest first: what the policy has seen then withholds an answer from a weaker one.
+        for challenge in sorted(challenges(response), key=lambda each: -each.grade):
             why = self.policy.objection(
                 request, hop, challenge, reached=reached, relayed=relayed, passed=passed
             )

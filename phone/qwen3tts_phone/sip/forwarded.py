@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from functools import lru_cache
 from itertools import islice
 
 from qwen3tts_phone.errors import BadSip
@@ -18,17 +20,21 @@ MAX_PROXIES = 8
 def origin_of(request: Request, host: str) -> str:
     """Return the host that a request is judged by: its source, or what a local proxy saw.
 
-    A request from the loopback address with one Via was made on this machine. One with more was
-    passed on by a proxy here (RFC 3261 section 16.6), which has noted in the Via beneath its own
-    where it came from (section 18.2.1): ``received``, or sent-by where that is the same. Where all
-    of them are loopback addresses it never left this machine.
+    A request from the loopback address with one Via was made on this machine, unless that Via names
+    a host that no program here answers under: a tunnel or port forwarder has passed it on. One with
+    more was passed on by a proxy here (RFC 3261 section 16.6), which has noted in the Via beneath
+    its own where it came from (section 18.2.1): ``received``, or sent-by where that is the same.
+    Where all of them are loopback addresses it never left this machine.
+
+    A stranger behind a tunnel may write a loopback address into his Via: where there is a tunnel,
+    no loopback network may be trusted (setting ``safety.gate.trusted``).
     """
     source = address_of(host)
     if source is None or not source.is_loopback:
         return host
     values = request.values("Via")
     if len(values) < 2:
-        return host
+        return host if all(map(_is_of_this_machine, values)) else FORWARDED
     for value in islice(values, 1, 1 + MAX_PROXIES):
         try:
             via = parse_via(value)
@@ -41,3 +47,24 @@ def origin_of(request: Request, host: str) -> str:
         if not address.is_loopback:
             return str(address)
     return host if len(values) <= 1 + MAX_PROXIES else FORWARDED
+
+
+def _is_of_this_machine(value: str) -> bool:
+    try:
+        address = address_of(parse_via(value).host)
+    except BadSip:
+        return False
+    # A name is what some phones call themselves by; an address of another machine is not.
+    return address is None or address.is_loopback or _is_own(str(address))
+
+
+@lru_cache(maxsize=256)
+def _is_own(address: str) -> bool:
+    """Return whether this machine has the address: only then can a socket be bound to it."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True

@@ -47,7 +47,8 @@ class GateSettings:
     trusted: tuple[str, ...] = LOOPBACK
     """Networks exempt from the limits, and believed when they say who a caller is
     (P-Asserted-Identity). What a proxy at a loopback address passes on is judged by the address
-    that it came to the proxy from."""
+    that it came to the proxy from. Write ``[]`` where a tunnel or port forwarder, which is no SIP
+    proxy, brings requests to a loopback address."""
     users: tuple[str, ...] | None = None
     """User parts that can be called, with ``*`` and ``?`` as wildcards; None = any."""
     hosts: tuple[str, ...] = ()

@@ -20,8 +20,9 @@ from qwen3tts_phone.sip.transaction import Hop
 MAX_HOPS = 16
 """Most servers that one address leads to."""
 MAX_KEPT = 1000
+"""Most answers and most names with their servers that are kept, ours and those of others each."""
 MAX_ASKED = 200
-"""Most questions to the DNS that are under way at a time."""
+"""Most questions to the DNS that are under way at a time, ours and those of others each."""
 QUESTIONS = 4
 """Questions of one look-up that follow each other: SRV, NAPTR, its SRV, addresses."""
 LEAST_TTL_S = 1.0
@@ -32,8 +33,10 @@ _NOWHERE = (".invalid", ".localhost")
 """Domains without servers (RFC 6761)."""
 
 Record = TypeVar("Record")
-_Question = tuple[str, str]
-"""Kind of record and name."""
+Kept = TypeVar("Kept")
+_Side = tuple[str, str, bool]
+"""A question: kind of record and name, and whether it is ours. Those of others fill no place of
+ours."""
 _Key = tuple[str, str, int, str, tuple[str, ...]]
 
 
@@ -44,6 +47,8 @@ class _Found:
     """Seconds on our clock."""
     turn: int = 0
     """Which of them is used for what is sent to the name itself."""
+    ours: bool = False
+    """Whether a name of an account's settings or of a call of ours led there."""
 
 
 class Locator:
@@ -64,11 +69,11 @@ class Locator:
         self._records = records or SystemRecords(self._settings)
         self._strangers = records or SystemRecords(self._settings)
         """For names that others have written: slow ones keep none of ours waiting."""
-        self._asking: dict[tuple[str, str, bool], asyncio.Task[Answer[Any]]] = {}
-        """Questions under way, ours apart from theirs; the same one is asked once."""
+        self._asking: dict[_Side, asyncio.Task[Answer[Any]]] = {}
+        """Questions under way; the same one is asked once."""
         self._random = rng or random.SystemRandom()
         self._found: dict[_Key, _Found] = {}
-        self._answers: dict[_Question, tuple[Answer[Any], float]] = {}
+        self._answers: dict[_Side, tuple[Answer[Any], float]] = {}
 
     def known(self, hop: Hop, transports: Sequence[str] = ()) -> tuple[Hop, ...] | None:
         """Where a hop leads, best first, if nothing has to be asked for it."""
@@ -111,8 +116,8 @@ class Locator:
         """Where a hop leads, best first; raises OSError where there is nothing.
 
         ``transports``, the preferred first, are those that DNS may choose from where the address
-        names none; without, it is the hop's own. ``theirs``: the name is none of an account's
-        settings, but of a far end, a transfer or a caller of ours.
+        names none; without, it is the hop's own. ``theirs``: the name is a far end's, from its
+        Contact, Via or redirection, and not of an account or of a call that this side places.
         """
         known = self.known(hop, transports)
         if known is not None:
@@ -129,9 +134,9 @@ class Locator:
             raise
         if not hops:
             raise OSError("it has no address")
-        if len(self._found) >= MAX_KEPT:
-            self._found.clear()
-        self._found[key] = _Found(hops, began + max(ttl, LEAST_TTL_S))
+        ours = not theirs or (old is not None and old.ours)
+        _make_room(self._found, [each for each, found in self._found.items() if found.ours is ours])
+        self._found[key] = _Found(hops, began + max(ttl, LEAST_TTL_S), ours=ours)
         return hops
 
     async def _locate(
@@ -253,16 +258,16 @@ class Locator:
         ask: Callable[[str], Coroutine[Any, Any, Answer[Record]]],
     ) -> Answer[Record]:
         """One question, unless its answer still holds; raises OSError."""
-        key = (kind, name.lower())
-        kept = self._answers.get(key)
+        ours = records is self._records
+        question = (kind, name.lower(), ours)
+        kept = self._answers.get(question)
         now = self._now()
         if kept is not None and now < kept[1]:
             answer: Answer[Record] = kept[0]
             return Answer(answer.records, kept[1] - now)
-        question = (*key, records is self._records)
         task = self._asking.get(question)
         if task is None:
-            if len(self._asking) >= MAX_ASKED:
+            if sum(each[2] is ours for each in self._asking) >= MAX_ASKED:
                 raise OSError(f"{MAX_ASKED} names are being looked up already")
             task = asyncio.ensure_future(ask(name))
             self._asking[question] = task
@@ -270,16 +275,13 @@ class Locator:
         # Who gives up waiting does not take the answer from the others.
         return await asyncio.shield(task)
 
-    def _answered(
-        self, question: tuple[str, str, bool], task: asyncio.Task[Answer[Any]], asked_at: float
-    ) -> None:
+    def _answered(self, question: _Side, task: asyncio.Task[Answer[Any]], asked_at: float) -> None:
         self._asking.pop(question, None)
         if task.cancelled() or task.exception() is not None:
             return
         answer = task.result()
-        if len(self._answers) >= MAX_KEPT:
-            self._answers.clear()
-        self._answers[question[:2]] = (answer, asked_at + max(answer.ttl_s, LEAST_TTL_S))
+        _make_room(self._answers, [each for each in self._answers if each[2] is question[2]])
+        self._answers[question] = (answer, asked_at + max(answer.ttl_s, LEAST_TTL_S))
 
 
 def order_srv(records: Iterable[Srv], rng: random.Random) -> list[Srv]:
@@ -297,6 +299,12 @@ def order_srv(records: Iterable[Srv], rng: random.Random) -> list[Srv]:
         ordered.append(record)
         left.remove(record)
     return ordered
+
+
+def _make_room(kept: dict[Kept, Any], side: Sequence[Kept]) -> None:
+    """Forget the oldest of one side, ours or that of others, where it is full."""
+    if len(side) >= MAX_KEPT:
+        del kept[side[0]]
 
 
 def _key(hop: Hop, transports: Sequence[str]) -> _Key:

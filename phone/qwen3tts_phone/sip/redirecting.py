@@ -52,9 +52,9 @@ class RedirectFollower:
             if account is not None and not target.proxy and self._lines.serves(account, target.uri):
                 # An outbound proxy is on the way to every address.
                 target = replace(target, proxy=account.proxy)
-                hop = await self._ways.find(target.uri, account)
+                hop = await self._ways.find(target.uri, account, theirs=True)
             else:
-                hop = await self._ways.find(target.proxy or target.uri, None)
+                hop = await self._ways.find(target.proxy or target.uri, None, theirs=True)
             # Each request is looked at by itself: a stranger gets no password, and none of the
             # addresses that he sends the call to, the account's servers included.
             digest = None

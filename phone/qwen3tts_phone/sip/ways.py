@@ -31,13 +31,16 @@ class Ways:
         self._listeners = listeners
         self._now = now
 
-    async def find(self, target: str, account: Account | None) -> Hop:
-        """The server to ask first, which knows the others; raises BadSip, CalleeUnreachable."""
+    async def find(self, target: str, account: Account | None, *, theirs: bool = False) -> Hop:
+        """Return the server to ask first, which knows the others; ``theirs``: see `Locator.locate`.
+
+        Raises BadSip, CalleeUnreachable.
+        """
         if account is not None and self._lines.serves(account, target):
             return await self._of_account(account)
         hop = self._agent.hop(target, transport=account.transport if account is not None else "")
         try:
-            hops = await self._locator.locate(hop, self._agent.settings.enabled, theirs=True)
+            hops = await self._locator.locate(hop, self._agent.settings.enabled, theirs=theirs)
         except OSError as error:
             raise no_address(target, error) from error
         order = self._agent.health.order(hops, self._now())

@@ -2,12 +2,14 @@
 
 Webhooks are signed by most carriers, streams only by some, and a signature of the URL alone has no
 time: it can be shown again. So the start answer gives the stream a pass in its path, which is good
-once and for a minute: it was handed to the carrier that signed the webhook. A stream whose path has
-a pass is let in by that pass and by nothing else.
+once and for a minute: it was handed to the carrier that signed the webhook. The same webhook gets
+the same pass again, so that a carrier may repeat it and a replay opens nothing. A stream whose path
+has a pass is let in by that pass and by nothing else.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import secrets
@@ -27,6 +29,9 @@ ANSWER_PATH = "/answer"
 PUBLIC_URL = "MR_QWEN3TTS_PUBLIC_URL"
 """The variable that says under which address carriers know this server."""
 
+MOST_WEBHOOKS = 20_000
+"""Signed webhooks that are remembered; the oldest are forgotten first."""
+
 SCHEMES = ("https", "wss", "http", "ws")
 
 WallClock = Callable[[], float]
@@ -43,11 +48,21 @@ class StreamPass:
     key: bytes = field(repr=False)
     _used: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
     """Numbers of passes that were taken and have not expired, and when they do."""
+    _given: dict[bytes, str] = field(default_factory=dict, repr=False, compare=False)
+    """Paths that were given, by the signature of the webhook."""
 
     def path(self, now: float) -> str:
         """What is put after the stream's path: ``/pass/EXPIRES-NUMBER-SIGNATURE``."""
         named = f"{int(now) + PASS_S}-{secrets.token_hex(8)}"
         return f"{PASS_PATH}{named}-{self._signature(named)}"
+
+    def path_for(self, signature: bytes, now: float) -> str:
+        """Return the path of a signed webhook: the same one whenever it is shown."""
+        if signature not in self._given:
+            if len(self._given) >= MOST_WEBHOOKS:
+                del self._given[next(iter(self._given))]
+            self._given[signature] = self.path(now)
+        return self._given[signature]
 
     def take(self, path: str, now: float) -> bool:
         """Whether a path has a pass at its end that is good ``now``; it is not good again."""
@@ -127,11 +142,16 @@ class Admission:
                 return
         raise Refused(403, reason)
 
-    def with_pass(self, url: str) -> str:
-        """A stream's URL for the start answer, with a pass where webhooks are checked."""
+    def with_pass(self, url: str, handshake: Handshake) -> str:
+        """Return a stream's URL for the start answer, with a pass where webhooks are checked."""
         if self.passes is None or not self.webhooks:
             return url
-        return url + self.passes.path(self.clock())
+        now, signature = self.clock(), b""
+        request = request_of(handshake, self.public_url, websocket=False)
+        for each in self.webhooks:
+            with contextlib.suppress(BadSignature):
+                signature = signature or each.check(request, now)
+        return url + (self.passes.path_for(signature, now) if signature else self.passes.path(now))
 
     def _has_pass(self, handshake: Handshake) -> bool:
         # Where anybody may ask for the start answer, its pass proves nothing.

@@ -59,11 +59,15 @@ class CarrierRequest:
 class RequestCheck(Protocol):
     """Tells a carrier's request from anybody else's."""
 
-    def check(self, request: CarrierRequest, now: float) -> None:
-        """Return when it is the carrier's; ``now``: seconds of the wall clock since 1970.
+    def check(self, request: CarrierRequest, now: float) -> bytes:
+        """Return the signature of a carrier's request; empty for a password or a token.
+
+        Args:
+            request: as the carrier made it.
+            now: seconds of the wall clock since 1970.
 
         Raises:
-            BadSignature: it is not, or nobody can tell.
+            BadSignature: it is not the carrier's, or that cannot be decided.
         """
 
 

@@ -70,7 +70,7 @@ def twilio(
     rest = TwilioRest(account, token) if account and token else None
 
     def answer(handshake: Handshake) -> Answer:
-        url = admission.with_pass(stream_url(handshake, address))
+        url = admission.with_pass(stream_url(handshake, address), handshake)
         return twilio_answer(url, _handed_on(handshake, parameters))
 
     return StreamKind(
@@ -124,7 +124,7 @@ def telnyx(
     rest = TelnyxRest(rest_key) if rest_key else None
 
     def answer(handshake: Handshake) -> Answer:
-        url = admission.with_pass(stream_url(handshake, address))
+        url = admission.with_pass(stream_url(handshake, address), handshake)
         given = _handed_on(handshake, parameters)
         return telnyx_answer(url, given, codec=plays.upper(), rate_hz=plays_hz)
 
@@ -167,7 +167,7 @@ def plivo(
     rest = PlivoRest(account, token) if account and token else None
 
     def answer(handshake: Handshake) -> Answer:
-        url = admission.with_pass(stream_url(handshake, address))
+        url = admission.with_pass(stream_url(handshake, address), handshake)
         return plivo_answer(url, _handed_on(handshake, parameters), content_type=content_type)
 
     return StreamKind(
@@ -204,7 +204,7 @@ def exotel(
     admission = Admission(address, checks, checks, passes_by(secret), clock)
 
     def answer(handshake: Handshake) -> Answer:
-        url = admission.with_pass(stream_url(handshake, address))
+        url = admission.with_pass(stream_url(handshake, address), handshake)
         return exotel_answer(url, rate_hz=rate_hz)
 
     return StreamKind(

@@ -59,7 +59,7 @@ def jambonz(
     admission = Admission(address, basic, [*signed, *basic], passes_by(secret, webhook), clock)
 
     def answer(handshake: Handshake) -> Answer:
-        url = admission.with_pass(stream_url(handshake, address))
+        url = admission.with_pass(stream_url(handshake, address), handshake)
         return jambonz_answer(url, rate_hz=rate_hz, user=name, password=secret)
 
     return StreamKind(

@@ -41,7 +41,7 @@ class TelnyxSignature:
     def __post_init__(self) -> None:
         self._key()
 
-    def check(self, request: CarrierRequest, now: float) -> None:
+    def check(self, request: CarrierRequest, now: float) -> bytes:
         """See `carrier_request.RequestCheck`."""
         from cryptography.exceptions import InvalidSignature
 
@@ -56,6 +56,7 @@ class TelnyxSignature:
                 "The Telnyx signature is not that of this request.",
                 remedy="Check the public key: the portal shows it under Keys & Credentials.",
             ) from None
+        return signature
 
     def _key(self) -> Any:
         _need("Telnyx' signatures")
@@ -99,7 +100,7 @@ class VonageToken:
         if self.public_key_pem:
             self._key()
 
-    def check(self, request: CarrierRequest, now: float) -> None:
+    def check(self, request: CarrierRequest, now: float) -> bytes:
         """See `carrier_request.RequestCheck`."""
         scheme, _, token = request.header("authorization", "Vonage").partition(" ")
         parts = token.strip().split(".")
@@ -113,12 +114,14 @@ class VonageToken:
                 remedy="Check whether the signature secret or the public key is the right one.",
             )
         signed = f"{parts[0]}.{parts[1]}".encode("ascii", "replace")
-        if not self._is_signed(signed, _bytes(parts[2])):
+        signature = _bytes(parts[2])
+        if not self._is_signed(signed, signature):
             raise BadSignature(
                 "The token's signature is not Vonage's.",
                 remedy="Check the signature secret: the dashboard shows it under API settings.",
             )
         self._check_claims(claims, request, now)
+        return signature
 
     def _is_signed(self, signed: bytes, signature: bytes) -> bool:
         if self.signature_secret:

@@ -32,7 +32,7 @@ class TwilioSignature:
 
     auth_token: str = field(repr=False)
 
-    def check(self, request: CarrierRequest, now: float) -> None:
+    def check(self, request: CarrierRequest, now: float) -> bytes:
         """See `carrier_request.RequestCheck`."""
         given = _base64(request.header("x-twilio-signature", "Twilio"))
         fields = "".join(name + value for name, value in _sorted_fields(request.form()))
@@ -47,6 +47,7 @@ class TwilioSignature:
                 remedy="Check that the auth token is that of the account which owns the number,"
                 " and that public_url is what stands in the TwiML.",
             )
+        return given
 
     def _check_body(self, request: CarrierRequest) -> None:
         # A body that is no form is covered by a hash in the query, and the query by the signature.
@@ -68,7 +69,7 @@ class PlivoSignature:
 
     auth_token: str = field(repr=False)
 
-    def check(self, request: CarrierRequest, now: float) -> None:
+    def check(self, request: CarrierRequest, now: float) -> bytes:
         """See `carrier_request.RequestCheck`."""
         # The second version signs neither query nor body: it proves nothing where there are any.
         bare = not request.body and "?" not in request.url
@@ -90,7 +91,7 @@ class PlivoSignature:
             base = _plivo_v3(url, request) + "." if version == "v3" else _without_query(url)
             expected = hmac.digest(key, _bytes(base + nonce), "sha256")
             if any(hmac.compare_digest(each, expected) for each in given):
-                return
+                return expected
         raise BadSignature(
             "The Plivo signature is not that of this request.",
             remedy="Check that the auth token is that of the account or subaccount which owns the"
@@ -108,7 +109,7 @@ class JambonzSignature:
 
     secret: str = field(repr=False)
 
-    def check(self, request: CarrierRequest, now: float) -> None:
+    def check(self, request: CarrierRequest, now: float) -> bytes:
         """See `carrier_request.RequestCheck`."""
         parts = [
             part.strip().partition("=")
@@ -126,6 +127,7 @@ class JambonzSignature:
                 "The jambonz signature is not that of this request.",
                 remedy="Check the webhook secret of the account in the portal.",
             )
+        return expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ class BasicPassword:
     password: str = field(repr=False)
     whose: str = "the carrier"
 
-    def check(self, request: CarrierRequest, now: float) -> None:
+    def check(self, request: CarrierRequest, now: float) -> bytes:
         """See `carrier_request.RequestCheck`."""
         scheme, _, given = request.header("authorization", self.whose).partition(" ")
         expected = f"{self.user}:{self.password}".encode()
@@ -145,6 +147,7 @@ class BasicPassword:
                 "User or password of the request are wrong.",
                 remedy=f"Give {self.whose} the same ones that are set here.",
             )
+        return b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,7 @@ class HeaderToken:
     header: str = "x-telnyx-streaming-auth-token"
     whose: str = "Telnyx"
 
-    def check(self, request: CarrierRequest, now: float) -> None:
+    def check(self, request: CarrierRequest, now: float) -> bytes:
         """See `carrier_request.RequestCheck`."""
         given = request.header(self.header, self.whose)
         if given[:7].lower() == "bearer ":
@@ -165,6 +168,7 @@ class HeaderToken:
                 f"The {self.header} of the request is not the one that is set here.",
                 remedy="Give the same token to the carrier when the stream is asked for.",
             )
+        return b""
 
 
 def check_age(signed_at: str, now: float, whose: str) -> None:

@@ -62,7 +62,7 @@ def vonage(
         asked = asked_with(handshake)
         ids = {name: asked[name] for name in ("uuid", "conversation_uuid") if asked.get(name)}
         given = {**ids, **call_parameters(asked), **(parameters or {})}
-        url = admission.with_pass(stream_url(handshake, address))
+        url = admission.with_pass(stream_url(handshake, address), handshake)
         return vonage_answer(url, given, rate_hz=rate_hz, signed=bool(secret))
 
     return StreamKind(
