@@ -1,7 +1,5 @@
 """The hole that a collection of garbage makes in a call, with and without `qwen3tts_wire.heap`.
 
-    python benchmarks/host_heap.py [--quick]
-
 A loop has a frame to hand over every 20 ms, in a process with as many objects as an agent host has
 loaded, and what a host does meanwhile makes more of them, and garbage. The longest time without a
 frame, less its 20 ms, is what a caller would miss beyond what lies ahead of the clock (60 ms); the
@@ -13,9 +11,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import json
 import time
 from collections import deque
+
+from common import Bench
 
 from qwen3tts_wire.heap import Heap
 
@@ -64,13 +63,12 @@ async def measured(seconds: float) -> dict[str, float]:
 
 
 def main() -> None:
-    """Entry point."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--objects", type=int, default=300_000)
-    options = parser.parse_args()
-    seconds = 4.0 if options.quick else 20.0
-    kept = loaded(options.objects)
+    bench = Bench("host_heap", __doc__.splitlines()[0], parser)
+    seconds = 4.0 if bench.quick else 20.0
+    kept = loaded(bench.args.objects)
     gc.collect()
     objects = len(gc.get_objects())
     without = asyncio.run(measured(seconds))
@@ -79,7 +77,19 @@ def main() -> None:
     held = asyncio.run(measured(seconds))
     heap.release()
     assert kept, "they are there until the end"
-    print(json.dumps({"objects": objects, "as it is": without, "held": held}))
+    bench.table(
+        f"{objects} objects, {seconds:.0f} s each",
+        ["garbage collector", "longest gap, ms", "longest collection, ms"],
+        [
+            ["Python's default", without["gap_ms"], without["collection_ms"]],
+            ["held", held["gap_ms"], held["collection_ms"]],
+        ],
+    )
+    bench.figure(
+        objects=objects,
+        **held,
+        **{f"{name}_default": value for name, value in without.items()},
+    )
 
 
 if __name__ == "__main__":
