@@ -58,16 +58,27 @@ def _not_null(schema: dict[str, Any]) -> None:
     schema.pop("default", None)
 
 
+def _file_not_null(schema: dict[str, Any]) -> None:
+    _not_null(schema)
+    schema |= {"format": "binary", "contentMediaType": "application/octet-stream"}
+
+
 class Upload(BaseModel):
-    """A recording that becomes a voice."""
+    """A recording or a speaker embedding that becomes a voice; one of the two."""
 
     name: str = Field(min_length=1)
     consent: str = Field(min_length=1, description="The speaker's consent, or a name of it.")
-    audio_sample: str = Field(
-        description="The recording, as a file.",
-        json_schema_extra={"format": "binary", "contentMediaType": "application/octet-stream"},
-    )
     # A form has no null: a field is sent or left out.
+    audio_sample: str | SkipJsonSchema[None] = Field(
+        None,
+        description="The recording, as a file.",
+        json_schema_extra=_file_not_null,
+    )
+    speaker_embedding: str | SkipJsonSchema[None] = Field(
+        None,
+        description="In its place: the numbers of a speaker encoder, a JSON list.",
+        json_schema_extra=_not_null,
+    )
     ref_text: str | SkipJsonSchema[None] = Field(
         None,
         description="What the recording says; left out: found out, where the server can.",

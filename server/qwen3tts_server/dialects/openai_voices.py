@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, get_args
 
 from starlette.requests import Request
 
 from qwen3tts_server.roles import Grant, grant_of
 from qwen3tts_server.service import Service
+from qwen3tts_server.voices.content import Kind
 from qwen3tts_server.voices.names import CLONE, checked_name
 from qwen3tts_server.voices.stored import StoredVoice
 from qwen3tts_wire.errors import BadRequest, ServerBusy, UnknownVoice
 
 from .forms import Form, form
 from .http_errors import VoiceNotFound, about
-from .qwen_fields import words_asked_for
+from .qwen_fields import check_embedding, embedding_in, words_asked_for
 
 MAX_FORM_BYTES = 1 << 18
 """Of an upload besides its recording."""
@@ -41,29 +42,33 @@ async def listed(service: Service, grant: Grant) -> dict[str, Any]:
 
 
 async def upload(service: Service, request: Request) -> dict[str, Any]:
-    """Keep the recording of a form under its name.
+    """Keep the recording or speaker embedding of a form under its name.
 
     Raises:
         FieldRefused, BadRequest: what is sent cannot be used.
     """
     sent = await form(request, service.settings.voices.max_bytes + MAX_FORM_BYTES)
-    if sent.fields.get("type", "audio_sample") != "audio_sample":
+    if sent.fields.get("type", "audio_sample") not in get_args(Kind):
         with about("type"):
             raise BadRequest(
-                "Voices are made of recordings only.", remedy="Send audio_sample, a recording."
-            )
-    if "speaker_embedding" in sent.fields:
-        with about("speaker_embedding"):
-            raise BadRequest(
-                "Embeddings of speakers are not taken.", remedy="Send audio_sample, a recording."
+                "Voices are made of recordings and of speaker embeddings only.",
+                remedy="Send audio_sample, a recording, or speaker_embedding.",
             )
     name, consent = _needed(sent, "name"), _needed(sent, "consent")
     with about("name"):
         checked_name(name)
-    audio = sent.files.get("audio_sample")
-    if not audio:
+    source: bytes | tuple[float, ...] | None = sent.files.get("audio_sample")
+    words = sent.fields.get("ref_text", "").strip() or None
+    if "speaker_embedding" in sent.fields:
+        numbers = embedding_in(sent.fields["speaker_embedding"])
+        check_embedding(service.voices, numbers, recording=bool(source or words))
+        source = numbers
+    if not source:
         with about("audio_sample"):
-            raise BadRequest("There is no recording.", remedy="Send it as a file in audio_sample.")
+            raise BadRequest(
+                "There is no recording and no speaker embedding.",
+                remedy="Send a recording as a file in audio_sample, or speaker_embedding.",
+            )
     # Left out, it is made true where there are no words, as vLLM-Omni has it.
     asked = sent.fields.get("x_vector_only_mode", "").strip()
     x_vector_only = _flag(sent, "x_vector_only_mode") if asked else None
@@ -71,8 +76,8 @@ async def upload(service: Service, request: Request) -> dict[str, Any]:
     with words_asked_for():
         stored = await service.voices.add(
             name,
-            audio,
-            ref_text=sent.fields.get("ref_text", "").strip() or None,
+            source,
+            ref_text=words,
             x_vector_only=x_vector_only,
             consent=consent,
             description=sent.fields.get("speaker_description", ""),
@@ -126,7 +131,7 @@ def _openai(voice: StoredVoice) -> dict[str, Any]:
         "object": "audio.voice",
         "name": voice.name,
         "created_at": int(voice.created),
-        "type": "audio_sample",
+        "type": voice.kind,
     }
 
 

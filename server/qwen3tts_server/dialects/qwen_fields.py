@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from qwen3tts_engine.base import WordsMissing
@@ -82,6 +83,25 @@ def check_task(voices: VoiceCatalogue, task_type: str | None, *, reference: bool
             )
 
 
+def embedding_in(text: str) -> tuple[float, ...]:
+    """The numbers of a ``speaker_embedding`` in a form, which is a JSON list.
+
+    Raises:
+        FieldRefused: it names ``speaker_embedding``.
+    """
+    with about("speaker_embedding"):
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, list) or not all(type(each) in (int, float) for each in found):
+            raise BadRequest(
+                "The speaker embedding is not a JSON list of numbers.",
+                remedy="Send the numbers as the speaker encoder gave them: [0.12, -0.03, ...].",
+            )
+        return tuple(found)
+
+
 def check_embedding(
     voices: VoiceCatalogue, embedding: Sequence[float] | None, *, recording: bool
 ) -> None:
@@ -103,7 +123,7 @@ def check_embedding(
         if recording:
             raise BadRequest(
                 "Both a speaker embedding and a recording are given.",
-                remedy="Send either speaker_embedding or ref_audio with ref_text.",
+                remedy="Send either the embedding or the recording and its words.",
             )
         if len(embedding) != size:
             raise BadRequest(

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace as replaced
 
 from qwen3tts_engine.base import Engine, LoadedVoice, Mode, PcmChunk, SynthesisRequest, Voice
-from qwen3tts_engine.wrapped import WrappedEngine, cloning, task_of
+from qwen3tts_engine.wrapped import WrappedEngine, cloning, embedder_of, task_of
 from qwen3tts_server.roles import EVERYTHING, Grant
 from qwen3tts_wire.errors import BadRequest, UnknownVoice
 from qwen3tts_wire.naming.nearest import near_hint, near_voices
@@ -54,7 +54,9 @@ class VoiceCatalogue(WrappedEngine):
     ) -> None:
         super().__init__(inner)
         self.settings = settings or VoiceSettings()
-        self._library = VoiceLibrary(self.settings, lambda: cloning(inner), fetcher)
+        self._library = VoiceLibrary(
+            self.settings, lambda: cloning(inner), lambda: embedder_of(inner), fetcher
+        )
         self.suggests_brought = True
         """Whether an unknown name is answered with near ones of other clients' voices too."""
         self._openai = {key_of(name): voice for name, voice in self.settings.openai_voices.items()}
@@ -321,7 +323,7 @@ class VoiceCatalogue(WrappedEngine):
     async def add(
         self,
         name: str,
-        audio: bytes,
+        source: bytes | tuple[float, ...],
         *,
         ref_text: str | None = None,
         x_vector_only: bool | None = False,
@@ -334,7 +336,7 @@ class VoiceCatalogue(WrappedEngine):
 
         Args:
             name: 1 to 64 letters, digits, blanks, ``.``, ``_``, ``-``; case does not tell apart.
-            audio: a sound file.
+            source: a sound file; or a speaker embedding, checked by ``check_embedding``.
             ref_text: what it says; None: found out, where the engine can.
             x_vector_only: take only the speaker embedding (x-vector) from it; None: where its
                 words are neither given nor to be found out.
@@ -357,9 +359,13 @@ class VoiceCatalogue(WrappedEngine):
             raise BadRequest(
                 "The voice's name is that of a voice of the engine.", remedy="Choose another name."
             )
+        if isinstance(source, bytes):
+            content = Content(source, ref_text, bool(x_vector_only))
+        else:
+            content = Content.of_embedding(source)
         stored = await self._library.add(
             name,
-            Content(audio, ref_text, bool(x_vector_only)),
+            content,
             consent=consent,
             description=description,
             replace_old=replace,

@@ -1,17 +1,27 @@
-"""A recording as the store keeps it: one file, under the hash of its whole content. Pure."""
+"""A recording or speaker embedding as the store keeps it: one file, under the hash of its whole
+content. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, Self, get_args
 
 MAGIC = b"qwen3tts voice 1\n"
 HEADER_MAX = 64 * 1024
 """Bytes of a file before its recording."""
 REF_TEXT_MAX = 4096
 """Code points of what a recording says."""
+Kind = Literal["audio_sample", "speaker_embedding"]
+"""What a voice is made of, by its field in an upload."""
+_HASHED_AS: dict[Kind, bytes] = {
+    "audio_sample": b"qwen3tts recording 1\n",
+    "speaker_embedding": b"qwen3tts embedding 1\n",
+}
 _NAME = re.compile(r"([0-9a-f]{64})-([0-9a-f]{64})-([0-9]{13})\.voice")
 
 
@@ -20,16 +30,30 @@ class Content:
     """What a voice is made of."""
 
     audio: bytes
-    """The file as it was brought."""
+    """The file as it was brought; of an embedding its numbers, float32, little-endian."""
     ref_text: str | None = None
     """What it says; None: not given."""
     x_vector_only: bool = False
-    """Only the colour of the voice is used."""
+    """Only the speaker embedding (x-vector) is used."""
+    kind: Kind = "audio_sample"
+
+    @classmethod
+    def of_embedding(cls, numbers: Sequence[float]) -> Self:
+        """A speaker embedding; its numbers are finite and within float32."""
+        packed = struct.pack(f"<{len(numbers)}f", *numbers)
+        return cls(packed, x_vector_only=True, kind="speaker_embedding")
+
+    @property
+    def embedding(self) -> tuple[float, ...] | None:
+        """The numbers of a speaker embedding; None: it is a recording."""
+        if self.kind == "audio_sample":
+            return None
+        return struct.unpack(f"<{len(self.audio) // 4}f", self.audio)
 
     @property
     def hash(self) -> str:
         """Of all of it: 64 hexadecimal digits."""
-        digest = hashlib.sha256(b"qwen3tts recording 1\n")
+        digest = hashlib.sha256(_HASHED_AS[self.kind])
         words = _words(self)
         said = b"-" if words is None else b"+" + words.encode("utf-8", "surrogatepass")
         digest.update(b"%d %d\n" % (self.x_vector_only, len(said)))
@@ -72,7 +96,11 @@ def kept_as(name: str, size: int) -> Kept | None:
 
 def pack(content: Content) -> bytes:
     """The bytes of its file."""
-    header = {"ref_text": _words(content), "x_vector_only": content.x_vector_only}
+    header = {
+        "ref_text": _words(content),
+        "x_vector_only": content.x_vector_only,
+        "kind": content.kind,
+    }
     return b"%b%b\n%b" % (MAGIC, json.dumps(header).encode("ascii"), content.audio)
 
 
@@ -86,11 +114,14 @@ def unpack(data: bytes, content_hash: str) -> Content | None:
     try:
         header = json.loads(data[len(MAGIC) : end])
         words, x_vector_only = header["ref_text"], header["x_vector_only"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        kind = header.get("kind", "audio_sample")  # an older server wrote none
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     if not (words is None or isinstance(words, str)) or not isinstance(x_vector_only, bool):
         return None
-    content = Content(data[end + 1 :], words, x_vector_only)
+    if kind not in get_args(Kind) or (kind == "speaker_embedding" and (len(data) - end - 1) % 4):
+        return None
+    content = Content(data[end + 1 :], words, x_vector_only, kind)
     return content if content.hash == content_hash else None
 
 

@@ -6,7 +6,9 @@ import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass
+from typing import get_args
 
+from .content import Kind
 from .names import key_of
 from .stored import StoredVoice
 
@@ -55,8 +57,9 @@ def unpack_entry(data: bytes, file: str) -> StoredVoice | None:
     """The voice of an entry; None if it is damaged, or does not belong where it lies."""
     try:
         found = json.loads(data)
-        # An entry of an older server has no owner.
+        # An entry of an older server has no owner, and is of a recording.
         found.setdefault("owner", "")
+        found.setdefault("kind", "audio_sample")
         voice = StoredVoice(**{name: found[name] for name in StoredVoice.__dataclass_fields__})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
@@ -73,6 +76,7 @@ def unpack_entry(data: bytes, file: str) -> StoredVoice | None:
         all(isinstance(text, str) for text in texts)
         and (voice.ref_text is None or isinstance(voice.ref_text, str))
         and isinstance(voice.x_vector_only, bool)
+        and voice.kind in get_args(Kind)
         and all(type(one) in (int, float) and abs(one) < 1e15 for one in numbers)
         and isinstance(voice.bytes, int)
     )

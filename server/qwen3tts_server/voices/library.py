@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from qwen3tts_engine.base import ClonesVoices, LoadedVoice, WordsMissing
+from qwen3tts_engine.base import ClonesVoices, LoadedVoice, TakesEmbeddings, WordsMissing
 from qwen3tts_server.roles import EVERYTHING, Grant
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy, SpeechError, UnknownVoice
 
@@ -49,11 +49,14 @@ class VoiceLibrary:
         self,
         settings: VoiceSettings,
         cloner: Callable[[], ClonesVoices | None],
+        embedder: Callable[[], TakesEmbeddings | None],
         fetcher: Fetcher | None = None,
     ) -> None:
-        """``cloner``: the engine that makes voices of recordings; None where it does not."""
+        """``cloner``: the engine that makes voices of recordings; None where it does not.
+        ``embedder``: the same for speaker embeddings."""
         self.settings = settings
         self._cloner = cloner
+        self._embedder = embedder
         self._fetcher = fetcher or Fetcher(settings)
         self._store: VoiceStore | None = None
         if settings.store is None:
@@ -211,6 +214,20 @@ class VoiceLibrary:
             )
         return cloner
 
+    def embedder(self) -> TakesEmbeddings:
+        """The engine that makes voices of speaker embeddings.
+
+        Raises:
+            BadRequest: it makes none.
+        """
+        embedder = self._embedder()
+        if embedder is None:
+            raise BadRequest(
+                "The model that is served takes no speaker embedding.",
+                remedy="Name another voice, or serve a Qwen3-TTS Base checkpoint.",
+            )
+        return embedder
+
     async def ready(self, content: str) -> LoadedVoice:
         """Make a stored voice ready.
 
@@ -248,11 +265,14 @@ class VoiceLibrary:
         return loaded
 
     async def _make(self, content: str, recording: Content) -> LoadedVoice:
-        loaded = await self.cloner().load_voice(
-            ref_audio=recording.audio,
-            ref_text=recording.ref_text,
-            x_vector_only=recording.x_vector_only,
-        )
+        if (numbers := recording.embedding) is not None:
+            loaded = await self.embedder().load_embedding(numbers)
+        else:
+            loaded = await self.cloner().load_voice(
+                ref_audio=recording.audio,
+                ref_text=recording.ref_text,
+                x_vector_only=recording.x_vector_only,
+            )
         self._remember(content, loaded.voice_id)
         return loaded
 
@@ -347,8 +367,10 @@ class VoiceLibrary:
             lambda: store.may_add(name, grant.may_manage, replace_old=replace_old)
         )
         most = self.settings.max_seconds
-        async with self._loads.entered():
-            seconds = await self._in_thread(lambda: seconds_of(recording.audio, most))
+        seconds = None
+        if recording.kind == "audio_sample":
+            async with self._loads.entered():
+                seconds = await self._in_thread(lambda: seconds_of(recording.audio, most))
         try:
             loaded = await self._made(recording)
         except WordsMissing as error:
@@ -368,6 +390,7 @@ class VoiceLibrary:
             consent=consent,
             x_vector_only=recording.x_vector_only,
             owner=grant.owner,
+            kind=recording.kind,
         )
         voice = await self._in_thread(
             lambda: store.add(voice, recording, grant.may_manage, replace_old=replace_old)

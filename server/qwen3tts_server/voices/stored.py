@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from qwen3tts_wire.errors import BadRequest
 
+from .content import Kind
+
 
 @dataclass(frozen=True, slots=True)
 class StoredVoice:
@@ -17,20 +19,21 @@ class StoredVoice:
     created: float
     """When, in seconds since 1970."""
     bytes: int
-    """Of its recording."""
+    """Of its recording, or of its embedding's numbers."""
     seconds: float | None
-    """Of its recording; None where only the engine could read it."""
+    """Of its recording; None where only the engine could read it, or it is an embedding."""
     ref_text: str | None
     """What its recording says; None: not used."""
     description: str
     consent: str
     """Whatever the uploader said about the speaker's consent."""
     x_vector_only: bool = False
-    """Only the colour of the voice is used."""
+    """Only the speaker embedding (x-vector) is used."""
     content: str = ""
     """Hash of recording, words and flags: where the recording is kept."""
     owner: str = ""
     """What stands for the key it was uploaded with; empty: none, or before keys had roles."""
+    kind: Kind = "audio_sample"
 
 
 class VoiceExists(BadRequest):

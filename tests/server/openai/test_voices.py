@@ -188,7 +188,7 @@ REFUSED: list[tuple[dict[str, Any], int, str | None]] = [
     ({"audio": b""}, 400, "audio_sample"),
     ({"audio": b"no sound"}, 400, None),
     ({"type": "prompt"}, 400, "type"),
-    ({"speaker_embedding": "[0.1]"}, 400, "speaker_embedding"),
+    ({"speaker_embedding": "[0.1]", "audio": b""}, 400, "speaker_embedding"),
     ({"x_vector_only_mode": "maybe"}, 400, "x_vector_only_mode"),
     ({"overwrite": "2"}, 400, "overwrite"),
     ({"ref_text": "x" * 70_000}, 400, None),

@@ -303,7 +303,8 @@ async def test_looks_at_the_store_are_shared(tmp_path: Path) -> None:
             looks += folder == "names"
             return super().listed(folder)
 
-    library = VoiceLibrary(VoiceSettings(store=str(tmp_path), **SLOW), lambda: None)
+    settings = VoiceSettings(store=str(tmp_path), **SLOW)
+    library = VoiceLibrary(settings, lambda: None, lambda: None)
     await library.start()
     assert library._store is not None
     library._store._files = Counting(tmp_path)
