@@ -61,14 +61,29 @@ def check_agent(words: Words, course: Course) -> None:
             settings_of(words, course)
 
 
+def whisper_is_here(language: str | None) -> bool:
+    """Return whether Whisper can listen to this language with what is on this machine."""
+    from qwen3tts_wire.whisper.languages import UnknownLanguage, codes_of
+    from qwen3tts_wire.whisper.models import ModelMissing, find_model, package
+
+    try:
+        package("ctranslate2")
+        found = find_model(languages=codes_of(_codes(language)), offline=True)
+    except (ModelMissing, UnknownLanguage):
+        return False
+    return _codes(language) in ((), ("en",)) or not found.name.endswith(".en")
+
+
+def _codes(language: str | None) -> tuple[str, ...]:
+    return (language.partition("-")[0],) if language else ()
+
+
 def recogniser_of(listening: ListenOptions, language: str | None = None) -> Recogniser:
     """What --stt names, for callers of this language; raises BadRequest, MissingExtra."""
     assert listening.stt is not None
     with needs("phone"):
         from qwen3tts_phone.recognise.base import recogniser_named
-    return recogniser_named(
-        listening.stt, **({"languages": (language.partition("-")[0],)} if language else {})
-    )
+    return recogniser_named(listening.stt, **({"languages": _codes(language)} if language else {}))
 
 
 @asynccontextmanager

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from qwen3tts_cli import options
-from qwen3tts_cli.agent import check_agent, with_agent
+from qwen3tts_cli.agent import check_agent, whisper_is_here, with_agent
 from qwen3tts_cli.exits import needs, run
 from qwen3tts_cli.listen_options import ListenOptions
 from qwen3tts_cli.machine import OnMachine
@@ -17,6 +18,7 @@ from qwen3tts_cli.manner import Manner, tell_ignored
 from qwen3tts_cli.output import note, notes
 from qwen3tts_cli.page_beside import BesideOptions, open_beside
 from qwen3tts_cli.readiness.side_by_side import Readiness
+from qwen3tts_cli.shown.keyboard import typed_by_person
 from qwen3tts_cli.speech import speech_server
 from qwen3tts_cli.spread import spread
 from qwen3tts_cli.talk import Course, checked_digits, talk
@@ -96,7 +98,8 @@ def call(
             max=3600,
             metavar="SECONDS",
             help="When everything was said, stay on the line for so long and print the keys that"
-            " are pressed and, with --stt, what is said; then hang up.",
+            " are pressed and what is said; then hang up. Whisper listens if nothing else is named"
+            " with --stt and its model is here; only --barge-in cuts off what we say.",
             rich_help_panel="Call",
         ),
     ] = None,
@@ -145,6 +148,9 @@ def call(
     )
     check_target("--transfer", transfer, names=config is not None or registrar is not None)
     said = read_config(config)
+    if listen is not None:
+        language = manner.language or (said.speech.language if said is not None else None)
+        listening = for_listen(words, listening, language)
     course = Course(
         checked_digits(dtmf),
         max_seconds,
@@ -179,6 +185,19 @@ def call(
     telephone.check()
     tell_remarks(said)
     run(place(uri, telephone, words, course, server, page))
+
+
+def for_listen(words: Words, listening: ListenOptions, language: str | None) -> ListenOptions:
+    """Return the options as ``--listen`` needs them: no voice there cuts off what we say unless
+    that is asked for, and Whisper listens where its model is on this machine."""
+    if listening.barge_in is None and words.chat is None:
+        listening = replace(listening, barge_in=False)
+    if listening.stt is not None or words.chat is not None:
+        return listening
+    if not whisper_is_here(language):
+        note("What is said is not understood without a recogniser: --stt NAME (docs/agent.md).")
+        return listening
+    return replace(listening, stt="whisper")
 
 
 def host_of(uri: str) -> str:
@@ -255,7 +274,7 @@ class Attempts:
         watching: asyncio.Task[None] | None = None
         placed: Call | None = None
         try:
-            with notes().status("Calling …"):
+            with _calling(self._words):
                 placed = await self._phone.dial(
                     self._uri,
                     dict(self._telephone.headers),
@@ -280,6 +299,14 @@ class Attempts:
         except SpeechError as error:
             self.error = error
         return Outcome.ANSWERED
+
+
+def _calling(words: Words) -> AbstractContextManager[object]:
+    """Say that the call is being placed; in place only where nobody types."""
+    if words.stdin and typed_by_person():
+        note("Calling …")
+        return nullcontext()
+    return notes().status("Calling …")
 
 
 def tell_waiting(outcome: Outcome, wait_s: float) -> None:

@@ -6,6 +6,8 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 from rich.console import Console
@@ -37,7 +39,38 @@ about: ContextVar[str] = ContextVar("about", default="")
 
 def note(message: str) -> None:
     """One remark for the person at the terminal."""
-    notes().print(Text(printable(_about() + message), style="dim"))
+    with _beside_prompt():
+        notes().print(Text(printable(_about() + message), style="dim"))
+
+
+def result(message: str) -> None:
+    """One line of a result, which may come while somebody types."""
+    with _beside_prompt():
+        results().print(printable(message), markup=False)
+
+
+_prompt = ""
+
+
+def show_prompt(text: str) -> None:
+    """Show a prompt at the terminal, and again below each line that is told meanwhile; "" ends
+    it."""
+    global _prompt
+    _prompt = text
+    _write(text)
+
+
+@contextmanager
+def _beside_prompt() -> Iterator[None]:
+    _write("\n" if _prompt else "")
+    yield
+    _write(_prompt)
+
+
+def _write(text: str) -> None:
+    if text:
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def _about() -> str:

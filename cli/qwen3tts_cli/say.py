@@ -104,7 +104,7 @@ def _words(text: str | None, file: Path | None) -> tuple[AsyncIterator[str], int
     if file is not None:
         return from_file(file), file.stat().st_size or None
     if text == "-":
-        return from_keyboard(prompt=True), None
+        return from_keyboard(), None
     assert text is not None
     return from_text(text), len(text)
 

@@ -39,6 +39,10 @@ class Script:
                 yield delta
         await asyncio.shield(self._reading)
 
+    def skip(self) -> None:
+        """Take what was read so far as done with."""
+        self.heard_chars = len(self._text.text)
+
     async def close(self) -> None:
         """Read no more."""
         self._reading.cancel()

@@ -12,7 +12,7 @@ from qwen3tts_cli.chain import CallChain
 from qwen3tts_cli.exits import CutShort
 from qwen3tts_cli.listen_options import ListenOptions
 from qwen3tts_cli.machine import OnMachine
-from qwen3tts_cli.output import note, printable, results
+from qwen3tts_cli.output import note, result
 from qwen3tts_cli.script import Script
 from qwen3tts_cli.words import Words
 
@@ -235,18 +235,28 @@ class CallSpeech:
             following.cancel()
 
     async def _say_to_listener(self, listening: Listening) -> None:
-        """Say the words to their end, or until the caller interrupts them."""
+        """Say the words to their end, or until the caller interrupts them.
+
+        While standard input has nothing to say, the caller interrupts nothing.
+        """
         while True:
             await self._say()
             self._stopped_by_caller = self._utterance in listening.interrupted
             if not self._stopped_by_caller:
                 return
-            note("The caller interrupts.")
+            assert self._utterance is not None
+            spoken = self._utterance.outcome()
+            if not self._words.stdin or spoken.remaining.strip():
+                note("The caller interrupts.")
             if not self._words.stdin:
                 await listening.quiet.wait()
                 return
-            self.tell()
-            await self._drop_script()
+            assert self._script is not None
+            if spoken.remaining.strip():
+                self.tell()
+                self._script.skip()
+            elif spoken.heard.strip():
+                self.tell()
 
     async def _stay(self, course: Course, seconds: float, following: asyncio.Task[None]) -> None:
         """Listen for so long, or to the call's end; what has begun to be said is still told."""
@@ -305,7 +315,7 @@ def _tell_turn(turn: Turn) -> None:
     if turn.error is not None:
         note(f"Not understood: {turn.error.message} {turn.error.remedy}".rstrip())
     elif turn.text:
-        results().print(f"heard {printable(turn.text)}", markup=False)
+        result(f"heard {turn.text}")
     elif turn.why not in ("keys", "noise"):
         note(f"The other side has spoken for {turn.ended_at - turn.began_at:.1f} s.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qwen3tts_cli.output import note, printable, results
+from qwen3tts_cli.output import note, result
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call_events import CallEvent
@@ -37,7 +37,7 @@ def tell(event: CallEvent) -> None:
         case events.CodecChanged(codec=codec):
             note(f"The sound is now {codec}.")
         case events.KeyPressed(digit=digit):
-            results().print(f"key {printable(digit)}", markup=False)
+            result(f"key {digit}")
         case events.CallHeld():
             note("On hold: speech waits.")
         case events.CallResumed():

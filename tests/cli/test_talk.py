@@ -33,20 +33,35 @@ class FakeUtterance:
     def __init__(self, words: AsyncIterator[str], failure: SpeechError | None) -> None:
         self.text = ""
         self.interrupted = False
+        self.all_heard = False
+        """Whether an interruption comes when all of the text was heard."""
         self.through = asyncio.Event()
         self._words = words
         self._failure = failure
 
     async def spoken(self) -> Spoken:
+        reading = asyncio.create_task(self._read())
+        through = asyncio.create_task(self.through.wait())
+        try:
+            await asyncio.wait({reading, through}, return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                reading.result()
+                await through
+        finally:
+            reading.cancel()
+            through.cancel()
+            await asyncio.gather(reading, through, return_exceptions=True)
+        return self.outcome()
+
+    async def _read(self) -> None:
         async for delta in self._words:
             self.text += delta
         if self._failure is not None:
             raise self._failure
-        await self.through.wait()
-        return self.outcome()
 
     def outcome(self) -> Spoken:
-        heard = "Good" if self.interrupted or self._failure else self.text
+        cut = (self.interrupted and not self.all_heard) or self._failure
+        heard = "Good" if cut else self.text
         rest = self.text[len(heard) :]
         return Spoken(heard, rest, self.interrupted, len(heard), UtteranceRecord())
 
@@ -159,15 +174,21 @@ GREETING = Words(text="Good morning.")
 
 
 class WordsOf(Words):
-    """Words that are others each time they are opened, as those of standard input are."""
+    """Words that come one after the other, each when the test types it, as on standard input."""
 
-    def __init__(self, texts: list[str], *, stdin: bool = False) -> None:
+    def __init__(self, *texts: str | None, stdin: bool = False) -> None:
         super().__init__(stdin=stdin)
-        object.__setattr__(self, "texts", texts)
+        object.__setattr__(self, "typed", asyncio.Queue())
+        for text in texts:
+            self.type(text)
+
+    def type(self, text: str | None) -> None:
+        """Type it; None is the end."""
+        self.__dict__["typed"].put_nowait(text)
 
     async def open(self) -> AsyncIterator[str]:
-        texts: list[str] = self.__dict__["texts"]
-        yield texts.pop(0)
+        while (text := await self.__dict__["typed"].get()) is not None:
+            yield text
 
 
 async def talking(
@@ -274,7 +295,7 @@ async def test_words_that_fail_end_the_call_with_their_error_and_what_was_heard_
 
 async def test_words_that_hold_nothing_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     call = FakeCall()
-    task = await talking(call, words=WordsOf([""]))
+    task = await talking(call, words=WordsOf("", None))
     call.finish()
     with pytest.raises(CutShort, match="nothing to say"):
         await task
@@ -325,11 +346,13 @@ async def test_a_caller_who_interrupts_and_hangs_up_is_no_error() -> None:
 
 async def test_words_after_an_interruption_that_are_cut_short_are_an_error() -> None:
     call = FakeCall()
-    typed = WordsOf(["Good morning.", "Good bye."], stdin=True)
+    typed = WordsOf("Good morning.", stdin=True)
     task = await talking(
         call, Course(listening=ListenOptions(barge_in=True), max_seconds=0.05), typed
     )
     call.voice(True)
+    await settle()
+    typed.type("Good bye.")
     with pytest.raises(CutShort):
         await task
     assert call.said == ["Good morning.", "Good bye."]
@@ -349,13 +372,38 @@ async def test_what_is_typed_after_an_interruption_is_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     call = FakeCall()
-    task = await talking(call, BARGE_IN, WordsOf(["Good morning.", "Good bye."], stdin=True))
+    typed = WordsOf("Good morning.", stdin=True)
+    task = await talking(call, BARGE_IN, typed)
     call.voice(True)
+    await settle()
+    typed.type("Good bye.")
+    typed.type(None)
     await settle()
     call.finish()
     await task
     assert call.said == ["Good morning.", "Good bye."]
     assert capsys.readouterr().err.count("Heard: Good") == 2
+
+
+async def test_a_caller_interrupts_nothing_while_nothing_is_typed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call = FakeCall()
+    typed = WordsOf("Good morning.", stdin=True)
+    task = await talking(call, BARGE_IN, typed)
+    call.utterances[0].all_heard = True
+    call.voice(True)
+    await settle()
+    call.voice(False)
+    typed.type("Good bye.")
+    typed.type(None)
+    await settle()
+    call.finish()
+    await task
+    assert call.said == ["Good morning.", "Good bye."]
+    told = capsys.readouterr().err
+    assert "The caller interrupts." not in told
+    assert "Heard: Good morning." in told
 
 
 async def test_ctrl_c_hangs_up() -> None:

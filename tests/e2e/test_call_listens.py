@@ -1,10 +1,13 @@
-"""`call --listen SECONDS`: what the other side says and presses after our words."""
+"""`call --listen SECONDS`: what the other side says and presses after our words, or while one types
+them."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -14,19 +17,44 @@ from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.phone import Phone
 from qwen3tts_server.run import running_server
 from tests.e2e.recogniser_server import recogniser_server
+from tests.e2e.test_agent_command import Command, running
+from tests.phone.agent.endpoint import ChatEndpoint, says
 
 WITHIN_S = 60
 QUESTION = "Will you come on Friday?"
+LONG_GREETING = "This is the bakery Miller in Station Road, a very good morning to you!"
 
 
-async def calling(uri: str, server: str, *options: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
+@asynccontextmanager
+async def calling(
+    uri: str, server: str, *options: str, words: tuple[str, ...] = ("--say", QUESTION)
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "qwen3tts_cli.main", "call", uri, "--server", server),
-        *("--host", "127.0.0.1", "--say", QUESTION, *options),
+        *("--host", "127.0.0.1", *words, *options),
         env={**os.environ, "PYTHONPATH": ":".join(sys.path), "COLUMNS": "200"},
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+@asynccontextmanager
+async def greeting_agent(
+    endpoint: ChatEndpoint, recogniser: str, server: str, greeting: str
+) -> AsyncIterator[tuple[Command, str]]:
+    """`answer` with an agent that greets; the command, and where it can be called."""
+    async with running(
+        *("answer", "--llm", endpoint.url, "--stt", recogniser, "--port", "0", "--once"),
+        *("--greeting", greeting, "--server", server),
+    ) as command:
+        yield command, await command.tells(r"Waiting for calls at (\S+)\.")
 
 
 async def listens(process: asyncio.subprocess.Process) -> None:
@@ -45,8 +73,8 @@ async def test_what_is_said_and_pressed_then_is_a_result() -> None:
         running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
         recogniser_server(["yes, I will"]) as recogniser,
         Phone(server_url=server.url, announce=None) as far,
+        calling(far.uri, server.url, "--listen", "60", "--stt", recogniser) as process,
     ):
-        process = await calling(far.uri, server.url, "--listen", "60", "--stt", recogniser)
         call = await anext(far.incoming())
         await call.answer()
         await listens(process)
@@ -60,13 +88,65 @@ async def test_what_is_said_and_pressed_then_is_a_result() -> None:
 
 
 @pytest.mark.network
+async def test_a_greeting_does_not_cut_off_what_we_say() -> None:
+    async with (
+        asyncio.timeout(WITHIN_S),
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        ChatEndpoint(says("Yes, at ten.")) as endpoint,
+        recogniser_server([QUESTION]) as callers,
+        recogniser_server(["first", "second", "third"]) as agents,
+        greeting_agent(endpoint, callers, server.url, LONG_GREETING) as (_, uri),
+        calling(uri, server.url, "--listen", "3", "--stt", agents) as process,
+    ):
+        out, told = await process.communicate()
+        assert process.returncode == ExitCode.OK, told.decode()
+    assert "The caller interrupts" not in told.decode()
+    assert f"Heard: {QUESTION}" in told.decode()
+    assert b"heard second" in out, "the greeting and the answer were heard"
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("option", [(), ("--barge-in",)])
+async def test_replies_to_what_is_typed_leave_alone_what_is_typed_next(
+    option: tuple[str, ...],
+) -> None:
+    async with (
+        asyncio.timeout(WITHIN_S),
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        ChatEndpoint(says("Yes, at ten.")) as endpoint,
+        recogniser_server(["typed"] * 9) as callers,
+        recogniser_server(["reply"] * 9) as agents,
+        greeting_agent(endpoint, callers, server.url, "Bakery Miller!") as (agent, uri),
+        calling(
+            uri, server.url, "--listen", "0.5", "--stt", agents, *option, words=("--stdin",)
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        await agent.tells(r"the greeting")
+        for line in ("Will you come?\n", "Is there bread?\n"):
+            assert await process.stdout.readline() == b"heard reply\n"
+            process.stdin.write(line.encode())
+        await agent.tells(r"Turn 3 \(an answer\)")
+        process.stdin.close()
+        out, err = await process.communicate()
+        told = err.decode()
+        assert process.returncode == ExitCode.OK, told
+    assert b"heard reply" in out
+    assert "The caller interrupts" not in told
+    assert "Not heard" not in told
+    assert "Will you come?" in told
+    assert "Is there bread?" in told
+
+
+@pytest.mark.network
 async def test_when_the_time_is_over_it_hangs_up() -> None:
     async with (
         asyncio.timeout(WITHIN_S),
         running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
         Phone(server_url=server.url, announce=None) as far,
+        calling(far.uri, server.url, "--listen", "0.5") as process,
     ):
-        process = await calling(far.uri, server.url, "--listen", "0.5")
         call = await anext(far.incoming())
         await call.answer()
         assert await call.ended() == "the other side hung up"

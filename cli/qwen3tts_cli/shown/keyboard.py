@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 
-from qwen3tts_cli.output import note, notes
+from qwen3tts_cli.output import note, notes, show_prompt
 
 BY_LINE = "Type what is to be said; Enter says the line, Ctrl-D on an empty line ends."
 BY_KEY = "Type what is to be said; each key counts and cannot be taken back, Ctrl-D ends."
@@ -17,12 +17,11 @@ def typed_by_person() -> bool:
     return sys.stdin.isatty()
 
 
-def from_keyboard(*, by_key: bool = False, prompt: bool = False) -> AsyncIterator[str]:
-    """Standard input, as deltas; at a terminal it is first said how to type and to end.
+def from_keyboard(*, by_key: bool = False) -> AsyncIterator[str]:
+    """Standard input, as deltas; at a terminal it is first said how to type and to end, and lines
+    have a prompt.
 
-    Args:
-        by_key: each key is a delta, else each line.
-        prompt: show `PROMPT` before each line, where nothing else is written meanwhile.
+    ``by_key``: each key is a delta, else each line.
 
     Raises:
         BadText: it is not UTF-8 text.
@@ -31,25 +30,24 @@ def from_keyboard(*, by_key: bool = False, prompt: bool = False) -> AsyncIterato
 
     if not typed_by_person():
         return from_stdin(by_key=by_key)
-    prompted = prompt and not by_key and notes().is_terminal
+    prompt = PROMPT if notes().is_terminal and not by_key else ""
 
     def say_how() -> None:
         note(BY_KEY if by_key else BY_LINE)
-        _show(PROMPT if prompted else "")
+        show_prompt(prompt)
 
     words = from_stdin(by_key=by_key, on_ready=say_how)
-    return _on_own_lines(words, prompted) if prompted or by_key else words
+    return _on_own_lines(words, prompt) if prompt or by_key else words
 
 
-async def _on_own_lines(words: AsyncIterator[str], prompted: bool) -> AsyncIterator[str]:
-    async for delta in words:
-        yield delta
-        _show(PROMPT if prompted and delta.endswith("\n") else "")
-    # The next remark begins a line of its own.
-    _show("\n")
-
-
-def _show(text: str) -> None:
-    if text:
-        sys.stderr.write(text)
+async def _on_own_lines(words: AsyncIterator[str], prompt: str) -> AsyncIterator[str]:
+    try:
+        async for delta in words:
+            show_prompt("")
+            yield delta
+            show_prompt(prompt if delta.endswith("\n") else "")
+    finally:
+        show_prompt("")
+        # The next remark begins a line of its own.
+        sys.stderr.write("\n")
         sys.stderr.flush()
