@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from qwen3tts_cli.files.writable import check_folder
 from qwen3tts_cli.serving.running import is_loopback
 
 PANEL = "Page"
@@ -151,8 +152,6 @@ class PageOptions:
     recordings: Annotated[
         Path | None,
         typer.Option(
-            exists=True,
-            file_okay=False,
             help="Keep recordings in this folder; without it they are deleted at the end.",
             rich_help_panel=PANEL,
         ),
@@ -188,8 +187,8 @@ class PageOptions:
             )
         if self.recordings is not None and not self.recording:
             raise typer.BadParameter("give --recordings or --no-recording, one of the two.")
-        if self.recordings is not None and not os.access(self.recordings, os.W_OK):
-            raise typer.BadParameter(f"--recordings: {self.recordings} cannot be written.")
+        if self.recordings is not None:
+            check_folder("--recordings", self.recordings)
         parsed_servers(self.server)
 
     def token(self) -> str:

@@ -18,6 +18,7 @@ from qwen3tts_cli.files.sinks import FileSink, PipeSink, Sink
 from qwen3tts_cli.files.writable import check_sound_file
 from qwen3tts_cli.manner import Manner, tell_ignored, tell_mode
 from qwen3tts_cli.output import note, notes
+from qwen3tts_cli.readiness.texts import check_file
 from qwen3tts_cli.shown.keyboard import from_keyboard, typed_by_person
 from qwen3tts_cli.speech import speech_server
 from qwen3tts_cli.spread import spread
@@ -92,6 +93,8 @@ def say(
         raise typer.BadParameter("a terminal cannot take sound: pipe standard output on.")
     if out is not None and str(out) != "-":
         check_sound_file("--out", out, "server")
+    if file is not None:
+        check_file(file)
     words, total_chars = _words(text, file)
     bar = not (text == "-" and typed_by_person())
     run(say_words(words, SayOptions(manner, rate, bar), server, out, play, total_chars))

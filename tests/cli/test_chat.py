@@ -9,9 +9,14 @@ import sys
 import wave
 from pathlib import Path
 
+import av
 import pytest
 
+from qwen3tts_cli.chatting.spoken import SpokenReplies
 from qwen3tts_cli.main import run
+from qwen3tts_cli.manner import Manner
+from qwen3tts_server.run import running_server
+from tests.engine.fake_engine import FakeEngine
 from tests.phone.agent.endpoint import Answer, ChatEndpoint, Waits, says
 
 pytestmark = pytest.mark.network
@@ -119,9 +124,25 @@ def test_a_model_that_is_not_there_is_told_before_anything_is_typed(
     assert "Type what" not in error
 
 
+@pytest.mark.parametrize(
+    ("name", "told"), [("missing/replies.wav", "mkdir -p"), ("replies.txt", ".flac")]
+)
 def test_a_file_that_cannot_be_written_is_told_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    missing = tmp_path / "missing" / "replies.wav"
-    assert run(["chat", "--llm", "http://127.0.0.1:1/v1", "--speak", str(missing)]) == 2
-    assert "--speak" in capsys.readouterr().err
+    path = tmp_path / name
+    assert run(["chat", "--llm", "http://127.0.0.1:1/v1", "--speak", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert "--speak" in error
+    assert told in error
+
+
+async def test_what_is_said_is_written_in_the_form_of_the_ending(tmp_path: Path) -> None:
+    path = tmp_path / "replies.mp3"
+    async with running_server(FakeEngine()) as server:
+        replies = SpokenReplies(path, Manner(), server.url)
+        replies.put("At six.")
+        replies.end()
+        await replies.run()
+    with av.open(str(path)) as container:
+        assert container.format.name == "mp3"

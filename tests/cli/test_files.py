@@ -138,6 +138,28 @@ def test_it_is_said_before_a_voice_or_a_phone_is_started(
         assert "Traceback" not in told
 
 
+@pytest.mark.parametrize("name", ["missing.txt", ""])
+def test_a_text_that_cannot_be_read_is_told_before_a_voice_is_started(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("qwen3tts_cli.exits.asyncio.run", None)
+    path, out = tmp_path / name, tmp_path / "f.wav"
+    assert run(["say", "--file", str(path), "--out", str(out)]) == 2
+    told = capsys.readouterr().err
+    assert f"{path} cannot be read" in told
+    assert "Remedy: " in told
+
+
+def test_a_missing_folder_of_recordings_is_told_with_its_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["softphone", "--recordings", str(tmp_path / "missing")]) == 2
+    assert "mkdir -p" in " ".join(capsys.readouterr().err.split())
+
+
 def test_without_pyav_the_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ from qwen3tts_cli import options
 from qwen3tts_cli.agent import make_agent
 from qwen3tts_cli.chatting.terminal import ChatTerminal
 from qwen3tts_cli.exits import needs, run
-from qwen3tts_cli.files.writable import check_writable
+from qwen3tts_cli.files.writable import check_sound_file, check_writable
 from qwen3tts_cli.listen_options import CHECK_S, ListenOptions
 from qwen3tts_cli.manner import Manner
 from qwen3tts_cli.output import note
@@ -101,7 +101,8 @@ def chat(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Speak what the agent has said into this WAV file.",
+            help="Speak what the agent has said into this file; its ending says the form: .wav,"
+            " .flac, .mp3, .ogg or .opus.",
             dir_okay=False,
             rich_help_panel="Voice",
         ),
@@ -126,7 +127,7 @@ def chat(
         key_env=key_env,
     )
     check_writable("--conversation-log", conversation_log)
-    check_writable("--speak", speak)
+    check_sound_file("--speak", speak, "server")
     listening = ListenOptions(
         greeting=greeting or None, conversation_log=conversation_log, check_seconds=check_seconds
     )

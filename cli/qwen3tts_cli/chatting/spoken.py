@@ -1,4 +1,4 @@
-"""What an agent has said in a chat, spoken into a WAV file."""
+"""What an agent has said in a chat, spoken into a file of sound."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SpokenReplies:
 
     async def run(self) -> None:
         """Say all of it, to the end; raises what the voice raises."""
-        from qwen3tts_cli.wav import WavWriter
+        from qwen3tts_cli.files.sinks import FileSink
         from qwen3tts_wire.client import Audio, SpeechClient
         from qwen3tts_wire.formats import AudioFormat
 
@@ -51,7 +51,8 @@ class SpokenReplies:
             client = await SpeechClient.connect(url)
             stack.push_async_callback(client.close)
             manner = await self._manner.voiced(client)
-            wav = None
+            sink = FileSink(self._path, RATE_HZ)
+            stack.callback(sink.close)
             samples = 0
             while (text := await self._texts.get()) is not None:
                 context = await client.open(
@@ -65,10 +66,7 @@ class SpokenReplies:
                 async for event in context:
                     if not isinstance(event, Audio):
                         continue
-                    if wav is None:
-                        wav = WavWriter(self._path, RATE_HZ)
-                        stack.callback(wav.close)
-                    wav.write(event.pcm)
+                    await sink.write(event.pcm)
                     samples += len(event.pcm) // 2
                     await context.report(samples)
         if samples:

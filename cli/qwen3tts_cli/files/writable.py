@@ -33,13 +33,19 @@ def check_writable(option: str, path: Path | None) -> None:
                 f"{option}: there is no permission to write {path}. Choose another file, or change"
                 f" its rights: chmod u+w {shlex.quote(str(path))}"
             )
-    elif not folder.exists():
+    else:
+        check_folder(option, folder)
+
+
+def check_folder(option: str, folder: Path) -> None:
+    """Refuse a folder that no file can be written into; raises as `check_writable`."""
+    if not folder.exists():
         raise typer.BadParameter(
             f"{option}: there is no folder {folder}. Make it: mkdir -p {shlex.quote(str(folder))}"
         )
-    elif not folder.is_dir():
+    if not folder.is_dir():
         raise typer.BadParameter(f"{option}: {folder} is a file, not a folder.")
-    elif not os.access(folder, os.W_OK | os.X_OK):
+    if not os.access(folder, os.W_OK | os.X_OK):
         raise typer.BadParameter(
             f"{option}: there is no permission to write into the folder {folder}. Choose another"
             " folder, such as your home folder."
