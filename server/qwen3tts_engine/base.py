@@ -64,7 +64,8 @@ class GenerationLimits:
     pause_s: float | None = None
     """Silence while words are or may be left; another generation says those that are."""
     max_new_tokens: int | None = None
-    """Frames of 80 ms; the rest is said by another generation."""
+    """Frames of 80 ms. A text with a ``layout`` ends there; else another generation says the
+    rest."""
 
     def __post_init__(self) -> None:
         for name, seconds in (("silence_s", self.silence_s), ("pause_s", self.pause_s)):

@@ -10,8 +10,9 @@ import pytest
 
 from qwen3tts_engine.qwen3.api import Qwen3TTS
 from qwen3tts_wire.errors import BadRequest
+from tests.engine.speech_like import voice
 from tests.qwen3.engine_world import GREEDY, assert_same, recording
-from tests.qwen3.scripted import requests_of
+from tests.qwen3.scripted import ScriptedEngine, requests_of
 
 TEXT = "Good morning. This is the line, and there is more of it. That is all."
 
@@ -42,6 +43,39 @@ def test_a_text_without_room_goes_on_in_another_generation(
         tts.generate(TEXT * 8, mode="whole", sampling=GREEDY)
     assert len(requests) > 1
     assert {request.layout for request in requests} == {"full"}
+
+
+def test_a_text_beyond_the_characters_of_a_clause_goes_on_in_other_generations(
+    tiny: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = requests_of(monkeypatch)
+    with Qwen3TTS.load(str(tiny["custom_voice"]), positions=512, max_chars=100) as tts:
+        pcm, _ = tts.generate(TEXT * 4, mode="whole", sampling=GREEDY)
+    assert len(pcm) > 0
+    assert len(requests) > 1
+
+
+@pytest.mark.parametrize("mode", ["whole", "whole_streaming"])
+@pytest.mark.parametrize("frames", [2, 8])
+def test_an_explicit_bound_cuts_a_whole_text(
+    tiny: dict[str, Path], monkeypatch: pytest.MonkeyPatch, mode: Any, frames: int
+) -> None:
+    ScriptedEngine(monkeypatch, lambda _n, text: voice(text))
+    with Qwen3TTS.load(str(tiny["custom_voice"])) as tts:
+        pcm, _ = tts.generate(TEXT, mode=mode, max_new_tokens=frames)
+    assert len(pcm) <= frames * 1920
+
+
+@pytest.mark.parametrize("mode", ["auto", "clause", "live"])
+@pytest.mark.parametrize("pieces", [False, True])
+def test_an_explicit_bound_that_says_nothing_is_no_error_in_other_modes(
+    tiny: dict[str, Path], monkeypatch: pytest.MonkeyPatch, mode: Any, pieces: bool
+) -> None:
+    world = ScriptedEngine(monkeypatch, lambda _n, text: voice(text))
+    with Qwen3TTS.load(str(tiny["custom_voice"])) as tts:
+        text: Any = iter(TEXT) if pieces else TEXT
+        pcm, _ = tts.generate(text, mode=mode, max_new_tokens=2)
+    assert 0 < len(pcm) <= len(world.requests) * 2 * 1920
 
 
 @pytest.mark.parametrize("flag", [True, False])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -29,6 +30,7 @@ from qwen3tts_engine.base import (
     SynthesisRequest,
     Voice,
 )
+from qwen3tts_engine.embedded.text import check_text
 from qwen3tts_engine.model_names import given_name, names_of, published_id
 from qwen3tts_engine.scheduler import Scheduler, SchedulerSettings
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, UnknownVoice
@@ -363,6 +365,9 @@ class Qwen3Engine:
         running = self._started()
         loaded, worker = running.loaded, running.worker
         voice_id = loaded.catalogue.voice(request.voice, request.language)
+        # Text that grows, or might have, goes on in another generation where it is too long.
+        growing = request.more is not None
+        check_text(request.text, sys.maxsize if growing else loaded.settings.max_chars)
         with ExitStack() as stack:
             voice: ClonedVoice | None = None
             codec: Snapshot | None = None

@@ -133,6 +133,8 @@ class Job:
     voice: Callable[[], Voicing]
     """Makes ``voicing`` when the row joins."""
     initial_chunk: int | None = None
+    bound: int | None = None
+    """Most frames, where the request or the settings say so."""
     state: State = State.OPENING
     prompt: Prompt | None = None
     voicing: Voicing | None = None
@@ -178,10 +180,15 @@ class Job:
         """Most frames: what the row's positions hold, and what its text can last."""
         assert self.prompt is not None
         assert self.voicing is not None
-        room = positions - len(self.prompt.text)
+        room = min(positions - len(self.prompt.text), self.bound or positions)
         if not self.track.ended:
             return room
         return min(room, self.voicing.frame_cap())
+
+    @property
+    def cut(self) -> bool:
+        """Whether ``bound`` ended it."""
+        return self.end == "frame_cap" and self.bound is not None and self.total == self.bound
 
     def may_end(self) -> bool:
         """Whether the next frame may be the end: two frames are out, and all text that grows is in.

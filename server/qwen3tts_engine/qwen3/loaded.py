@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from qwen3tts_engine.base import GenerationLimits, PredictorSampling, SynthesisRequest
-from qwen3tts_engine.embedded.text import check_text
 from qwen3tts_engine.guards import LeadingTrim, SoundGuard
 from qwen3tts_engine.pause_aligner import PauseAligner
 from qwen3tts_engine.speech_rates import SpeechRates
@@ -272,12 +271,10 @@ class Loaded:
         those of a Base checkpoint, ``designed`` what a VoiceDesign checkpoint has said before.
 
         Raises:
-            BadText: the text is no text.
-            LimitExceeded: it is too long, or its instructions leave no room for it. Of text that
-                grows, or might have, what is too much is left in ``request.more``.
+            LimitExceeded: its instructions leave no room for the text. Of text that grows, or might
+                have, what is too much is left in ``request.more``.
             BadRequest: the voice cannot speak it like that.
         """
-        check_text(request.text, self.settings.max_chars)
         frames = request.initial_codec_chunk_frames
         if type(frames) not in (int, type(None)):
             raise BadRequest(
@@ -345,6 +342,8 @@ class Loaded:
             eos=config.text_ids.tts_eos,
             voice=lambda: self._voicing(track, voice_id, request),
             initial_chunk=frames,
+            bound=(request.limits or GenerationLimits()).max_new_tokens
+            or self.settings.max_new_tokens,
         )
 
     def _prefixes(self, voice: ClonedVoice | None) -> PrefixStore | None:

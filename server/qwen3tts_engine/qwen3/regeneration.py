@@ -63,8 +63,11 @@ class Regeneration:
         Raises:
             EngineFailed: several generations in a row said nothing, or too many were needed.
         """
-        unsaid, track = job.unsaid, job.track
+        unsaid, track, limits = job.unsaid, job.track, self.request.limits
         if unsaid is None or unsaid >= len(track.text):
+            return None
+        if job.cut and self.request.layout and limits and limits.max_new_tokens:
+            # A whole text in the official layout has the official bound, which cuts it.
             return None
         sounded = self._samples > self._before
         self._fruitless = 0 if unsaid > 0 and sounded else self._fruitless + 1
@@ -73,6 +76,8 @@ class Regeneration:
             self._count, job.end, len(track.text) - unsaid, len(track.text),
         )  # fmt: skip
         if self._fruitless >= TRIES or self._count >= MOST:
+            if job.cut:
+                return None
             what = "left words unsaid" if self._samples else "made no sound of the text"
             raise EngineFailed(
                 f"The model {what}: {self._count} generations ended early ({job.end}).",
