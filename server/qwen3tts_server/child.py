@@ -82,7 +82,8 @@ async def _serve(key: str, port: int, answer: Callable[[str, dict[str, Any]], No
         sentence = f"The voice is {engine.model}."
         if configuration.engine.name == "auto":
             sentence = default_engine().sentence
-        answer("ready", {"url": running.url, "engine": sentence})
+        told = " ".join([sentence, *getattr(engine, "notes", ())])
+        answer("ready", {"url": running.url, "engine": told})
         await _end_of_input()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from qwen3tts_engine.base import Engine
-from qwen3tts_wire.errors import EngineUnavailable
+from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 
 from .configuration import Configuration
 
@@ -41,9 +41,12 @@ def default_engine() -> DefaultEngine:
     if all(importlib.util.find_spec(package) for package in NATURAL):
         from qwen3tts_engine.piper.files import installed_voices
 
-        if voices := installed_voices():
+        damaged: list[BadRequest] = []
+        if voices := installed_voices(damaged):
             voice = voices[0].files.id
             return DefaultEngine("piper", f"The voice is {voice} (Piper), on the CPU.")
+        if damaged:
+            return DefaultEngine("embedded", f"The voice is eSpeak NG's. {damaged[0]}.")
     return DefaultEngine("embedded", ESPEAK)
 
 

@@ -79,6 +79,18 @@ def test_a_worker_that_finds_no_library_says_so(tmp_path: Path) -> None:
     assert "none.so" in missing.reason
 
 
+def test_a_library_speaks_after_another_one_of_the_process_is_gone(library: Library) -> None:
+    heard: list[bytes] = []
+
+    def on_sound(pcm: bytes, words: list[tuple[int, int]]) -> bool:
+        heard.append(pcm)
+        return True
+
+    Library(LIBRARY, DATA)
+    assert library.speak("One.", "gmw/en-US", 175, False, on_sound)
+    assert any(heard)
+
+
 def test_a_job_that_is_stopped_before_its_first_sound_makes_none() -> None:
     _, messages = answers(say(LONG), Stop(1))
     assert messages[1:] == [Done(1, to_the_end=False)]

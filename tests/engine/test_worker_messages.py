@@ -15,6 +15,7 @@ from qwen3tts_engine.workers.messages import (
     Go,
     Message,
     Missing,
+    Note,
     Paused,
     Ready,
     Say,
@@ -38,7 +39,8 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(Paused, U32),
     st.builds(Stop, U32),
     st.builds(Ready, FACTS),
-    st.builds(Missing, TEXT),
+    st.builds(Missing, TEXT, TEXT),
+    st.builds(Note, FACTS),
     st.builds(
         Sound,
         U32,

@@ -31,6 +31,7 @@ class FakeWorker:
         stall_s: float,
         on_idle: Callable[[FakeWorker], None],
         on_gone: Callable[[FakeWorker], None],
+        on_note: object,
     ) -> None:
         self.on_idle, self.on_gone = on_idle, on_gone
         self.state = State.STARTING

@@ -116,7 +116,6 @@ class Library:
         self._ended = True
         # The library keeps the bare pointer; this keeps what it points to.
         self._callback = _Callback(self._sound)
-        self._lib.espeak_SetSynthCallback(self._callback)
 
     def _declare(self) -> None:
         lib: Any = self._lib
@@ -197,7 +196,9 @@ class Library:
             BaseException: whatever ``on_sound`` raised.
         """
         lib = self._lib
-        # All of it anew each time: what the last text did to the state must not be heard.
+        # All of it again each time: what the last text did to the state must not be heard, and the
+        # state, with the callback, is the process's: another Library may have set its own.
+        lib.espeak_SetSynthCallback(self._callback)
         status = lib.espeak_SetVoiceByName(voice.encode())
         if status != 0:
             raise SpeakFailed(f"status {status} for voice {voice!r}")

@@ -9,11 +9,24 @@ from typing import Any
 from qwen3tts_engine.base import Voice
 from qwen3tts_engine.embedded.tags import wanted_tag
 from qwen3tts_engine.embedded.voices import unknown
+from qwen3tts_engine.piper.files import voice_key
 from qwen3tts_wire.errors import UnknownVoice
 from qwen3tts_wire.naming.nearest import near_voices, nearest
 
 SPEAKER = "#"
 """Stands between a voice and one of its speakers: ``en_GB-vctk-medium#p239``."""
+
+SEX = {
+    name: sex
+    for sex, names in {
+        "male": "alan bryce danny faber gilles hfc_male joe john karlsson norman riccardo ryan"
+        " northern_english_male thorsten thorsten_emotional",
+        "female": "alba amy cori eva_k gosia hfc_female irina jenny_dioco kathleen kerstin kristin"
+        " lessac ljspeech paola ramona siwis southern_english_female",
+    }.items()
+    for name in names.split()
+}
+"""Of published voices, whose settings do not say it; by the name in their ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +39,7 @@ class LoadedVoice:
     language: str
     """BCP 47 tag."""
     speakers: tuple[str, ...] = ()
-    """Names in the order of their numbers; empty where there is one."""
+    """Names, or numbers, in the order of their numbers; empty where there is one."""
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> LoadedVoice:
@@ -55,7 +68,7 @@ class Catalogue:
     """
 
     def __init__(self, loaded: Sequence[LoadedVoice], default: str) -> None:
-        self._loaded = {_key(voice.id): voice for voice in loaded}
+        self._loaded = {voice_key(voice.id): voice for voice in loaded}
         self._plain = [
             _told(Choice(voice, speaker)) for voice in loaded for speaker in (None, *voice.speakers)
         ]
@@ -75,7 +88,7 @@ class Catalogue:
         tag = wanted_tag(language)
         if not name:
             return self._default if tag is None else self._of_language(language or "", tag)
-        loaded = self._loaded.get(_key(name))
+        loaded = self._loaded.get(voice_key(name))
         if loaded is None:
             raise unknown("voice", voice or "", near_voices(name, self._plain, tag))
         if tag is not None and not _speaks(loaded, tag):
@@ -97,8 +110,8 @@ class Catalogue:
         spoken = sorted({voice.language for voice in voices})
         raise UnknownVoice(
             f"No voice here speaks {language[:80]!r}; there is {', '.join(spoken)[:200]}.",
-            remedy="Name one that does in engine.piper.voices, or let eSpeak NG speak:"
-            " engine.name: embedded.",
+            remedy="Add one that does (QWEN3TTS__ENGINE__PIPER__VOICES), or let eSpeak NG speak:"
+            " set QWEN3TTS__ENGINE__NAME=embedded.",
         )
 
     def _speaker(self, loaded: LoadedVoice, speaker: str) -> str:
@@ -125,11 +138,8 @@ def _told(choice: Choice) -> Voice:
     name = name.replace("_", " ").title() if name.islower() else name
     if choice.speaker is not None:
         name = f"{name}, {choice.speaker}"
-    return Voice(choice.id, name, voice.language, None, "Piper")
-
-
-def _key(name: str) -> str:
-    return name.lower().replace("-", "_")
+    sex = SEX.get(parts[1]) if len(parts) == 3 and choice.speaker is None else None
+    return Voice(choice.id, name, voice.language, sex, "Piper")
 
 
 def _is_tag(voice: LoadedVoice, tag: str) -> bool:

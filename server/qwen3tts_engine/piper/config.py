@@ -43,6 +43,15 @@ class VoiceConfig:
     noise_scale: float
     noise_w: float
 
+    @property
+    def speaker_names(self) -> tuple[str, ...]:
+        """Names in the order of the speakers' numbers, a number where there is no name; empty where
+        there is one speaker."""
+        if self.speaker_count == 1:
+            return ()
+        names = {number: name for name, number in self.speakers.items()}
+        return tuple(names.get(number, str(number)) for number in range(self.speaker_count))
+
 
 def bad(what: str) -> BadRequest:
     """Return the error for settings that cannot be used."""

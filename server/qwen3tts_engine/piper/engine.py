@@ -12,8 +12,9 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from typing import Any
 
 from qwen3tts_engine.base import (
     SAMPLE_RATE,
@@ -26,8 +27,14 @@ from qwen3tts_engine.base import (
 )
 from qwen3tts_engine.embedded.text import check_text, pieces, plain
 from qwen3tts_engine.model_names import STAND_IN_IDS, names_of
-from qwen3tts_engine.piper.catalogue import Catalogue, LoadedVoice
-from qwen3tts_engine.piper.files import INSTALL, VoiceFiles, find_voice, installed_voices
+from qwen3tts_engine.piper.catalogue import SPEAKER, Catalogue, LoadedVoice
+from qwen3tts_engine.piper.files import (
+    INSTALL,
+    VoiceFiles,
+    find_voice,
+    installed_voices,
+    voice_key,
+)
 from qwen3tts_engine.piper.settings import PiperSettings, default_workers
 from qwen3tts_engine.piper.utterance import Utterance
 from qwen3tts_engine.workers.messages import Say
@@ -55,6 +62,14 @@ class PiperEngine:
         self.model = "Piper"
         self._pool: Pool | None = None
         self._catalogue: Catalogue | None = None
+        self._unknown: set[tuple[str, str]] = set()
+        """Voices and phonemes that they leave out, as told."""
+        self._notes: list[str] = []
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What people should know of the voices, once started."""
+        return tuple(self._notes)
 
     @property
     def pids(self) -> list[int]:
@@ -91,28 +106,33 @@ class PiperEngine:
         if self._pool is not None:
             return
         settings = self.settings
-        files = await asyncio.to_thread(found_voices, settings)
+        files, default = await asyncio.to_thread(found_voices, settings)
         pool = Pool(
             worker_command(files),
             size=settings.workers or default_workers(),
             stall_s=settings.stall_s,
             start_s=settings.start_s,
             lead_s=settings.lead_ms / 1000,
+            on_note=self._noted,
         )
         self._pool = pool
         try:
             facts = (await pool.start()).facts
             loaded = [LoadedVoice.of(each) for each in facts["voices"]]
-            self._catalogue = Catalogue(loaded, settings.voice)
+            self._catalogue = Catalogue(loaded, default)
         except BaseException as error:
             self._pool = None
             await pool.close()
             if isinstance(error, StartFailed):
+                if error.remedy:
+                    raise EngineUnavailable(str(error), remedy=error.remedy) from error
                 raise EngineUnavailable(
-                    f"The natural voice cannot start: {error}",
-                    remedy="`mr-qwen3tts serve --engine embedded` speaks without it.",
+                    f"The natural voice cannot start: {error}.",
+                    remedy="To let eSpeak NG speak, set QWEN3TTS__ENGINE__NAME=embedded.",
                 ) from error
             raise
+        self._unknown.clear()
+        self._notes = [told for each in facts["voices"] if (told := self._left_out(each))]
         self.model = f"Piper {self._catalogue.voices[0].id}"
         log.debug("speaking with %s on the CPU, %d workers", self.model, len(pool.pids))
 
@@ -182,6 +202,24 @@ class PiperEngine:
         if (last := utterance.finish()) is not None:
             yield counted(last)
 
+    def _noted(self, facts: Mapping[str, Any]) -> None:
+        """Log what a worker found while it spoke."""
+        if told := self._left_out({**facts, "id": facts["voice"]}):
+            log.warning("%s", told)
+
+    def _left_out(self, facts: Mapping[str, Any]) -> str:
+        """Return a sentence on phonemes that a voice leaves out; empty where they were told."""
+        name = facts["id"]
+        fresh = [each for each in facts["unknown"] if (name, each) not in self._unknown]
+        if not fresh:
+            return ""
+        self._unknown.update((name, each) for each in fresh)
+        phonemes, them = ("phoneme", "it") if len(fresh) == 1 else ("phonemes", "them")
+        return (
+            f"Voice {name} has no id for {len(fresh)} {phonemes} of its language and leaves {them}"
+            f" out: {' '.join(fresh)}."
+        )
+
     def _started(self) -> tuple[Pool, Catalogue]:
         if self._pool is None or self._catalogue is None:
             raise EngineUnavailable(
@@ -190,23 +228,31 @@ class PiperEngine:
         return self._pool, self._catalogue
 
 
-def found_voices(settings: PiperSettings) -> list[VoiceFiles]:
-    """Return the files of the voices on offer; may fetch those that are named from the hub.
+def found_voices(settings: PiperSettings) -> tuple[list[VoiceFiles], str]:
+    """Return the files of the voices on offer, and the default one's id with its speaker; may fetch
+    those that are named from the hub.
 
     Raises:
         EngineUnavailable: there is none, or one that is named is not found.
     """
-    names = list(settings.voices)
-    default = settings.voice.partition("#")[0]
+    name, hash_, speaker = settings.voice.partition(SPEAKER)
+    damaged: list[BadRequest] = []
     try:
-        found = [find_voice(name) for name in names] or [each.files for each in installed_voices()]
-        if default and not any(each.id == default for each in found):
-            found.insert(0, find_voice(default))
+        found = [find_voice(each) for each in settings.voices] or [
+            each.files for each in installed_voices(damaged)
+        ]
+        if not found and damaged and not name:
+            raise damaged[0]
+        default = next((each for each in found if voice_key(each.id) == voice_key(name)), None)
+        if name and default is None:
+            default = find_voice(name)
+            found.insert(0, default)
     except BadRequest as error:
         raise EngineUnavailable(error.message, remedy=error.remedy) from error
     if not found:
         raise EngineUnavailable("No voice in Piper's format is installed.", remedy=f"{INSTALL}.")
-    return list({each.id: each for each in found}.values())
+    default = default or found[0]
+    return list({each.id: each for each in found}.values()), default.id + hash_ + speaker
 
 
 def worker_command(files: Sequence[VoiceFiles]) -> list[str]:

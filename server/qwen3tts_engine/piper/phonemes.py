@@ -41,6 +41,10 @@ _MARKS = {
 }
 """Punctuation, and the phoneme that stands for it."""
 _SENTENCE_ENDS = frozenset(".!?")
+TRIAL = "0 1 2 3 4 5 6 7 8 9, 10 11 12 13 17 20 30, 100 1000."
+"""What every voice of eSpeak NG says in its own language."""
+LEAST_KNOWN = 0.5
+"""Part of the trial's phonemes that a voice must have ids for."""
 _LOCK = threading.Lock()
 
 
@@ -100,12 +104,34 @@ class Phonemizer:
         if config.phoneme_type == "espeak":
             self._library = espeak()
             try:
-                self._phonemes("a")
+                self._check_phonemes()
             except SpeakFailed as error:
                 raise BadRequest(
                     f"eSpeak NG has no voice {config.espeak_voice!r}, which this voice asks for.",
                     remedy="Take another voice, or install espeakng-loader's latest version.",
                 ) from error
+
+    def _check_phonemes(self) -> None:
+        """Refuse a voice that was trained on other phonemes than eSpeak NG's.
+
+        Raises:
+            BadRequest: it has ids for too few of those of ``TRIAL``.
+        """
+        made = [
+            phoneme
+            for _, phonemes in self._phonemes(TRIAL)
+            for phoneme in unicodedata.normalize("NFD", _LANGUAGE.sub("", phonemes))
+            if not phoneme.isspace()
+        ]
+        for phoneme in made:
+            self._add([], phoneme)
+        known = len(made) - self.unknown.total()
+        if not made or known < LEAST_KNOWN * len(made):
+            raise BadRequest(
+                f"The voice has ids for {known} of {len(made)} of eSpeak NG's phonemes of"
+                f" {self._config.espeak_voice!r}; it was made for other phonemes.",
+                remedy="Take another voice, or the .onnx.json that belongs to this one.",
+            )
 
     def sentences(self, text: str) -> list[Sentence]:
         """Return the sentences of a text; none where nothing in it can be spoken.

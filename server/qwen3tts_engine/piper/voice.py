@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,12 +17,10 @@ from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 if TYPE_CHECKING:
     from qwen3tts_engine.piper.network import Network
 
-log = logging.getLogger(__name__)
-
 FIRST_S = 0.08
 """Seconds of sound in the first chunk; each following one may be twice as long."""
-MOST_S = 0.5
-"""Seconds of sound in one chunk at most."""
+MOST_S = 0.4
+"""Seconds of sound in one chunk at most. Larger ones cost hardly less, and keep others waiting."""
 
 Sound = NDArray[np.float32]
 
@@ -99,6 +96,8 @@ class PiperVoice:
         """BCP 47 tag."""
         self.speakers: Mapping[str, int] = dict(config.speakers)
         """Numbers of speakers by name; empty where there is one."""
+        self.speaker_names = config.speaker_names
+        self._reported: set[str] = set()
 
     @classmethod
     def load(cls, files: VoiceFiles, *, threads: int = 1) -> PiperVoice:
@@ -129,10 +128,12 @@ class PiperVoice:
             raise bad(f"num_speakers is {config.speaker_count}, which is not what the network has")
         return cls(config, network, phonemizer)
 
-    @property
-    def unknown_phonemes(self) -> Mapping[str, int]:
-        """Phonemes left out so far because the voice has no id for them, with their counts."""
-        return dict(self.phonemizer.unknown)
+    def newly_unknown(self) -> list[str]:
+        """Return the phonemes without an id that were met since the last call for the first time;
+        they are left out of the sound."""
+        fresh = sorted(set(self.phonemizer.unknown) - self._reported)
+        self._reported.update(fresh)
+        return fresh
 
     def clause(self, text: str, settings: SpeechSettings | None = None) -> Clause:
         """Begin to speak a text.
@@ -145,18 +146,10 @@ class PiperVoice:
             BadRequest: no such speaker, or the voice has none of the text's phonemes.
         """
         settings = settings or SpeechSettings()
-        before = set(self.phonemizer.unknown)
         sentences = self.phonemizer.sentences(text)
-        fresh = set(self.phonemizer.unknown) - before
         sayable = [one for one in sentences if any(end > first for first, end in one.runs)]
         if sentences and not sayable:
             raise unsayable(sorted(self.phonemizer.unknown))
-        if fresh:
-            log.warning(
-                "This voice has no id for %d phonemes of a text; they are left out: %s",
-                len(fresh),
-                " ".join(sorted(fresh)),
-            )
         return Clause(self, sayable, settings, self._speaker(settings.speaker))
 
     def _speaker(self, wanted: str | int | None) -> int:

@@ -21,16 +21,22 @@ from numpy.typing import NDArray
 
 from qwen3tts_engine.piper.files import VoiceFiles
 from qwen3tts_engine.piper.voice import PiperVoice, SpeechSettings
-from qwen3tts_engine.workers.messages import Done, Failed, Go, Missing, Paused, Ready, Say, Sound
+from qwen3tts_engine.workers.messages import (
+    Done,
+    Failed,
+    Go,
+    Missing,
+    Note,
+    Paused,
+    Ready,
+    Say,
+    Sound,
+)
 from qwen3tts_engine.workers.serving import Inbox, main, write
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
     from qwen3tts_engine.piper.voice import Clause
-
-FIRST_S, MOST_S = 0.12, 0.4
-"""Seconds of sound in a clause's first chunk, and in one at most; each may be twice the one before.
-Larger ones cost hardly less, and keep others waiting."""
 
 
 @dataclass(slots=True)
@@ -38,15 +44,13 @@ class _Speaking:
     """A clause between two turns."""
 
     clause: Clause
-    seconds: float = FIRST_S
     told: int = 0
     """Words that were told."""
 
 
 def turn(job: int, speaking: _Speaking, out: int) -> bool:
     """Make one chunk of a clause; whether the clause is over."""
-    chunk = speaking.clause.next(speaking.seconds)
-    speaking.seconds = min(2 * speaking.seconds, MOST_S)
+    chunk = speaking.clause.next()
     if len(chunk):
         write(out, Sound(job, pcm_of(chunk).astype("<i2").tobytes()))
     words = speaking.clause.words[speaking.told :]
@@ -85,7 +89,7 @@ def serve(files: list[VoiceFiles], given: int, out: int) -> int:
             voices[each.id] = PiperVoice.load(each, threads=1)
             voices[each.id].network.forget_graphs()
         except SpeechError as error:
-            write(out, Missing(f"voice {each.id}: {error}"))
+            write(out, Missing(f"Voice {each.id}: {error.message}", error.remedy))
             return 1
     _trim()
     write(out, Ready({"voices": [_facts(name, voice) for name, voice in voices.items()]}))
@@ -99,6 +103,9 @@ def serve(files: list[VoiceFiles], given: int, out: int) -> int:
         try:
             if isinstance(message, Say):
                 speaking[job] = begun(voices, message)
+                name = message.options["voice"]
+                if unknown := voices[name].newly_unknown():
+                    write(out, Note({"voice": name, "unknown": unknown}))
             over = turn(job, speaking[job], out)
         except SpeechError as error:
             speaking.pop(job, None)
@@ -118,12 +125,12 @@ def _trim() -> None:
 
 
 def _facts(name: str, voice: PiperVoice) -> dict[str, object]:
-    speakers = sorted(voice.speakers, key=lambda each: voice.speakers[each])
     return {
         "id": name,
         "rate": voice.sample_rate,
         "language": voice.language,
-        "speakers": speakers,
+        "speakers": voice.speaker_names,
+        "unknown": voice.newly_unknown(),
     }
 
 

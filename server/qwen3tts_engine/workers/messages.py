@@ -9,7 +9,8 @@ SAY       to the worker    job u32, length of options u16, options (JSON object)
 GO        to the worker    job u32: it has another turn
 STOP      to the worker    job u32
 READY     from the worker  JSON object: what the engine wants to know of it
-MISSING   from the worker  why it cannot speak, UTF-8; the worker ends
+MISSING   from the worker  JSON array: why it cannot speak, remedy; the worker ends
+NOTE      from the worker  JSON object: what the engine wants to know later
 SOUND     from the worker  job u32, number of words u16, numbers of a word u8, words (u32), s16le
 PAUSED    from the worker  job u32: its turn is over, its text is not
 DONE      from the worker  job u32, to the end u8
@@ -51,6 +52,7 @@ class Kind(IntEnum):
     FAILED = 7
     GO = 8
     PAUSED = 9
+    NOTE = 10
 
 
 class BadMessage(ValueError):
@@ -110,10 +112,22 @@ class Missing:
     """The worker cannot speak."""
 
     reason: str
+    remedy: str = ""
 
     def encode(self) -> bytes:
         """As bytes."""
-        return _message(Kind.MISSING, self.reason.encode(errors="replace"))
+        return _message(Kind.MISSING, json.dumps([self.reason, self.remedy]).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """The worker found something that the engine should know; no job depends on it."""
+
+    facts: Mapping[str, Any]
+
+    def encode(self) -> bytes:
+        """As bytes."""
+        return _message(Kind.NOTE, json.dumps(dict(self.facts)).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +187,7 @@ class Failed:
 
 Order = Say | Go | Stop
 """What a worker is told."""
-Message = Order | Ready | Missing | Sound | Paused | Done | Failed
+Message = Order | Ready | Missing | Note | Sound | Paused | Done | Failed
 
 
 @dataclass(slots=True)
@@ -221,7 +235,9 @@ def _decode(kind: int, body: bytes) -> Message:
             case Kind.READY:
                 return Ready(_object(body))
             case Kind.MISSING:
-                return Missing(body.decode())
+                return Missing(*_texts(body, 2))
+            case Kind.NOTE:
+                return Note(_object(body))
             case Kind.SOUND:
                 return _sound(body)
             case Kind.PAUSED:
@@ -259,10 +275,14 @@ def _sound(body: bytes) -> Sound:
 
 def _failed(body: bytes) -> Failed:
     (job,) = _JOB.unpack_from(body)
-    told = _json(body[_JOB.size :])
-    if not isinstance(told, list) or [type(each) for each in told] != [str, str, str]:
-        raise BadMessage("FAILED without three texts")
-    return Failed(job, *told)
+    return Failed(job, *_texts(body[_JOB.size :], 3))
+
+
+def _texts(data: bytes, count: int) -> list[str]:
+    told = _json(data)
+    if not isinstance(told, list) or [type(each) for each in told] != [str] * count:
+        raise BadMessage(f"no JSON array of {count} texts")
+    return told
 
 
 def _object(data: bytes) -> dict[str, Any]:

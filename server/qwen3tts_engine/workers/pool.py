@@ -7,8 +7,8 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.workers.messages import Ready, Say
@@ -65,6 +65,7 @@ class Pool:
         start_s: how long one may take to get ready.
         lead_s: sound ahead of a listener with which a job that pauses rests, where its context
             names none; None: it never rests.
+        on_note: gets the facts of each note of a worker.
     """
 
     def __init__(
@@ -75,7 +76,9 @@ class Pool:
         stall_s: float,
         start_s: float,
         lead_s: float | None = None,
+        on_note: Callable[[Mapping[str, Any]], None] = lambda facts: None,
     ) -> None:
+        self._on_note = on_note
         self._command = command
         self._lead_s = lead_s
         self._size = size
@@ -196,6 +199,7 @@ class Pool:
             stall_s=self._stall_s,
             on_idle=self._is_idle,
             on_gone=self._is_gone,
+            on_note=self._on_note,
         )
         return await worker.start(self._start_s)
 

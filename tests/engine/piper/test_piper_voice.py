@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -183,25 +182,31 @@ def test_settings_out_of_range_are_refused(bad: dict[str, object]) -> None:
         SpeechSettings(**bad)  # type: ignore[arg-type]
 
 
-def test_phonemes_without_an_id_are_left_out_and_reported_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    ids = {symbol: [at] for at, symbol in enumerate(SYMBOLS) if symbol not in "mŋ"}
+def test_phonemes_without_an_id_are_left_out_and_reported_once(tmp_path: Path) -> None:
+    ids = {symbol: [at] for at, symbol in enumerate(SYMBOLS) if symbol not in "vmŋ"}
     voice = PiperVoice.load(write_voice(tmp_path, phoneme_id_map=ids))
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            assert voice.clause("Good morning, Tom.").samples
-    assert voice.unknown_phonemes == {"m": 6, "ŋ": 3}
-    assert len(caplog.records) == 1
-    assert "2 phonemes" in caplog.text
-    assert "Tom" not in caplog.text
+    assert voice.newly_unknown() == ["v"]  # of the numbers that it is tried with
+    told = []
+    for _ in range(3):
+        assert voice.clause("Good morning, Tom.").samples
+        told += voice.newly_unknown()
+    assert told == ["m", "ŋ"]
+
+
+@pytest.mark.parametrize("symbols", ["_^$ .", "_^$ .bpmfdtnlgkhjqxzcsr123450"])
+def test_a_voice_of_other_phonemes_than_espeaks_is_refused(tmp_path: Path, symbols: str) -> None:
+    ids = {symbol: [at] for at, symbol in enumerate(symbols)}
+    with pytest.raises(BadRequest, match=r"eSpeak NG's phonemes of 'en-us'") as refused:
+        PiperVoice.load(write_voice(tmp_path, phoneme_id_map=ids))
+    assert refused.value.remedy
 
 
 def test_a_text_of_which_no_phoneme_is_known_is_refused(tmp_path: Path) -> None:
-    ids = {symbol: [at] for at, symbol in enumerate("_^$ .")}
-    voice = PiperVoice.load(write_voice(tmp_path, phoneme_id_map=ids))
+    ids = {symbol: [at] for at, symbol in enumerate("_^$ .abc")}
+    changes: dict[str, Any] = {"phoneme_id_map": ids, "phoneme_type": "text", "espeak": {}}
+    voice = PiperVoice.load(write_voice(tmp_path, **changes))
     with pytest.raises(BadRequest, match="no id for any phoneme"):
-        voice.clause("Good morning.")
+        voice.clause("Hello.")
 
 
 def test_a_phoneme_map_replaces_phonemes(tmp_path: Path) -> None:
@@ -209,7 +214,7 @@ def test_a_phoneme_map_replaces_phonemes(tmp_path: Path) -> None:
     changes: dict[str, Any] = {"phoneme_id_map": ids, "phoneme_map": {"ŋ": ["n", "k"]}}
     voice = PiperVoice.load(write_voice(tmp_path, **changes))
     assert voice.clause("Sing.").samples
-    assert not voice.unknown_phonemes
+    assert voice.newly_unknown() == []
 
 
 def test_a_voice_of_characters_needs_no_espeak(tmp_path: Path) -> None:
