@@ -9,6 +9,7 @@ came, so no clock runs here, and a busy machine that runs the tests adds nothing
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +55,20 @@ class Playout:
     @property
     def silent_ticks(self) -> int:
         return sum(each.silent_ticks for each in self.responses)
+
+    def silent_near(self, sample: int, within: int) -> int:
+        """Silent ticks at a place, counted in heard samples of 8 kHz, ± ``within`` frames."""
+        place = sample // FRAME
+        return sum(self.silent_before()[max(0, place - within) : place + within + 1])
+
+    def silent_before(self) -> list[int]:
+        """Of each frame: the silent ticks between it and the one before, within its response."""
+        return [
+            0 if last is None else round((at - last) / TICK_S) - 1
+            for each in self.responses
+            for last, at in itertools.pairwise([None, *(at for at, _ in each.frames)])
+            if at is not None
+        ]
 
     @property
     def thrown_away(self) -> int:

@@ -34,6 +34,14 @@ def test_a_frame_that_is_late_leaves_silent_ticks_and_nothing_is_caught_up() -> 
     assert played(events).silent_ticks == 2
 
 
+def test_silent_ticks_are_counted_where_they_are() -> None:
+    events = [(1.0, "start", None), chunk(1.0, 1, 2, 3), chunk(1.1, 4, 5), chunk(1.16, 6)]
+    playout = played(events)
+    assert playout.silent_before() == [0, 0, 0, 2, 0, 1]
+    assert [playout.silent_near(place * FRAME, 1) for place in range(6)] == [0, 0, 2, 2, 3, 1]
+    assert playout.silent_ticks == 3
+
+
 def test_a_new_response_throws_away_what_was_not_sent() -> None:
     events = [
         (1.0, "start", None),

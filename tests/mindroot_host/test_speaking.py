@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
@@ -12,6 +12,7 @@ from tests.audio import aligned, compare
 from tests.mindroot_host.call import Call, Visit, commands, speaking, times, xml
 from tests.mindroot_host.conftest import Since
 from tests.mindroot_host.hearing import (
+    EDGE,
     by_voice,
     decoded,
     heard_whole,
@@ -21,18 +22,26 @@ from tests.mindroot_host.hearing import (
 )
 from tests.mindroot_host.host import VOICES, Host
 from tests.mindroot_host.many import many_calls
-from tests.mindroot_host.speech_server import SpeechServer
+from tests.mindroot_host.playout import FRAME, Playout
+from tests.mindroot_host.speech_server import Said, SpeechServer
 
 pytestmark = pytest.mark.network
 
 FEW_TICKS = 8
 """Silent ticks of 20 ms that a busy machine may add: two hosts and their servers share it here."""
+NEXT_COMMAND_TICKS = 5
+"""Of these, between two commands of a turn. A gap of 151 ms, as it once was, is 7."""
 HOURS = (
     "Our opening hours in Salzburg are from nine in the morning until half past five, on every "
     "working day of the week, and on Saturdays we close at noon."
 )
 FIRST = "The first train to Graz leaves at seven minutes past six."
 SECOND = "The second one is an hour later, and has a dining car."
+
+
+def silent_between(playout: Playout, said_here: Sequence[Said]) -> int:
+    """Silent ticks where FIRST ends and SECOND begins."""
+    return playout.silent_near(len(reference_of(segments_of(said_here, FIRST))), EDGE // FRAME)
 
 
 async def in_both_modes(
@@ -72,6 +81,7 @@ async def test_two_sentences_of_a_turn_follow_each_other_without_a_gap(
         playout = await call.silence()
         assert len(playout.responses) == 1, "a new response would throw away the tail of the last"
         assert playout.silent_ticks <= FEW_TICKS
+        assert silent_between(playout, said_here()) <= NEXT_COMMAND_TICKS
         assert playout.thrown_away == 0
         heard_whole(playout, said_here(), FIRST, SECOND)
 
@@ -87,6 +97,7 @@ async def test_nor_is_there_a_gap_where_the_model_writes_only_while_the_host_rea
         await call.finished()
         playout = await call.silence()
         assert playout.silent_ticks <= FEW_TICKS
+        assert silent_between(playout, said_here()) <= NEXT_COMMAND_TICKS
         heard_whole(playout, said_here(), FIRST, SECOND)
 
     await in_both_modes(host, said_now, one)
