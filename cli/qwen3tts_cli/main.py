@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -13,7 +12,7 @@ import typer
 from qwen3tts_cli import answer, call, doctor, latency, say, serve, softphone, voices
 from qwen3tts_cli.chatting import chat
 from qwen3tts_cli.exits import ExitCode, exit_code
-from qwen3tts_cli.output import complain, complain_of, configure_logging
+from qwen3tts_cli.output import LogLevel, complain, complain_of, configure_logging
 from qwen3tts_cli.shown.help import Contents, with_pages
 from qwen3tts_wire.errors import SpeechError
 
@@ -30,15 +29,6 @@ app = typer.Typer(
     " voice or text · 3 not there (server, phone, model, package, port) · 4 refused by the other"
     " end · 130 Ctrl-C · 143 terminated. Begin with [bold]mr-qwen3tts doctor[/bold].",
 )
-
-
-class LogLevel(StrEnum):
-    """How much is logged."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 def _print_version(wanted: bool) -> None:
@@ -64,7 +54,7 @@ def options(
     ] = False,
 ) -> None:
     """Options that stand before the subcommand."""
-    configure_logging(log_level.value)
+    configure_logging(log_level)
 
 
 for module in (serve, say, call, answer, chat, softphone, latency, voices, doctor):

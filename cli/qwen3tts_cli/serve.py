@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qwen3tts_cli.exits import needs
-from qwen3tts_cli.output import notes
+from qwen3tts_cli.output import LogLevel, notes
 from qwen3tts_cli.progress import Stages
 from qwen3tts_cli.serving.running import (
     engine_of,
@@ -95,6 +95,14 @@ def serve(
             rich_help_panel=OPERATIONS,
         ),
     ] = False,
+    log_level: Annotated[
+        LogLevel | None,
+        typer.Option(
+            help="How much is logged to standard error; as logging.level if left out.",
+            show_default=False,
+            rich_help_panel=OPERATIONS,
+        ),
+    ] = None,
     api_key_file: Annotated[
         Path | None,
         typer.Option(
@@ -260,7 +268,7 @@ def serve(
     voice: Annotated[
         str | None,
         typer.Option(
-            metavar="ID", help="What speaks where nothing is asked for.", rich_help_panel=PANEL
+            metavar="ID", help="What speaks where nothing is asked for, whatever the engine."
         ),
     ] = None,
     voice_folder: Annotated[
@@ -317,7 +325,6 @@ def serve(
         "pause_s": pause_s,
         "max_new_tokens": max_new_tokens,
         "unread_s": unread_s,
-        "voice": voice,
         "voice_folder": voice_folder,
         "voices_bytes": voices_bytes,
         "whisper": whisper,
@@ -345,10 +352,15 @@ def serve(
             " Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice."
         )
     settings = _configuration(config, given, starter or [], overrides or [])
+    if voice is not None:
+        from qwen3tts_server.engines import engine_name
+
+        given[f"engine.{engine_name(settings)}.voice"] = voice
+        settings = _configuration(config, given, starter or [], overrides or [])
     if print_config:
         typer.echo(_printed(settings))
         return
-    write_logs(context, settings)
+    write_logs(context, settings, log_level)
     log_settings(settings, show_settings)
     warn_of_the_open(settings)
     with notes().status("Starting the voice …") as status:

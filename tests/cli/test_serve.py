@@ -244,6 +244,27 @@ async def test_an_address_of_another_server_chooses_the_engine() -> None:
     assert (engine["name"], engine["upstream"]["url"]) == ("upstream", "http://127.0.0.1:1")
 
 
+@pytest.mark.parametrize(
+    ("options", "engine"),
+    [
+        (("--engine", "piper"), "piper"),
+        (("--engine", "embedded"), "embedded"),
+        (("--set", "engine.name=piper"), "piper"),
+        (("--upstream", "http://127.0.0.1:1"), "upstream"),
+        (("--engine", "qwen3", "--model", "folder"), "qwen3"),
+    ],
+    ids=str,
+)
+async def test_the_default_voice_is_the_one_of_the_engine_that_speaks(
+    options: tuple[str, ...], engine: str
+) -> None:
+    code, out, err = await told("--print-config", "--voice", "en_US-joe-medium", *options)
+    assert code == 0, err
+    engines = yaml.safe_load(out)["engine"]
+    named = [name for name, each in engines.items() if "voice" in (each or ())]
+    assert [name for name in named if engines[name]["voice"] == "en_US-joe-medium"] == [engine]
+
+
 async def test_a_server_writes_json_takes_new_keys_and_tells_its_manager(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("first-key")

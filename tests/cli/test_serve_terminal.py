@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from qwen3tts_cli.main import run
@@ -29,6 +31,19 @@ async def test_a_start_is_three_lines_and_ctrl_c_ends_it_with_0() -> None:
         assert "Traceback" not in terminal.shown
 
 
+async def test_a_checkpoints_start_is_three_lines_too(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from qwen3tts_engine.qwen3.tiny import make_tiny
+
+    model = str(make_tiny(tmp_path)["custom_voice"])
+    async with at_terminal("serve", "--port", "0", "--engine", "qwen3", "--model", model) as one:
+        await one.until("Ctrl-C stops it")
+        told = one.shown[one.shown.index("ws://") :].splitlines()
+        assert len([line for line in told if line.strip()]) == 3, told
+        one.type("\x03")
+        assert await one.ended() == 0
+
+
 async def test_a_second_ctrl_c_ends_what_is_being_said_with_130() -> None:
     async with at_terminal(*SERVE) as terminal:
         await terminal.until("Ctrl-C stops it")
@@ -52,8 +67,17 @@ async def test_whom_it_waits_for_is_said_before_it_waits() -> None:
         assert await one.ended() == 130
 
 
-async def test_the_settings_are_shown_where_they_are_asked_for() -> None:
-    async with at_terminal(*SERVE, "--show-settings") as terminal:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (*SERVE, "--show-settings"),
+        (*SERVE, "--log-level", "debug"),
+        ("--log-level", "debug", *SERVE),
+    ],
+    ids=" ".join,
+)
+async def test_the_settings_are_shown_where_they_are_asked_for(arguments: tuple[str, ...]) -> None:
+    async with at_terminal(*arguments) as terminal:
         await terminal.until("Ctrl-C stops it")
         assert '"drain_timeout_s"' in terminal.shown
         terminal.type("\x03")

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def write_logs(context: typer.Context, settings: Configuration) -> None:
-    """Write log lines as the settings say; a level on the command line wins."""
+def write_logs(context: typer.Context, settings: Configuration, level: str | None = None) -> None:
+    """Write log lines as the settings say; a level on the command line wins, and ``level``, the
+    subcommand's own, over that."""
     from dataclasses import replace
 
     from qwen3tts_server.logs import configure_logs
@@ -33,7 +34,9 @@ def write_logs(context: typer.Context, settings: Configuration) -> None:
     before = context.parent
     source = before.get_parameter_source("log_level") if before is not None else None
     if before is not None and source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT"):
-        logging_ = replace(logging_, level=str(before.params["log_level"]))  # type: ignore[arg-type]
+        level = level or str(before.params["log_level"])
+    if level is not None:
+        logging_ = replace(logging_, level=level)  # type: ignore[arg-type]
     configure_logs(logging_)
 
 

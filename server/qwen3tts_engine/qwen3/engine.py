@@ -88,9 +88,8 @@ class Qwen3Engine:
 
     @property
     def notes(self) -> list[str]:
-        """What people should know who started it: the memory it takes, what could not be had."""
-        runner = self._started().loaded.runner
-        return [*runner.memory.lines(), *runner.notes]
+        """What people should know who started it: what could not be had."""
+        return self._started().loaded.runner.notes
 
     @property
     def under_way(self) -> int:
@@ -150,7 +149,7 @@ class Qwen3Engine:
             self.model = loaded.name
             if not loaded.config.takes_instructions:
                 self.options -= {"instructions"}
-            for line in (f"speaking with {self.model}", *self.notes):
+            for line in (f"speaking with {self.model}", *self.memory.lines()):
                 log.info("%s", line)
 
     def _run(self, ready: Future[tuple[Loaded, Worker]]) -> None:
