@@ -16,6 +16,9 @@ Beside it: the same sentence spoken only when the model has finished it, as a pl
 no partial commands. *Before the end*: the first frame came before the sentence's last token.
 *Silent ticks*: the telephony plugin sends a frame every 20 ms; one for which none lay ready.
 
+*Two commands*: a turn of two ``speak`` commands, 40 ms a token, with eSpeak NG's voice; the longest
+silence that the caller hears within it, which is where the second one begins.
+
 With ``--calls``: so many calls at once for ``--seconds``, each with sentences of its own. What each
 caller heard is compared with what the engine said for this call, and the host's memory is watched.
 """
@@ -41,7 +44,7 @@ from tests.mindroot_host.call import Visit, speaking
 from tests.mindroot_host.host import Host
 from tests.mindroot_host.install import main as install
 from tests.mindroot_host.many import many_calls
-from tests.mindroot_host.playout import Event, played
+from tests.mindroot_host.playout import TICK_S, Event, played
 from tests.mindroot_host.speech_server import SpeechServer
 
 SENTENCE = (
@@ -50,6 +53,11 @@ SENTENCE = (
 )
 """One sentence, some 30 tokens."""
 TOKEN_MS = 20
+TWO_COMMANDS = (
+    "The first train to Graz leaves at seven minutes past six.",
+    "The second one is an hour later, and has a dining car.",
+)
+TWO_TOKEN_MS = 40
 GAP_S = 0.1
 HEARD_FRAMES = 250
 """Of each reply so much is listened to, 5 s; then it is stopped."""
@@ -58,7 +66,8 @@ TURNS = 25
 """Of each agent with each engine; half as many of the one that waits for the end."""
 QUICK_TURNS = 2
 ENGINES = ("embedded", "tiny")
-
+TWO_ENGINE = "embedded"
+"""Of the turns with two commands: the tiny checkpoint has no end of a sentence."""
 
 MODES = ("json", "xml")
 OPTIONS = {"MR_QWEN3TTS_MODE": "auto"}
@@ -157,6 +166,15 @@ class Setting:
         record = await self._record(call.log_id)
         await call.close()
         return taken_apart(model["tokens"], start, await call.record(), record)
+
+    async def silence_ms(self, admin: Visit, agent: str) -> float:
+        """The longest silence within a turn of TWO_COMMANDS."""
+        call = await admin.call(agent)
+        await call.speak(*TWO_COMMANDS, token_ms=TWO_TOKEN_MS)
+        await call.finished()
+        playout = await call.silence()
+        await call.close()
+        return 1000 * TICK_S * max(playout.silent_before())
 
     async def _record(self, log_id: str) -> UtteranceRecord:
         async with asyncio.timeout(10):
@@ -262,7 +280,25 @@ async def talk(bench: Bench, folder: Path, calls: int, seconds: float) -> dict[s
     }
 
 
-async def take_apart(bench: Bench, folder: Path, urls: Mapping[str, str]) -> Sequence[Turn]:
+async def two_commands(bench: Bench, setting: Setting) -> dict[str, float]:
+    """The table of turns with two commands; its figures."""
+    count = QUICK_TURNS if bench.quick else TURNS
+    async with setting.host.visit() as admin:
+        silences = {
+            mode: [await setting.silence_ms(admin, f"{mode} {TWO_ENGINE}") for _ in range(count)]
+            for mode in MODES
+        }
+    bench.table(
+        f"two speak commands of a turn, {TWO_TOKEN_MS} ms a token: longest silence in it, ms",
+        ["agent", "turns", "p50", "max"],
+        [[mode, count, percentile(each, 0.5), max(each)] for mode, each in silences.items()],
+    )
+    return {f"two_commands_ms_max_{mode}": max(each) for mode, each in silences.items()}
+
+
+async def take_apart(
+    bench: Bench, folder: Path, urls: Mapping[str, str], figures: dict[str, float]
+) -> Sequence[Turn]:
     """All engines; the turns in which the plugin streamed."""
     ours: list[Turn] = []
     setting = Setting(folder, urls)
@@ -274,6 +310,8 @@ async def take_apart(bench: Bench, folder: Path, urls: Mapping[str, str]) -> Seq
                 bench.failed(engine, error)
                 continue
             show(bench, engine, results)
+            if engine == TWO_ENGINE:
+                figures |= await two_commands(bench, setting)
             ours += [turn for agent in MODES for turn in results[agent]]
     finally:
         setting.host.stop()
@@ -296,7 +334,7 @@ async def run(bench: Bench, folder: Path) -> None:
             else:
                 urls[engine] = f"ws://127.0.0.1:{server.port}/v1/speech"
         if urls:
-            ours = await take_apart(bench, folder, urls)
+            ours = await take_apart(bench, folder, urls, figures)
     if ours:
         figures = {
             "ours_ms_p95": percentile([turn.ours for turn in ours], 0.95),
