@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from qwen3tts_cli.agent import with_agent
 from qwen3tts_cli.exits import at_first_sigterm, first_error, needs
 from qwen3tts_cli.lines import SIP, LineOptions, Ports
-from qwen3tts_cli.manner import tell_ignored
+from qwen3tts_cli.manner import Manner, tell_ignored
 from qwen3tts_cli.output import about, complain_of, note
 from qwen3tts_cli.page_beside import BesideOptions, open_beside
 from qwen3tts_cli.readiness.side_by_side import Readiness
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from qwen3tts_phone.phone import Phone
     from qwen3tts_phone.sip import AccountEvent
     from qwen3tts_phone.streams.server import Streams
+    from qwen3tts_speech.link import SpeechLink
 
 log = getLogger(__name__)
 
@@ -64,7 +65,10 @@ async def attend(
         )
         manner = await ready.also(telephone.manner.voiced_at(url))
         await ready.finish()
+        if words.file is not None:
+            note(f"Words: {words.file} is ready.")
         settings = telephone.settings(url, manner, max_calls=1 if once else None)
+        ours = telephone.server_url(server) is None
         changes = AccountChanges()
         sources: list[Line] = []
         phone: Phone | None = None
@@ -75,9 +79,8 @@ async def attend(
             )
             sources.append(phone)
             tell_ignored(phone.ignored)
-            if telephone.server_url(server) is not None:
-                client = await phone.link.client()
-                note(f"Voice: {shown_voice(client.session, manner.voice)} at {url} is ready.")
+            if not ours:
+                await tell_voice(phone.link, manner)
             tell_addresses(phone)
         streaming = lines.stream_settings(settings, ports or lines.ports(None))
         if streaming is not None:
@@ -85,6 +88,8 @@ async def attend(
 
             streams = await stack.enter_async_context(Streams(streaming))
             sources.append(streams)
+            if not ours and phone is None:
+                await tell_voice(streams.link, manner)
             tell_streams(streams)
         further = [] if streams is None else [streams]
         await open_beside(
@@ -229,6 +234,12 @@ async def _unless(stop: asyncio.Event, task: asyncio.Task[T]) -> T | None:
     finally:
         stopping.cancel()
         task.cancel()
+
+
+async def tell_voice(link: SpeechLink, manner: Manner) -> None:
+    """Which voice of another server speaks; the start of one of ours says it by itself."""
+    client = await link.client()
+    note(f"Voice: {shown_voice(client.session, manner.voice)} at {link.url} is ready.")
 
 
 def tell_addresses(phone: Phone) -> None:
