@@ -344,14 +344,19 @@ async def test_calls_that_were_given_up_before_anybody_looked_are_passed_by(
     assert theirs.call_id == live.call_id
 
 
-async def test_while_as_many_wait_as_there_may_be_calls_the_next_may_come_again_later(
+async def test_while_many_calls_wait_to_be_taken_the_next_gets_503_and_a_caller_who_gives_up_none(
     endpoint: SipEndpoint,
 ) -> None:
-    async with SipEndpoint(SipSettings(timers=QUICK, max_calls=1)) as unattended:
-        async with asyncio.timeout(10):
-            await (await endpoint.place(unattended.uri, session().offer())).bye()
-            late = await (await endpoint.place(unattended.uri, session().offer())).wait_ended()
+    async with asyncio.timeout(10), SipEndpoint(SipSettings(timers=QUICK, max_calls=4)) as busy:
+        busy._incoming._most = 2  # below what max_calls refuses
+        first = await endpoint.place(busy.uri, session().offer())
+        second = await endpoint.place(busy.uri, session().offer())
+        late = await (await endpoint.place(busy.uri, session().offer())).wait_ended()
         assert (late.status, late.headers["Retry-After"]) == (503, "10")
+        await first.bye()
+        await endpoint.place(busy.uri, session().offer())
+        taken = [(await anext(busy.incoming)).call_id for _ in range(2)]
+        assert taken[0] == second.call_id
 
 
 async def test_over_tcp_a_bye_finds_its_way_though_the_contact_is_deaf(

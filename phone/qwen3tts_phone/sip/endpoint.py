@@ -15,6 +15,7 @@ from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
 from qwen3tts_phone.sip.account import Account, address_of_record
 from qwen3tts_phone.sip.agent import Agent
 from qwen3tts_phone.sip.call import Call
+from qwen3tts_phone.sip.call_queue import CallQueue
 from qwen3tts_phone.sip.gate import Gate, SourceGate
 from qwen3tts_phone.sip.incoming import IncomingCall
 from qwen3tts_phone.sip.line import AccountEvent, Line, Registration
@@ -23,7 +24,7 @@ from qwen3tts_phone.sip.listeners import Listeners
 from qwen3tts_phone.sip.locate import Locator
 from qwen3tts_phone.sip.message import Request
 from qwen3tts_phone.sip.options import OptionsReply, ask
-from qwen3tts_phone.sip.overload import BUSY_S, CallRoom
+from qwen3tts_phone.sip.overload import CallRoom
 from qwen3tts_phone.sip.redirecting import Check, RedirectFollower
 from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.sip_call import SipCall
@@ -71,7 +72,8 @@ class SipEndpoint:
         self.gate = gate
         if gate is None and self.settings.gate is not None:
             self.gate = SourceGate(self.settings.gate, own=self._is_own)
-        self.room = CallRoom(self._clock.now, full)
+        self._incoming = CallQueue(self.settings.max_calls)
+        self.room = CallRoom(self._clock.now, lambda: full() or self._incoming.is_full)
         self._listeners = Listeners(
             self.settings,
             receive=self._received,
@@ -108,7 +110,6 @@ class SipEndpoint:
         self.agent.digest_of = self._lines.digest_of
         self.agent.digest_for = self._lines.digest_for
         self.agent.trusts = self._trusts
-        self._incoming: asyncio.Queue[SipCall | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._time = Timekeeper(self._clock, self.agent.next_deadline, self._tick)
         self._ways = Ways(self.agent, self._lines, self._locator, self._listeners, self._clock.now)
@@ -144,7 +145,7 @@ class SipEndpoint:
     @property
     def incoming(self) -> AsyncIterator[SipCall]:
         """Calls that come in, until the endpoint is closed."""
-        return self._calls()
+        return self._incoming.calls()
 
     # Accounts
 
@@ -295,7 +296,7 @@ class SipEndpoint:
         if self.draining:
             return
         self.agent.draining = max(1, self.settings.drain_retry_after_s)
-        self._incoming.put_nowait(None)
+        self._incoming.close()
         await self._wait_for(self._lines.stop(), DRAIN_WITHIN_S)
 
     async def drained(self) -> None:
@@ -319,7 +320,7 @@ class SipEndpoint:
         await self._listeners.close()
         self._locator.close()
         self._time.stop()
-        self._incoming.put_nowait(None)
+        self._incoming.close()
 
     async def __aenter__(self) -> SipEndpoint:
         await self.start()
@@ -346,21 +347,11 @@ class SipEndpoint:
 
     # Inside
 
-    async def _calls(self) -> AsyncIterator[SipCall]:
-        while (call := await self._incoming.get()) is not None:
-            # Callers that gave up before anybody looked need no answer any more.
-            if call.ended is None:
-                yield call
-        self._incoming.put_nowait(None)
-
     def _on_call(self, core: IncomingCall) -> None:
         call = SipCall(self, core)
         if core.replaced is not None and self._on_replacing(call):
             return
-        if self._incoming.qsize() >= self.settings.max_calls:
-            core.reject(503, self.now(), headers={"Retry-After": str(BUSY_S)})
-        else:
-            self._incoming.put_nowait(call)
+        self._incoming.put(call)
 
     async def _hang_up(self, call: Call) -> None:
         call.hang_up(self.now())
