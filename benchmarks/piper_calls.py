@@ -50,6 +50,8 @@ UTTERANCES = (
 )
 SHORT = "Good morning."
 LONG = " ".join(UTTERANCES[2])
+LEVELS = (8, 12, 16)
+"""Calls on one core."""
 LATE_S = 0.002
 """A chunk this late is no gap: less than a player's own clock shows."""
 
@@ -190,7 +192,7 @@ def ms(seconds: Sequence[float], share: float) -> float:
 async def main(bench: Bench) -> None:
     """Measure both engines."""
     seconds, times = (8.0, 10) if bench.quick else (30.0, 40)
-    levels = (8,) if bench.quick else (8, 12, 16)
+    levels = LEVELS[:1] if bench.quick else LEVELS
     rows, waits = list[list[Any]](), list[list[Any]]()
     figures: dict[str, float] = {}
     engines: tuple[Speaking, ...] = (

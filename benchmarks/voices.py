@@ -10,6 +10,10 @@ repeats itself. Single sentences on a clean line: no noise, no loss.
 - *times real time*: processor time, of all processes, over the length of the speech.
 - *first sound*: from the request to the first chunk above silence, wall clock, median and p95; one
   request at a time.
+- *short*: the natural voice in one thread of this process, the first chunk of "Good morning."; the
+  largest difference of chunks from the whole decode (both: piper_core.py).
+- *calls a core*: the most of 8, 12 and 16 calls, each speaking half of the time, without a gap
+  (piper_calls.py); 0 where 8 have some. ``--quick`` tries 8 only.
 - *memory*: the largest resident size of a worker that speaks with this voice alone; *client*: that
   of the process that asks it, this script with its imports.
 
@@ -31,7 +35,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,12 +45,18 @@ import numpy as np
 from common import Bench
 from hearing.word_errors import errors, words
 from numpy.typing import NDArray
+from piper_calls import LEVELS, level, started
+from piper_core import SHORT, TEXTS, Times, Whole, chunks, difference, measured, percentile
 
 from qwen3tts_codecs.g711 import decode_ulaw, encode_ulaw
 from qwen3tts_codecs.g722 import g722_decoder, g722_encoder
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_engine.base import SAMPLE_RATE, Engine, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
+from qwen3tts_engine.piper.engine import PiperEngine
+from qwen3tts_engine.piper.files import find_voice
+from qwen3tts_engine.piper.settings import PiperSettings
+from qwen3tts_engine.piper.voice import PiperVoice
 
 Samples = NDArray[np.int16]
 SENTENCES = (
@@ -103,9 +114,6 @@ def speak(tested: VoiceUnderTest, settings: dict[str, float], count: int, folder
     if tested.engine == "embedded":
         engine = EmbeddedEngine()
     else:
-        from qwen3tts_engine.piper.engine import PiperEngine
-        from qwen3tts_engine.piper.settings import PiperSettings
-
         scales: dict[str, Any] = dict(settings)
         engine = PiperEngine(PiperSettings(voices=(tested.voice,), workers=1, **scales))
     figures = asyncio.run(sentences(engine, tested.voice, count, folder))
@@ -149,6 +157,37 @@ def processor_s() -> float:
             if int(fields[1]) == os.getpid():
                 total += (int(fields[11]) + int(fields[12])) / ticks
     return total
+
+
+# --- the natural voice beyond its words
+
+
+def core_figures(voice_name: str, repeats: int) -> dict[str, float]:
+    """Return the first sound of a short clause, and how exact chunks are."""
+    voice = PiperVoice.load(find_voice(voice_name))
+    whole = Whole(voice)
+    times: Times = defaultdict(list)
+    for _ in range(1 + repeats):  # the first is for the caches
+        measured(times, "ours", SHORT, voice.sample_rate, lambda: chunks(voice, SHORT))
+    return {
+        "first_ms_p50_short": 1000 * percentile(times["ours", SHORT, "first"][1:], 0.5),
+        "max_abs_diff": max(
+            difference(voice, whole, text, seed) for seed in range(2) for text in TEXTS
+        ),
+    }
+
+
+async def calls_a_core(voice_name: str, levels: Sequence[int], seconds: float) -> int:
+    """Return the most calls on one core without a gap."""
+    most = 0
+    engine = PiperEngine(PiperSettings(voices=(voice_name,), workers=1))
+    async with started(engine) as pid:
+        for calls in levels:
+            tally, _ = await level(engine, pid, calls, seconds)
+            if tally.gaps:
+                break
+            most = calls
+    return most
 
 
 # --- the line, and listening
@@ -229,7 +268,7 @@ def main() -> None:
         return
     from faster_whisper import WhisperModel
 
-    count = 8 if bench.quick else len(SENTENCES)
+    count, seconds, repeats = (6, 4.0, 8) if bench.quick else (len(SENTENCES), 30.0, 30)
     rates: dict[str, dict[str, float]] = {}
     facts: dict[str, dict[str, Any]] = {}
     sounds: dict[str, dict[str, list[Samples]]] = {}
@@ -249,6 +288,12 @@ def main() -> None:
                 "PCMU": [over_pcmu(pcm) for pcm in said],
                 "wide": [over_g722(pcm) for pcm in said],
             }
+    closing: dict[str, float] = {}
+    for tested in VOICES:
+        if tested.name in sounds and tested.engine == "piper":
+            closing |= core_figures(tested.voice, repeats)
+            levels = LEVELS[:1] if bench.quick else LEVELS
+            closing["calls_a_core"] = asyncio.run(calls_a_core(tested.voice, levels, seconds))
     expected = [words(text) for text in SENTENCES[:count]]
     total = sum(map(len, expected))
     for recogniser in RECOGNISERS:
@@ -294,12 +339,19 @@ def main() -> None:
             for name, found in facts.items()
         ],
     )
-    closing: dict[str, float] = {}
     for tested in VOICES:
         if tested.name in rates:
             closing[f"{tested.engine}_wer_pcmu"] = rates[tested.name]["tiny.en PCMU"]
             closing[f"{tested.engine}_wer_pcmu_base"] = rates[tested.name]["base PCMU"]
             closing[f"{tested.engine}_times_real_time"] = facts[tested.name]["times_real_time"]
+            if tested.engine == "embedded":
+                closing["wer_pcmu_espeak"] = rates[tested.name]["tiny.en PCMU"]
+            else:
+                closing["wer_pcmu_default"] = rates[tested.name]["tiny.en PCMU"]
+                closing["rt_default"] = facts[tested.name]["times_real_time"]
+                closing["first_ms_p50_default"] = float(
+                    np.percentile(facts[tested.name]["first_ms"], 50)
+                )
     bench.figure(**closing)
 
 

@@ -35,9 +35,35 @@ BASE_SHA256 = "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9"
 BASE_BYTES = 145_217_532
 CACHED = ("base", "small", "tiny")
 """Sizes that are looked for in the hub's cache where no model is named."""
+HEAVY = ("medium", "turbo", "large-v3", "large-v2", "large-v1")
+"""Sizes that few processors run in real time: taken where nothing smaller is on this machine."""
 HUB_S = 10.0
 """How long the hub may take to say whether it has a model."""
+FETCHING = (
+    *("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_ENDPOINT", "HF_HUB_OFFLINE"),
+    *(
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "NO_PROXY",
+    ),
+)
+"""Variables of the environment by which a model is found and fetched; no token is among them."""
 _SAFE = re.compile(r"[\w.,:;'\"/@+ -]{1,200}", re.ASCII)
+
+
+def installed_model() -> str | None:
+    """Return the model that a package brings, the better one first; None: none, or the package
+    that runs it is missing. Imports nothing."""
+    if importlib.util.find_spec("faster_whisper") is None:
+        return None
+    if all(map(_folder_of, PARTS)):
+        return "base"
+    return "tiny.en" if _folder_of(ENGLISH) else None
 
 
 class ModelMissing(Exception):
@@ -87,10 +113,15 @@ def find_model(model: str = AUTO, languages: Sequence[str] = (), *, offline: boo
         found = _cached(name) or _packaged(name)
         return found or _fetched(name, offline=offline)
     english = set(languages) == {"en"}
-    sizes = [size for each in CACHED for size in ((f"{each}.en", each) if english else (each,))]
-    for found in (*map(_cached, sizes), *map(_packaged, _in_packages(languages))):
-        if found is not None:
-            return found
+    places = (
+        (_cached, _variants(CACHED, languages)),
+        (_packaged, _in_packages(languages)),
+        (_cached, _variants(HEAVY, languages)),
+    )
+    for look, sizes in places:
+        for size in sizes:
+            if (found := look(size)) is not None:
+                return found
     try:
         return _fetched("base.en" if english else "base", offline=offline)
     except ModelMissing as error:
@@ -218,6 +249,15 @@ def _fetched(name: str, *, offline: bool) -> Found:
 
 def _hub_id(utils: Any, name: str) -> str:
     return name if "/" in name else str(getattr(utils, "_MODELS", {}).get(name, name))
+
+
+def _variants(sizes: Sequence[str], languages: Sequence[str]) -> tuple[str, ...]:
+    """The sizes with those for English alone: the better ones for it, the last where any language
+    will do."""
+    alone = [f"{size}.en" for size in sizes]
+    if set(languages) == {"en"}:
+        return tuple(each for pair in zip(alone, sizes, strict=True) for each in pair)
+    return tuple(sizes) if languages else (*sizes, *alone)
 
 
 def _in_packages(languages: Sequence[str]) -> tuple[str, ...]:

@@ -93,6 +93,51 @@ def test_then_the_hubs_cache_then_a_package(
     assert asked[:3] == ["base.en", "base", "small.en"]
 
 
+@pytest.mark.parametrize(
+    ("held", "languages", "found"),
+    [
+        (("medium",), ("en",), "medium"),
+        (("medium.en", "medium"), ("en",), "medium.en"),
+        (("large-v3", "turbo"), ("de",), "turbo"),
+        (("large-v2",), (), "large-v2"),
+        (("small.en",), (), "small.en"),
+        (("small.en", "tiny"), (), "tiny"),
+        (("small.en", "medium"), ("en", "de"), "medium"),
+    ],
+)
+def test_whatever_the_cache_holds_for_these_languages_is_taken(
+    held: tuple[str, ...],
+    languages: tuple[str, ...],
+    found: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        models, "_cached", lambda name: Found(name, tmp_path, "") if name in held else None
+    )
+    assert find_model("auto", languages, offline=True).name == found
+
+
+def test_a_model_for_english_alone_hears_no_other_language(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        models, "_cached", lambda name: Found(name, tmp_path, "") if name[-3:] == ".en" else None
+    )
+    with pytest.raises(ModelMissing):
+        find_model("auto", ("de",), offline=True)
+
+
+def test_a_package_comes_before_a_size_that_few_processors_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages(monkeypatch, tmp_path, "tiny.en")
+    monkeypatch.setattr(
+        models, "_cached", lambda name: Found(name, tmp_path, "") if "large" in name else None
+    )
+    assert find_model("auto", ("en",), offline=True).name == "tiny.en"
+
+
 @pytest.mark.parametrize("languages", [("de",), ("en", "fr"), ()])
 def test_other_or_several_languages_take_the_model_that_knows_them(
     languages: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
