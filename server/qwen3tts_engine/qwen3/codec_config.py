@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from qwen3tts_engine.qwen3.fields import Fields, even_heads, right_kind
+from qwen3tts_engine.qwen3.fields import Fields, even_heads, head_dim, right_kind
 from qwen3tts_engine.qwen3.model_config import CodecConfig, CodecDecoderConfig, CodecEncoderConfig
 from qwen3tts_engine.qwen3.official_defaults import CODEC_DECODER, CODEC_ENCODER
 
@@ -51,17 +51,18 @@ def read_codec(top: Fields) -> CodecConfig:
 def _decoder(at: Fields) -> CodecDecoderConfig:
     at.must_be("hidden_act", "silu")
     at.must_be("attention_bias", False)
+    width, heads = at.integer("hidden_size", 1, 1 << 16), at.integer("num_attention_heads", 1, 1024)
     config = CodecDecoderConfig(
         codebook_size=at.integer("codebook_size", 2, 1 << 20),
         codebook_dim=at.integer("codebook_dim", 2, 1 << 16),
         num_quantizers=at.integer("num_quantizers", 2, 64),
         latent_dim=at.integer("latent_dim", 1, 1 << 16),
-        hidden_size=at.integer("hidden_size", 1, 1 << 16),
+        hidden_size=width,
         intermediate_size=at.integer("intermediate_size", 1, 1 << 20),
         num_hidden_layers=at.integer("num_hidden_layers", 1, 1024),
-        num_attention_heads=at.integer("num_attention_heads", 1, 1024),
+        num_attention_heads=heads,
         num_key_value_heads=at.integer("num_key_value_heads", 1, 1024),
-        head_dim=at.integer("head_dim", 2, 1024),
+        head_dim=head_dim(at, width, heads),
         sliding_window=at.integer("sliding_window", 2, 1 << 16),
         rms_norm_eps=at.number("rms_norm_eps", 0.0, 1.0),
         rope_theta=at.number("rope_theta", 1.0),
@@ -87,7 +88,7 @@ def _encoder(at: Fields) -> CodecEncoderConfig:
     width, heads = at.integer("hidden_size", 1, 1 << 16), at.integer("num_attention_heads", 1, 1024)
     config = CodecEncoderConfig(
         sampling_rate=at.integer("sampling_rate", 24_000, 24_000),
-        hidden_size=at.integer("hidden_size", 1, 1 << 16),
+        hidden_size=width,
         num_filters=at.integer("num_filters", 1, 1 << 16),
         num_residual_layers=at.integer("num_residual_layers", 1, 64),
         upsampling_ratios=at.integers("upsampling_ratios", high=1000),
@@ -105,9 +106,9 @@ def _encoder(at: Fields) -> CodecEncoderConfig:
         ),
         num_hidden_layers=at.integer("num_hidden_layers", 1, 1024),
         intermediate_size=at.integer("intermediate_size", 1, 1 << 20),
-        num_attention_heads=at.integer("num_attention_heads", 1, 1024),
+        num_attention_heads=heads,
         num_key_value_heads=at.integer("num_key_value_heads", 1, 1024),
-        head_dim=at.integer("head_dim", 2, 1024) if "head_dim" in at else width // heads,
+        head_dim=head_dim(at, width, heads),
         norm_eps=at.number("norm_eps", 0.0, 1.0),
         rope_theta=at.number("rope_theta", 1.0),
         sliding_window=at.integer("sliding_window", 2, 1 << 16),

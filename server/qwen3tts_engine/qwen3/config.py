@@ -1,9 +1,9 @@
 """Reads what a checkpoint says about itself. No torch.
 
 Source of every value: ``config.json``, ``generation_config.json`` and
-``speech_tokenizer/config.json`` of the checkpoint. The published files hold more than is read
-here and differ from the defaults of the code that came with them, so nothing is filled in: a
-missing field is an error that names it. The one exception stands at SpeakerEncoderConfig.
+``speech_tokenizer/config.json`` of the checkpoint. Sections and fields that are missing have the
+values of the official classes (official_defaults.py); what has none there is an error that names
+it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import get_args
 
 from qwen3tts_engine.qwen3 import official_defaults
 from qwen3tts_engine.qwen3.codec_config import read_codec
-from qwen3tts_engine.qwen3.fields import BadCheckpoint, Fields, even_heads, right_kind
+from qwen3tts_engine.qwen3.fields import BadCheckpoint, Fields, even_heads, head_dim, right_kind
 from qwen3tts_engine.qwen3.model_config import (
     CONTROL_IDS,
     CodecConfig,
@@ -120,15 +120,16 @@ def _layers(at: Fields) -> LayersConfig:
     at.must_be("attention_bias", False)
     at.must_be("use_sliding_window", False)
     heads, kv_heads = at.integer("num_attention_heads", 1, 1024), at.integer("num_key_value_heads")
-    head_dim = at.integer("head_dim", 2, 1024)
-    even_heads(at, heads, kv_heads, head_dim)
+    hidden = at.integer("hidden_size", 1, 1 << 16)
+    dim = head_dim(at, hidden, heads)
+    even_heads(at, heads, kv_heads, dim)
     return LayersConfig(
-        hidden=at.integer("hidden_size", 1, 1 << 16),
+        hidden=hidden,
         ffn=at.integer("intermediate_size", 1, 1 << 20),
         layers=at.integer("num_hidden_layers", 1, 1024),
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=head_dim,
+        head_dim=dim,
         rms_eps=at.number("rms_norm_eps", 0.0, 1.0),
         rope_theta=at.number("rope_theta", 1.0),
     )

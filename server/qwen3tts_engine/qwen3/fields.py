@@ -60,6 +60,10 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
 
+    def known(self, name: str) -> bool:
+        """Whether it is there, or has a default."""
+        return name in self._values or name in self._defaults
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
@@ -79,8 +83,10 @@ class Fields:
         return self._defaults[name]
 
     def section(self, name: str, defaults: Mapping[str, object] = NO_DEFAULTS) -> Fields:
-        """A nested object."""
-        value = self._value(name)
+        """A nested object; with ``defaults`` it may be absent or null, as officially."""
+        value = self._values.get(name) if defaults else self._value(name)
+        if value is None and defaults:
+            value = {}
         if not isinstance(value, dict):
             self.refuse(name, f"is {_shown(value)}, not an object")
         return Fields(self.file, f"{self.path}{name}.", value, defaults)
@@ -156,6 +162,11 @@ def right_kind(top: Fields, name: str, wanted: str) -> None:
             remedy="Name the folder of a Qwen3-TTS 12 Hz checkpoint: CustomVoice, VoiceDesign or "
             "Base, of 0.6B or 1.7B.",
         )
+
+
+def head_dim(at: Fields, width: int, heads: int) -> int:
+    """Width of a head: without a value or default, the heads share the layer's."""
+    return at.integer("head_dim", 2, 1024) if at.known("head_dim") else width // heads
 
 
 def even_heads(at: Fields, heads: int, kv_heads: int, head_dim: int) -> None:
