@@ -95,6 +95,8 @@ class Utterance:
         engine; what it waits for text is not counted."""
         self.counted = False
         """Whether it was counted as over."""
+        self.context = ContextVoice()
+        """The voice of its clauses; contexts that sound as one share it."""
         self._plays_until: float | None = None
         self._settings = settings
         self._text = GrowingText()
@@ -103,7 +105,6 @@ class Utterance:
         self._last_append = now
         self._plan = TextPlan(mode, segmenter, language=opened.language, openings=openings)
         self._lead = PlayoutLead(opened.lead_ms)
-        self._context = ContextVoice()
         self._told: set[str] = set()
         self._transcoder = Transcoder(engine_hz, opened.format)
         self._origin = 0
@@ -220,7 +221,7 @@ class Utterance:
             continued=self.generated > 0,
             more=piece.more,
             layout=LAYOUTS.get(self.mode),
-            context=self._context,
+            context=self.context,
             instructions=opened.instructions,
             sampling=opened.sampling,
             seed=opened.seed,
@@ -343,7 +344,7 @@ class Utterance:
         """Keep only what a cancel after the end needs."""
         self._queue.clear()
         self._plan.close()
-        self._context.kept = None
+        self.context = ContextVoice()
 
     # --- the listener ---
 

@@ -190,6 +190,7 @@ class StreamConnection:
         sound = _Sound(config, self._settings.max_file_s)
         async with self._service.speaking(order, NAME) as speaking:
             self._speaking = speaking
+            speaking.utterance.context = unit.voice
             writing = asyncio.create_task(self._hand_over(unit, speaking), name="hand over text")
             try:
                 await self._send_sound(unit, speaking, sound)

@@ -329,7 +329,14 @@ class VllmOmniSession(Answers):
             self._commands.append(More(self._unit, grown.text, grown.flush, grown.final))
 
     def _begin(self, utterance: Utterance, text: str) -> None:
-        unit = Unit(utterance.config, text, utterance.index, utterance.sentences, utterance.grows)
+        unit = Unit(
+            utterance.config,
+            text,
+            utterance.index,
+            utterance.sentences,
+            utterance.grows,
+            utterance.voice,
+        )
         self._unit = unit
         utterance.sentences += 1
         self._announce(unit)

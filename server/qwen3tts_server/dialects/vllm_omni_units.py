@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from qwen3tts_engine.base import ContextVoice
 from qwen3tts_server.commands import Close
 from qwen3tts_wire.surrogates import SurrogateJoiner
 
@@ -25,6 +26,8 @@ class Utterance:
     """Text of a growing unit that was not handed over yet."""
     chars: int = 0
     """Characters of a growing unit that have come."""
+    voice: ContextVoice = field(default_factory=ContextVoice)
+    """Of all its units."""
     over: bool = False
     """Whether its growing unit ended before its text did."""
 
@@ -44,6 +47,8 @@ class Unit:
     sentence_index: int
     grows: bool = False
     """Whether more of it comes, as More."""
+    voice: ContextVoice = field(default_factory=ContextVoice)
+    """Its utterance's."""
 
     @property
     def where(self) -> dict[str, int]:

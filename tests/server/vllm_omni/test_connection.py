@@ -54,6 +54,18 @@ async def test_a_client_that_takes_nothing_holds_back_its_engine() -> None:
     assert service.connections == 0
 
 
+async def test_all_sentences_of_an_utterance_share_their_voice() -> None:
+    engine = FakeEngine()
+    _, visitor, task = await visited(engine)
+    visitor.say(SENTENCES, text("One is said. Two is said. "), DONE, text("Three is said."), DONE)
+    visitor.say(CLOSE)
+    async with asyncio.timeout(10):
+        await task
+    one, two, three = (request.context for request in engine.requests)
+    assert one is two is not None
+    assert three is not one
+
+
 async def test_a_client_that_is_gone_while_it_is_written_to_ends_everything() -> None:
     engine = FakeEngine()
     service, visitor, task = await visited(engine)
