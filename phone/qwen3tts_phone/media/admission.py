@@ -60,9 +60,14 @@ class PacingShares:
 
 
 class PacingAdmission:
-    """Closes when the loop falls behind, and opens when it is calm; see the constants."""
+    """Closes when the loop falls behind, and opens when it is calm; see the constants.
 
-    def __init__(self) -> None:
+    Args:
+        least_calls: below this number none is refused; 0 = `LEAST_CALLS`.
+    """
+
+    def __init__(self, least_calls: int = 0) -> None:
+        self._least_calls = least_calls or LEAST_CALLS
         self.state = Pacing.CALM
         self.shares = PacingShares()
         """Of the last interval."""
@@ -81,7 +86,11 @@ class PacingAdmission:
         self.shares = shares = PacingShares.between(before, load)
         self._bad = self._bad + 1 if _is_bad(shares) else 0
         self._good = self._good + 1 if _is_good(shares) else 0
-        if self.state is Pacing.CALM and self._bad >= BAD_REPORTS and load.calls >= LEAST_CALLS:
+        if (
+            self.state is Pacing.CALM
+            and self._bad >= BAD_REPORTS
+            and load.calls >= self._least_calls
+        ):
             self.state, self.calls_most = Pacing.FULL, load.calls
             return True
         if self._good >= LONG_REPORTS:
@@ -93,7 +102,7 @@ class PacingAdmission:
 
     def admits(self, calls: int) -> bool:
         """Whether one more call is taken, with so many under way."""
-        return calls < LEAST_CALLS or (self.state is Pacing.CALM and self._has_room(calls))
+        return calls < self._least_calls or (self.state is Pacing.CALM and self._has_room(calls))
 
     def _has_room(self, calls: int) -> bool:
         return not self.calls_most or calls < BACK_TO * self.calls_most

@@ -16,7 +16,7 @@ class MediaLoad:
     at_ns: int = 0
     """When this was measured, nanoseconds after the start."""
     cpu_ns: int = 0
-    """Processor time used."""
+    """Processor time that the loop's thread has used."""
     calls: int = 0
     """Calls now."""
     slots: int = 0
@@ -54,7 +54,7 @@ class LoadMeter:
         return asdict(
             MediaLoad(
                 now_ns - self._began_ns,
-                time.process_time_ns(),
+                time.thread_time_ns(),
                 calls,
                 self._slots,
                 self._late,

@@ -41,6 +41,7 @@ from qwen3tts_phone.streams.audiosocket import AudioSocketAdapter
 from qwen3tts_phone.streams.gate import StreamGate
 from qwen3tts_phone.streams.kinds import kind_named
 from qwen3tts_phone.streams.outward import open_web
+from qwen3tts_phone.streams.pacing import watch_pacing
 from qwen3tts_phone.streams.ports import (
     listen_tcp,
     listen_web,
@@ -125,7 +126,7 @@ class Streams:
         self._unlogged = 0
         self._begun: dict[StreamCall, str] = {}
         """Addresses of the calls that the gate counts."""
-        self._keeping_time: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
         self._front: WebFront
         self._stack = AsyncExitStack()
         self._files: CallFiles
@@ -248,7 +249,10 @@ class Streams:
             port = settings.port if alone else settings.audiosocket_port
             self._tcp = await listen_tcp(settings, self._door, port, self._tcp_connection)
             self.audiosocket_port = self._tcp[0].sockets[0].getsockname()[1]
-        self._keeping_time = asyncio.create_task(self._door.keep_time(), name="pending streams")
+        self._watching = [
+            asyncio.create_task(self._door.keep_time(), name="pending streams"),
+            asyncio.create_task(watch_pacing(self._gate, self.clock), name="pacing of streams"),
+        ]
         warn_of_open_doors(settings, self.kinds.values(), self.port, self.audiosocket_port)
 
     # --- connections
@@ -398,6 +402,6 @@ class Streams:
         for server in servers:  # only now: calls are hung up on, not cut off
             server.close()
             await server.wait_closed()
-        if self._keeping_time is not None:
-            self._keeping_time.cancel()
-            await asyncio.wait([self._keeping_time])
+        for watching in self._watching:
+            watching.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
