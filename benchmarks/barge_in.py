@@ -1,10 +1,11 @@
 """From the interruption to silence on the wire, and whether the text heard is right to the word.
 
-The whole line speaks a long text: server, embedded engine, client, ring, media process. At a
-random moment it is interrupted. A process of its own receives the RTP packets with the kernel's
-time stamps and says which was the last one that held anything but silence. From how much speech had
-left by then, and from the word times of the engine asked directly, follows which words were heard;
-that is compared with what the line says.
+The whole line speaks a long text: server, engine (eSpeak NG, then the natural voice without its
+noise, so that it always speaks alike), client, ring, media process. At a random moment it is
+interrupted. A process of its own receives the RTP packets with the kernel's time stamps and says
+which was the last one that held anything but silence. From how much speech had left by then, and
+from the word times of the engine asked directly, follows which words were heard; that is compared
+with what the line says.
 
 The limit beside ours is a frame: a packet that has left cannot be called back, and the next one is
 at most one ptime away.
@@ -21,13 +22,16 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 from common import Bench
 
 from qwen3tts_codecs.g711 import decode_ulaw
 from qwen3tts_codecs.payload import PCMU
-from qwen3tts_engine.base import SynthesisRequest
+from qwen3tts_engine.base import Engine, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
+from qwen3tts_engine.piper.engine import PiperEngine
+from qwen3tts_engine.piper.settings import PiperSettings
 from qwen3tts_engine.segmenter import Segmenter
 from qwen3tts_phone.media.process import MediaProcess
 from qwen3tts_phone.media.types import ContextPlayed, LegSpec, RemoteMedia
@@ -40,6 +44,10 @@ TEXT = (
     "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty."
 )
+ENGINES: dict[str, Callable[[], Engine]] = {
+    "embedded": EmbeddedEngine,
+    "piper": lambda: PiperEngine(PiperSettings(noise_scale=0.0, noise_w=0.0)),
+}
 SILENT_PEAK = 8
 """Samples up to the smallest level of mu-law are silence."""
 FADE_SAMPLES = 40
@@ -99,12 +107,11 @@ class Wire:
             self._process.stdout.close()
 
 
-async def word_middles() -> list[int]:
+async def word_middles(engine: Engine) -> list[int]:
     """The middle of each word, in samples at 24 kHz, by the engine alone.
 
     A word counts as heard when half of it was played (`qwen3tts_wire.heard`).
     """
-    engine = EmbeddedEngine()
     await engine.start()
     middles: list[int] = []
     base = 0
@@ -115,7 +122,7 @@ async def word_middles() -> list[int]:
         for segment in segments:
             length = 0
             async for chunk in engine.synthesize(
-                SynthesisRequest(segment.text, final=segment.final)
+                SynthesisRequest(segment.text, final=segment.final, continued=base > 0)
             ):
                 length += chunk.samples
                 middles += [base + (word.start + word.end) // 2 for word in chunk.words]
@@ -125,14 +132,16 @@ async def word_middles() -> list[int]:
     return middles
 
 
-async def measure(rounds: int, rng: random.Random) -> tuple[list[float], list[float], list[int]]:
+async def measure(
+    make_engine: Callable[[], Engine], rounds: int, rng: random.Random
+) -> tuple[list[float], list[float], list[int]]:
     """Milliseconds to the last packet with sound, to its last sample, and words off, each round."""
     wire = Wire()
     to_packet: list[float] = []
     to_sample: list[float] = []
     words_off: list[int] = []
-    middles = await word_middles()
-    async with running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server:
+    middles = await word_middles(make_engine())
+    async with running_server(make_engine(), host="127.0.0.1", port=0) as server:
         link = SpeechLink(server.url)
         process = await MediaProcess.start()
         leg = await process.open(LegSpec(timeout_s=0))
@@ -184,30 +193,40 @@ def main() -> None:
         receive()
         return
     bench = Bench("barge_in", __doc__.splitlines()[0])
-    rounds = 10 if bench.quick else 60
-    to_packet, to_sample, words_off = asyncio.run(measure(rounds, random.Random(1)))
-
-    def row(name: str, values: list[float]) -> list[object]:
-        ordered = sorted(values)
-        p95 = ordered[min(len(ordered) - 1, round(0.95 * (len(ordered) - 1)))]
-        return [name, len(values), statistics.median(values), p95, ordered[-1]]
-
+    rounds = 7 if bench.quick else 60
+    found = {
+        name: asyncio.run(measure(make_engine, rounds, random.Random(1)))
+        for name, make_engine in ENGINES.items()
+    }
+    rows: list[list[object]] = []
+    for name, (to_packet, to_sample, _) in found.items():
+        rows += [
+            [f"{name}: the last packet with any sound (its fade) leaves", *figures_of(to_packet)],
+            [f"{name}: the last sample with sound in it is played", *figures_of(to_sample)],
+        ]
+    rows.append(["limit: the next frame's slot", "", 10.0, 19.0, 20.0])
     bench.table(
-        "interrupt() to silence on the wire (ms)",
-        ["until", "n", "p50", "p95", "max"],
-        [
-            row("the last packet with any sound (its fade) leaves", to_packet),
-            row("the last sample with sound in it has been played", to_sample),
-            ["limit: the next frame's slot", "", 10.0, 19.0, 20.0],
-        ],
+        "interrupt() to silence on the wire (ms)", ["until", "n", "p50", "p95", "max"], rows
     )
     bench.table(
         "text heard, words off against the packets received",
-        ["n", "right", "max off"],
-        [[len(words_off), words_off.count(0), max(words_off)]],
+        ["voice", "n", "right", "max off"],
+        [[name, len(off), off.count(0), max(off)] for name, (_, _, off) in found.items()],
     )
-    p95 = sorted(to_packet)[min(len(to_packet) - 1, round(0.95 * (len(to_packet) - 1)))]
-    bench.figure(silence_ms_p95=p95, words_off_max=max(words_off))
+    embedded, piper = found["embedded"], found["piper"]
+    bench.figure(
+        silence_ms_p95=figures_of(embedded[0])[2],
+        words_off_max=max(embedded[2]),
+        piper_silence_ms_p95=figures_of(piper[0])[2],
+        piper_words_off_max=max(piper[2]),
+    )
+
+
+def figures_of(values: list[float]) -> tuple[int, float, float, float]:
+    """Return their number, median, 95th percentile and maximum."""
+    ordered = sorted(values)
+    p95 = ordered[min(len(ordered) - 1, round(0.95 * (len(ordered) - 1)))]
+    return len(values), statistics.median(values), p95, ordered[-1]
 
 
 if __name__ == "__main__":
