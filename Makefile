@@ -50,7 +50,7 @@ fuzz: $(VENV)/.ready-dev  ## search for bytes that break what parses bytes from 
 	$(BIN)/python tests/fuzz/run_atheris.py $(FUZZ_ARGS)
 
 wheel: $(VENV)/.ready-dev clients  ## build the wheels and import them in fresh environments
-	$(BIN)/python tests/wheel_check.py
+	$(BIN)/python -m tests.wheel_check
 	@if [ -x .clients/bin/python ]; then $(BIN)/python -m tests.clients.wheels; fi
 
 lock: $(VENV)/.ready-venv  ## versions and hashes of all requirements into constraints.txt (LOCK_ARGS='--upgrade')

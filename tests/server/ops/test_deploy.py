@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from dataclasses import fields
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 import pytest
@@ -16,20 +17,12 @@ from qwen3tts_server.access import AccessSettings
 from qwen3tts_server.configuration import load_configuration
 from qwen3tts_server.logs import LogSettings
 from qwen3tts_server.settings import ServerSettings
+from tests.image_steps import DockerIgnore, copy, instructions
 
 ROOT = Path(__file__).parents[3]
 UNIT = ROOT / "deploy" / "systemd" / "mr-qwen3tts.service"
 DOCKERFILES = [ROOT / "deploy" / "docker" / f"Dockerfile.{kind}" for kind in ("cpu", "cuda")]
 PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
-
-
-def instructions(dockerfile: Path) -> list[tuple[str, str]]:
-    """Name and rest of each, lines that go on joined."""
-    lines = [line for line in dockerfile.read_text().splitlines() if not line.startswith("#")]
-    joined = re.sub(r"\\\n\s*", " ", "\n".join(lines))
-    return [
-        (line.split(None, 1)[0], line.split(None, 1)[1]) for line in joined.splitlines() if line
-    ]
 
 
 def options() -> set[str]:
@@ -82,6 +75,65 @@ def test_a_dockerfile_sets_settings_and_extras_that_there_are(dockerfile: Path) 
     assert extras
     for each in extras:
         assert set(each.rstrip(",").split(",")) <= set(project["optional-dependencies"])
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
+def test_a_dockerfile_keeps_the_rules_of_the_trade(dockerfile: Path) -> None:
+    steps = instructions(dockerfile)
+    stages: list[str] = []
+    for name, rest in steps:
+        if name == "FROM":
+            image, _, stage = rest.partition(" AS ")
+            assert image in stages or re.fullmatch(r"[\w./-]+:(?!latest)[\w.${}-]+", image), image
+            stages.append(stage)
+        elif name == "ARG" and "=" in rest:
+            assert not rest.endswith("=latest")
+        elif name in ("ENTRYPOINT", "CMD"):
+            assert all(isinstance(each, str) for each in json.loads(rest)), "exec form"
+        elif name == "HEALTHCHECK":
+            assert json.loads(rest.partition("CMD ")[2]), "exec form"
+        elif name == "WORKDIR":
+            assert rest.startswith("/")
+        elif name == "RUN":
+            assert not re.search(r"\b(sudo|curl|wget|pip install)\b", rest), rest
+            if "apt-get" in rest:
+                assert "apt-get update && apt-get install" in rest
+                assert "--no-install-recommends" in rest
+                assert "rm -rf /var/lib/apt/lists/*" in rest
+        if name in ("ARG", "ENV"):
+            assert not re.search(r"(KEY|TOKEN|PASSWORD|SECRET)\w*=", rest), "a layer keeps it"
+    last = max(at for at, (name, _) in enumerate(steps) if name == "FROM")
+    final = [name for name, _ in steps[last:]]
+    for once in ("USER", "HEALTHCHECK", "ENTRYPOINT"):
+        assert final.count(once) == 1, once
+    assert "RUN" not in final[final.index("USER") :], "it runs without rights, and is not built so"
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
+def test_what_a_dockerfile_copies_comes_through_dockerignore(
+    dockerfile: Path, tmp_path: Path
+) -> None:
+    ignore = DockerIgnore((ROOT / ".dockerignore").read_text("utf-8"))
+    for name, rest in instructions(dockerfile):
+        if name == "COPY" and not rest.startswith("--from"):
+            *sources, _ = rest.split()
+            copy(ROOT, ignore, sources, tmp_path)
+    assert (tmp_path / "qwen3tts_cli" / "main.py").exists()
+    assert (tmp_path / "locked_install.py").exists()
+    assert not list(tmp_path.rglob("__pycache__"))
+
+
+def test_a_line_of_dockerignore_is_undone_by_a_later_one_and_holds_for_what_is_below() -> None:
+    ignore = DockerIgnore("# all\n*\n!kept\n!deploy/one.py\n**/cache\n")
+    ignored = {
+        path: ignore.ignores(PurePosixPath(path))
+        for path in ("other", "kept/a/b.py", "kept/a/cache/b", "deploy/one.py", "deploy/two.py")
+    }
+    assert [path for path, left_out in ignored.items() if left_out] == [
+        "other",
+        "kept/a/cache/b",
+        "deploy/two.py",
+    ]
 
 
 @pytest.mark.parametrize("settings", [AccessSettings, LogSettings])
