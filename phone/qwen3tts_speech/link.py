@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Awaitable, Callable
 
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.client import Resume, SpeechClient, Started
-from qwen3tts_wire.errors import ConnectionLost, SpeechError
+from qwen3tts_wire.errors import BadRequest, ConnectionLost, SpeechError
+from qwen3tts_wire.events import Audio
 
 Connect = Callable[[str], Awaitable[SpeechClient]]
 RESUME = Resume(within_s=3.0)
@@ -19,6 +21,8 @@ AGAIN_WITHIN_S = 1.0
 """The same where the last attempt had failed."""
 FRESH_S = 2.0
 """For how long the failure of an attempt is taken as the state of things."""
+PROBE = "OK."
+"""Synthesised and dropped, to learn whether a server that had stalled sends sound again."""
 SPARE = 2
 """Contexts that are left free on a connection, for questions about voices."""
 RESUMING: Connect = functools.partial(SpeechClient.connect, resume=RESUME)
@@ -49,6 +53,10 @@ class SpeechLink:
         self._closed = False
         self._failure: tuple[SpeechError, float] | None = None
         """Why the last attempt failed, and when, by the loop's clock; None = it did not."""
+        self._mute = False
+        """Whether a server has taken text and sent no sound, and none has come since."""
+        self._options = VoiceOptions()
+        """Those that the server was asked about."""
         self._checking: asyncio.Task[SpeechError | None] | None = None
 
     async def client(self) -> SpeechClient:
@@ -77,12 +85,13 @@ class SpeechLink:
         """Return why no server can be reached; None while one can, or none was asked for yet.
 
         Returns immediately while it is connected, or has failed within the last 2 s. Else one
-        attempt is made for all who ask, within 3 s, or 1 s where the last one had failed.
+        attempt is made for all who ask, within 3 s, or 1 s where the last one had failed. After a
+        stall (`stalled`) it asks for a word, and the server can be reached when sound comes.
         """
         client, failure = self._client, self._failure
-        if self._closed or (client is not None and client.connected):
+        if self._closed or (client is not None and client.connected and not self._mute):
             return None
-        if client is None and failure is None:
+        if client is None and failure is None and not self._mute:
             return None
         if failure is not None and asyncio.get_running_loop().time() < failure[1] + FRESH_S:
             return failure[0]
@@ -91,17 +100,38 @@ class SpeechLink:
         return await asyncio.shield(self._checking)
 
     async def _look(self) -> SpeechError | None:
-        within_s = FIRST_WITHIN_S if self._failure is None else AGAIN_WITHIN_S
+        first = self._failure is None or self._mute
         try:
-            async with asyncio.timeout(within_s):
+            async with asyncio.timeout(FIRST_WITHIN_S if first else AGAIN_WITHIN_S):
                 client = await self.client()
                 await client.ready()
+                if self._mute:
+                    await self._hear(client)
         except TimeoutError:
-            return self._failed(ConnectionLost(f"No speech server answers at {self.url}."))
+            said = f"The speech server at {self.url} sends no sound."
+            if not self._mute:
+                said = f"No speech server answers at {self.url}."
+            return self._failed(ConnectionLost(said))
         except SpeechError as error:
             return self._failed(error)
-        self._failure = None
+        self._failure, self._mute = None, False
         return None
+
+    async def _hear(self, client: SpeechClient) -> None:
+        """Return once the server has sent sound; also where it refuses these options."""
+        options = self._options
+        with contextlib.suppress(BadRequest):
+            context = await client.open(
+                voice=options.voice, language=options.language, **options.extra
+            )
+            try:
+                await context.append(PROBE)
+                await context.end()
+                async for event in context:
+                    if isinstance(event, Audio):
+                        return
+            finally:
+                context.cancel(0)
 
     def _failed(self, error: SpeechError) -> SpeechError:
         self._failure = error, asyncio.get_running_loop().time()
@@ -153,6 +183,7 @@ class SpeechLink:
 
         What is under way on it stays there.
         """
+        self._mute = self._mute or client is self._client or client in self._further
         if client is self._client:
             self._leaving.append(client)
             self._client = None
@@ -167,6 +198,7 @@ class SpeechLink:
             UnknownVoice: it has no such voice or language; near ones are named.
             BadRequest: an option that is none, or out of bounds.
         """
+        self._options = options
         client = await self.client()
         context = await client.open(voice=options.voice, language=options.language, **options.extra)
         started = await anext(context)

@@ -6,8 +6,11 @@ import asyncio
 import contextlib
 from typing import Any, cast
 
+import pytest
+
 from qwen3tts_speech.link import SpeechLink
-from qwen3tts_wire.errors import ConnectionLost, SpeechError
+from qwen3tts_wire.errors import ConnectionLost, SpeechError, UnknownVoice
+from tests.speech.fakes import FakeClient, FakeContext
 
 
 class Server:
@@ -15,6 +18,7 @@ class Server:
 
     def __init__(self) -> None:
         self.there = True
+        self.mute = False
         self.asked = 0
         self.clients: list[Client] = []
         self.link = SpeechLink("ws://test", connect=cast(Any, self._connect))
@@ -36,14 +40,20 @@ class Server:
         self.there = True
 
 
-class Client:
+class Client(FakeClient):
     """A connection that looks for its server again when it is asked whether it is ready."""
 
     def __init__(self, server: Server) -> None:
+        super().__init__()
         self.connected = True
-        self.closed = False
-        self.draining = asyncio.Event()
         self._server = server
+
+    async def open(self, **options: Any) -> FakeContext:
+        context = await super().open(**options)
+        if not self._server.mute:
+            context.start()
+            context.sound(20)
+        return context
 
     async def ready(self) -> None:
         self._server.asked += 1
@@ -132,4 +142,56 @@ async def test_a_link_that_is_closed_leaves_no_task() -> None:
     await asyncio.sleep(0)
     await server.link.close()
     await asyncio.wait([asking])
+    assert await server.link.outage() is None
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qwen3tts_speech.link.FIRST_WITHIN_S", 0.05)
+
+
+async def stalled(server: Server) -> None:
+    """An utterance has found that the server takes text and sends no sound."""
+    client = await server.link.client()
+    server.mute = True
+    server.link.stalled(client)
+
+
+@pytest.mark.usefixtures("soon")
+async def test_a_server_that_accepts_and_sends_no_sound_is_an_outage() -> None:
+    server = Server()
+    await stalled(server)
+    for _ in range(2):
+        found = await server.link.outage()
+        assert isinstance(found, ConnectionLost)
+        assert "no sound" in found.message
+        stale(server.link)
+    contexts = server.clients[-1].contexts
+    assert [context.cancelled_at for context in contexts] == [[0], [0]]
+    server.mute = False
+    assert await server.link.outage() is None
+    asked = len(contexts)
+    assert await server.link.outage() is None
+    assert len(contexts) == asked
+
+
+@pytest.mark.usefixtures("soon")
+async def test_a_connection_that_another_utterance_has_made_meanwhile_hides_no_mute_server() -> (
+    None
+):
+    server = Server()
+    await stalled(server)
+    await server.link.warm()
+    assert await server.link.outage() is not None
+
+
+async def test_a_server_that_refuses_the_voice_after_a_stall_is_none() -> None:
+    server = Server()
+    await stalled(server)
+    client = await server.link.client()
+
+    async def refuse(**options: Any) -> FakeContext:
+        raise UnknownVoice("no voice of that name")
+
+    client.open = refuse  # type: ignore[method-assign, assignment]
     assert await server.link.outage() is None
