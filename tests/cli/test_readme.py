@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import tomllib
@@ -64,6 +65,21 @@ def test_the_readmes_commands_have_their_options() -> None:
         known = {option for each in params for option in (*each.opts, *each.secondary_opts)}
         unquoted = re.sub(r"\"[^\"]*\"|'[^']*'", "", rest)
         assert set(re.findall(r"(?<!\S)--[a-z][\w-]*", unquoted)) <= known, line
+
+
+def test_word_error_rates_are_those_of_the_last_run() -> None:
+    last = max(ROOT.glob("benchmarks/results/*-2-cores/voices.json"))
+    found = {
+        name: f"{value:.3g}" for name, value in json.loads(last.read_text())["figures"].items()
+    }
+    natural, natural_base = found["piper_wer_pcmu"], found["piper_wer_pcmu_base"]
+    espeak, espeak_base = found["embedded_wer_pcmu"], found["embedded_wer_pcmu_base"]
+    measured = (ROOT / "docs" / "measured.md").read_text("utf-8")
+    [row] = re.findall(r"(?m)^\| `voices`: .*$", PAGE)
+    assert row.endswith(f"| {natural}, {espeak} % |")
+    [row] = re.findall(r"(?m)^\| `voices`, .*$", measured)
+    assert f"| {natural}, {natural_base} % |" in row
+    assert row.endswith(f"| eSpeak NG: {espeak}, {espeak_base} % |")
 
 
 @pytest.mark.parametrize(
