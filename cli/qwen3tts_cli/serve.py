@@ -291,8 +291,8 @@ def serve(
         str | None,
         typer.Option(
             metavar="PATH_OR_HUB_ID",
-            help="A Whisper model that hears the words of recordings that come without.",
-            rich_help_panel=PANEL,
+            help="A Whisper model that writes down recordings: of POST /v1/audio/transcriptions,"
+            " and with the engine qwen3 those of voices that come without their words.",
         ),
     ] = None,
     graphs: Annotated[
@@ -327,7 +327,6 @@ def serve(
         "unread_s": unread_s,
         "voice_folder": voice_folder,
         "voices_bytes": voices_bytes,
-        "whisper": whisper,
         "graphs": graphs,
         "compile": compiled,
     }
@@ -352,10 +351,13 @@ def serve(
             " Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice."
         )
     settings = _configuration(config, given, starter or [], overrides or [])
-    if voice is not None:
+    if voice is not None or whisper is not None:
         from qwen3tts_server.engines import engine_name
 
-        given[f"engine.{engine_name(settings)}.voice"] = voice
+        name = engine_name(settings)
+        given[f"engine.{name}.voice"] = voice
+        # The engine qwen3 hears the recordings of voices with it, too.
+        given["engine.qwen3.whisper" if name == "qwen3" else "server.openai.whisper"] = whisper
         settings = _configuration(config, given, starter or [], overrides or [])
     if print_config:
         typer.echo(_printed(settings))

@@ -1,4 +1,4 @@
-"""Recordings written down by the Whisper model that is configured, off the event loop."""
+"""Recordings written down by a Whisper model, off the event loop."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from importlib.util import find_spec
 from qwen3tts_engine.base import Engine, Heard, Recogniser
 from qwen3tts_engine.wrapped import recogniser_of
 from qwen3tts_wire.errors import EngineUnavailable, ServerBusy
+from qwen3tts_wire.whisper.models import AUTO, installed_model
+
+from .recognition_process import RecognitionProcess
 
 MOST_WAITING = 8
 """Recordings that wait while one is heard."""
@@ -20,10 +23,11 @@ class Recognition:
     """Hears one recording after the other, in a thread of its own."""
 
     def __init__(self, engine: Engine, whisper: str | None) -> None:
-        """``whisper``: a model's folder, size or hub id; None: the engine's own, if any."""
+        """``whisper``: a model's folder, size or hub id; ``auto``: the engine's own, else one that
+        a package brings; None: the engine's own, if any."""
         self._engine = engine
         self._whisper = whisper
-        self._own: Recogniser | None = None
+        self._own: RecognitionProcess | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="hear a recording")
         self._here = 0
 
@@ -33,8 +37,11 @@ class Recognition:
         Raises:
             EngineUnavailable: there is no such model, or the extra ``stt`` is not installed.
         """
-        if self._whisper is not None:
-            from qwen3tts_engine.qwen3.transcribe import WhisperTranscriber, check_whisper
+        if self._whisper == AUTO:
+            model = installed_model()
+            self._own = None if model is None else RecognitionProcess(model)
+        elif self._whisper is not None:
+            from qwen3tts_engine.qwen3.transcribe import check_whisper
 
             if find_spec("faster_whisper") is None:
                 raise EngineUnavailable(
@@ -42,15 +49,20 @@ class Recognition:
                     remedy="pip install 'mr_qwen3tts[stt]', or leave openai.whisper out.",
                 )
             check_whisper(self._whisper)
-            self._own = WhisperTranscriber(self._whisper)
+            self._own = RecognitionProcess(self._whisper)
 
     def close(self) -> None:
-        """End after the recording that is being heard; those that wait are cancelled."""
+        """End; recordings that wait are cancelled."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._own is not None:
+            self._own.close()
 
     def recogniser(self) -> Recogniser | None:
         """Return what hears; None: nothing is configured."""
-        return self._own or recogniser_of(self._engine)
+        of_engine = recogniser_of(self._engine)
+        if self._whisper == AUTO:
+            return of_engine or self._own
+        return self._own or of_engine
 
     async def hear(
         self, recogniser: Recogniser, audio: bytes, language: str | None, max_s: float

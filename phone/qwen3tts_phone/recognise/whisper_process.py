@@ -20,25 +20,12 @@ from qwen3tts_phone.recognise.whisper_messages import BadMessage, Decoder, Messa
 from qwen3tts_phone.recognise.whisper_settings import WhisperSettings
 from qwen3tts_wire.child_environment import child_environment
 from qwen3tts_wire.whisper.guards import Answer
+from qwen3tts_wire.whisper.models import FETCHING
 
 log = logging.getLogger(__name__)
 
 END_S = 5.0
 """How long the process may take to end before it is killed."""
-FETCHING = (
-    *("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_ENDPOINT", "HF_HUB_OFFLINE"),
-    *(
-        "SSL_CERT_FILE",
-        "SSL_CERT_DIR",
-        "REQUESTS_CA_BUNDLE",
-        "CURL_CA_BUNDLE",
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "ALL_PROXY",
-        "NO_PROXY",
-    ),
-)
-"""Variables of the environment by which a model is found and fetched; no token is among them."""
 LAST_WORDS = 2000
 """Characters of what it wrote to its standard error that are kept."""
 

@@ -28,9 +28,10 @@ class OpenAISettings:
     """Characters of all of them."""
     batch_slots: int = 4
     """Texts of all batches that are said at the same time; calls have the rest of the engine."""
-    whisper: str | None = None
-    """Whisper model (folder or hub id) of ``POST /v1/audio/transcriptions``; None: the engine's
-    (``engine.qwen3.whisper``), where it has one."""
+    whisper: str | None = "auto"
+    """Whisper model (folder, size or hub id) of ``POST /v1/audio/transcriptions``; ``auto``: the
+    engine's (``engine.qwen3.whisper``), else one that the extra ``stt-offline`` or
+    ``stt-offline-languages`` brought; None: the engine's alone."""
     max_recording_bytes: int = 25 << 20
     """Bytes of a recording that is to be written down."""
     max_recording_s: float = 600.0

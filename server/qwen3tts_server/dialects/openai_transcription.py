@@ -57,8 +57,8 @@ async def understood_recording(service: Service, request: Request) -> Wanted:
     if recogniser is None:
         raise NotConfigured(
             "This server has no recogniser.",
-            remedy="Name a Whisper model in its setting openai.whisper, or, with the engine qwen3,"
-            " start it with --whisper.",
+            remedy="Install one with it: pip install 'mr_qwen3tts[stt-offline]', or name a Whisper"
+            " model in its setting openai.whisper (--whisper).",
         )
     most = service.settings.openai.max_recording_bytes
     return wanted(await form(request, most + MAX_FORM_BYTES), recogniser, most)

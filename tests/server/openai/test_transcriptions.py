@@ -119,7 +119,10 @@ async def test_what_the_recogniser_refuses_is_told(
     assert answer.error["param"] == param
 
 
-async def test_a_server_without_a_recogniser_says_what_to_configure() -> None:
+async def test_a_server_without_a_recogniser_says_what_to_configure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recognition, "installed_model", lambda: None)
     async with calling(FakeEngine()) as caller:
         answer = await transcribe(caller)
     assert answer.status == 501
@@ -173,6 +176,26 @@ async def test_a_model_of_the_settings_serves_any_engine() -> None:
     assert recogniser is not None
     assert recogniser.model == "tiny.en"
     assert answer.status == 404
+
+
+@pytest.mark.parametrize(
+    ("whisper", "engine", "model"),
+    [
+        ("auto", FakeEngine, "tiny.en"),
+        ("auto", Hearing, "openai/whisper-fake"),
+        ("small", Hearing, "small"),
+        (None, FakeEngine, None),
+        (None, Hearing, "openai/whisper-fake"),
+    ],
+)
+async def test_the_model_is_the_named_one_else_the_engines_else_one_that_is_installed(
+    monkeypatch: pytest.MonkeyPatch, whisper: str | None, engine: type[FakeEngine], model: str
+) -> None:
+    monkeypatch.setattr(recognition, "installed_model", lambda: "tiny.en")
+    settings = ServerSettings(openai=OpenAISettings(whisper=whisper))
+    async with calling(engine(), settings) as caller:
+        found = caller.service.recognition.recogniser()
+    assert (None if found is None else found.model) == model
 
 
 async def test_a_model_of_the_settings_that_is_missing_is_told_at_the_start(

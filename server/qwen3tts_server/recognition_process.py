@@ -1,0 +1,131 @@
+"""Whisper in a process of its own, of low priority: calls of the server have the processor first.
+
+``python -m qwen3tts_server.recognition_process FD MODEL`` is the child. It hears recordings one by
+one and ends with its parent. Messages are JSON, never pickles: the child works on files of
+strangers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from qwen3tts_engine.base import Heard, LanguageUnknown
+from qwen3tts_wire.child_environment import child_environment
+from qwen3tts_wire.errors import EngineUnavailable, SpeechError, error_from_wire
+from qwen3tts_wire.whisper.models import FETCHING
+
+NICER = 10
+STOP_S = 0.1
+"""How often is looked whether the recording is still wanted."""
+
+
+class RecognitionProcess:
+    """A recogniser, see base.Recogniser, for one thread at a time; started by its first use."""
+
+    def __init__(self, model: str) -> None:
+        """``model``: a folder, size or hub id."""
+        self.model = model
+        self._child: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection
+
+    def hear(
+        self, audio: bytes, language: str | None, *, max_s: float, stopped: Callable[[], bool]
+    ) -> tuple[float, Sequence[Heard]]:
+        """A sound file's seconds and words; see base.Recogniser."""
+        try:
+            pipe = self._started()
+            pipe.send_bytes(json.dumps({"language": language, "max_s": max_s}).encode())
+            pipe.send_bytes(audio)
+            told = False
+            while not pipe.poll(STOP_S):
+                if not told and stopped():
+                    told = True
+                    pipe.send_bytes(b"")
+            answer = json.loads(pipe.recv_bytes())
+        except (EOFError, OSError) as error:
+            self.close()
+            raise EngineUnavailable(
+                "The recogniser's process ended.", remedy="Send the recording again."
+            ) from error
+        return _answered(answer)
+
+    def close(self) -> None:
+        """End the process; the next recording starts another."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.wait()
+            self._pipe.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process; None: there is none now."""
+        return None if self._child is None else self._child.pid
+
+    def _started(self) -> Connection:
+        if self._child is None:
+            self._pipe, theirs = Pipe()
+            with theirs:
+                fd = theirs.fileno()
+                self._child = subprocess.Popen(
+                    [sys.executable, "-P", "-m", __name__, str(fd), self.model],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=[fd],
+                    env=child_environment(
+                        also=FETCHING, roots=[str(Path(__file__).resolve().parent.parent)]
+                    ),
+                )
+        return self._pipe
+
+
+def _answered(answer: dict[str, Any]) -> tuple[float, Sequence[Heard]]:
+    if "code" not in answer:
+        return float(answer["seconds"]), tuple(Heard(*each) for each in answer["heard"])
+    if answer["language"]:
+        raise LanguageUnknown(answer["message"], remedy=answer["remedy"])
+    raise error_from_wire(answer["code"], answer["message"], remedy=answer["remedy"])
+
+
+def main(fd: int, model: str) -> None:
+    """Hear what comes, for as long as the parent lives."""
+    from qwen3tts_engine.qwen3.transcribe import WhisperTranscriber
+
+    # Ctrl-C goes to the whole group; the parent finishes what is being said.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.nice(NICER)
+    pipe, transcriber = Connection(fd), WhisperTranscriber(model)
+    while True:
+        head = pipe.recv_bytes()
+        if not head:
+            continue  # a stop that came after its recording's end
+        asked = json.loads(head)
+        answer: dict[str, Any]
+        try:
+            # While a recording is heard, nothing but a stop comes.
+            seconds, heard = transcriber.hear(
+                pipe.recv_bytes(), asked["language"], max_s=asked["max_s"], stopped=pipe.poll
+            )
+        except SpeechError as error:
+            unknown = isinstance(error, LanguageUnknown)
+            answer = {"code": error.code, "message": error.message, "remedy": error.remedy}
+            answer["language"] = unknown
+        else:
+            answer = {"seconds": seconds, "heard": [[e.start_s, e.end_s, e.text] for e in heard]}
+        pipe.send_bytes(json.dumps(answer).encode())
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(EOFError, OSError):
+        main(int(sys.argv[1]), sys.argv[2])
