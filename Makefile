@@ -8,6 +8,8 @@ SBOM_EXTRAS ?= server,embedded,voice,store,upstream
 # By versions and hashes of constraints.txt.
 LOCKED := $(BIN)/python deploy/locked_install.py --editable
 
+BEGAN := $(shell date +%s)
+
 .DEFAULT_GOAL := help
 .PHONY: help demo softphone install test check format lint types coverage fuzz wheel lock sbom bench soak peers clients host tiny-models oracle regression clean
 
@@ -16,6 +18,7 @@ help:  ## show this list
 
 demo: $(VENV)/.ready-demo  ## from nothing to a finished phone call, with its recording and latencies
 	$(BIN)/python -m qwen3tts_cli.demo
+	@echo "make demo took $$(( $$(date +%s) - $(BEGAN) )) s."
 
 softphone: $(VENV)/.ready-demo  ## a telephone in the browser: serves the page and prints its address
 	@$(BIN)/python -c "import aiortc, aiohttp, segno" 2>/dev/null || $(LOCKED) --extras webrtc

@@ -51,6 +51,8 @@ def voices(
     elif found:
         for line in listing(session, found, terminal_width()):
             typer.echo(line)
+        if session.engine == "piper" and language is None:
+            note(MORE_LANGUAGES)
     elif not session.voices:
         note("None so far: say, call and answer make one of a recording with --clone FILE.")
     if language is not None and not found:

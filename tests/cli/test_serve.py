@@ -22,9 +22,10 @@ from rich.status import Status
 from qwen3tts_cli.main import app, run
 from qwen3tts_cli.progress import Stages
 from qwen3tts_cli.serving.running import is_loopback
-from qwen3tts_cli.voices import speaks
+from qwen3tts_cli.voices import MORE_LANGUAGES, speaks
 from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.messages import VoiceInfo
+from tests.engine.piper.tiny_vits import write_voice
 
 pytestmark = pytest.mark.network
 
@@ -80,6 +81,25 @@ async def test_a_server_tells_its_url_speaks_and_ends_in_order() -> None:
 
         process.send_signal(signal.SIGINT)
         assert await process.wait() == 0
+
+
+@pytest.mark.parametrize(("engine", "notes"), [("piper", 1), ("embedded", 0)])
+async def test_beside_the_natural_voices_espeaks_are_named(
+    engine: str, notes: int, tmp_path: Path
+) -> None:
+    write_voice(tmp_path)
+    asked = await command(
+        "voices",
+        env={
+            "QWEN3TTS__ENGINE__NAME": engine,
+            "QWEN3TTS__ENGINE__PIPER__VOICES": str(tmp_path),
+            "QWEN3TTS__ENGINE__PIPER__WORKERS": "1",
+        },
+    )
+    out, err = await asked.communicate()
+    assert asked.returncode == 0, err
+    assert (b"en_US-tiny-low" in out) is (engine == "piper")
+    assert err.decode().count(MORE_LANGUAGES) == notes
 
 
 async def test_a_server_that_is_stopped_tells_that_it_lets_what_is_said_finish() -> None:
