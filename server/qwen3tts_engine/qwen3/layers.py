@@ -27,6 +27,9 @@ from torch.nn import functional
 from qwen3tts_engine.qwen3.model_config import LayersConfig
 from qwen3tts_engine.qwen3.weights import Weights
 
+FOLD_ROWS = 128
+"""Rows of a matrix that are folded together."""
+
 
 def has_fused_norm(device: torch.device) -> bool:
     """Whether RMSNorm is one kernel there: on CUDA, in newer torch."""
@@ -168,9 +171,13 @@ def fold_columns(matrix: Tensor, norm: Tensor, *, fused: bool, spoil: bool = Fal
     if fused:
         return matrix
     scale = norm.float() * math.sqrt(norm.shape[0])
-    if spoil and matrix.dtype == torch.float32:
-        return matrix.mul_(scale)
-    return (matrix.float() * scale).to(matrix.dtype)
+    if not spoil:
+        return (matrix.float() * scale).to(matrix.dtype)
+    # By parts that stay in a processor's cache while they are float32.
+    for start in range(0, len(matrix), FOLD_ROWS):
+        part = matrix[start : start + FOLD_ROWS]
+        part.copy_(part.float().mul_(scale))
+    return matrix
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -126,23 +127,27 @@ class Qwen3Model:
             raise BadRequest(f"A model in {dtype}.", remedy="Use float32, bfloat16 or float16.")
         try:
             fused = has_fused_norm(device) if fused_norm is None else fused_norm
-            talker = load_talker(weights, config, device=device, dtype=dtype, fused=fused)
-            predictor = load_predictor(
-                weights, config, talker, device=device, dtype=dtype, fused=fused
-            )
-            speaker_encoder = codec_encoder = None
-            if config.speaker is not None:
-                # On the CPU: exact everywhere, and no other thread's work between the frames.
-                speaker_encoder = SpeakerEncoder.from_weights(config.speaker, weights)
-                codec_encoder = CodecEncoder.from_weights(config.codec, codec_weights)
-            _nothing_left(weights)
-            decoder = CodecDecoder.from_weights(
-                config.codec.decoder,
-                codec_weights,
-                device=device,
-                dtype=codec_dtype or torch.float32,
-                tf32=tf32,
-            )
+            # The codec's weights are folded in float64, which takes as long as all the rest.
+            with ThreadPoolExecutor(1, initializer=torch.set_grad_enabled, initargs=(False,)) as by:
+                decoding = by.submit(
+                    CodecDecoder.from_weights,
+                    config.codec.decoder,
+                    codec_weights,
+                    device=device,
+                    dtype=codec_dtype or torch.float32,
+                    tf32=tf32,
+                )
+                talker = load_talker(weights, config, device=device, dtype=dtype, fused=fused)
+                predictor = load_predictor(
+                    weights, config, talker, device=device, dtype=dtype, fused=fused
+                )
+                speaker_encoder = codec_encoder = None
+                if config.speaker is not None:
+                    # On the CPU: exact everywhere, and no other thread's work between the frames.
+                    speaker_encoder = SpeakerEncoder.from_weights(config.speaker, weights)
+                    codec_encoder = CodecEncoder.from_weights(config.codec, codec_weights)
+                _nothing_left(weights)
+                decoder = decoding.result()
         except torch.OutOfMemoryError as error:
             size = parameters(config) * dtype.itemsize
             raise out_of_memory("The model's weights", size, device) from error
