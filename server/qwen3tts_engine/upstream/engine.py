@@ -73,8 +73,8 @@ class UpstreamEngine:
 
     @property
     def model_ids(self) -> tuple[str, ...]:
-        """The name of the model there and, of a hub id, the last part."""
-        return names_of([self.model])
+        """The names of the model there and, of a hub id, the last part."""
+        return names_of([self.model]) if self._server is None else self._server.model_ids
 
     @property
     def task(self) -> str | None:

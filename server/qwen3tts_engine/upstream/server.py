@@ -8,6 +8,7 @@ import logging
 import time
 
 from qwen3tts_engine.base import Voice
+from qwen3tts_engine.model_names import names_of
 from qwen3tts_wire.errors import SpeechError
 
 from .address import Address
@@ -21,6 +22,8 @@ from .vllm_omni import VllmOmni
 
 log = logging.getLogger(__name__)
 
+MOST_MODELS = 64
+"""Names of its models that are looked at."""
 PROBE_S = 1.0
 """Between two looks for a server that is away."""
 
@@ -51,6 +54,8 @@ class Server:
         """Its voices and languages."""
         self.model = settings.model or "unknown model"
         """What speaks there."""
+        self.model_ids = names_of([self.model])
+        """Names by which a client may ask for it."""
         self._looked = 0.0
         self._refresh: asyncio.Task[None] | None = None
         self.lost = False
@@ -144,15 +149,18 @@ class Server:
         self.offer = self._offer(voices)
 
     async def _look_at_models(self) -> None:
-        """For people: what speaks there, where it says so."""
+        """What speaks there, by all its names, where it says so; its own is the first."""
         try:
             answer = await self._get("/models")
-            found = json.loads(answer.body)["data"][0]["id"] if answer.status == 200 else None
+            data = json.loads(answer.body)["data"] if answer.status == 200 else []
+            named = [each for each in data[:MOST_MODELS] if isinstance(each, dict)]
+            found = [printable(each.get("id"))[:200] for each in named]
         except Unreachable:
             raise
         except (SpeechError, ValueError, LookupError, TypeError, RecursionError):
-            found = None
-        self.model = printable(found)[:200] or self.model
+            found = []
+        self.model = next(iter(found), "") or self.model
+        self.model_ids = names_of([self.model, *found])
 
     async def _get(self, route: str) -> Answer:
         settings = self.settings

@@ -15,6 +15,8 @@ from qwen3tts_engine.base import Engine
 from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
 from qwen3tts_engine.upstream.engine import UpstreamEngine
 from qwen3tts_engine.upstream.settings import UpstreamSettings
+from qwen3tts_server.dialects.http_errors import FieldRefused
+from qwen3tts_server.dialects.openai_models import Models
 from qwen3tts_server.run import RunningServer, running_server
 from qwen3tts_wire.client import Alignment, Audio, Context, Done, SpeechClient, Started
 from qwen3tts_wire.errors import EngineFailed, SpeechError, UnknownVoice
@@ -26,6 +28,7 @@ from tests.engine.waiting import until
 pytestmark = pytest.mark.network
 
 KINDS = ["ws", "http"]
+HUB_ID = "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice"
 
 
 @dataclass
@@ -74,6 +77,24 @@ async def first_sound(context: Context) -> Audio:
         if isinstance(event, Audio):
             return event
     raise AssertionError("no sound came")
+
+
+class Checkpoint(FakeEngine):
+    """One whose model has a hub id besides its name."""
+
+    model = "Qwen3-TTS 1.7B CustomVoice"
+    model_ids = (HUB_ID, HUB_ID.rpartition("/")[2])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_client_may_name_the_model_there_by_its_hub_id(kind: str) -> None:
+    async with line(Checkpoint(), kind) as made:
+        models = Models(made.front.service)
+        assert models.own == Checkpoint.model
+        for name in (Checkpoint.model, *Checkpoint.model_ids):
+            assert models.find(name) == name
+        with pytest.raises(FieldRefused):
+            models.find("Qwen/Qwen3-TTS-12Hz-0.6B-Base")
 
 
 TEXT = "Good morning, this is the line. It works today."
