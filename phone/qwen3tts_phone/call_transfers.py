@@ -39,6 +39,9 @@ FORBIDDEN = 403
 PROGRESS = {CallRinging: (180, "Ringing"), CallForwarded: (181, "Call Is Being Forwarded")}
 """What the far end is told of the call that it asked us to make."""
 PROGRESS_QUEUED = (182, "Queued")
+NOT_DIALLED = (CallError, OSError, ValueError)
+"""What the call that they ask for may fail with: also for want of descriptors, or by a header of
+theirs that cannot be sent on."""
 MAX_CHAIN = 10
 """Most transfers by far ends in a row, each of the call that the one before has led to."""
 
@@ -139,7 +142,7 @@ class CallTransfers:
     async def _follow(self, refer: ReferReceived) -> None:
         try:
             new = await self._go(refer)
-        except CallError as error:
+        except NOT_DIALLED as error:
             logger.warning(
                 "call %s: a transfer by the far end failed: %s",
                 log_text(self._call.id),
@@ -185,7 +188,7 @@ class CallTransfers:
             new = await self._phone.dial(
                 refer.target, headers or None, with_account=bool(account), account=account or None
             )
-        except (CallError, ValueError):
+        except NOT_DIALLED:
             refer.notify(503, "Service Unavailable")
             raise
         follows(new.facts, self._call.facts)
@@ -195,7 +198,7 @@ class CallTransfers:
         except CallRefused as error:
             refer.notify(error.status, error.reason)
             raise
-        except CallError:
+        except (CallError, OSError):
             refer.notify(480, "Temporarily Unavailable")
             raise
         except asyncio.CancelledError:

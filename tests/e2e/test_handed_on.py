@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,6 +32,7 @@ from qwen3tts_server.run import running_server
 from tests.e2e.agent_parties import Script
 from tests.e2e.parties import Ear, connected
 from tests.e2e.test_call_features import answer_next, event_of, next_call, silent
+from tests.fakes import settle
 from tests.phone.agent.endpoint import ChatEndpoint, says
 
 pytestmark = pytest.mark.network
@@ -237,3 +239,51 @@ async def test_a_transfer_is_dialled_with_the_account_of_its_call_and_never_with
         assert new is not None
         assert new.account == ""
         await taken.hangup()
+
+
+async def test_a_transfer_is_dialled_with_the_account_that_its_call_came_for() -> None:
+    first = Account("sip:192.0.2.1", "", name="first", register=False, headers={"X-Line": "first"})
+    trunk = Account(
+        "sip:192.0.2.2",
+        "",
+        name="trunk",
+        register=False,
+        headers={"X-Line": "trunk"},
+        allowed_sources=("127.0.0.0/8",),
+    )
+    async with (
+        silent(transfers="accept", accounts=(first, trunk)) as phone,
+        silent() as caller,
+        silent() as third,
+        connected(phone, caller) as (ours, theirs),
+    ):
+        taken = await hand_on(theirs, third)
+        new = await ours.successor()
+        assert new is not None
+        assert (ours.account, new.account) == ("trunk", "trunk")
+        assert taken.sip.headers["X-Line"] == "trunk"
+        await taken.hangup()
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, "Too many open files"), ValueError("a header that is none")]
+)
+async def test_a_transfer_whose_call_cannot_be_made_is_reported_to_the_far_end_and_logged(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        silent(transfers="accept") as phone,
+        silent() as caller,
+        connected(phone, caller) as (_, theirs),
+    ):
+
+        async def fail(*arguments: object, **options: object) -> None:
+            raise error
+
+        monkeypatch.setattr(phone._media, "open", fail)
+        transfer = await theirs.sip.refer("sip:third@127.0.0.1:9")
+        async with asyncio.timeout(10):
+            assert await transfer.done() == 503
+        await settle()
+    assert [each for each in caplog.messages if "a transfer by the far end failed" in each]
+    assert not [each for each in caplog.messages if "never retrieved" in each]
