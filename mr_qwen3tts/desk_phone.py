@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Callable
 from contextvars import Context
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qwen3tts_pacer.clock import Clock
@@ -60,6 +61,7 @@ def phone_settings(wishes: SipWishes) -> PhoneSettings:
 
     server = server_uri(wishes.sip_server) if wishes.sip_server else None
     host, port = listen_at(wishes)
+    unavailable = wishes.sip_unavailable_file
     account = None
     if server is not None and wishes.sip_user:
         account = Account(server, wishes.sip_user, wishes.sip_password or "")
@@ -73,6 +75,7 @@ def phone_settings(wishes: SipWishes) -> PhoneSettings:
         rtp_ports=wishes.sip_rtp_ports,
         advertised_host=wishes.sip_advertised or "",
         max_calls=wishes.sip_max_calls,
+        unavailable_file=Path(unavailable) if unavailable else None,
         transfers=wishes.sip_transfers,
         guard=transfer_guard(wishes) if wishes.sip_transfers == "accept" else None,
     )

@@ -55,6 +55,10 @@ class SipWishes(Protocol):
         """Calls at once, in both directions."""
 
     @property
+    def sip_unavailable_file(self) -> str | None:
+        """WAV file played to callers while no speech server can be reached; None: they get 503."""
+
+    @property
     def sip_call_budget(self) -> tuple[int, int, int, int]:
         """Turns that one call may give the agent, and characters in them: turns in a minute, turns
         in all, characters in a minute, characters in all; 0 = no limit."""

@@ -211,6 +211,10 @@ class Settings:
         lambda getenv: getenv("MR_QWEN3TTS_SIP_MAX_CALLS"), whole(1, 1000), 20
     )
     """Calls at once."""
+    sip_unavailable_file: str | None = _setting(
+        lambda getenv: getenv("MR_QWEN3TTS_SIP_UNAVAILABLE_FILE"), words(4096), None
+    )
+    """WAV file that callers hear while no speech server can be reached; None: they get 503."""
     sip_call_budget: tuple[int, int, int, int] = _setting(
         lambda getenv: getenv("MR_QWEN3TTS_SIP_CALL_BUDGET"), budget(), (60, 2000, 20_000, 500_000)
     )

@@ -33,6 +33,7 @@ class Wishes:
     sip_transfers: str = "refuse"
     sip_answer_s: float = 120.0
     sip_max_calls: int = 20
+    sip_unavailable_file: str | None = None
     sip_call_budget: tuple[int, int, int, int] = (60, 2000, 20_000, 500_000)
     sip_process_budget: tuple[int, int, int, int] = (600, 0, 200_000, 0)
     sip_too_many: str | None = "One moment."

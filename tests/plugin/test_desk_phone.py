@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from mr_qwen3tts.settings import Settings
 from qwen3tts_phone.errors import PortBusy
 from qwen3tts_phone.phone import Account
 from qwen3tts_speech.link import SpeechLink
+from tests.e2e.test_outage import wav
 from tests.fakes import FakeClock
 from tests.plugin.desk_parties import NO_SERVER, Wishes, person
 
@@ -68,6 +70,14 @@ def test_an_account_is_registered_with_the_server() -> None:
     assert settings.rtp_ports == (10000, 10100)
     assert settings.max_calls == 7
     assert "secret" not in repr(settings)
+
+
+def test_a_file_for_callers_while_no_speech_server_is_there_is_the_phones(tmp_path: Path) -> None:
+    file = wav(tmp_path / "later.wav")
+    settings = phone_settings(replace(UNSET, sip_unavailable_file=str(file)))
+    assert settings.unavailable_file == file
+    with pytest.raises(ValueError, match=r"unavailable_file=.*gone\.wav cannot be read"):
+        phone_settings(replace(UNSET, sip_unavailable_file=str(tmp_path / "gone.wav")))
 
 
 def test_a_server_without_an_account_is_a_gateway() -> None:

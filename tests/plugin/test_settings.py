@@ -80,6 +80,7 @@ WRITTEN: dict[str, tuple[str, object]] = {
     "SIP_TRANSFERS": ("accept", "accept"),
     "SIP_ANSWER_S": ("30", 30.0),
     "SIP_MAX_CALLS": ("2", 2),
+    "SIP_UNAVAILABLE_FILE": ("/later.wav", "/later.wav"),
     "SIP_STT": ("whisper:small", "whisper:small"),
     "SIP_STT_LANGUAGES": ("en, de", ("en", "de")),
     "SIP_PAUSE_MS": ("800", 800),
