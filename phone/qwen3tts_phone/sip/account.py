@@ -49,8 +49,9 @@ class Account:
     """Seconds between keepalives; 0 = none."""
     keepalive: Keepalive = "options"
     """``options`` asks and knows the answer's round trip; ``crlf`` (RFC 5626) costs next to
-    nothing, and over UDP it only keeps a NAT open. A registrar that answers again after it did not
-    gets a new registration within 3 s, and at most one in 30 s."""
+    nothing; over UDP it only keeps a NAT open and never tells whether the registrar is there. A
+    registrar that answers again after it did not gets a new registration within 3 s, and at most
+    one in 30 s: with ``options``, or with ``crlf`` over TCP or TLS."""
     follow_redirects: bool | None = None
     """Whether its calls go on to the addresses of a 3xx answer (RFC 3261 section 8.1.3.4), five at
     most, each within the guard's rules; None = those of a trunk do, those of an account that
