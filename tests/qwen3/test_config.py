@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +173,7 @@ OPTIONAL = {
 """Fields of which this engine knows one value only, and that may be absent in some place."""
 
 
-DEFAULTS: dict[str, dict[str, object]] = {
+DEFAULTS: dict[str, Mapping[str, object]] = {
     "": official_defaults.TOP | official_defaults.CODEC,
     "talker_config": official_defaults.TALKER | {"head_dim": None},
     "talker_config.code_predictor_config": official_defaults.PREDICTOR,
