@@ -135,6 +135,12 @@ class Columns:
         return self.kind.where("greeting")
 
     @property
+    def answers(self) -> NDArray[np.bool_]:
+        """All but greetings, as a mask; all where there are greetings only."""
+        answers = ~self.greeting
+        return answers if answers.any() else ~answers
+
+    @property
     def silence_ms(self) -> Floats:
         """From the interruption to silence on the wire; 0 where it was silent already."""
         # np.maximum keeps NaN.

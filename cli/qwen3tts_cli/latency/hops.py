@@ -140,10 +140,10 @@ class Way:
 
 def begin_of(columns: Columns) -> Mark:
     """Where the way begins: the caller's last sound where it is known in any utterance, else the
-    first mark that most utterances with a sound have."""
+    first mark that most answers with a sound have."""
     if columns.has_waits:
         return Mark.SPEECH_END
-    heard = columns.has(Mark.FIRST_AUDIBLE_WIRE)
+    heard = columns.has(Mark.FIRST_AUDIBLE_WIRE) & columns.answers
     for mark in CHAIN:
         if int((columns.has(mark) & heard).sum()) * 2 > int(heard.sum()):
             return mark
@@ -151,10 +151,10 @@ def begin_of(columns: Columns) -> Mark:
 
 
 def ways_of(columns: Columns, hops: Hops, begin: Mark | None = None) -> list[Way]:
-    """Where the time goes in a typical utterance (the middle fifth) and in the slowest 5 %."""
+    """Where the time goes in a typical answer (the middle fifth) and in the slowest 5 %."""
     begin = begin or begin_of(columns)
     total = columns.between_ms(begin, Mark.FIRST_AUDIBLE_WIRE)
-    rows = np.flatnonzero(np.isfinite(total))
+    rows = np.flatnonzero(np.isfinite(total) & columns.answers)
     if not len(rows):
         return []
     rows = rows[np.argsort(total[rows], kind="stable")]

@@ -146,14 +146,15 @@ def headline_values(columns: Columns) -> dict[str, Floats]:
 
 
 def stage_rows(columns: Columns) -> dict[Stage, tuple[RowNumbers, Floats]]:
-    """For each stage, in the order of the line: which utterances have it, and its duration (ms).
+    """For each stage, in the order of the line: which answers have it, and its duration (ms).
 
     A stage reaches from one mark of `CHAIN` to the next that the utterance has.
     """
     found: dict[Stage, tuple[RowNumbers, Floats]] = {}
     before = np.full(len(columns), -1, np.int8)
+    answers = columns.answers
     for place, mark in enumerate(CHAIN):
-        present = columns.has(mark)
+        present = columns.has(mark) & answers
         for earlier in range(place):
             rows = np.flatnonzero(present & (before == earlier))
             if len(rows):

@@ -12,6 +12,7 @@ import pytest
 from qwen3tts_cli.latency import tables
 from qwen3tts_cli.latency.columns import Columns, columns_of
 from qwen3tts_cli.latency.compared import compare
+from qwen3tts_cli.latency.hops import hops_of, ways_of
 from qwen3tts_cli.latency.html.page import page
 from qwen3tts_cli.latency.live import line_of
 from qwen3tts_cli.latency.stages import FIRST_SOUND, GREETING, WAIT
@@ -62,6 +63,18 @@ def test_the_callers_wait_is_the_first_row_and_greetings_have_one_of_their_own(
     middle = typical(agents_log)
     assert middle is not None
     assert agents_log.record_at(middle).context == "a5"
+
+
+def test_stages_and_hops_are_those_of_answers_where_there_are_any(agents_log: Columns) -> None:
+    rows = {row.name: row for row in tables.stages(agents_log)}
+    assert {row.count for row in rows.values()} == {11}
+    assert rows["first_delta → first_frame_wire"].p50 == pytest.approx(100, abs=0.01)
+    ways = ways_of(agents_log, hops_of(agents_log), Mark.FIRST_DELTA)
+    assert [way.total_ms for way in ways] == pytest.approx([100, 100], abs=0.01)
+    assert not agents_log.greeting[[row for way in ways for row in way.rows]].any()
+    only = columns_of([greeting(1, 40)])
+    assert tables.stages(only)
+    assert ways_of(only, hops_of(only))
 
 
 def test_without_a_recogniser_the_first_sound_leads() -> None:
