@@ -54,9 +54,9 @@ ABOVE: Final = 10 ** (8 / 10)
 """What is louder than an echo usually is by this factor, is not an echo..."""
 ABOVE_ON: Final = 10 ** (4 / 10)
 """...or by this one, while the caller speaks."""
-NEW_DB: Final = 5.0
+NEW_DB: Final = 8.0
 """A new path leaves more of sounds that were not heard yet, up to this..."""
-NEW_S: Final = 0.8
+NEW_S: Final = 1.0
 """...and for this time."""
 CHANGES: Final = 10 ** (10 / 10)
 """A path that changes does not return louder than before by this factor."""
@@ -68,13 +68,19 @@ GAINS: Final = 10 ** (-1.5 / 10)
 """A fit that leaves more than this of what was left before gains little."""
 PROVES: Final = 10 ** (-4 / 10)
 """A filter has proved itself when it once leaves less than this."""
+UNMOVED: Final = 10 ** (-10 / 10)
+"""A path of whose echo less than this is left has not moved."""
 TRUSTED: Final = 0.45
 """Of the dB that a fit gains where it was fitted, so many it will gain later."""
 WAITS_S: Final = 0.25
 """Speech that may be an echo waits at most this time for a verdict, twice it where a delay was
 found that may be one."""
+WAITS_MOVED_S: Final = 0.1
+"""...and this where a known path has failed: one that has moved is found by 40 ms of its echo."""
 DOUBT_S: Final = 1.0
 """So long after a change of the codec a known path is as good as none: it has another delay."""
+SETTLED: Final = 1600
+"""Samples after which the caller's speech is no more asked whether it is a path that has moved."""
 SUSPECTED: Final = 2400
 """Samples for which a path that has failed once is suspected to have changed."""
 QUIET_S: Final = 0.2
@@ -131,7 +137,9 @@ class EchoGuard:
         self._waited = 0.0
         """Seconds of speech that wait for a verdict."""
         self._callers = False
-        """Whether this speech was found to be the caller's."""
+        """Whether this speech was found to be the caller's..."""
+        self._callers_for = 0
+        """...and samples since then."""
         self._age = self._since_search = self._since_fit = 0
         """Samples since the path was found, looked for, fitted."""
         self._fit_every = EVERY
@@ -199,17 +207,22 @@ class EchoGuard:
         if not self._callers:
             if self.canceller is not None and not self._above(self._margin()):
                 return True
+            if self._proved and self._shift(self._heard.end):
+                return True
             if self._may_be_another():
                 if sum(piece.rest for piece in self._pieces) <= FAINT * self._count():
                     return True  # the end of a sound, which tells nothing
                 self._waited += length_s
-                if self._waited < (WAITS_S if self._peak < PEAK else 2 * WAITS_S):
+                if self._waited < self._longest_wait():
                     return True
-            elif self._proved and self._shift(self._heard.end):
+        elif self.canceller is not None:
+            if not self._above(ABOVE_ON):
                 return True
-        elif self.canceller is not None and not self._above(ABOVE_ON):
-            return True
-        self._callers = True
+            if self._proved and self._callers_for < SETTLED and self._shift(self._heard.end):
+                self._callers = False
+                return True
+        if not self._callers:
+            self._callers, self._callers_for = True, 0
         return False
 
     # --- inside
@@ -243,6 +256,7 @@ class EchoGuard:
         self._doubted = max(0, self._doubted - count)
         self._suspected = max(0, self._suspected - count)
         self._age += count
+        self._callers_for += count
         self._since_search += count
         self._since_fit += count
         heard = _energy(sound)
@@ -258,8 +272,12 @@ class EchoGuard:
             rest = sound - echo
             excitation = self.canceller.excitation(stop, Leak.EXCITED)
             power, bound = self._leak.push(rest, excitation, self._callers)
-            piece = _Piece(count, heard, count * power, _energy(echo), count * bound)
-            self._proved = self._proved or FAINT * 10 < heard / count > power / PROVES
+            left = min(heard, count * power)  # what the filter adds is not the caller's
+            piece = _Piece(count, heard, left, _energy(echo), count * bound)
+            if heard > FAINT * 10 * count:
+                self._proved = self._proved or left < PROVES * heard
+                if left < UNMOVED * heard:
+                    self._suspected = 0
         self._pieces.append(piece)
         while self._count() - self._pieces[0].count >= LOOKED_BACK:
             self._pieces.popleft()
@@ -299,6 +317,12 @@ class EchoGuard:
         louder = heard > CHANGES * self.canceller.gain * self._loudest * self._count()
         return not louder and (self._doubted > 0 or self._suspected > 0)
 
+    def _longest_wait(self) -> float:
+        """Seconds that speech which may be an echo waits for a verdict."""
+        if self._proved and not self._doubted:
+            return WAITS_MOVED_S
+        return WAITS_S if self._peak < PEAK else 2 * WAITS_S
+
     def _fails(self) -> bool:
         """Whether the known path does not explain what it should."""
         heard = sum(piece.heard for piece in self._pieces)
@@ -336,13 +360,16 @@ class EchoGuard:
         if self.canceller is None:
             return False
         shift = find_shift(self._sent, self._heard, self.canceller)
-        if shift is None:
+        if shift is None or (abs(shift) < STILL and self._fails()):
             return False
         self._suspected = self._doubted = 0
         if abs(shift) < STILL:
             return False
         self.canceller.shift(shift)
-        self._path_since = stop
+        for last in range(stop - LOOKED_BACK + PIECE, stop + 1, PIECE):
+            rest = self._heard.get(last - PIECE, last) - self.canceller.echo(last - PIECE, last)
+            self._leak.begin(rest, self.canceller.excitation(last, Leak.EXCITED))
+        self._path_since, self._fit_every = stop - LOOKED_BACK, EVERY
         self._pieces.clear()
         return True
 

@@ -44,10 +44,9 @@ HELD_OUT: Final = 640
 """A new path is fitted without the last 80 ms, and tried on them."""
 EXPLAINS: Final = 0.75
 """It is one that leaves less than this of what is left of them without it."""
-SHIFTED: Final = 960
-"""Samples, 120 ms, by which a path that has merely moved is found..."""
-ALIKE: Final = 0.75
-"""...where they correlate so well with its echo."""
+ALIKE: Final = ((320, 0.85), (480, 0.82), (960, 0.75))
+"""A path that has merely moved is found by the newest so many samples, 40 to 120 ms, where they
+correlate so well with its echo; a caller beside the echo reaches 0.8, 0.72 and 0.64."""
 STILL: Final = 4
 """Samples; a path that moves by less has not moved."""
 _BLOCK: Final = 80
@@ -105,26 +104,32 @@ def find_path(
 
 
 def find_shift(sent: SampleLine, heard: SampleLine, known: EchoCanceller) -> int | None:
-    """By how many samples the known path has moved, by the newest 120 ms of what was heard; None
-    where its echo is not in them, at any delay, or too faint beside other sounds."""
+    """By how many samples the known path has moved, by the newest 40 to 120 ms of what was heard;
+    None where its echo is not in them, at any delay, or too faint beside other sounds."""
     stop = heard.end
-    start = stop - SHIFTED
     furthest = MOST_DELAY - known.delay
-    line = sent.get(start - MOST_DELAY - TAPS + 1, stop - LEAST_DELAY)
+    longest = ALIKE[-1][0]
+    line = sent.get(stop - longest - MOST_DELAY - TAPS + 1, stop - LEAST_DELAY)
     size = fft_size(len(line))
     echoes = np.fft.rfft(line, size) * np.fft.rfft(known.taps, size)
     echo = np.fft.irfft(echoes, size)[TAPS - 1 : len(line)]
-    piece = heard.get(start, stop)
-    filtered = np.fft.rfft(echo, size) * np.conj(np.fft.rfft(piece, size))
-    products = np.fft.irfft(filtered, size)[: MOST_DELAY - LEAST_DELAY + 1]
+    spectrum = np.fft.rfft(echo, size)
     squares = np.concatenate((np.zeros(1), np.cumsum(np.square(echo), dtype=np.float64)))
-    powers = squares[SHIFTED:] - squares[:-SHIFTED]
-    own = float(piece @ piece)
-    if own <= 0 or powers.max() <= 0:
-        return None
-    alike = products / np.sqrt((powers + 1e-2 * powers.max()) * own)
-    best = int(np.argmax(alike))
-    return furthest - best if float(alike[best]) >= ALIKE else None
+    for count, enough in ALIKE:
+        piece = heard.get(stop - count, stop)
+        own = float(piece @ piece)
+        first = longest - count
+        powers = squares[first + count :] - squares[first:-count]
+        if own <= 0 or powers.max() <= 0:
+            continue
+        products = np.fft.irfft(spectrum * np.conj(np.fft.rfft(piece, size)), size)
+        alike = products[first : first + len(powers)] / np.sqrt(
+            (powers + 1e-2 * powers.max()) * own
+        )
+        best = int(np.argmax(alike))
+        if float(alike[best]) >= enough:
+            return furthest - best
+    return None
 
 
 def find_delay(heard: Floats, sent: SampleLine, start: int) -> FoundDelay | None:

@@ -135,6 +135,34 @@ def test_a_slip_of_the_delay_in_a_room_is_followed_within_a_fifth_of_a_second(sl
     )
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("slip", [160, -480])
+@pytest.mark.parametrize("room", [False, True])
+def test_a_slip_of_the_delay_at_12_db_does_not_silence_the_agent(
+    room: bool, slip: int, seed: int
+) -> None:
+    sent = np.concatenate((spoken(AGENT), spoken(AGENT)))
+    path = room_echo_of if room else echo_of
+    before, after = (path(sent, 12.0, 1440 + moved, seed) for moved in (0, slip))
+    loudest = np.convolve(np.square(after.astype(float)), np.ones(1600))[24_000:40_000]
+    middle = (24_000 + int(np.argmax(loudest)) - 800) // 160 * 160  # of a loud word
+    heard = mixed(np.concatenate((before[:middle], after[middle:])), quiet(len(sent) / 8000))
+    events = talk(sent, heard)
+    assert not any(isinstance(event, CallerCutIn) for event in events)
+
+
+def test_a_caller_who_talks_right_after_a_slip_silences_the_agent() -> None:
+    sent = np.concatenate((spoken(AGENT), spoken(AGENT)))
+    slip_at = 160 * 160
+    echo = np.concatenate(
+        (room_echo_of(sent, 12.0, 800)[:slip_at], room_echo_of(sent, 12.0, 960)[slip_at:])
+    )
+    caller = late(spoken(CALLER, "en-us+m3", -26.0), slip_at / 8000 + 0.1)
+    events = talk(sent, mixed(echo, caller, quiet(len(sent) / 8000)))
+    cut_in = next(event for event in events if isinstance(event, CallerCutIn))
+    assert slip_at / 8000 + 0.1 < cut_in.at - 100.0 < slip_at / 8000 + 0.4
+
+
 def test_without_the_guard_it_would() -> None:
     sent = spoken(AGENT)
     events = talk(sent, echo_of(sent, 20.0, 800), guard=False)

@@ -122,6 +122,17 @@ def test_a_path_that_has_merely_moved_is_found_by_120_ms(moved: int) -> None:
     assert find_shift(*lines(sent, heard), canceller) == moved
 
 
+@pytest.mark.parametrize("moved", [-480, 160])
+def test_forty_milliseconds_after_a_path_has_moved_it_is_found(moved: int) -> None:
+    voice = spoken(AGENT)
+    sent = floats(voice)
+    before, after = (floats(room_echo_of(voice, 12.0, 800 + by)) for by in (0, moved))
+    _, canceller = left_of(sent, before[:16_000], 800)
+    loud = int(np.argmax(np.convolve(np.abs(sent[16_000:-4000]), np.ones(960)))) + 16_800
+    heard = np.concatenate((before[: loud - 320], after[loud - 320 : loud]))
+    assert find_shift(*lines(sent, heard), canceller) == moved
+
+
 def test_a_caller_beside_the_echo_moves_no_path() -> None:
     voice = spoken(AGENT)
     sent = floats(voice)
