@@ -307,7 +307,6 @@ async def test_the_heap_is_held_from_the_first_words_where_the_host_never_ran_ou
 ) -> None:
     collector = Heap()
     monkeypatch.setattr(plugin_module, "heap", collector)
-    assert not collector.held
     speaking = world.speak(TEXT, context())
     await world.answer()
     assert speaking.done()

@@ -17,6 +17,7 @@ import qwen3tts_phone.media.process as media
 import qwen3tts_phone.recognise.whisper_process as whisper
 from qwen3tts_phone.media.types import MediaSettings
 from qwen3tts_wire.child_environment import ALLOWED, PLAYING, child_environment
+from qwen3tts_wire.whisper.models import FETCHING
 
 NAMES = (
     *("MR_QWEN3TTS_LLM_KEY", "QWEN3TTS_API_KEYS", "QWEN3TTS_STT_KEY", "TWILIO_AUTH_TOKEN"),
@@ -40,7 +41,7 @@ def test_nothing_passes_that_is_not_on_the_list(parent: dict[str, str]) -> None:
 
 def test_no_allowed_name_is_that_of_a_secret() -> None:
     secret = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
-    for name in (*ALLOWED, *PLAYING, *whisper.FETCHING):
+    for name in (*ALLOWED, *PLAYING, *FETCHING):
         assert not any(each in name for each in secret), name
 
 
