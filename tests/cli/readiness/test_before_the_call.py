@@ -19,6 +19,7 @@ from qwen3tts_cli.main import run
 from tests.cli.readiness.servers import Servers
 from tests.engine.piper.tiny_vits import write_voice
 from tests.phone.agent.endpoint import Answer, Breaks, Hangs
+from tests.phone.recognise.real_whisper import real_whisper
 
 pytestmark = pytest.mark.network
 
@@ -236,6 +237,38 @@ def test_the_softphone_is_not_served_where_its_agent_cannot_talk(
     assert told.count("Error: ") == 1
     assert told.count("Remedy: ") == 1
     assert "http://127.0.0.1:" not in told.partition("Remedy: ")[2]
+
+
+@pytest.mark.parametrize(
+    ("model", "language", "sentence", "remedy"),
+    [
+        (
+            "nobody/no-such-model",
+            "en",
+            "The Whisper model nobody/no-such-model is not on this machine and could not be fetch",
+            "Fetch it where there is a network",
+        ),
+        ("", "de", "knows English only, and de is asked for", "Name a model without .en"),
+        ("", "xx-none", "does not know the language 'xx'", "Give a code or an English name"),
+    ],
+    ids=["missing", "of another language", "of no language"],
+)
+def test_a_whisper_that_cannot_hear_is_told_before_a_phone_rings(
+    servers: Servers,
+    callee: Callee,
+    capsys: pytest.CaptureFixture[str],
+    model: str,
+    language: str,
+    sentence: str,
+    remedy: str,
+) -> None:
+    with servers.model() as endpoint:
+        arguments = ["--llm", endpoint.url, "--server", servers.speech, "--language", language]
+        listening = ["--stt", f"whisper:{model or real_whisper()}"]
+        ended = run(["call", callee.uri, *arguments, *listening])
+    assert ended != ExitCode.OK
+    told = told_once(capsys, sentence, remedy)
+    assert told.count("Error: ") == told.count("Remedy: ") == 1
 
 
 def no_settings(folder: Path) -> None:

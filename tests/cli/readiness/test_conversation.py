@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,7 @@ from qwen3tts_wire.errors import EngineFailed
 from tests.cli.readiness.servers import Servers
 from tests.engine.fake_engine import FakeEngine
 from tests.phone.agent.endpoint import Answer, writes
+from tests.phone.recognise.real_whisper import real_whisper
 
 pytestmark = pytest.mark.network
 
@@ -168,6 +170,37 @@ def test_the_whole_conversation_is_measured(
     parts = [ms for name, ms in wait["figures"].items() if name != "total_ms"]
     assert wait["figures"]["total_ms"] == pytest.approx(sum(parts), abs=0.5)
     assert wait["figures"]["voice_ms"] == voice["figures"]["first_ms"]
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_real_whisper_hears_the_natural_voice(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = real_whisper()
+    monkeypatch.setenv("QWEN3TTS__ENGINE__NAME", "piper")
+    monkeypatch.setenv("QWEN3TTS__ENGINE__PIPER__WORKERS", "1")
+    code = run(["doctor", "--json", "--stt", f"whisper:{model}", "--language", "en"])
+    voice, recogniser = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert voice["level"] == "ok"
+    line, _, heard = recogniser["found"].partition("; of ")
+    assert re.fullmatch(
+        rf"Whisper {re.escape(model)} \(folder\), en, \w+ on \w+, \d+\.\d\d of real time; after a"
+        r" pause of 600 ms the text comes within \d+ ms",
+        line,
+    )
+    assert heard.startswith(f"“{SENTENCE}” it heard “")
+    assert words_in(heard) & words_in(SENTENCE)
+    figures = recogniser["figures"]
+    assert figures["real_time_factor"] > 0
+    assert f"{figures['real_time_factor']:.2f} of real time" in line
+    assert f"within {figures['wait_ms']:.0f} ms" in line
+    # A busy machine may be slower than speech, and is told so.
+    assert recogniser["level"] == ("warn" if figures["real_time_factor"] > 1 else "ok")
+
+
+def words_in(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]{4,}", text.lower().partition("it heard")[2] or text.lower()))
 
 
 @pytest.mark.usefixtures("alone")
