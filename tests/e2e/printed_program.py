@@ -7,7 +7,6 @@ default address of a speech server, at which another program of this machine may
 
 from __future__ import annotations
 
-import asyncio
 import runpy
 import sys
 from typing import Any
@@ -32,10 +31,7 @@ def main(path: str, server: str, *texts: str) -> None:
     replaced = whisper
     replaced.WhisperRecogniser = lambda settings: script.recogniser
     setattr(Phone, "__aenter__", entered)  # noqa: B010 - it is a method, to mypy
-    try:
-        runpy.run_path(path, run_name="__main__")
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        sys.exit(130)
+    runpy.run_path(path, run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from qwen3tts_phone.agent.chat_check import CHECK_S, check_model
 from qwen3tts_phone.agent.chat_errors import ModelUnavailable
 from qwen3tts_phone.agent.chat_settings import ChatSettings
 from qwen3tts_phone.agent.conversation import Conversation, ConversationLog
+from qwen3tts_phone.agent.ctrl_c import ended_by_ctrl_c
 from qwen3tts_phone.agent.filing import OnTurn
 from qwen3tts_phone.agent.history import History
 from qwen3tts_phone.agent.kit import Kit
@@ -292,8 +293,8 @@ class Agent:
     async def serve(self, lines: AsyncIterable[Call]) -> None:
         """Answer every call that comes in by ``lines``, all at once, until they are closed.
 
-        What breaks on one call is logged, and ends that call alone. Cancelled, it answers no more;
-        the calls go on, and end with their line. While a `Phone` knows that no speech server can be
+        In the main task of `asyncio.run` Ctrl-C ends it without an error. What breaks on one call
+        is logged, and ends that call alone. Cancelled, it answers no more; the calls go on, and end with their line. While a `Phone` knows that no speech server can be
         reached it refuses calls itself (503), and they do not come here.
 
         A model that is not there yet, or overloaded, is logged, and calls are taken.
@@ -301,6 +302,10 @@ class Agent:
         Raises:
             SpeechError: as :meth:`check`, before the first call.
         """
+        with ended_by_ctrl_c():
+            await self._serve(lines)
+
+    async def _serve(self, lines: AsyncIterable[Call]) -> None:
         try:
             await self.check()
         except ModelUnavailable as error:
