@@ -15,10 +15,12 @@ from qwen3tts_phone.keypad import Keypad
 from qwen3tts_phone.listening.events import OnsetHeard, TurnEnded
 from qwen3tts_phone.listening.turn import Turn
 from qwen3tts_server.run import running_server
+from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.errors import EngineFailed
 from tests.fakes import FakeClock, settle
 from tests.phone.sounds import speech
+from tests.phone.voices import tone
 
 
 class FakeUtterance:
@@ -296,3 +298,25 @@ async def test_one_argument_of_dial_keeps_the_words_for_people(kind: str) -> Non
         wrong: Any = "wait"
         with pytest.raises(ValueError, match=r"^on_machine='wait'"):
             await ours.dial(theirs.uri, on_machine=wrong)
+
+
+@pytest.mark.network
+async def test_one_argument_of_dial_leaves_the_message_after_the_beep() -> None:
+    async with (
+        asyncio.timeout(60),
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        Phone(server_url=server.url, announce=None) as ours,
+        Phone(link=SpeechLink(""), announce=None) as theirs,
+    ):
+        call = await ours.dial(theirs.uri, on_machine="after-beep")
+        saying = asyncio.create_task(call.say("Good morning."))
+        far = await anext(theirs.incoming())
+        await far.answer()
+        assert await far.play(speech(5.0), 8000)
+        greeted_at = ours.clock.now()
+        assert await far.play(tone(1000, 8000, 0.5), 8000)
+        spoken = await saying
+        assert spoken.heard == "Good morning."
+        assert spoken.record.marks[Mark.FIRST_FRAME_WIRE] > greeted_at
+        assert call.facts.answered_by == "machine"
+        await call.hangup()

@@ -160,6 +160,18 @@ async def test_what_was_to_be_said_to_somebody_who_declines_raises_why(server: s
         await call.ended()
 
 
+async def test_speak_says_once_what_to_wait_for_while_our_call_rings() -> None:
+    async with mute() as ours, mute() as theirs:
+        call = await theirs.dial(ours.uri)
+        with pytest.raises(WrongState, match=r"not answered yet") as ringing:
+            call.speak(TEXT)
+        remedy = ringing.value.remedy
+        assert "call.answered() for one of ours" in remedy
+        assert str(ringing.value).count(remedy) == 1
+        assert remedy not in ringing.value.message
+        await call.hangup()
+
+
 async def test_a_call_that_came_in_must_be_answered_before_it_is_spoken_to() -> None:
     async with mute() as ours, mute() as theirs:
         call = await theirs.dial(ours.uri)
