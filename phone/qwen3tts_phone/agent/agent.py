@@ -294,8 +294,9 @@ class Agent:
         """Answer every call that comes in by ``lines``, all at once, until they are closed.
 
         In the main task of `asyncio.run` Ctrl-C ends it without an error. What breaks on one call
-        is logged, and ends that call alone. Cancelled, it answers no more; the calls go on, and end with their line. While a `Phone` knows that no speech server can be
-        reached it refuses calls itself (503), and they do not come here.
+        is logged, and ends that call alone. Cancelled, it answers no more; the calls go on, and end
+        with their line. While a `Phone` knows that no speech server can be reached it refuses calls
+        itself (503), and they do not come here.
 
         A model that is not there yet, or overloaded, is logged, and calls are taken.
 

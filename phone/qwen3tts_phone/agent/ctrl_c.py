@@ -17,9 +17,10 @@ def ended_by_ctrl_c() -> Iterator[None]:
     else is to end.
     """
     task = asyncio.current_task()
+    assert task is not None
     before = signal.getsignal(signal.SIGINT)
     # asyncio.Runner's handler is a partial that names its task.
-    if task is None or getattr(before, "keywords", {}).get("main_task") is not task:
+    if getattr(before, "keywords", {}).get("main_task") is not task:
         yield
         return
     loop = asyncio.get_running_loop()
