@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 @contextmanager
@@ -16,8 +17,9 @@ def ended_by_ctrl_c() -> Iterator[None]:
     where the program handles SIGINT itself, nothing is changed: only the program knows then what
     else is to end.
     """
-    task = asyncio.current_task()
-    assert task is not None
+    current = asyncio.current_task()
+    assert current is not None
+    task: asyncio.Task[Any] = current
     before = signal.getsignal(signal.SIGINT)
     # asyncio.Runner's handler is a partial that names its task.
     if getattr(before, "keywords", {}).get("main_task") is not task:
