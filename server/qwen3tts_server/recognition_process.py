@@ -69,7 +69,7 @@ class RecognitionProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process; None: there is none now."""
+        """Of the process; None: it does not run."""
         return None if self._child is None else self._child.pid
 
     def _started(self) -> Connection:

@@ -71,7 +71,7 @@ def test_it_yields_the_processor_and_has_no_keys_of_the_server(
     assert b"secret-of-the-server" not in Path(f"/proc/{process.pid}/environ").read_bytes()
 
 
-def test_a_recording_that_is_none_and_one_that_is_stopped_leave_the_next_one_its_own_answer(
+def test_unreadable_and_stopped_recordings_leave_the_next_one_its_own_answer(
     process: RecognitionProcess, recording: bytes
 ) -> None:
     with pytest.raises(BadRequest):
