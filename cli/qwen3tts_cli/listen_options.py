@@ -50,7 +50,7 @@ class ListenOptions:
         typer.Option(
             "--barge-in/--no-barge-in",
             help="Whether the caller's voice silences what is being said. With --stt it does unless"
-            " this forbids it.",
+            " this forbids it; with call --listen only where this asks for it.",
             show_default=False,
             rich_help_panel=LISTENING,
         ),
