@@ -306,7 +306,7 @@ def foreign_phonemes(folder: Path) -> None:
         ),
         (
             damaged_settings,
-            "the voice's settings cannot be used: they are not JSON",
+            "The voice's settings cannot be used: they are not JSON",
             "Take the .on",
         ),
         (damaged_network, "en_US-tiny-low.onnx is damaged or is not an ONNX file", "Download it a"),
