@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import csv
 import math
 import os
@@ -27,6 +28,7 @@ from pathlib import Path
 from calls import p95
 from common import Bench
 
+from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_phone.sip import sockets
@@ -71,9 +73,10 @@ class Seen:
 
 
 async def attend(call: PhoneCall) -> None:
-    """Answer one call, and wait for its end."""
-    await call.answer()
-    await call.ended()
+    """Answer one call, unless its caller has given up, and wait for its end."""
+    with contextlib.suppress(CallError):
+        await call.answer()
+        await call.ended()
 
 
 async def answer_all(phone: Phone) -> None:
