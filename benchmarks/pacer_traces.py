@@ -12,9 +12,10 @@ FIGURE: ``bursts`` = slots less than half a ptime after the one before, in all r
 sender that wakes up late included; ``added_steady_ms`` = mean of first speech after first byte,
 warm, on the steady traces; ``gaps_warm`` = holes in warm utterances that a permitted wait (200 ms)
 would have avoided, out of ``utterances_warm``; ``over_oracle_ms`` = the longest warm wait above the
-one oracle wait of that trace, worst trace; ``over_each_ms`` and ``over_each_p90_ms`` = the wait
-above the utterance's own oracle, mean and 90th percentile, worst trace; ``dry_a_stall`` = the most
-dry spells for each stall of such an utterance, cold and warm.
+one oracle wait of that trace, worst trace; ``over_each_ms``, ``over_each_p90_ms`` and
+``over_each_max_ms`` = the wait above the utterance's own oracle, mean, 90th percentile and most,
+worst trace, and ``over_60_ms`` = utterances in which it is above 60 ms; ``dry_a_stall`` = the most
+dry spells for each stall of an utterance that the oracle saves, cold and warm.
 """
 
 from __future__ import annotations
@@ -268,7 +269,7 @@ def main() -> None:
     table: list[list[object]] = []
     again: list[list[object]] = []
     excess: list[list[object]] = []
-    gaps = warm = bursts = faults = 0
+    gaps = warm = bursts = faults = above_60 = 0
     steady: list[float] = []
     for trace, make in TRACES.items():
         utterances = [make(random.Random(f"{trace} {n}")) for n in range(count)]
@@ -288,27 +289,31 @@ def main() -> None:
         table.append(row(trace, "catch-up 40 ms", catch_up(utterances), utterances, WARM_AFTER))
         each = oracle(utterances, random.Random(1))
         table.append(row(trace, "oracle, each", each, utterances, WARM_AFTER))
+        served = lenient or range(WARM_AFTER, count)  # of three traces a permitted wait saves none
+        one = max(least_wait(utterances[n]) for n in served)
+        single = oracle(utterances, random.Random(1), one)
+        holes = sum(len(ours.results[n].holes) for n in lenient)
+        gaps += holes
+        warm += len(lenient)
+        waits = [ours.results[n].wait for n in served]
+        above = sorted(ours.results[n].wait - each.results[n].wait for n in served)
+        above_60 += sum(more > 0.0605 for more in above)
+        excess.append(
+            [
+                trace,
+                len(served),
+                len(lenient),
+                holes,
+                over(max(waits), max(single.results[n].wait for n in served)),
+                over(mean(waits), mean(single.results[n].wait for n in served)),
+                over(mean(above)),
+                over(above[int(0.9 * len(above))]),
+                over(above[-1]),
+                dry_a_stall(cold, utterances),
+                dry_a_stall(ours, utterances),
+            ]
+        )
         if lenient:
-            one = max(least_wait(utterances[n]) for n in lenient)
-            single = oracle(utterances, random.Random(1), one)
-            holes = sum(len(ours.results[n].holes) for n in lenient)
-            gaps += holes
-            warm += len(lenient)
-            waits = [ours.results[n].wait for n in lenient]
-            above = sorted(ours.results[n].wait - each.results[n].wait for n in lenient)
-            excess.append(
-                [
-                    trace,
-                    len(lenient),
-                    holes,
-                    over(max(waits), max(single.results[n].wait for n in lenient)),
-                    over(mean(waits), mean(single.results[n].wait for n in lenient)),
-                    over(mean(above)),
-                    over(above[int(0.9 * len(above))]),
-                    dry_a_stall(cold, utterances),
-                    dry_a_stall(ours, utterances),
-                ]
-            )
             results = [replayed(utterances[n]) for n in lenient[: count // 10]]
             again.append(
                 [
@@ -337,15 +342,17 @@ def main() -> None:
         table,
     )
     bench.table(
-        "warm, utterances whose own oracle is at most 200 ms: our wait above the oracles'",
+        "warm, utterances that a wait of up to 200 ms saves, else all: our wait above the oracles'",
         [
             "trace",
             "utterances",
-            "holes",
+            "saved by the oracle",
+            "holes of these",
             "max over one wait ms",
             "mean over one",
             "mean over each",
             "p90 over each",
+            "max over each",
             "dry a stall, cold",
             "warm",
         ],
@@ -364,11 +371,13 @@ def main() -> None:
         bursts=bursts,
         added_steady_ms=mean(steady),
         gaps_warm=gaps,
-        over_oracle_ms=max(float(str(line[3])) for line in excess),
+        over_oracle_ms=max(float(str(line[4])) for line in excess),
         utterances_warm=warm,
-        over_each_ms=max(float(str(line[5])) for line in excess),
-        over_each_p90_ms=max(float(str(line[6])) for line in excess),
-        dry_a_stall=max(max(float(str(value)) for value in line[7:]) for line in excess),
+        over_each_ms=max(float(str(line[6])) for line in excess),
+        over_each_p90_ms=max(float(str(line[7])) for line in excess),
+        over_each_max_ms=max(float(str(line[8])) for line in excess),
+        over_60_ms=above_60,
+        dry_a_stall=max(max(float(str(value)) for value in line[9:]) for line in excess),
         faults=faults,
         due_us=float(str(costs[1][1])),
     )

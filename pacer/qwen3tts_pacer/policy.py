@@ -82,7 +82,11 @@ class FillingSettings:
     above what the utterance itself needs.
     """
     spared: float = 0.05
-    """Share of utterances that may be held back by more than that."""
+    """Share of utterances that may be held back by more than that.
+
+    ``benchmarks/pacer_traces.py``: 17 of 4000 are, by 20 ms; 0.02 leaves 8 and runs dry 272 times
+    instead of 216, 0.0 leaves none and runs dry 461 times.
+    """
     rebuffer_s: float = 0.06
     """The least audio wanted in the queue after a dry spell."""
     play_on_s: float = 4.0
