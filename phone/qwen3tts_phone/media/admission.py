@@ -108,8 +108,8 @@ class PacingAdmission:
         return not self.calls_most or calls < BACK_TO * self.calls_most
 
     @property
-    def words(self) -> str:
-        """The state in words, with the figures of the last interval."""
+    def figures(self) -> str:
+        """The figures of the last interval, for a log line or an error."""
         shares = self.shares
         return (
             f"{shares.calls} calls: {shares.busy:.0%} of a processor for pacing, {shares.late:.1%} "

@@ -51,7 +51,7 @@ class MediaKeeper:
         """
         if self.is_full:
             raise MediaRefused(
-                f"This machine cannot pace another call ({self.pacing.words}).",
+                f"This machine cannot pace another call ({self.pacing.figures}).",
                 remedy="Call again when fewer calls are under way, or give it more processors.",
             )
         try:
@@ -77,6 +77,6 @@ class MediaKeeper:
         if not self.pacing.report(load):
             return
         if self.pacing.state is Pacing.FULL:
-            log.warning("no further call is taken: %s", self.pacing.words)
+            log.warning("no further call is taken: %s", self.pacing.figures)
         else:
-            log.info("calls are taken again: %s", self.pacing.words)
+            log.info("calls are taken again: %s", self.pacing.figures)

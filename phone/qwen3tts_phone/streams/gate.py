@@ -49,7 +49,7 @@ class StreamGate:
         if self.open >= settings.max_calls:
             raise Refused(503, f"{self.open} calls are the most at a time")
         if not self.pacing.admits(self.open):
-            raise Refused(503, f"this process cannot pace another call ({self.pacing.words})")
+            raise Refused(503, f"this process cannot pace another call ({self.pacing.figures})")
         if settings.max_per_address and self._by_host[host] >= settings.max_per_address:
             raise Refused(429, f"{host} has too many calls")
 

@@ -44,9 +44,9 @@ def _report(gate: StreamGate, load: MediaLoad) -> None:
     if not gate.pacing.report(load):
         return
     if gate.pacing.state is Pacing.FULL:
-        logger.warning("no further stream is taken: %s", gate.pacing.words)
+        logger.warning("no further stream is taken: %s", gate.pacing.figures)
     else:
-        logger.info("streams are taken again: %s", gate.pacing.words)
+        logger.info("streams are taken again: %s", gate.pacing.figures)
 
 
 def _ns(seconds: float) -> int:
