@@ -186,7 +186,11 @@ class CallTransfers:
         try:
             # With the account of this call, or with none: never in the name of another one.
             new = await self._phone.dial(
-                refer.target, headers or None, with_account=bool(account), account=account or None
+                refer.target,
+                headers or None,
+                with_account=bool(account),
+                account=account or None,
+                theirs=True,
             )
         except NOT_DIALLED:
             refer.notify(503, "Service Unavailable")

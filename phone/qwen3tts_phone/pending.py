@@ -9,7 +9,7 @@ makes room: one address cannot keep others out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 
@@ -21,6 +21,8 @@ class PendingLimits:
     per_host: int
     wait_s: float
     """Seconds from the acceptance on."""
+    is_proxy: Callable[[str], bool] = lambda host: False
+    """Whether an address stands for many others: ``per_host`` is not asked of it."""
 
 
 class PendingConnections:
@@ -39,7 +41,7 @@ class PendingConnections:
         """Count a new connection; returns the one to close in its place, if there are too many."""
         self.left(key)
         victim: Hashable | None = None
-        if self._by_host[host] >= self._limits.per_host:
+        if self._by_host[host] >= self._limits.per_host and not self._limits.is_proxy(host):
             victim = self._oldest_of(host)
         elif len(self._waiting) >= self._limits.total:
             victim = self._oldest_of(max(self._by_host, key=self._by_host.__getitem__))

@@ -202,8 +202,8 @@ class Phone(PhoneStatus):
             await self._sip.start()
             for account in settings.all_accounts:
                 await self._sip.add(account, wait=settings.require_registration)
-            if settings.freeze_heap:
-                stack.enter_context(heap.held_by(lambda: bool(self.calls)))
+            busy = heap.held_by if settings.freeze_heap else heap.heeds
+            stack.enter_context(busy(lambda: bool(self.calls)))
             stack.push_async_callback(self._hang_up_all)
             self._stack = stack.pop_all()
         return self
@@ -227,6 +227,7 @@ class Phone(PhoneStatus):
         account: str | None = None,
         on_machine: OnMachine = "speak",
         answering: AnsweringSettings | None = None,
+        theirs: bool = False,
     ) -> PhoneCall:
         """Call someone; returns at once, then ``await call.answered()``.
 
@@ -239,7 +240,8 @@ class Phone(PhoneStatus):
         is listened for), ``hang-up`` (what waits for the answer raises MachineAnswered), or leave
         the message ``after-beep``. With the last two `Call.answered`, `say` and an `Agent` wait for
         a person's greeting as well; ``call.facts.answered_by`` and the event `AnswererHeard` tell
-        who it was. ``answering``: how a machine is told from a person.
+        who it was. ``answering``: how a machine is told from a person. ``theirs``: a far end names
+        ``uri``, as in a transfer; its host is looked up apart from those of accounts.
 
         Raises:
             ValueError: ``on_machine`` is something else.
@@ -262,11 +264,11 @@ class Phone(PhoneStatus):
         leg: MediaLeg | None = None
         began = time.time(), self.clock.now()
         try:
-            host = await self._sip.media_host(target, chosen)
+            host = await self._sip.media_host(target, chosen, theirs=theirs)
             leg = await self._open_leg(host)
             session = self._session(host, leg.local_port, chosen)
             sip = await self._sip.place(
-                target, session.offer(), chosen, headers, check=self._check_callee
+                target, session.offer(), chosen, headers, check=self._check_callee, theirs=theirs
             )
         except BaseException:
             if admission is not None:

@@ -59,13 +59,21 @@ class Heap:
             busy: whether the holder plays sound now; `sweep_if_idle` then does nothing.
             collect: as for `hold`; not while another holder may play sound.
         """
+        with self.heeds(busy):
+            self.hold(collect=collect)
+            try:
+                yield
+            finally:
+                self.release()
+
+    @contextlib.contextmanager
+    def heeds(self, busy: Callable[[], bool]) -> Iterator[None]:
+        """Have `sweep_if_idle` do nothing while ``busy``, without holding it."""
         self._busy.append(busy)
-        self.hold(collect=collect)
         try:
             yield
         finally:
             self._busy.remove(busy)
-            self.release()
 
     def sweep_if_idle(self) -> None:
         """`sweep` where one is due and no holder is busy. Call it when a call has ended."""

@@ -339,6 +339,9 @@ OUTSIDE = "SIP/2.0/UDP 10.0.0.5:5060;received=203.0.113.9;branch=z9hG4bKa"
         # Through a tunnel or port forwarder, which adds no Via.
         (("SIP/2.0/TCP 203.0.113.9:5060;branch=z9hG4bKa",), FORWARDED),
         (("SIP/2.0/TCP [2001:db8::7]:5060;branch=z9hG4bKa",), FORWARDED),
+        (("SIP/2.0/TCP 0.0.0.0;branch=z9hG4bKa",), FORWARDED),
+        (("SIP/2.0/TCP 224.0.0.1;branch=z9hG4bKa",), FORWARDED),
+        (("SIP/2.0/TCP 255.255.255.255;branch=z9hG4bKa",), FORWARDED),
         (("nonsense",), FORWARDED),
         ((PROXY, "SIP/2.0/UDP 127.0.0.1:5090;branch=z9hG4bKq"), "127.0.0.1"),
         ((PROXY, PROXY, "SIP/2.0/TCP [::1]:5090;branch=z9hG4bKq"), "127.0.0.1"),

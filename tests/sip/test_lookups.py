@@ -6,10 +6,12 @@ import asyncio
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
+from qwen3tts_phone.errors import CalleeUnreachable
+from qwen3tts_phone.sip.endpoint import SipEndpoint
 from qwen3tts_phone.sip.locate import MAX_ASKED, MAX_KEPT, Locator
 from qwen3tts_phone.sip.lookups import THREADS, LookupThreads
 from qwen3tts_phone.sip.settings import DnsSettings
@@ -164,3 +166,25 @@ async def test_questions_to_the_dns_are_shared_as_well() -> None:
     gate.set()
     await asyncio.gather(*waiting)
     assert sum(domains.asked.values()) == 1
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("theirs", [False, True])
+async def test_a_name_from_a_far_end_is_looked_up_apart_from_names_of_ours(
+    theirs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    async def locate(
+        self: Locator, hop: Hop, transports: Sequence[str] = (), *, theirs: bool = False
+    ) -> tuple[Hop, ...]:
+        asked.append(theirs)
+        raise OSError("no such name")
+
+    monkeypatch.setattr(Locator, "locate", locate)
+    async with SipEndpoint() as endpoint:
+        with pytest.raises(CalleeUnreachable):
+            await endpoint.media_host("sip:x@phone.example", theirs=theirs)
+        with pytest.raises(CalleeUnreachable):
+            await endpoint.place("sip:x@phone.example", "v=0", theirs=theirs)
+    assert asked == [theirs, theirs]

@@ -171,6 +171,21 @@ def test_a_signed_webhook_that_is_shown_again_opens_no_second_stream() -> None:
         assert not lets_in(kind, pass_of(kind, webhook))
 
 
+def test_calls_of_one_second_whose_signatures_cover_no_address_have_their_own_passes() -> None:
+    kind = jambonz(user="u", password="p", webhook_secret="s", clock=lambda: NOW)
+    assert kind.answer is not None
+    signature = hmac.new(b"s", f"{NOW:.0f}.".encode(), "sha256").hexdigest()
+    headers = {**HOST, "jambonz-signature": f"t={NOW:.0f},v1={signature}"}
+    answers = []
+    for call in ("a", "b", "b"):
+        webhook = Handshake(path="/jambonz/answer", query=f"call_sid={call}", headers=headers)
+        assert lets_in(kind, webhook)
+        found = re.search(r"/pass/[0-9a-f-]+", kind.answer(webhook)[1])
+        assert found is not None
+        answers.append(found.group())
+    assert answers[0] != answers[1] == answers[2]
+
+
 def test_signed_webhooks_that_are_remembered_are_bounded() -> None:
     passes = StreamPass(b"k")
     for number in range(MOST_WEBHOOKS + 5):

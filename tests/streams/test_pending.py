@@ -27,6 +27,14 @@ HALF = b"GET /asterisk HTTP/1.1\r\nHost: x\r\n"
 # --- the core
 
 
+def test_an_address_that_stands_for_many_may_have_all_places_and_no_other_may() -> None:
+    limits = PendingLimits(total=6, per_host=3, wait_s=10.0, is_proxy=lambda host: host == "proxy")
+    pending = PendingConnections(limits)
+    assert [pending.accepted(number, "proxy", 0.0) for number in range(4)] == [None] * 4
+    assert [pending.accepted(number, "other", 0.0) for number in range(4, 6)] == [None] * 2
+    assert pending.accepted(6, "other", 0.0) == 0, "the address with the most makes room"
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from(["accept", "begin", "time"]), st.integers(0, 4)), max_size=120

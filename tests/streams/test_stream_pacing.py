@@ -70,6 +70,17 @@ async def test_a_loop_that_stalls_lets_no_further_stream_in_until_it_is_calm(
     ]
 
 
+async def test_one_short_stall_a_second_closes_nothing(made: list[Loop]) -> None:
+    loop = Loop(LEAST_CALLS)
+    made.append(loop)
+    for _ in range(10 * BAD_REPORTS):
+        loop.clock.jump(0.06)
+        await loop.clock.advance(0.0)
+        for _ in range(10):
+            await loop.clock.advance(0.094)
+    loop.gate.check(CALLER)
+
+
 @pytest.mark.parametrize("stall_s", [0.0, 0.015])
 async def test_a_loop_that_is_late_by_less_than_a_frame_lets_streams_in(
     made: list[Loop], stall_s: float

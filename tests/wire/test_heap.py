@@ -84,6 +84,20 @@ def test_a_due_sweep_waits_until_no_holder_of_the_process_plays_sound(
     assert not heap.held
 
 
+def test_who_plays_sound_without_holding_the_heap_is_left_alone_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heap, busy, swept = Heap(), [True], []
+    monkeypatch.setattr(Heap, "due", True)
+    monkeypatch.setattr(heap, "sweep", lambda: swept.append(True))
+    with heap.heeds(lambda: busy[0]):
+        heap.sweep_if_idle()
+        assert not swept
+        busy[0] = False
+        heap.sweep_if_idle()
+    assert swept == [True]
+
+
 def test_a_sweep_is_due_after_some_full_collections(monkeypatch: pytest.MonkeyPatch) -> None:
     heap, seen = Heap(), {"collections": 5}
     monkeypatch.setattr(gc, "get_stats", lambda: [{}, {}, seen])

@@ -30,6 +30,8 @@ def ended_by_ctrl_c() -> Iterator[None]:
 
     def interrupt() -> None:
         nonlocal interrupted
+        if interrupted:
+            raise KeyboardInterrupt
         interrupted = True
         task.cancel()
 

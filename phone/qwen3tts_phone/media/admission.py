@@ -64,10 +64,12 @@ class PacingAdmission:
 
     Args:
         least_calls: below this number none is refused; 0 = `LEAST_CALLS`.
+        late_most: share of late slots above which a report is a bad one.
     """
 
-    def __init__(self, least_calls: int = 0) -> None:
+    def __init__(self, least_calls: int = 0, late_most: float = LATE_MOST) -> None:
         self._least_calls = least_calls or LEAST_CALLS
+        self._late_most = late_most
         self.state = Pacing.CALM
         self.shares = PacingShares()
         """Of the last interval."""
@@ -84,7 +86,7 @@ class PacingAdmission:
             self._bad = self._good = 0
             return False
         self.shares = shares = PacingShares.between(before, load)
-        self._bad = self._bad + 1 if _is_bad(shares) else 0
+        self._bad = self._bad + 1 if self._is_bad(shares) else 0
         self._good = self._good + 1 if _is_good(shares) else 0
         if (
             self.state is Pacing.CALM
@@ -104,6 +106,10 @@ class PacingAdmission:
         """Whether one more call is taken, with so many under way."""
         return calls < self._least_calls or (self.state is Pacing.CALM and self._has_room(calls))
 
+    def _is_bad(self, shares: PacingShares) -> bool:
+        late = shares.late > self._late_most
+        return late or shares.skipped > SKIPPED_MOST or shares.busy > BUSY_MOST
+
     def _has_room(self, calls: int) -> bool:
         return not self.calls_most or calls < BACK_TO * self.calls_most
 
@@ -115,10 +121,6 @@ class PacingAdmission:
             f"{shares.calls} calls: {shares.busy:.0%} of a processor for pacing, {shares.late:.1%} "
             f"of the packets late, {shares.skipped:.2%} skipped"
         )
-
-
-def _is_bad(shares: PacingShares) -> bool:
-    return shares.skipped > SKIPPED_MOST or shares.late > LATE_MOST or shares.busy > BUSY_MOST
 
 
 def _is_good(shares: PacingShares) -> bool:

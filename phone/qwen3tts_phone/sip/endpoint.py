@@ -206,6 +206,7 @@ class SipEndpoint:
         headers: Mapping[str, str] | None = None,
         *,
         check: Check = lambda target: None,
+        theirs: bool = False,
     ) -> SipCall:
         """Call someone; returns at once, follow the call's events or await ``answered()``.
 
@@ -217,12 +218,13 @@ class SipEndpoint:
         Raises BadSip for an address that cannot be used, CalleeUnreachable for a host that has
         no address, WrongState while the endpoint drains. Where 3xx answers are followed (settings
         ``follow_redirects``), ``check`` raises CallError for an address that may not be called.
+        ``theirs``: a far end names the target; see `Locator.locate`.
         """
         self._check_open()
         if self.draining:
             raise WrongState("The endpoint is draining: no new calls.")
         target = bare(target, account)
-        hop = await self._ways.find(target, account)
+        hop = await self._ways.find(target, account, theirs=theirs)
         digest = self._lines.digest_towards(account, hop)
         identity = address_of_record(account) if account is not None and account.user else ""
         core = self.agent.place(
@@ -269,13 +271,15 @@ class SipEndpoint:
         """Which of our addresses the far end of ``uri`` should send media to; raises BadSip."""
         return self._ways.address_for(uri, account)
 
-    async def media_host(self, uri: str, account: Account | None = None) -> str:
+    async def media_host(
+        self, uri: str, account: Account | None = None, *, theirs: bool = False
+    ) -> str:
         """The same once it is known where the far end is; raises CalleeUnreachable as well.
 
         With both families bound, only DNS says which of them a name will be reached by.
         """
         self._check_open()
-        hop = await self._ways.find(bare(uri, account), account)
+        hop = await self._ways.find(bare(uri, account), account, theirs=theirs)
         return self._listeners.local(hop)[0]
 
     # Ending

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import socket
-from functools import lru_cache
 from itertools import islice
 
 from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.fields import parse_via
 from qwen3tts_phone.sip.message import Request
-from qwen3tts_phone.sip.networks import address_of
+from qwen3tts_phone.sip.networks import Address, address_of
 
 FORWARDED = "forwarded"
 """Stands for all sources that a proxy on this machine does not tell."""
@@ -55,16 +54,17 @@ def _is_of_this_machine(value: str) -> bool:
     except BadSip:
         return False
     # A name is what some phones call themselves by; an address of another machine is not.
-    return address is None or address.is_loopback or _is_own(str(address))
+    return address is None or address.is_loopback or _is_own(address)
 
 
-@lru_cache(maxsize=256)
-def _is_own(address: str) -> bool:
-    """Return whether this machine has the address: only then can a socket be bound to it."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind((address, 0))
-        except OSError:
-            return False
+def _is_own(address: Address) -> bool:
+    """Return whether this machine has the address: then a socket can be bound to it."""
+    if address.is_unspecified or address.is_multicast or address.is_reserved:
+        return False
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(address), 0))
+    except OSError:
+        return False
     return True

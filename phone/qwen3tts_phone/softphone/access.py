@@ -111,7 +111,7 @@ class Front:
             headers: of the request; names in any case, as aiohttp has them.
         """
         host = headers.get("Host", "")
-        if not within(address_of(peer), self._trusted):
+        if not self.trusts(peer):
             return Asked(self._scheme, host, peer)
         scheme = _lines(headers, "X-Forwarded-Proto")[-1].strip().lower()
         return Asked(
@@ -119,6 +119,10 @@ class Front:
             _lines(headers, "X-Forwarded-Host")[-1].strip() or host,
             self._client(peer, headers),
         )
+
+    def trusts(self, peer: str) -> bool:
+        """Whether an address is that of a proxy."""
+        return within(address_of(peer), self._trusted)
 
     def is_public(self, origin: str | None) -> bool:
         """Whether an Origin is that of ``public_url``."""

@@ -114,16 +114,15 @@ class Softphone:
         raise_descriptor_limit(FILES_A_CALL * settings.max_calls + MAX_PENDING)
         async with AsyncExitStack() as stack:
             context = self._tls()
-            # A proxy's address is that of all pages behind it.
-            per_host = MAX_PENDING if settings.trusted_proxies else MAX_PENDING_PER_ADDRESS
-            door = Door(PendingLimits(MAX_PENDING, per_host, IDLE_S), self.clock)
+            front = Front(self.scheme, settings.public_url, settings.trusted_proxies)
+            waiting = PendingLimits(MAX_PENDING, MAX_PENDING_PER_ADDRESS, IDLE_S, front.trusts)
+            door = Door(waiting, self.clock)
             listeners = _listeners(door, settings.host, settings.port)
             for listener in listeners:
                 stack.callback(listener.close)
             self.port = listeners[0].getsockname()[1]
             await self._desk.open(stack)
             hosts = Hosts(settings.host, (*settings.names, *settings.public_names))
-            front = Front(self.scheme, settings.public_url, settings.trusted_proxies)
             site = Site(self._desk, Access(self.token), hosts, front, door.begun)
             self._sessions = site.sessions
             runner = web.AppRunner(
@@ -141,8 +140,8 @@ class Softphone:
             keeping_time = asyncio.create_task(door.keep_time(), name="pending pages")
             stack.push_async_callback(_cancelled, keeping_time)
             stack.push_async_callback(site.close)
-            if settings.freeze_heap:
-                stack.enter_context(heap.held_by(lambda: bool(self.calls)))
+            busy = heap.held_by if settings.freeze_heap else heap.heeds
+            stack.enter_context(busy(lambda: bool(self.calls)))
             self._stack = stack.pop_all()
         return self
 

@@ -60,7 +60,7 @@ class RequestCheck(Protocol):
     """Tells a carrier's request from anybody else's."""
 
     def check(self, request: CarrierRequest, now: float) -> bytes:
-        """Return the signature of a carrier's request; empty for a password or a token.
+        """Return what identifies a signed request, its signature at least; empty for a password.
 
         Args:
             request: as the carrier made it.

@@ -16,6 +16,9 @@ from qwen3tts_phone.streams.settings import StreamSettings
 
 LEAST_CALLS = 20
 """Below so many streams none is refused by load: 46 to 69 a core were measured with agents."""
+LATE_MOST = 0.1
+"""Share of late ticks in a second above which the event loop is too late: 5 of 50. A far end has a
+few frames queued, so single ones delay nothing."""
 
 
 class StreamGate:
@@ -24,7 +27,7 @@ class StreamGate:
     def __init__(self, settings: StreamSettings) -> None:
         self.draining = False
         """Whether nobody is let in any more."""
-        self.pacing = PacingAdmission(LEAST_CALLS)
+        self.pacing = PacingAdmission(LEAST_CALLS, LATE_MOST)
         """Whether this process can pace another one; see `watch_pacing`."""
         self.open = 0
         """Calls that have begun, and are not over."""

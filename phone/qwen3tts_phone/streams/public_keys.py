@@ -56,7 +56,8 @@ class TelnyxSignature:
                 "The Telnyx signature is not that of this request.",
                 remedy="Check the public key: the portal shows it under Keys & Credentials.",
             ) from None
-        return signature
+        # Of a GET only the second is signed: calls of one second differ in the query alone.
+        return signature + request.url.encode()
 
     def _key(self) -> Any:
         _need("Telnyx' signatures")

@@ -158,8 +158,8 @@ class Streams:
             stack.push_async_callback(self.recognisers.close)
             stack.push_async_callback(self._close)
             await self._listen()
-            if settings.freeze_heap:
-                stack.enter_context(heap.held_by(lambda: bool(self.calls)))
+            busy = heap.held_by if settings.freeze_heap else heap.heeds
+            stack.enter_context(busy(lambda: bool(self.calls)))
             self._stack = stack.pop_all()
         return self
 

@@ -53,6 +53,8 @@ class WebFront:
             if wants_answer:
                 if kind.answer is not None:
                     await self._check_speech()
+                    if kind.check is not None:
+                        kind.check(handshake)  # what it signs may have expired meanwhile
                 return _answered(connection, kind, handshake)
         except Refused as error:
             logger.warning(
