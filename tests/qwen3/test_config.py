@@ -266,20 +266,31 @@ def test_a_decoder_section_that_is_null_misses_only_what_has_no_official_default
 
 @pytest.mark.parametrize(
     ("name", "path"),
-    [("config.json", "talker_config"), ("speech_tokenizer/config.json", "decoder_config")],
+    [
+        ("config.json", "talker_config"),
+        ("speech_tokenizer/config.json", "decoder_config"),
+        ("speech_tokenizer/config.json", "encoder_config"),
+    ],
 )
+@pytest.mark.parametrize("value", ["absent", None])
 def test_heads_without_a_width_share_that_of_the_layer(
-    folder: Callable[[str], Path], name: str, path: str
+    folder: Callable[[str], Path], name: str, path: str, value: str | None
 ) -> None:
-    place = folder("custom_voice")
-    change(place, name, lambda values: values[path].pop("head_dim"))
+    def drop(values: Json) -> None:
+        if value is None:
+            values[path]["head_dim"] = None
+        else:
+            del values[path]["head_dim"]
+
+    place = folder("base")
+    change(place, name, drop)
     config = read_config(place)
     layers = config.talker.layers
     if path == "talker_config":
         assert layers.head_dim == layers.hidden // layers.heads
     else:
-        decoder = config.codec.decoder
-        assert decoder.head_dim == decoder.hidden_size // decoder.num_attention_heads
+        codec = config.codec.decoder if path == "decoder_config" else config.codec.encoder
+        assert codec.head_dim == codec.hidden_size // codec.num_attention_heads
 
 
 def test_sampling_that_is_left_out_is_the_official_one(folder: Callable[[str], Path]) -> None:

@@ -61,8 +61,8 @@ class Fields:
         return self._values.get(name) is not None
 
     def known(self, name: str) -> bool:
-        """Whether it is there, or has a default."""
-        return name in self._values or name in self._defaults
+        """Whether it is there and not null, or has a default."""
+        return name in self or name in self._defaults
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
