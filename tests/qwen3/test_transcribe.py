@@ -131,6 +131,21 @@ def test_an_unknown_language_is_refused(language: str) -> None:
         listening(*WORDS).hear(wav(1), language, max_s=2, stopped=going_on)
 
 
+@pytest.mark.parametrize("language", ["de", "German", "fr-CA"])
+def test_a_model_for_english_alone_refuses_other_languages(
+    whisper: WhisperTranscriber, language: str
+) -> None:
+    with pytest.raises(LanguageUnknown):
+        whisper.hear(wav(1), language, max_s=2, stopped=going_on)
+
+
+@pytest.mark.parametrize("language", [None, "en", "EN", "en-US", "English"])
+def test_a_model_for_english_alone_hears_english_by_any_of_its_names(
+    whisper: WhisperTranscriber, language: str | None
+) -> None:
+    assert whisper.hear(wav(1), language, max_s=2, stopped=going_on)[0] == 1
+
+
 def test_silence_has_no_words_and_what_is_not_wanted_is_not_heard(
     whisper: WhisperTranscriber,
 ) -> None:

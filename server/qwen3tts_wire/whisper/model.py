@@ -200,7 +200,7 @@ class WhisperModel:
 
         ``language``: a code; "" = found out. Raises UnknownLanguage for one it does not know.
         """
-        if language and self._languages and language not in self._languages:
+        if language and language not in (self._languages or {"en"}):
             raise UnknownLanguage(language)
         if not len(samples):
             return
