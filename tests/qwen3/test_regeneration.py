@@ -250,6 +250,31 @@ async def test_a_text_that_runs_into_the_cap_goes_on_in_another_generation(speak
     assert words == [word.strip(".") for word in WORDS]
 
 
+@pytest.mark.parametrize("frames", [2, 8])
+@pytest.mark.parametrize("layout", [None, "full", "streaming"])
+async def test_a_bound_of_the_settings_that_leaves_words_unsaid_is_a_typed_error(
+    speak: Speak, frames: int, layout: Any
+) -> None:
+    with pytest.raises(EngineFailed, match=r"unsaid|no sound") as caught:
+        await speak(
+            lambda _n, text: voice(text, rate=0.8),
+            TEXT * 2,
+            settings={"max_new_tokens": frames},
+            layout=layout,
+        )
+    assert "max_new_tokens" in caught.value.remedy
+    assert len(seeds) <= 12
+
+
+async def test_a_bound_of_a_request_that_needs_too_many_generations_is_a_typed_error(
+    speak: Speak,
+) -> None:
+    with pytest.raises(EngineFailed, match="12 generations") as caught:
+        await speak(lambda _n, text: voice(text, rate=0.8), TEXT * 4,
+                    limits=GenerationLimits(max_new_tokens=24))  # fmt: skip
+    assert "max_new_tokens" in caught.value.remedy
+
+
 async def test_noise_without_end_is_cut_and_not_said_again(speak: Speak) -> None:
     hum = np.full(24_000 * 100, 0.1, np.float32) * np.tile([1.0, -1.0], 24_000 * 50)
     chunks, texts = await speak(lambda _n, _text: hum.astype(np.float32))

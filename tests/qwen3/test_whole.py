@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from qwen3tts_engine.qwen3.api import Qwen3TTS
 from qwen3tts_wire.errors import BadRequest
-from tests.engine.speech_like import voice
+from tests.engine.speech_like import silence, voice
 from tests.qwen3.engine_world import GREEDY, assert_same, recording
 from tests.qwen3.scripted import ScriptedEngine, requests_of
 
@@ -64,6 +65,31 @@ def test_an_explicit_bound_cuts_a_whole_text(
     with Qwen3TTS.load(str(tiny["custom_voice"])) as tts:
         pcm, _ = tts.generate(TEXT, mode=mode, max_new_tokens=frames)
     assert len(pcm) <= frames * 1920
+
+
+@pytest.mark.parametrize("mode", ["whole", "whole_streaming"])
+def test_an_explicit_bound_cuts_a_text_that_does_not_fit_one_generation(
+    tiny: dict[str, Path], monkeypatch: pytest.MonkeyPatch, mode: Any
+) -> None:
+    world = ScriptedEngine(monkeypatch, lambda _n, text: voice(text))
+    with Qwen3TTS.load(str(tiny["custom_voice"]), positions=512) as tts:
+        tts.generate(TEXT * 8, mode=mode, max_new_tokens=8)
+    assert len(world.requests) == 1
+
+
+def test_a_bound_cuts_the_text_in_a_repeat_as_well(
+    tiny: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def script(number: int, text: str) -> Any:
+        # The first falls silent within its bound, the second one is cut by it.
+        if number == 0:
+            return np.concatenate((voice(TEXT), silence(60.0)))
+        return voice(text, rate=0.3)
+
+    world = ScriptedEngine(monkeypatch, script)
+    with Qwen3TTS.load(str(tiny["custom_voice"]), positions=512) as tts:
+        tts.generate(TEXT * 8, mode="whole", max_new_tokens=150)
+    assert len(world.requests) == 2
 
 
 @pytest.mark.parametrize("mode", ["auto", "clause", "live"])

@@ -31,6 +31,8 @@ class Regeneration:
     def __init__(self, request: SynthesisRequest) -> None:
         self.request: SynthesisRequest = request
         """Of the generation under way."""
+        self._more = request.more
+        """Text that the first generation has no room for."""
         self._seed = request.seed
         self._count = 1
         self._fruitless = 0
@@ -64,10 +66,15 @@ class Regeneration:
             EngineFailed: several generations in a row said nothing, or too many were needed.
         """
         unsaid, track, limits = job.unsaid, job.track, self.request.limits
-        if unsaid is None or unsaid >= len(track.text):
+        own_bound = job.cut and limits is not None and limits.max_new_tokens is not None
+        if own_bound and self.request.layout:
+            # A whole text in the official layout has the official bound, which cuts it: what did
+            # not fit the generation is cut as well.
+            if self._more is not None:
+                self._more.close()
+                self._more.take()
             return None
-        if job.cut and self.request.layout and limits and limits.max_new_tokens:
-            # A whole text in the official layout has the official bound, which cuts it.
+        if unsaid is None or unsaid >= len(track.text):
             return None
         sounded = self._samples > self._before
         self._fruitless = 0 if unsaid > 0 and sounded else self._fruitless + 1
@@ -76,12 +83,14 @@ class Regeneration:
             self._count, job.end, len(track.text) - unsaid, len(track.text),
         )  # fmt: skip
         if self._fruitless >= TRIES or self._count >= MOST:
-            if job.cut:
+            if own_bound and self._fruitless >= TRIES:
                 return None
             what = "left words unsaid" if self._samples else "made no sound of the text"
             raise EngineFailed(
                 f"The model {what}: {self._count} generations ended early ({job.end}).",
-                remedy="Say it again with another seed or voice; if it happens often, check the"
+                remedy="Raise max_new_tokens, or send the text in shorter parts."
+                if job.cut
+                else "Say it again with another seed or voice; if it happens often, check the"
                 " checkpoint.",
             )
         text, offsets = track.rest(unsaid)
