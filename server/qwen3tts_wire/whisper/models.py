@@ -39,9 +39,12 @@ HEAVY = ("medium", "turbo", "large-v3", "large-v2", "large-v1")
 """Sizes that few processors run in real time: taken where nothing smaller is on this machine."""
 HUB_S = 10.0
 """How long the hub may take to say whether it has a model."""
+PLACES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE")
+"""Variables of the environment by which a model is found."""
 FETCHING = (
-    *("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_ENDPOINT", "HF_HUB_OFFLINE"),
+    *PLACES,
     *(
+        "HF_ENDPOINT",
         "SSL_CERT_FILE",
         "SSL_CERT_DIR",
         "REQUESTS_CA_BUNDLE",
@@ -52,7 +55,8 @@ FETCHING = (
         "NO_PROXY",
     ),
 )
-"""Variables of the environment by which a model is found and fetched; no token is among them."""
+"""Those by which a model is found and fetched; no token is among them, but the address of a proxy
+may hold a password."""
 _SAFE = re.compile(r"[\w.,:;'\"/@+ -]{1,200}", re.ASCII)
 
 
@@ -61,9 +65,20 @@ def installed_model() -> str | None:
     that runs it is missing. Imports nothing."""
     if importlib.util.find_spec("faster_whisper") is None:
         return None
-    if all(map(_folder_of, PARTS)):
-        return "base"
-    return "tiny.en" if _folder_of(ENGLISH) else None
+    return next(filter(_is_packaged, ("base", "tiny.en")), None)
+
+
+def variables_for(model: str) -> tuple[str, ...]:
+    """Return the variables that a process running a model needs: those of fetching only where it
+    must be fetched. Loads nothing."""
+    name = _size(model)
+    here = (
+        Path(model).expanduser().is_dir()
+        or (model == AUTO and installed_model() is not None)
+        or _is_packaged(name)
+        or _is_cached(name)
+    )
+    return PLACES if here else FETCHING
 
 
 class ModelMissing(Exception):
@@ -220,6 +235,19 @@ def _cached(name: str) -> Found | None:
     return Found(name, folder, "hub's cache")
 
 
+def _is_cached(name: str) -> bool:
+    """Whether the hub's cache holds all of a model, as far as its repository follows from its name;
+    unlike `_cached` without the imports of faster-whisper, for a process that takes calls."""
+    repository = name if "/" in name else f"Systran/faster-whisper-{name}"
+    try:
+        constants = importlib.import_module("huggingface_hub.constants")
+        folder = Path(constants.HF_HUB_CACHE, f"models--{repository.replace('/', '--')}")
+        commit = (folder / "refs" / "main").read_text()
+    except (ImportError, OSError):
+        return False
+    return all((folder / "snapshots" / commit / each).is_file() for each in FILES)
+
+
 def _fetched(name: str, *, offline: bool) -> Found:
     utils = package("faster_whisper.utils")
     sizes = utils.available_models()
@@ -265,6 +293,12 @@ def _in_packages(languages: Sequence[str]) -> tuple[str, ...]:
     if set(languages) == {"en"}:
         return ("tiny.en", "base")
     return ("base",) if languages else ("base", "tiny.en")
+
+
+def _is_packaged(name: str) -> bool:
+    if name == "base":
+        return all(map(_folder_of, PARTS))
+    return name == "tiny.en" and _folder_of(ENGLISH) is not None
 
 
 def _packaged(name: str) -> Found | None:

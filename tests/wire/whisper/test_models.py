@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from qwen3tts_wire.whisper import models
 from qwen3tts_wire.whisper.models import (
+    FETCHING,
     FILES,
+    PLACES,
     Found,
     ModelMissing,
     cache_folder,
@@ -22,6 +24,7 @@ from qwen3tts_wire.whisper.models import (
     is_name,
     joined,
     model_kind,
+    variables_for,
 )
 
 HEAD = b"\x06\x00\x00\x00" + b"\x0c\x00" + b"WhisperSpec\0"
@@ -274,3 +277,22 @@ def test_a_cache_that_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     cache_folder().parent.write_text("")
     with pytest.raises(ModelMissing, match="cannot be joined"):
         joined(one, two)
+
+
+def test_a_process_gets_the_variables_of_a_proxy_only_for_a_model_to_be_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    named = ("auto", "tiny.en", "base", "openai/whisper-small", "someone/theirs")
+    assert {variables_for(name) for name in named} == {FETCHING}
+    assert not [name for name in PLACES if "PROXY" in name]
+    packages(monkeypatch, tmp_path, "tiny.en", "base")
+    for repository in ("Systran--faster-whisper-small", "someone--theirs"):
+        place = tmp_path / "hub" / f"models--{repository}"
+        model(place / "snapshots" / "abc")
+        (place / "refs").mkdir()
+        (place / "refs" / "main").write_text("abc")
+    assert {variables_for(name) for name in named} == {PLACES}
+    assert variables_for(str(model(tmp_path / "folder"))) == PLACES
+    (tmp_path / "hub/models--someone--theirs/snapshots/abc/model.bin").unlink()
+    assert variables_for("someone/theirs") == FETCHING
