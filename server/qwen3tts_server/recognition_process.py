@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -22,11 +23,18 @@ from typing import Any
 from qwen3tts_engine.base import Heard, LanguageUnknown
 from qwen3tts_wire.child_environment import child_environment
 from qwen3tts_wire.errors import EngineUnavailable, SpeechError, error_from_wire
-from qwen3tts_wire.whisper.models import FETCHING
+from qwen3tts_wire.whisper.models import variables_for
 
 NICER = 10
 STOP_S = 0.1
 """How often is looked whether the recording is still wanted."""
+STOPPED_S = 300.0
+"""How long work may go on behind a stop (to the end of a stretch, or of loading the model), and how
+long the child may take to read a recording."""
+MODEL_S = 600.0
+"""How long the model may take to be fetched and loaded."""
+SLOWEST = 10.0
+"""Seconds of work on a second of a recording."""
 
 
 class RecognitionProcess:
@@ -37,30 +45,46 @@ class RecognitionProcess:
         self.model = model
         self._child: subprocess.Popen[bytes] | None = None
         self._pipe: Connection
+        self._closed = False
+        self._lock = threading.Lock()
+        """Of child, pipe and ``_closed``: it is closed by another thread."""
 
     def hear(
         self, audio: bytes, language: str | None, *, max_s: float, stopped: Callable[[], bool]
     ) -> tuple[float, Sequence[Heard]]:
         """A sound file's seconds and words; see base.Recogniser."""
+        watch = _Watch()
         try:
-            pipe = self._started()
+            pipe, child = self._started()
+            watch.kill(child, STOPPED_S)
             pipe.send_bytes(json.dumps({"language": language, "max_s": max_s}).encode())
             pipe.send_bytes(audio)
-            told = False
+            watch.kill(child, MODEL_S + SLOWEST * max_s)
+            stop_sent = False
             while not pipe.poll(STOP_S):
-                if not told and stopped():
-                    told = True
+                if not stop_sent and stopped():
+                    stop_sent = True
+                    watch.kill(child, STOPPED_S)
                     pipe.send_bytes(b"")
             answer = json.loads(pipe.recv_bytes())
         except (EOFError, OSError) as error:
-            self.close()
+            with self._lock:
+                self._end()
+            what = "did not answer in time" if watch.killed else "ended"
             raise EngineUnavailable(
-                "The recogniser's process ended.", remedy="Send the recording again."
+                f"The recogniser's process {what}.", remedy="Send the recording again."
             ) from error
+        finally:
+            watch.cancel()
         return _answered(answer)
 
     def close(self) -> None:
-        """End the process; the next recording starts another."""
+        """End the process for good; a recording under way fails."""
+        with self._lock:
+            self._closed = True
+            self._end()
+
+    def _end(self) -> None:
         child, self._child = self._child, None
         if child is not None:
             child.kill()
@@ -72,21 +96,53 @@ class RecognitionProcess:
         """Of the process; None: it does not run."""
         return None if self._child is None else self._child.pid
 
-    def _started(self) -> Connection:
-        if self._child is None:
-            self._pipe, theirs = Pipe()
-            with theirs:
-                fd = theirs.fileno()
-                self._child = subprocess.Popen(
-                    [sys.executable, "-P", "-m", __name__, str(fd), self.model],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    pass_fds=[fd],
-                    env=child_environment(
-                        also=FETCHING, roots=[str(Path(__file__).resolve().parent.parent)]
-                    ),
+    def _started(self) -> tuple[Connection, subprocess.Popen[bytes]]:
+        with self._lock:
+            if self._closed:
+                raise EngineUnavailable(
+                    "The recogniser is closed: the server is ending.",
+                    remedy="Send the recording again later.",
                 )
-        return self._pipe
+            if self._child is None:
+                self._pipe, theirs = Pipe()
+                with theirs:
+                    fd = theirs.fileno()
+                    self._child = subprocess.Popen(
+                        [sys.executable, "-P", "-m", __name__, str(fd), self.model],
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        pass_fds=[fd],
+                        env=child_environment(
+                            also=variables_for(self.model),
+                            roots=[str(Path(__file__).resolve().parent.parent)],
+                        ),
+                    )
+            return self._pipe, self._child
+
+
+class _Watch:
+    """Deadline of a child's next step, after which it is killed: its pipe then ends."""
+
+    def __init__(self) -> None:
+        self.killed = False
+        self._timer: threading.Timer | None = None
+
+    def kill(self, child: subprocess.Popen[bytes], after_s: float) -> None:
+        """Kill a child after some seconds, in place of the deadline before."""
+
+        def late() -> None:
+            self.killed = True
+            child.kill()
+
+        self.cancel()
+        self._timer = threading.Timer(after_s, late)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def cancel(self) -> None:
+        """Kill nothing."""
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 def _answered(answer: dict[str, Any]) -> tuple[float, Sequence[Heard]]:
