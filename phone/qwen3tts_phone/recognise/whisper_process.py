@@ -20,7 +20,7 @@ from qwen3tts_phone.recognise.whisper_messages import BadMessage, Decoder, Messa
 from qwen3tts_phone.recognise.whisper_settings import WhisperSettings
 from qwen3tts_wire.child_environment import child_environment
 from qwen3tts_wire.whisper.guards import Answer
-from qwen3tts_wire.whisper.models import FETCHING
+from qwen3tts_wire.whisper.models import variables_for
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class WhisperProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                env=_environment(),
+                env=_environment(settings.model),
             )
         except OSError as error:
             raise RecognitionFailed(f"Whisper's process cannot be started: {error}.") from error
@@ -250,13 +250,13 @@ def model_line(facts: Mapping[str, Any]) -> str:
     )
 
 
-def _environment() -> dict[str, str]:
+def _environment(model: str) -> dict[str, str]:
     """What it needs, with the folders of our packages on the path, installed or not."""
     roots = [
         str(Path(each.__path__[0]).resolve().parent) for each in (qwen3tts_phone, qwen3tts_wire)
     ]
     return {
-        **child_environment(also=FETCHING, roots=roots),
+        **child_environment(also=variables_for(model), roots=roots),
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }

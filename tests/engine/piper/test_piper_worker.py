@@ -68,9 +68,9 @@ def test_a_turn_is_one_chunk_of_the_size_that_the_voice_sets(tmp_path: Path) -> 
     first, *more = chunks(messages, 1)
     assert len(more) == 4
     hop_s = LOW.hop / LOW.rate
-    wanted = [FIRST_S, 2 * FIRST_S, 4 * FIRST_S, MOST_S, MOST_S]
-    for seconds, least in zip([first, *more], wanted, strict=True):
-        assert abs(seconds - least) <= hop_s
+    wanted = [min(FIRST_S * 2**number, MOST_S) for number in range(5)]
+    for seconds, expected in zip([first, *more], wanted, strict=True):
+        assert abs(seconds - expected) <= hop_s
 
 
 def test_a_stopped_clause_frees_its_worker_within_the_chunk_under_way(tmp_path: Path) -> None:
