@@ -68,7 +68,7 @@ def test_no_worker_is_given_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(subprocess, "Popen", popen)
     media._spawn(MediaSettings(), 0, 0)
-    workers = [*given, voice._environment(), audio._environment(), whisper._environment()]
+    workers = [*given, voice._environment(), audio._environment(), whisper._environment("auto")]
     for each in workers:
         assert not SECRETS.keys() & each.keys()
         assert "not-for-children" not in each.values()
