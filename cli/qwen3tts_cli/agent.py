@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 TRANSFER_NAME = "person"
 """What the model calls the address of --transfer."""
+RECOGNISER = "Recogniser"
+"""The name of its check."""
 
 
 def check_agent(words: Words, course: Course) -> None:
@@ -62,20 +64,21 @@ def check_agent(words: Words, course: Course) -> None:
 
 
 def whisper_is_here(language: str | None) -> bool:
-    """Return whether Whisper can listen to this language with what is on this machine."""
+    """Return whether Whisper can listen to this language in real time with what is on this
+    machine."""
     from qwen3tts_wire.whisper.languages import UnknownLanguage, codes_of
-    from qwen3tts_wire.whisper.models import ModelMissing, find_model, package
+    from qwen3tts_wire.whisper.models import HEAVY, ModelMissing, find_model, package
 
     try:
         package("ctranslate2")
         found = find_model(languages=codes_of(_codes(language)), offline=True)
     except (ModelMissing, UnknownLanguage):
         return False
-    return _codes(language) in ((), ("en",)) or not found.name.endswith(".en")
+    return found.name.removesuffix(".en") not in HEAVY
 
 
 def _codes(language: str | None) -> tuple[str, ...]:
-    return (language.partition("-")[0],) if language else ()
+    return (language.replace("_", "-").partition("-")[0],) if language else ()
 
 
 def recogniser_of(listening: ListenOptions, language: str | None = None) -> Recogniser:
@@ -105,11 +108,12 @@ async def with_agent(
     async with AsyncExitStack() as stack:
         stack.push_async_callback(recogniser.close)  # the agent ends those alone that it has made
         if words.chat is None:
-            ready.start("Recogniser", _warmed(recogniser, recogniser, course.listening.stt))
+            check = _warmed(recogniser, recogniser, course.listening.stt)
+            ready.start(RECOGNISER, check, optional=not course.stt_named)
             yield replace(course, recogniser=recogniser)
             return
         agent = await stack.enter_async_context(make_agent(words, course, recogniser))
-        ready.start("Recogniser", _warmed(agent, recogniser, course.listening.stt))
+        ready.start(RECOGNISER, _warmed(agent, recogniser, course.listening.stt))
         yield replace(course, agent=agent)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qwen3tts_cli import options
-from qwen3tts_cli.agent import check_agent, whisper_is_here, with_agent
+from qwen3tts_cli.agent import RECOGNISER, check_agent, whisper_is_here, with_agent
 from qwen3tts_cli.exits import needs, run
 from qwen3tts_cli.listen_options import ListenOptions
 from qwen3tts_cli.machine import OnMachine
@@ -148,6 +148,7 @@ def call(
     )
     check_target("--transfer", transfer, names=config is not None or registrar is not None)
     said = read_config(config)
+    stt_named = listening.stt is not None
     if listen is not None:
         language = manner.language or (said.speech.language if said is not None else None)
         listening = for_listen(words, listening, language)
@@ -159,6 +160,7 @@ def call(
         on_machine or OnMachine(said.outbound.on_machine if said is not None else OnMachine.SPEAK),
         said.outbound.answering if said is not None else None,
         listen,
+        stt_named=stt_named,
     )
     check_agent(words, course)
     if said is None and host is None:
@@ -234,7 +236,8 @@ async def place(
         url = await ready.also(enter(speech_server(telephone.server_url(server))))
         manner = await ready.also(telephone.manner.voiced_at(url))
         phone = await ready.also(enter(Phone(telephone.settings(url, manner))))
-        await ready.finish()
+        if RECOGNISER in await ready.finish():
+            prepared = replace(prepared, recogniser=None)
         tell_ignored(phone.ignored)
         await open_beside(stack, page or BesideOptions(), phone.settings, phone=phone)
         attempts = Attempts(phone, uri, telephone, words, prepared)
@@ -302,7 +305,7 @@ class Attempts:
 
 
 def _calling(words: Words) -> AbstractContextManager[object]:
-    """Say that the call is being placed; in place only where nobody types."""
+    """Say that the call is being placed; in place only where no person types."""
     if words.stdin and typed_by_person():
         note("Calling …")
         return nullcontext()

@@ -54,8 +54,8 @@ _prompt = ""
 
 
 def show_prompt(text: str) -> None:
-    """Show a prompt at the terminal, and again below each line that is told meanwhile; "" ends
-    it."""
+    """Show a prompt at the terminal, and again below each line that is printed meanwhile; ""
+    ends it."""
     global _prompt
     _prompt = text
     _write(text)

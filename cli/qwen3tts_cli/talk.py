@@ -64,6 +64,8 @@ class Course:
     """So long the far end is listened to when everything was said; None: not at all."""
     recogniser: Recogniser | None = None
     """Makes text of what the far end says then."""
+    stt_named: bool = True
+    """Whether --stt was given; a recogniser that was not asked for may fail to load."""
     agent: Agent | None = None
     """Who talks; None: the words are said, and nobody answers."""
 

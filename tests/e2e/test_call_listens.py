@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from qwen3tts_cli.main import run
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.phone import Phone
 from qwen3tts_server.run import running_server
+from tests.conftest import require_package
 from tests.e2e.recogniser_server import recogniser_server
 from tests.e2e.test_agent_command import Command, running
 from tests.phone.agent.endpoint import ChatEndpoint, says
@@ -47,22 +49,24 @@ async def calling(
 
 @asynccontextmanager
 async def greeting_agent(
-    endpoint: ChatEndpoint, recogniser: str, server: str, greeting: str
+    endpoint: ChatEndpoint, recogniser: str, server: str, greeting: str, *options: str
 ) -> AsyncIterator[tuple[Command, str]]:
     """`answer` with an agent that greets; the command, and where it can be called."""
     async with running(
         *("answer", "--llm", endpoint.url, "--stt", recogniser, "--port", "0", "--once"),
-        *("--greeting", greeting, "--server", server),
+        *("--greeting", greeting, "--server", server, *options),
     ) as command:
         yield command, await command.tells(r"Waiting for calls at (\S+)\.")
 
 
-async def listens(process: asyncio.subprocess.Process) -> None:
-    """Wait until it says that it listens."""
+async def listens(process: asyncio.subprocess.Process) -> str:
+    """Wait until it says that it listens; all that it has said."""
     assert process.stderr is not None
+    told = ""
     while line := await process.stderr.readline():
+        told += line.decode()
         if b"Listening for" in line:
-            return
+            return told
     raise AssertionError("it has ended")
 
 
@@ -88,21 +92,59 @@ async def test_what_is_said_and_pressed_then_is_a_result() -> None:
 
 
 @pytest.mark.network
+async def test_a_whisper_that_was_not_asked_for_and_does_not_load_leaves_the_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_package("faster_whisper", "pip install 'mr_qwen3tts[stt]'")
+    damaged_model(tmp_path)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    async with (
+        asyncio.timeout(WITHIN_S),
+        running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
+        Phone(server_url=server.url, announce=None) as far,
+        calling(far.uri, server.url, "--listen", "60", "--language", "en") as process,
+    ):
+        call = await anext(far.incoming())
+        await call.answer()
+        told = await listens(process)
+        await call.send_dtmf("7", duration_ms=80)
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"key 7\n"
+        await call.hangup()
+        assert await process.wait() == ExitCode.OK
+    assert "Recogniser: not ready." in told
+
+
+def damaged_model(cache: Path) -> None:
+    """Write a Whisper model that is found in this hub's cache and cannot be loaded."""
+    repository = cache / "models--Systran--faster-whisper-base.en"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0123")
+    files = repository / "snapshots" / "0123"
+    files.mkdir(parents=True)
+    (files / "model.bin").write_bytes(b"\x06\x00\x00\x00\x0c\x00WhisperSpec\0")
+    for name in ("config.json", "tokenizer.json", "vocabulary.txt"):
+        (files / name).write_text("{}")
+
+
+@pytest.mark.network
 async def test_a_greeting_does_not_cut_off_what_we_say() -> None:
     async with (
         asyncio.timeout(WITHIN_S),
         running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
         ChatEndpoint(says("Yes, at ten.")) as endpoint,
         recogniser_server([QUESTION]) as callers,
-        recogniser_server(["first", "second", "third"]) as agents,
-        greeting_agent(endpoint, callers, server.url, LONG_GREETING) as (_, uri),
-        calling(uri, server.url, "--listen", "3", "--stt", agents) as process,
+        recogniser_server(["the greeting and the answer"]) as agents,
+        # It speaks over all that we say: our voice does not end its greeting.
+        greeting_agent(endpoint, callers, server.url, LONG_GREETING, "--no-barge-in") as (_, uri),
+        calling(uri, server.url, "--listen", "8", "--stt", agents) as process,
     ):
         out, told = await process.communicate()
         assert process.returncode == ExitCode.OK, told.decode()
     assert "The caller interrupts" not in told.decode()
     assert f"Heard: {QUESTION}" in told.decode()
-    assert b"heard second" in out, "the greeting and the answer were heard"
+    assert b"heard the greeting and the answer" in out
 
 
 @pytest.mark.network

@@ -24,6 +24,7 @@ class Readiness:
     def __init__(self, *, goes_on: bool = False) -> None:
         self._goes_on = goes_on
         self._checks: dict[str, asyncio.Task[str]] = {}
+        self._optional: set[str] = set()
 
     async def __aenter__(self) -> Readiness:
         return self
@@ -33,8 +34,15 @@ class Readiness:
             task.cancel()
         await asyncio.gather(*self._checks.values(), return_exceptions=True)
 
-    def start(self, name: str, check: Coroutine[None, None, str]) -> None:
-        """Begin a check; it returns its finding, or raises SpeechError."""
+    def start(
+        self, name: str, check: Coroutine[None, None, str], *, optional: bool = False
+    ) -> None:
+        """Begin a check; it returns its finding, or raises SpeechError.
+
+        ``optional``: its failure is reported, and is no error.
+        """
+        if optional:
+            self._optional.add(name)
         self._checks[name] = asyncio.create_task(check, name=f"check: {name}")
 
     async def also(self, step: Awaitable[T]) -> T:
@@ -49,19 +57,21 @@ class Readiness:
                 _report_failure(name, failure)
             raise
 
-    async def finish(self) -> None:
-        """Wait for all checks and report each.
+    async def finish(self) -> set[str]:
+        """Wait for all checks and report each; the names of those whose failure is no error.
 
         Raises:
             SpeechError: the first failure; further ones were reported.
         """
         errors = await self._errors()
         fatal: list[SpeechError] = []
+        passed_over: set[str] = set()
         for name, task in self._checks.items():
             if name not in errors:
                 note(f"{name}: {task.result()}")
-            elif self._goes_on and errors[name].retryable:
+            elif name in self._optional or (self._goes_on and errors[name].retryable):
                 _report_failure(name, errors[name])
+                passed_over.add(name)
             else:
                 fatal.append(errors[name])
         self._checks.clear()
@@ -69,6 +79,7 @@ class Readiness:
             complain_of(error)
         if fatal:
             raise fatal[0]
+        return passed_over
 
     async def _errors(self) -> dict[str, SpeechError]:
         """Wait for all; the failures by their checks' names. A defect is raised."""

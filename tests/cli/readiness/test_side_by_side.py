@@ -140,3 +140,15 @@ async def test_a_defect_is_no_finding() -> None:
             await ready.finish()
     error: SpeechError = ConnectionLost("x")
     assert error.retryable
+
+
+async def test_what_is_optional_is_reported_and_named_where_it_fails(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with Readiness() as ready:
+        ready.start("Recogniser", fails(WRONG), optional=True)
+        ready.start("Language model", found("tiny is ready."))
+        assert await ready.finish() == {"Recogniser"}
+    told = capsys.readouterr().err
+    assert "Recogniser: not ready. The key is wrong. Check it." in told
+    assert "Error" not in told
