@@ -29,7 +29,7 @@ pytestmark = pytest.mark.network
 
 FEW_TICKS = 8
 """Silent ticks of 20 ms that a busy machine may add: two hosts and their servers share it here."""
-NEXT_COMMAND_TICKS = 5
+NEXT_COMMAND_TICKS = 6
 """Of these, between two commands of a turn. A gap of 151 ms, as it once was, is 7."""
 HOURS = (
     "Our opening hours in Salzburg are from nine in the morning until half past five, on every "

@@ -225,8 +225,12 @@ def test_the_key_that_is_named_must_be_there(
 
 @pytest.mark.parametrize("option", [["--llm"], ["--stt"]])
 def test_the_softphone_is_not_served_where_its_agent_cannot_talk(
-    servers: Servers, capsys: pytest.CaptureFixture[str], option: list[str]
+    servers: Servers,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    option: list[str],
 ) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     broken = refusal(404, "no model") if option == ["--llm"] else None
     stt = servers.recogniser if option == ["--llm"] else "whisper:nobody/no-such-model"
     with servers.model(broken) as endpoint:
@@ -261,7 +265,9 @@ def test_a_whisper_that_cannot_hear_is_told_before_a_phone_rings(
     language: str,
     sentence: str,
     remedy: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with servers.model() as endpoint:
         arguments = ["--llm", endpoint.url, "--server", servers.speech, "--language", language]
         listening = ["--stt", f"whisper:{model or real_whisper()}"]

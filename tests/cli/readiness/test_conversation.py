@@ -184,18 +184,19 @@ def test_a_real_whisper_hears_the_natural_voice(
     assert code == 0
     assert voice["level"] == "ok"
     line, _, heard = recogniser["found"].partition("; of ")
-    assert re.fullmatch(
-        rf"Whisper {re.escape(model)} \(folder\), en, \w+ on \w+, \d+\.\d\d of real time; after a"
-        r" pause of 600 ms the text comes within \d+ ms",
+    shown = re.fullmatch(
+        rf"Whisper {re.escape(model)} \(folder\), en, \w+ on \w+, (\d+\.\d\d) of real time; after a"
+        r" pause of 600 ms the text comes within (\d+) ms",
         line,
     )
+    assert shown is not None
     assert heard.startswith(f"“{SENTENCE}” it heard “")
     assert words_in(heard) & words_in(SENTENCE)
     figures = recogniser["figures"]
     assert figures["real_time_factor"] > 0
-    assert f"{figures['real_time_factor']:.2f} of real time" in line
-    assert f"within {figures['wait_ms']:.0f} ms" in line
-    # A busy machine may be slower than speech, and is told so.
+    assert float(shown[1]) == pytest.approx(figures["real_time_factor"], abs=0.006)
+    assert float(shown[2]) == pytest.approx(figures["wait_ms"], abs=0.6)
+    # A machine that is busy may be slower than speech: that is a warning.
     assert recogniser["level"] == ("warn" if figures["real_time_factor"] > 1 else "ok")
 
 
