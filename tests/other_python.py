@@ -45,7 +45,7 @@ def main() -> None:
             [
                 *(sys.executable, str(ROOT / "deploy" / "locked_install.py"), "--editable"),
                 *("--python", python, "--group", "dev"),
-                *("--extras", "server,embedded,phone,store,upstream,webrtc,plots,otel"),
+                *("--extras", "server,voice,phone,store,upstream,webrtc,plots,otel"),
             ],
             check=True,
         )
