@@ -78,6 +78,7 @@ def test_a_model_of_english_is_here_however_english_is_written(
 def test_a_size_that_few_processors_run_in_real_time_must_be_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    require_package("faster_whisper", "pip install 'mr_qwen3tts[stt]'")
     monkeypatch.setattr(models, "_folder_of", lambda name: None)
     here: list[str] = ["large-v3", "medium.en"]
     monkeypatch.setattr(

@@ -16,6 +16,7 @@ from qwen3tts_server.recognition import MOST_WAITING, Recognition
 from qwen3tts_server.roles import Role, role_for
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, SpeechError
+from tests.conftest import require_package
 from tests.engine.fake_engine import FakeEngine
 from tests.server.openai.caller import Answer, Call, Caller, calling
 from tests.server.openai.recogniser import Hearing
@@ -169,6 +170,7 @@ def test_a_key_that_may_speak_may_have_recordings_written_down() -> None:
 
 
 async def test_a_model_of_the_settings_serves_any_engine() -> None:
+    require_package("faster_whisper", "pip install 'mr_qwen3tts[stt]'")
     settings = ServerSettings(openai=OpenAISettings(whisper="tiny.en"))
     async with calling(FakeEngine(), settings) as caller:
         recogniser = caller.service.recognition.recogniser()
@@ -191,6 +193,7 @@ async def test_a_model_of_the_settings_serves_any_engine() -> None:
 async def test_the_model_is_the_named_one_else_the_engines_else_one_that_is_installed(
     monkeypatch: pytest.MonkeyPatch, whisper: str | None, engine: type[FakeEngine], model: str
 ) -> None:
+    require_package("faster_whisper", "pip install 'mr_qwen3tts[stt]'")
     monkeypatch.setattr(recognition, "installed_model", lambda: "tiny.en")
     settings = ServerSettings(openai=OpenAISettings(whisper=whisper))
     async with calling(engine(), settings) as caller:
@@ -201,6 +204,7 @@ async def test_the_model_is_the_named_one_else_the_engines_else_one_that_is_inst
 async def test_a_model_of_the_settings_that_is_missing_is_told_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    require_package("faster_whisper", "pip install 'mr_qwen3tts[stt]'")
     missing = Recognition(FakeEngine(), str(tmp_path / "no folder"))
     with pytest.raises(EngineUnavailable, match="Whisper model"):
         missing.start()

