@@ -131,7 +131,7 @@ async def _recogniser(parties: Parties, voice: OwnVoice | None) -> tuple[Check, 
         language = parties.manner.language
         options: dict[str, object] = {}
         if language:
-            options["languages"] = (language.partition("-")[0],)
+            options["languages"] = (language.replace("_", "-").partition("-")[0],)
         stt = parties.stt or "whisper"
         if parties.stt is None:
             options["offline"] = True

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
+from qwen3tts_phone.recognise.service_url import check_service_url
+
 API_KEY_ENV = "QWEN3TTS_STT_KEY"
 """The environment's key of the recogniser's server."""
 
@@ -39,15 +41,9 @@ class SocketSettings:
     """Sound of one turn that is kept, so that it can be sent again after a lost connection."""
 
     def __post_init__(self) -> None:
-        try:
-            parts = urlsplit(self.url)
-            good = parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # brackets that do not close, a port that there is not
-            raise ValueError("url is no address; write ws://HOST:PORT/PATH") from None
-        if not good or parts.fragment:
-            raise ValueError("url is no address of a WebSocket; write ws://HOST:PORT/PATH")
-        if parts.username or parts.password:
-            raise ValueError(f"url holds a password; put the key into {API_KEY_ENV} instead")
+        check_service_url(
+            self.url, ("ws", "wss"), "a WebSocket", "ws://HOST:PORT/PATH", API_KEY_ENV
+        )
         if self.api_key and not all("!" <= char <= "~" for char in self.api_key):
             raise ValueError("api_key holds something else than visible ASCII characters")
         if not isinstance(self.languages, tuple) or len(self.languages) > 100:

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from qwen3tts_phone.recognise.keys import key_for, key_variable
+from qwen3tts_phone.recognise.service_url import check_service_url
 
 DEEPGRAM = "wss://api.deepgram.com/v1/listen"
 SEVERAL = "multi"
@@ -51,15 +52,8 @@ class DeepgramSettings:
     """Sound of one turn that is kept, so that it can be sent again after a lost connection."""
 
     def __post_init__(self) -> None:
-        try:
-            parts = urlsplit(self.url)
-            good = parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # brackets that do not close, a port that there is not
-            raise ValueError("url is no address; write wss://HOST/v1/listen") from None
-        if not good or parts.fragment:
-            raise ValueError("url is no address of a WebSocket; write wss://HOST/v1/listen")
-        if parts.username or parts.password:
-            raise ValueError("url holds a password; put the key into the environment instead")
+        where = "a WebSocket", "wss://HOST/v1/listen", "the environment"
+        parts = check_service_url(self.url, ("ws", "wss"), *where)
         if taken := sorted(OURS.intersection(dict(parse_qsl(parts.query)))):
             raise ValueError(f"url: {', '.join(taken)} cannot be set there; leave it out")
         if self.api_key and not all("!" <= char <= "~" for char in self.api_key):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
+
+from qwen3tts_phone.recognise.service_url import check_service_url
 
 OPENAI = "https://api.openai.com/v1"
 FORMATS = ("json", "verbose_json", "text")
@@ -44,15 +46,9 @@ class TranscriptionSettings:
     """Turns of all calls that may wait for one of these."""
 
     def __post_init__(self) -> None:
-        try:
-            parts = urlsplit(self.url)
-            good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # brackets that do not close, a port that there is not
-            raise ValueError("url is no address; write http://HOST:PORT/v1") from None
-        if not good or parts.fragment or parts.query:
+        where = "a server", "http://HOST:PORT/v1", "the environment"
+        if check_service_url(self.url, ("http", "https"), *where).query:
             raise ValueError("url is no address of a server; write http://HOST:PORT/v1")
-        if parts.username or parts.password:
-            raise ValueError("url holds a password; put the key into the environment instead")
         if self.api_key and not all("!" <= char <= "~" for char in self.api_key):
             raise ValueError("api_key holds something else than visible ASCII characters")
         if not (self.model and self.model.isprintable() and len(self.model) <= 256):
