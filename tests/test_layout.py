@@ -17,30 +17,35 @@ PACKAGES = {
     PLUGIN: ".",
     "qwen3tts_codecs": "codecs",
     "qwen3tts_pacer": "pacer",
+    "qwen3tts_text": "server",
     "qwen3tts_wire": "server",
     "qwen3tts_settings": "server",
     "qwen3tts_engine": "server",
     "qwen3tts_server": "server",
     "qwen3tts_speech": "phone",
     "qwen3tts_phone": "phone",
+    "qwen3tts_agent": "phone",
     "qwen3tts_cli": "cli",
 }
-SPEECH = {"qwen3tts_wire", "qwen3tts_pacer", "qwen3tts_codecs"}
+SPEECH = {"qwen3tts_text", "qwen3tts_wire", "qwen3tts_pacer", "qwen3tts_codecs"}
 MAY_IMPORT = {
     PLUGIN: {"qwen3tts_speech", *SPEECH},
     "qwen3tts_codecs": set[str](),
     "qwen3tts_pacer": set[str](),
+    "qwen3tts_text": set[str](),
     "qwen3tts_wire": set[str](),
     "qwen3tts_settings": {"qwen3tts_wire"},
-    "qwen3tts_engine": {"qwen3tts_codecs", "qwen3tts_wire"},
+    "qwen3tts_engine": {"qwen3tts_text", "qwen3tts_codecs", "qwen3tts_wire"},
     "qwen3tts_server": {
         "qwen3tts_engine",
         "qwen3tts_settings",
+        "qwen3tts_text",
         "qwen3tts_wire",
         "qwen3tts_codecs",
     },
     "qwen3tts_speech": SPEECH,
     "qwen3tts_phone": {"qwen3tts_speech", "qwen3tts_settings", *SPEECH},
+    "qwen3tts_agent": {"qwen3tts_phone", "qwen3tts_speech", "qwen3tts_settings", *SPEECH},
     "qwen3tts_cli": set(PACKAGES) - {PLUGIN},
 }
 IMPORT_ROOTS = sorted(set(PACKAGES.values()) - {"."})
@@ -74,7 +79,7 @@ def test_imports_point_one_way(package: str) -> None:
         where = path.relative_to(ROOT).as_posix()
         names = imported_names(path)
         own_line = package == PLUGIN and path.name.startswith("desk")
-        phone = {"qwen3tts_phone"} if own_line else set[str]()
+        phone = {"qwen3tts_phone", "qwen3tts_agent"} if own_line else set[str]()
         assert names & set(PACKAGES) - {package} <= MAY_IMPORT[package] | phone, where
         assert "torch" not in names or "qwen3tts_engine/qwen3/" in where, where
         assert "lib" not in names or where == f"{PLUGIN}/mod.py", where

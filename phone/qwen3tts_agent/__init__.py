@@ -1,0 +1,1 @@
+"""The agent in a call: turn taking, detection, recognition, language model, tools."""
