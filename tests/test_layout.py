@@ -29,13 +29,18 @@ PACKAGES = {
 }
 SPEECH = {"qwen3tts_text", "qwen3tts_wire", "qwen3tts_pacer", "qwen3tts_codecs"}
 MAY_IMPORT = {
-    PLUGIN: {"qwen3tts_speech", *SPEECH},
+    PLUGIN: {"qwen3tts_speech", "qwen3tts_settings", *SPEECH},
     "qwen3tts_codecs": set[str](),
     "qwen3tts_pacer": set[str](),
     "qwen3tts_text": set[str](),
     "qwen3tts_wire": set[str](),
     "qwen3tts_settings": {"qwen3tts_wire"},
-    "qwen3tts_engine": {"qwen3tts_text", "qwen3tts_codecs", "qwen3tts_wire"},
+    "qwen3tts_engine": {
+        "qwen3tts_settings",
+        "qwen3tts_text",
+        "qwen3tts_codecs",
+        "qwen3tts_wire",
+    },
     "qwen3tts_server": {
         "qwen3tts_engine",
         "qwen3tts_settings",
@@ -43,7 +48,7 @@ MAY_IMPORT = {
         "qwen3tts_wire",
         "qwen3tts_codecs",
     },
-    "qwen3tts_speech": SPEECH,
+    "qwen3tts_speech": {"qwen3tts_settings", *SPEECH},
     "qwen3tts_phone": {"qwen3tts_speech", "qwen3tts_settings", *SPEECH},
     "qwen3tts_agent": {"qwen3tts_phone", "qwen3tts_speech", "qwen3tts_settings", *SPEECH},
     "qwen3tts_cli": set(PACKAGES) - {PLUGIN},

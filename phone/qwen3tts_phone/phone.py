@@ -63,7 +63,7 @@ from qwen3tts_phone.sip.options import OptionsReply
 from qwen3tts_phone.sip.settings import SipSettings, TlsSettings
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_settings.descriptors import raise_descriptor_limit
-from qwen3tts_settings.explicit import UNSET, given
+from qwen3tts_settings.constraints import UNSET, given
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.record_sink import RecordSink, open_records
 from qwen3tts_speech.voice_process import DEFAULT_URL, on_stderr, voice_server

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit, urlunsplit
 
+from .constraints import is_secret
 from .entries import BadConfiguration, Entry, from_text
 
 T = TypeVar("T")
 
-SECRET_NAMES = frozenset({"api_key", "api_keys", "password", "secret", "token"})
-"""Fields of these names are secrets, and so are those with ``metadata={"secret": True}``."""
 INSTEAD = "Put it into the environment or into a file of its own."
 """What to do with a secret that stands in a file of settings; a field's metadata may say it better,
 as ``instead``."""
@@ -62,11 +61,6 @@ def build(kind: type[T], entry: Entry, path: str = "") -> T:
         raise BadConfiguration(
             f"{path}: {told} ({at.where}).", remedy="Change it there."
         ) from error
-
-
-def is_secret(each: dataclasses.Field[Any]) -> bool:
-    """Whether a field is never written down."""
-    return bool(each.metadata.get("secret")) or each.name in SECRET_NAMES
 
 
 def _may_hold_secrets(entry: Entry) -> bool:

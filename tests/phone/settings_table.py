@@ -22,7 +22,7 @@ from qwen3tts_phone.config import PORT, SECTIONS, PhoneConfig
 from qwen3tts_phone.config_accounts import KEYS, KINDS
 from qwen3tts_phone.diagnosis import CODES
 from qwen3tts_phone.sip.settings import Account, SipSettings
-from qwen3tts_settings.building import is_secret
+from qwen3tts_settings.constraints import is_secret
 
 PAGE = Path(__file__).parents[2] / "docs" / "phone.md"
 BEGIN, END = "<!-- settings: {} -->", "<!-- end -->"

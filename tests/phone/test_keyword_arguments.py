@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from qwen3tts_phone import Agent, AgentSettings, Phone, PhoneSettings
-from qwen3tts_settings.explicit import UNSET
+from qwen3tts_settings.constraints import UNSET
 from qwen3tts_speech.link import SpeechLink
 
 OWN = {

@@ -42,7 +42,7 @@ from qwen3tts_phone.recognise.base import Recogniser
 from qwen3tts_phone.recognise.callback import Recognise
 from qwen3tts_phone.recognise.shared import SharedRecognisers
 from qwen3tts_phone.without_words import without_words
-from qwen3tts_settings.explicit import UNSET, given
+from qwen3tts_settings.constraints import UNSET, given
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.errors import BadRequest, SpeechError
 

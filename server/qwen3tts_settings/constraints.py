@@ -1,0 +1,232 @@
+"""Constraints of dataclass fields, declared beside the default and checked in one call.
+
+    @dataclass(frozen=True)
+    class PhoneSettings:
+        port: int = bounded(0, 65_535, default=5060)
+        ring_timeout_s: float = bounded(above=0, high=3600, unit="seconds", default=60.0)
+        nat: Nat = one_of(get_args(Nat), default="auto")
+
+        def __post_init__(self) -> None:
+            check_fields(self)
+
+A value of None meets every constraint; of a tuple or list, each item must meet it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, Final, Protocol, TypeVar
+
+from qwen3tts_wire.errors import BadRequest
+
+T = TypeVar("T")
+
+SECRET_NAMES = frozenset({"api_key", "api_keys", "password", "secret", "token"})
+"""Fields of these names are secrets, and so are those with ``metadata={"secret": True}``."""
+SHOWN_CHARS = 80
+"""An error shows this much of a value."""
+
+
+class Constraint(Protocol):
+    """A condition on one value."""
+
+    def expected(self, value: Any) -> str:
+        """Return what the value must be, or an empty text for one that is valid."""
+        ...
+
+
+class FieldError(ValueError):
+    """A field's value violates its constraint."""
+
+    def __init__(self, name: str, shown: str, expected: str) -> None:
+        super().__init__(f"{name}{shown} must be {expected}")
+        self.name = name
+        self.shown = shown
+        self.expected = expected
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A range of finite numbers; ``also`` lists values that are valid outside it."""
+
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    whole: bool = False
+    unit: str = ""
+    also: tuple[Any, ...] = ()
+
+    def expected(self, value: Any) -> str:
+        if any(value == each and type(value) is type(each) for each in self.also):
+            return ""
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return f"a number {self}"
+        if self.whole and not isinstance(value, int):
+            return f"a whole number {self}"
+        valid = math.isfinite(value) if isinstance(value, float) else True
+        valid = valid and (self.low is None or value >= self.low)
+        valid = valid and (self.above is None or value > self.above)
+        return "" if valid and (self.high is None or value <= self.high) else str(self)
+
+    def __str__(self) -> str:
+        low, high, above = (
+            None if each is None else _number(each) for each in (self.low, self.high, self.above)
+        )
+        if above is not None:
+            text = f"above {above}" if high is None else f"above {above} and at most {high}"
+        elif low is not None:
+            text = f"at least {low}" if high is None else f"from {low} to {high}"
+        else:
+            text = "finite" if high is None else f"at most {high}"
+        text = f"{text} {self.unit}".rstrip()
+        return " or ".join([text, *map(str, self.also)])
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few values."""
+
+    values: tuple[Any, ...]
+
+    def expected(self, value: Any) -> str:
+        return "" if value in self.values else f"one of {', '.join(map(str, self.values))}"
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A text that a regular expression matches in full."""
+
+    regex: re.Pattern[str]
+    noun: str
+
+    def expected(self, value: Any) -> str:
+        return "" if isinstance(value, str) and self.regex.fullmatch(value) else self.noun
+
+
+def bounded(
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    default: T,
+    above: float | None = None,
+    unit: str = "",
+    also: Iterable[Any] = (),
+    metadata: Mapping[str, Any] | None = None,
+) -> T:
+    """Declare a number within bounds.
+
+    A field annotated with ``int`` and not ``float`` takes whole numbers only.
+
+    Args:
+        low: least valid value.
+        high: greatest valid value.
+        default: of the field.
+        above: the value must be greater than this; instead of ``low``.
+        unit: named behind the bounds in errors, such as ``seconds``.
+        also: values that are valid outside the bounds, such as 0 for *off*.
+        metadata: further metadata of the field.
+    """
+    return constrained(Bounds(low, high, above, False, unit, tuple(also)), default, metadata)
+
+
+def one_of(values: Iterable[Any], *, default: T, metadata: Mapping[str, Any] | None = None) -> T:
+    """Declare a field with a closed set of values."""
+    return constrained(Choice(tuple(values)), default, metadata)
+
+
+def matching(regex: str, noun: str, *, default: T, metadata: Mapping[str, Any] | None = None) -> T:
+    """Declare a text that must match ``regex`` in full; ``noun`` names such a text in errors."""
+    return constrained(Pattern(re.compile(regex), noun), default, metadata)
+
+
+def constrained(constraint: Constraint, default: T, metadata: Mapping[str, Any] | None = None) -> T:
+    """Declare a field with any constraint."""
+    declared: T = field(default=default, metadata={**(metadata or {}), "constraint": constraint})
+    return declared
+
+
+def check_fields(settings: Any) -> None:
+    """Check every constrained field of a dataclass.
+
+    Raises:
+        FieldError: the first value that violates its constraint; it names field, value and bounds.
+    """
+    kind: type = type(settings)
+    for name, constraint, secret in _constraints(kind):
+        value = getattr(settings, name)
+        if value is None:
+            continue
+        several = isinstance(value, (tuple, list))
+        for item in value if several else (value,):
+            if expected := constraint.expected(item):
+                separator = ": " if several else "="
+                shown = "" if secret else f"{separator}{item!r:.{SHOWN_CHARS}}"
+                raise FieldError(name, shown, expected)
+
+
+def check_request(request: Any) -> None:
+    """Check every constrained field of a request.
+
+    Raises:
+        BadRequest: the first value that violates its constraint, with the bounds as the remedy.
+    """
+    try:
+        check_fields(request)
+    except FieldError as error:
+        raise BadRequest(
+            f"{error.name}{error.shown} is out of range.", remedy=f"Choose {error.expected}."
+        ) from None
+
+
+def is_secret(each: dataclasses.Field[Any]) -> bool:
+    """Return whether a field's value must never be shown or stored."""
+    return bool(each.metadata.get("secret")) or each.name in SECRET_NAMES
+
+
+@cache
+def _constraints(kind: type) -> tuple[tuple[str, Constraint, bool], ...]:
+    found: list[tuple[str, Constraint, bool]] = []
+    for each in fields(kind):
+        constraint = each.metadata.get("constraint")
+        if isinstance(constraint, Bounds):
+            numbers = set(re.findall(r"\b(?:int|float)\b", str(each.type)))
+            constraint = dataclasses.replace(constraint, whole=numbers == {"int"})
+        if constraint is not None:
+            found.append((each.name, constraint, is_secret(each)))
+    return tuple(found)
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+class _Unset:
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final[Any] = _Unset()
+"""Default of an argument that leaves its value to the settings."""
+
+
+def given(settings: type[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a dataclass that were given as arguments.
+
+        class Phone:
+            def __init__(self, settings=PhoneSettings(), *, host=UNSET, port=UNSET) -> None:
+                self.settings = replace(settings, **given(PhoneSettings, locals()))
+
+    Args:
+        settings: the dataclass.
+        arguments: of the constructor, by name (``locals()``); those that are no field are left out.
+    """
+    return {
+        each.name: arguments[each.name]
+        for each in fields(settings)
+        if arguments.get(each.name, UNSET) is not UNSET
+    }
