@@ -13,11 +13,11 @@ from typing import Protocol
 
 from qwen3tts_engine.segment_chars import (
     CLOSERS,
+    PAUSES,
     SCRIPT_CLAUSE_MARKS,
     SCRIPT_TERMINALS,
     STRAY_AT_START,
 )
-from qwen3tts_engine.segment_text import PAUSES
 
 SpokenChar = tuple[str, int, int]
 """A spoken character and the span of the original that it stands for."""

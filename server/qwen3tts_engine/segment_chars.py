@@ -29,6 +29,8 @@ SURE_CLOSERS = frozenset("”»›)]}」』）］｝】》〉〕〗｠")
 """Close also after a space, if they do not open (``»`` does in German)."""
 OPENERS = frozenset("\"'“‘„‚«‹»›([{「『（［｛【《〈〔〖¿¡-–—")
 """May stand before the first letter of a sentence."""
+PAUSES = TERMINALS | SCRIPT_TERMINALS | CLAUSE_MARKS | SCRIPT_CLAUSE_MARKS | DASHES
+"""Marks at which a voice pauses."""
 STRAY_AT_START = frozenset(".!?…,;:)]}”’»›") | SCRIPT_TERMINALS | SCRIPT_CLAUSE_MARKS
 """Say nothing where a segment begins."""
 WHITE_SPACE = frozenset(
@@ -161,3 +163,28 @@ def can_part(before: str, after: str) -> bool:
         return not ("\u1100" <= after <= "\u115f" or "\uac00" <= after <= "\ud7a3")
     # Tamil shows its virama as a dot and builds next to no conjuncts.
     return unicodedata.combining(before) != 9 or before == "\u0bcd"
+
+
+def unspaced(char: str) -> bool:
+    """Whether its script is written without spaces between words (Thai, Khmer, Chinese, ...)."""
+    code = ord(char)
+    return (
+        0x0E00 <= code <= 0x0EFF
+        or 0x1000 <= code <= 0x109F
+        or 0x1780 <= code <= 0x17FF
+        or 0x2E80 <= code <= 0xA4CF
+        or 0xF900 <= code <= 0xFAFF
+        or 0xFF66 <= code <= 0xFF9F
+        or 0x20000 <= code <= 0x3FFFF
+    )
+
+
+def joins_previous(char: str) -> bool:
+    """Whether it belongs to the character before it: marks, joiners, emoji modifiers."""
+    if char.isascii():
+        return False
+    return (
+        unicodedata.category(char)[0] == "M"
+        or char in "\u200c\u200d"
+        or 0x1F3FB <= ord(char) <= 0x1F3FF
+    )

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qwen3tts_engine.segment_chars import (
-    CLAUSE_MARKS,
-    DASHES,
-    SCRIPT_CLAUSE_MARKS,
-    SCRIPT_TERMINALS,
-    STRAY_AT_START,
-    TERMINALS,
-)
-
-PAUSES = TERMINALS | SCRIPT_TERMINALS | CLAUSE_MARKS | SCRIPT_CLAUSE_MARKS | DASHES
-"""Marks at which a voice pauses."""
+from qwen3tts_engine.segment_chars import PAUSES, STRAY_AT_START
 
 Spelled = tuple[str, tuple[int, ...]]
 """A text, and the position in the original of each of its code points and one past the last."""

@@ -19,9 +19,9 @@ from enum import IntEnum
 from typing import Literal
 
 from qwen3tts_engine.openings import OpeningGate, Phrases, SpokenChar
-from qwen3tts_engine.segment_chars import can_part, is_cjk, spaces_part_phrases, weight
+from qwen3tts_engine.segment_chars import PAUSES, can_part, is_cjk, spaces_part_phrases, weight
 from qwen3tts_engine.segment_rules import RUN_MAX, TRIGGERS, Rules, Strength
-from qwen3tts_engine.segment_text import PAUSES, Spelled, after_strays, spell, spoken
+from qwen3tts_engine.segment_text import Spelled, after_strays, spell, spoken
 from qwen3tts_engine.segment_words import CLINGING, PAUSE_BEFORE
 from qwen3tts_engine.speakable import Speakable
 

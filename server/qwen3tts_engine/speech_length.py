@@ -10,8 +10,7 @@ from __future__ import annotations
 import unicodedata
 from functools import lru_cache
 
-from .embedded.text import unspaced
-from .segment_chars import CLAUSE_MARKS, SCRIPT_CLAUSE_MARKS, SCRIPT_TERMINALS, TERMINALS
+from .segment_chars import CLAUSE_MARKS, SCRIPT_CLAUSE_MARKS, SCRIPT_TERMINALS, TERMINALS, unspaced
 from .word_units import units_of, usual_unit_s
 
 HAN_S = 0.24

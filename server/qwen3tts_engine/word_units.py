@@ -12,8 +12,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from .embedded.spans import Spans
-from .embedded.text import unspaced
-from .segment_chars import CLAUSE_MARKS, SCRIPT_CLAUSE_MARKS, SCRIPT_TERMINALS, TERMINALS
+from .segment_chars import CLAUSE_MARKS, SCRIPT_CLAUSE_MARKS, SCRIPT_TERMINALS, TERMINALS, unspaced
 
 SYLLABLE = 0.43
 CONSONANT = 0.35

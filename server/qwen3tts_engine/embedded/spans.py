@@ -8,7 +8,7 @@ import unicodedata
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from qwen3tts_engine.embedded.text import joins_previous, unspaced
+from qwen3tts_engine.segment_chars import joins_previous, unspaced
 
 _NUMBER = re.compile(r"\d+(?:[.,:٫٬]\d+)*")  # noqa: RUF001 - Arabic separators too
 _APOSTROPHES = "'’ʼ"  # noqa: RUF001

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from qwen3tts_engine.segment_chars import joins_previous, unspaced
 from qwen3tts_wire.errors import BadText, LimitExceeded
 
 PIECE_COST = 300
@@ -86,31 +87,6 @@ def cost(char: str) -> int:
     if unspaced(char):
         return 5
     return 1 if unicodedata.category(char)[0] in "LMZP" else 15
-
-
-def unspaced(char: str) -> bool:
-    """Whether its script is written without spaces between words (Thai, Khmer, Chinese, ...)."""
-    code = ord(char)
-    return (
-        0x0E00 <= code <= 0x0EFF
-        or 0x1000 <= code <= 0x109F
-        or 0x1780 <= code <= 0x17FF
-        or 0x2E80 <= code <= 0xA4CF
-        or 0xF900 <= code <= 0xFAFF
-        or 0xFF66 <= code <= 0xFF9F
-        or 0x20000 <= code <= 0x3FFFF
-    )
-
-
-def joins_previous(char: str) -> bool:
-    """Whether it belongs to the character before it: marks, joiners, emoji modifiers."""
-    if char.isascii():
-        return False
-    return (
-        unicodedata.category(char)[0] == "M"
-        or char in "\u200c\u200d"
-        or 0x1F3FB <= ord(char) <= 0x1F3FF
-    )
 
 
 def _unfit(char: str) -> bool:
