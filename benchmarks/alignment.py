@@ -39,7 +39,7 @@ from qwen3tts_engine.pause_aligner import PauseAligner
 from qwen3tts_engine.pauses import FLOOR_DB, Pause, Pauses
 from qwen3tts_engine.speech_rates import SpeechRates
 from qwen3tts_engine.syllables import Syllables
-from qwen3tts_engine.word_units import SpokenWords
+from qwen3tts_text.word_units import SpokenWords
 from qwen3tts_wire.alignment import Word
 
 CHUNK = 4 * 1920

@@ -32,13 +32,13 @@ from qwen3tts_engine.base import Engine, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_engine.piper.engine import PiperEngine
 from qwen3tts_engine.piper.settings import PiperSettings
-from qwen3tts_engine.segmenter import Segmenter
 from qwen3tts_phone.media.process import MediaProcess
 from qwen3tts_phone.media.types import ContextPlayed, LegSpec, RemoteMedia
 from qwen3tts_phone.rtp_sink import RtpSink
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink
+from qwen3tts_text.segmenter import Segmenter
 
 TEXT = (
     "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "

@@ -19,7 +19,7 @@ from typing import Any
 
 from common import Bench
 
-from qwen3tts_engine.segmenter import Segmenter, SegmenterSettings
+from qwen3tts_text.segmenter import Segmenter, SegmenterSettings
 
 CASES = Path(__file__).resolve().parent.parent / "tests" / "engine" / "hard_cases.txt"
 SENTENCES = SegmenterSettings(

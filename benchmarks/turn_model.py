@@ -6,7 +6,7 @@ import re
 
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_engine.segmenter import Segmenter
+from qwen3tts_text.segmenter import Segmenter
 from tests.phone.agent.endpoint import Answer, Request, Sleeps, Step
 
 NAME = r"\w+ call \d+ turn \d+"

@@ -18,12 +18,12 @@ from weakref import WeakSet
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.line import ChooseVoice, Speaker, Spoken, Utterance
+from qwen3tts_text.markdown import PlainText
 from qwen3tts_wire.errors import ConnectionLost, SpeechError
 
 from .flags import InterruptedTurn, cancelled, finishing
 from .gate import SpeechGate
 from .partials import Growth
-from .plain import PlainText
 from .reply import Deltas, Reply, heard_chars, left_s, unheard_s
 from .settings import Settings
 

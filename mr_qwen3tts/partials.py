@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from qwen3tts_wire.surrogates import clean
+from qwen3tts_text.surrogates import clean
 
 TEXT_NAMES = ("text", "markdown", "output")
 """What the argument with the words may be called: the host's speech command has three forms."""

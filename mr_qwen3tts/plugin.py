@@ -13,6 +13,7 @@ from typing import Any
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_speech.link import Connect
+from qwen3tts_text.markdown import PlainText
 from qwen3tts_wire.errors import BadRequest, SpeechError
 from qwen3tts_wire.heap import heap
 
@@ -26,7 +27,6 @@ from .desk_wishes import DeskHost
 from .host import Host
 from .links import Links
 from .partials import words_of
-from .plain import PlainText
 from .records import Records
 from .server_link import LinkState, ServerLink
 from .settings import Settings

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qwen3tts_speech.line import ChooseVoice, Utterance
+from qwen3tts_text.markdown import PlainText
 
 from .partials import Growth
-from .plain import PlainText
 
 MAX_CHARS = 20_000
 """Of one utterance; a longer text goes on in the next one, which follows without a gap."""

@@ -23,8 +23,8 @@ from qwen3tts_phone.agent.chat_stream import (
     refusal_words,
     whole_answer,
 )
+from qwen3tts_text.surrogates import SurrogateJoiner
 from qwen3tts_wire.errors import LimitExceeded, ProtocolError, SpeechError
-from qwen3tts_wire.surrogates import SurrogateJoiner
 
 __all__ = [
     "ChatClient",

@@ -18,8 +18,8 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qwen3tts_text.surrogates import clean
 from qwen3tts_wire.errors import BadText, LimitExceeded
-from qwen3tts_wire.surrogates import clean
 
 if TYPE_CHECKING:
     from qwen3tts_pacer.clock import Clock

@@ -24,9 +24,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .guards import full_scale
-from .speech_length import usual_s
-from .speech_rates import FASTEST, SLOWEST
+from qwen3tts_engine.guards import full_scale
+from qwen3tts_engine.speech_rates import FASTEST, SLOWEST
+from qwen3tts_text.word_units import usual_s
 
 
 @dataclass(frozen=True, slots=True)

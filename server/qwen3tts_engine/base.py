@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
-from qwen3tts_engine.live_text import LiveText
 from qwen3tts_engine.playout import PlayoutLead
+from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import BadRequest
 from qwen3tts_wire.messages import Sampling

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from .schedule_row import EPSILON_S, FRAME_S, Row, RowState
+from qwen3tts_engine.schedule_row import EPSILON_S, FRAME_S, Row, RowState
 
 
 def powers_below(steady: int) -> tuple[int, ...]:

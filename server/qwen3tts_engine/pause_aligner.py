@@ -18,10 +18,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from .alignment import AlignedWord
-from .guards import BLOCK
-from .pauses import BLOCK_S, Pause, Pauses
-from .speech_rates import (
+from qwen3tts_engine.alignment import AlignedWord
+from qwen3tts_engine.guards import BLOCK
+from qwen3tts_engine.pauses import BLOCK_S, Pause, Pauses
+from qwen3tts_engine.speech_rates import (
     FASTEST,
     SLOWEST,
     SYLLABLE_SD,
@@ -30,8 +30,8 @@ from .speech_rates import (
     SpeechRate,
     SpeechRates,
 )
-from .syllables import Syllables
-from .word_units import SpokenWords, usual_unit_s
+from qwen3tts_engine.syllables import Syllables
+from qwen3tts_text.word_units import SpokenWords, usual_unit_s
 
 FRAME_BLOCKS = 8
 """Blocks in a frame of codes."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .guards import BLOCK, SAMPLE_RATE, full_scale
+from qwen3tts_engine.guards import BLOCK, SAMPLE_RATE, full_scale
 
 BLOCK_S = BLOCK / SAMPLE_RATE
 PAUSE_BLOCKS = 12

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal
 
-from .schedule_row import CODE_RING
+from qwen3tts_engine.schedule_row import CODE_RING
 
 Job = Hashable
 """One generation, by any name."""

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import math
 
+from qwen3tts_engine.chunk_ramp import ChunkRamp, chunk_by_load
 from qwen3tts_engine.playout import PlayoutLead
+from qwen3tts_engine.schedule_plan import Job, Plan, SchedulerSettings
+from qwen3tts_engine.schedule_row import EPSILON_S, FRAME_S, FRAME_SAMPLES, Row, RowState
+from qwen3tts_engine.turn_times import TurnTimes
 from qwen3tts_wire.errors import ServerBusy
-
-from .chunk_ramp import ChunkRamp, chunk_by_load
-from .schedule_plan import Job, Plan, SchedulerSettings
-from .schedule_row import EPSILON_S, FRAME_S, FRAME_SAMPLES, Row, RowState
-from .turn_times import TurnTimes
 
 CLIMB = 0.25
 """Time between the steps of rows that do not hurry, in frames."""

@@ -27,10 +27,9 @@ from types import MappingProxyType
 from typing import Literal
 
 from qwen3tts_engine.base import Engine, Layout
-from qwen3tts_engine.live_text import LiveText
-from qwen3tts_engine.openings import Phrases
-from qwen3tts_engine.segment_text import Spelled, trimmed
-from qwen3tts_engine.segmenter import Live, Segment, Segmenter, SegmenterSettings
+from qwen3tts_text.growing import LiveText
+from qwen3tts_text.openings import Phrases
+from qwen3tts_text.segmenter import Live, Segment, Segmenter, SegmenterSettings, Spelled, trimmed
 
 PlanMode = Literal["auto", "clause", "live", "whole", "whole_streaming"]
 """The modes of the wire (docs/protocol.md)."""

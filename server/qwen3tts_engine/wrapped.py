@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 
-from .base import (
+from qwen3tts_engine.base import (
     Alignment,
     ClonesVoices,
     Engine,

@@ -11,12 +11,11 @@ from fastapi.responses import JSONResponse
 
 from qwen3tts_engine.base import Engine
 from qwen3tts_engine.wrapped import healthy
-
-from .dialects import openai, runvnc, vllm_omni
-from .guard import add_guards
-from .roles import check_routes, grant_of
-from .service import Service
-from .settings import ServerSettings
+from qwen3tts_server.dialects import openai, runvnc, vllm_omni
+from qwen3tts_server.guard import add_guards
+from qwen3tts_server.roles import check_routes, grant_of
+from qwen3tts_server.service import Service
+from qwen3tts_server.settings import ServerSettings
 
 SPEECH_PATH = "/v1/speech"
 

@@ -66,12 +66,11 @@ def _code(error: SpeechError) -> str:
 
 
 async def _serve(key: str, port: int, answer: Callable[[str, dict[str, Any]], None]) -> None:
+    from qwen3tts_server.access import AccessSettings
+    from qwen3tts_server.configuration import load_configuration
+    from qwen3tts_server.engines import build_engine, default_engine
+    from qwen3tts_server.run import running_server, settle_heap
     from qwen3tts_settings.descriptors import raise_descriptor_limit
-
-    from .access import AccessSettings
-    from .configuration import load_configuration
-    from .engines import build_engine, default_engine
-    from .run import running_server, settle_heap
 
     configuration = load_configuration()
     engine = build_engine(configuration)

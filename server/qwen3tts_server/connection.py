@@ -15,11 +15,7 @@ from starlette.websockets import WebSocket
 
 from qwen3tts_engine.base import Engine, LoadedVoice, SynthesisRequest
 from qwen3tts_engine.wrapped import cloning
-from qwen3tts_wire.errors import BadRequest, EngineFailed, SpeechError
-from qwen3tts_wire.messages import VoiceLoad
-from qwen3tts_wire.protocol import Data
-
-from .commands import (
+from qwen3tts_server.commands import (
     Close,
     Command,
     LoadVoice,
@@ -28,11 +24,14 @@ from .commands import (
     StartSynthesis,
     StopSynthesis,
 )
-from .greeting import Greeting
-from .session import Session
-from .settings import ServerSettings
-from .speaking import Observer
-from .websocket_io import close, data_of, put
+from qwen3tts_server.greeting import Greeting
+from qwen3tts_server.session import Session
+from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.speaking import Observer
+from qwen3tts_server.websocket_io import close, data_of, put
+from qwen3tts_wire.errors import BadRequest, EngineFailed, SpeechError
+from qwen3tts_wire.messages import VoiceLoad
+from qwen3tts_wire.protocol import Data
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from qwen3tts_engine.base import Engine
+from qwen3tts_server.configuration import Configuration
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
-
-from .configuration import Configuration
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how much of it is done, of how much; called from any thread."""

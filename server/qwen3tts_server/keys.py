@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from qwen3tts_server.access import AccessSettings, good_key
+from qwen3tts_server.roles import WORDS, Grant, Role, owner_of
 from qwen3tts_settings.own_files import readable_by_others
 from qwen3tts_wire.errors import BadRequest
-
-from .access import AccessSettings, good_key
-from .roles import WORDS, Grant, Role, owner_of
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,8 @@ from prometheus_client.registry import Collector
 
 from qwen3tts_engine.base import Engine
 from qwen3tts_engine.wrapped import WrappedEngine, load_of
+from qwen3tts_server.utterance import Utterance
 from qwen3tts_wire.messages import PlayoutReport
-
-from .utterance import Utterance
 
 FIRST_AUDIO_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10)
 GAP_S = (0.02, 0.04, 0.06, 0.1, 0.2, 0.5, 1, 2, 5)

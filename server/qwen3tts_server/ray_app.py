@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI
 
 from qwen3tts_engine.base import Engine
+from qwen3tts_server.app import create_app
+from qwen3tts_server.configuration import Configuration, load_configuration
+from qwen3tts_server.engines import build_engine
+from qwen3tts_server.logs import configure_logs
+from qwen3tts_server.scale.watch import Details, Identity, drain_when_told
+from qwen3tts_server.service import Service
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
-
-from .app import create_app
-from .configuration import Configuration, load_configuration
-from .engines import build_engine
-from .logs import configure_logs
-from .scale.watch import Details, Identity, drain_when_told
-from .service import Service
 
 if TYPE_CHECKING:
     from ray.serve import Application

@@ -10,10 +10,9 @@ from importlib.util import find_spec
 
 from qwen3tts_engine.base import Engine, Heard, Recogniser
 from qwen3tts_engine.wrapped import recogniser_of
+from qwen3tts_server.recognition_process import RecognitionProcess
 from qwen3tts_wire.errors import EngineUnavailable, ServerBusy
 from qwen3tts_wire.whisper.models import AUTO, installed_model
-
-from .recognition_process import RecognitionProcess
 
 MOST_WAITING = 8
 """Recordings that wait while one is heard."""

@@ -15,16 +15,15 @@ from dataclasses import dataclass, replace
 import uvicorn
 
 from qwen3tts_engine.base import Engine
+from qwen3tts_server.app import SPEECH_PATH, create_app
+from qwen3tts_server.service import Service
+from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.sockets import Sockets, protocols
+from qwen3tts_server.systemd import notify
+from qwen3tts_server.tls import ServerTls, tls_of
 from qwen3tts_settings.descriptors import raise_descriptor_limit
 from qwen3tts_wire.errors import BadRequest, SpeechError
 from qwen3tts_wire.heap import heap
-
-from .app import SPEECH_PATH, create_app
-from .service import Service
-from .settings import ServerSettings
-from .sockets import Sockets, protocols
-from .systemd import notify
-from .tls import ServerTls, tls_of
 
 log = logging.getLogger(__name__)
 

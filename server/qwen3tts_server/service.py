@@ -11,19 +11,18 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from starlette.websockets import WebSocket
 
 from qwen3tts_engine.base import Engine
+from qwen3tts_server.connection import Connection
+from qwen3tts_server.dialects.encoding import EncodingThreads
+from qwen3tts_server.greeting import Greeting
+from qwen3tts_server.metrics import Meter
+from qwen3tts_server.recognition import Recognition
+from qwen3tts_server.roles import EVERYTHING, Grant, Role, grant_of
+from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.speaking import Observer, Speaking
+from qwen3tts_server.utterance_log import LoggedUtterances
+from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_wire.errors import ServerBusy, SpeechError
 from qwen3tts_wire.messages import PROTOCOL, ContextOpen
-
-from .connection import Connection
-from .dialects.encoding import EncodingThreads
-from .greeting import Greeting
-from .metrics import Meter
-from .recognition import Recognition
-from .roles import EVERYTHING, Grant, Role, grant_of
-from .settings import ServerSettings
-from .speaking import Observer, Speaking
-from .utterance_log import LoggedUtterances
-from .voices.catalogue import VoiceCatalogue
 
 CLOSE_GRACE_S = 2.0
 """Time for clients to answer the close of their connection."""

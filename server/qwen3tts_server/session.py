@@ -12,7 +12,21 @@ from collections.abc import Callable
 from dataclasses import fields
 
 from qwen3tts_engine.base import Engine, LoadedVoice, PcmChunk
-from qwen3tts_engine.segmenter import SegmenterSettings
+from qwen3tts_server.commands import (
+    Close,
+    Command,
+    LoadVoice,
+    PauseSynthesis,
+    ResumeSynthesis,
+    StartSynthesis,
+    StopSynthesis,
+)
+from qwen3tts_server.greeting import Greeting
+from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.speaking import NoObserver, Observer, utterance_for
+from qwen3tts_server.utterance import Done, Failed, Item, Sound, Utterance, Words
+from qwen3tts_server.voice_loads import VoiceLoads
+from qwen3tts_text.segmenter import SegmenterSettings
 from qwen3tts_wire.errors import ServerBusy, SpeechError
 from qwen3tts_wire.messages import (
     AudioCredit,
@@ -31,21 +45,6 @@ from qwen3tts_wire.messages import (
     WordInfo,
 )
 from qwen3tts_wire.protocol import ContextBroken, Data, ServerEvent, ServerProtocol
-
-from .commands import (
-    Close,
-    Command,
-    LoadVoice,
-    PauseSynthesis,
-    ResumeSynthesis,
-    StartSynthesis,
-    StopSynthesis,
-)
-from .greeting import Greeting
-from .settings import ServerSettings
-from .speaking import NoObserver, Observer, utterance_for
-from .utterance import Done, Failed, Item, Sound, Utterance, Words
-from .voice_loads import VoiceLoads
 
 _OPTIONS = ("instructions", "speed", "sampling", "seed", "initial_codec_chunk_frames")
 """Options of ``context.open`` that an engine takes or ignores; ``lead_ms`` means something here."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, fields
 
+from qwen3tts_server.access import AccessSettings
+from qwen3tts_server.dialects.openai_settings import OpenAISettings
+from qwen3tts_server.dialects.runvnc_settings import RunvncSettings
+from qwen3tts_server.dialects.vllm_omni_settings import VllmOmniSettings
+from qwen3tts_server.voices.settings import VoiceSettings
 from qwen3tts_wire.messages import MIN_WINDOW_MS, Limits
-
-from .access import AccessSettings
-from .dialects.openai_settings import OpenAISettings
-from .dialects.runvnc_settings import RunvncSettings
-from .dialects.vllm_omni_settings import VllmOmniSettings
-from .voices.settings import VoiceSettings
 
 
 @dataclass(frozen=True)

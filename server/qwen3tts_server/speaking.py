@@ -12,16 +12,15 @@ from types import TracebackType
 from typing import Protocol, cast
 
 from qwen3tts_engine.base import Engine, SynthesisRequest
-from qwen3tts_engine.segmenter import SegmenterSettings
 from qwen3tts_engine.starter.engine import openings_of, starters_of
 from qwen3tts_engine.starter.memory import Style
 from qwen3tts_engine.text_plan import PlanMode, mode_for
+from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.utterance import Done, Failed, Sound, Utterance, Words
+from qwen3tts_server.voices.catalogue import VoiceCatalogue
+from qwen3tts_text.segmenter import SegmenterSettings
 from qwen3tts_wire.errors import EngineFailed, SpeechError
 from qwen3tts_wire.messages import ContextOpen, PlayoutReport
-
-from .settings import ServerSettings
-from .utterance import Done, Failed, Sound, Utterance, Words
-from .voices.catalogue import VoiceCatalogue
 
 log = logging.getLogger(__name__)
 

@@ -7,10 +7,9 @@ import ssl
 import time
 from pathlib import Path
 
+from qwen3tts_server.access import AccessSettings
 from qwen3tts_settings.own_files import certificate_fields, is_world_readable, readable_by_others
 from qwen3tts_wire.errors import BadRequest
-
-from .access import AccessSettings
 
 log = logging.getLogger(__name__)
 

@@ -7,19 +7,18 @@ from dataclasses import dataclass
 
 from qwen3tts_codecs.pcm import from_bytes
 from qwen3tts_engine.base import SAMPLE_RATE, ContextVoice, EndReason, PcmChunk, SynthesisRequest
-from qwen3tts_engine.openings import Phrases
 from qwen3tts_engine.playout import PlayoutLead
-from qwen3tts_engine.segmenter import SegmenterSettings
 from qwen3tts_engine.text_plan import LAYOUTS, PlanMode, TextPlan
+from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.transcode import Transcoder
+from qwen3tts_text.growing import GrowingText
+from qwen3tts_text.openings import Phrases
+from qwen3tts_text.segmenter import SegmenterSettings
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.formats import CLAUSE_START
-from qwen3tts_wire.growing_text import GrowingText
 from qwen3tts_wire.heard import Heard, heard
 from qwen3tts_wire.messages import ContextOpen, PlayoutReport
-
-from .settings import ServerSettings
-from .transcode import Transcoder
 
 AUDIBLE = 328
 """A sample beyond 1 % of full scale (-40 dBFS) can be heard on a telephone."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 
+from qwen3tts_server.logs import TEXT_LOG
+from qwen3tts_server.speaking import Observer
+from qwen3tts_server.utterance import Utterance
 from qwen3tts_wire.messages import PlayoutReport
-
-from .logs import TEXT_LOG
-from .speaking import Observer
-from .utterance import Utterance
 
 log = logging.getLogger("qwen3tts_server.utterances")
 text_log = logging.getLogger(TEXT_LOG)

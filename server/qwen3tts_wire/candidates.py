@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from .errors import SpeechError
+from qwen3tts_wire.errors import SpeechError
 
 HEAD_START_S = 0.25
 """Seconds that an address has before the next one is asked as well: a machine that has vanished

@@ -16,16 +16,16 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection
 
-from .candidates import first_there
-from .context import Context
-from .dialling import check_address, key_for
-from .errors import ConnectionLost, ProtocolError, ServerBusy, SpeechError
-from .events import Alignment, Audio, Cancelled, Done, Event, Resumed, Started
-from .formats import AudioFormat
-from .line import ClientBroke, Line
-from .messages import SessionCreated, VoiceReady
-from .protocol import ClientProtocol
-from .resume import Resume
+from qwen3tts_wire.candidates import first_there
+from qwen3tts_wire.context import Context
+from qwen3tts_wire.dialling import check_address, key_for
+from qwen3tts_wire.errors import ConnectionLost, ProtocolError, ServerBusy, SpeechError
+from qwen3tts_wire.events import Alignment, Audio, Cancelled, Done, Event, Resumed, Started
+from qwen3tts_wire.formats import AudioFormat
+from qwen3tts_wire.line import ClientBroke, Line
+from qwen3tts_wire.messages import SessionCreated, VoiceReady
+from qwen3tts_wire.protocol import ClientProtocol
+from qwen3tts_wire.resume import Resume
 
 __all__ = [
     "Alignment",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .codec import Fault, decode, encode
-from .endpoint import ClientEvent, ContextRecord, Data, Endpoint, Violation
-from .errors import BadRequest, LimitExceeded, ProtocolError
-from .fields import kinds, read, write
-from .formats import AudioFormat, AudioFrame
-from .messages import (
+from qwen3tts_wire.codec import Fault, decode, encode
+from qwen3tts_wire.endpoint import ClientEvent, ContextRecord, Data, Endpoint, Violation
+from qwen3tts_wire.errors import BadRequest, LimitExceeded, ProtocolError
+from qwen3tts_wire.fields import kinds, read, write
+from qwen3tts_wire.formats import AudioFormat, AudioFrame
+from qwen3tts_wire.messages import (
     SERVER_MESSAGES,
     AudioCredit,
     ContextCancel,
@@ -28,7 +28,7 @@ from .messages import (
     VoiceLoad,
     VoiceReady,
 )
-from .states import AUDIO, CLIENT, FAILURE, OVER, ContextState, move
+from qwen3tts_wire.states import AUDIO, CLIENT, FAILURE, OVER, ContextState, move
 
 
 class ClientProtocol(Endpoint[ClientEvent]):

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from .errors import BadRequest, SpeechError
-from .fields import Text, read, write
-from .surrogates import clean
+from qwen3tts_text.surrogates import clean
+from qwen3tts_wire.errors import BadRequest, SpeechError
+from qwen3tts_wire.fields import Text, read, write
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from .alignment import Word
-from .errors import BadRequest, ProtocolError, SpeechError
-from .events import Alignment, Audio, Cancelled, Done, Event, Resumed, Started
-from .formats import CLAUSE_START, AudioFormat, AudioFrame
-from .heard import Heard, heard
-from .inbox import Inbox
-from .leg import Leg
-from .manuscript import Manuscript
-from .messages import (
+from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.errors import BadRequest, ProtocolError, SpeechError
+from qwen3tts_wire.events import Alignment, Audio, Cancelled, Done, Event, Resumed, Started
+from qwen3tts_wire.formats import CLAUSE_START, AudioFormat, AudioFrame
+from qwen3tts_wire.heard import Heard, heard
+from qwen3tts_wire.inbox import Inbox
+from qwen3tts_wire.leg import Leg
+from qwen3tts_wire.manuscript import Manuscript
+from qwen3tts_wire.messages import (
     MAX_SAMPLES,
     MAX_TEXT_CHARS,
     AlignmentInfo,
@@ -25,11 +25,11 @@ from .messages import (
     ContextStarted,
     Limits,
 )
-from .protocol import ContextState
-from .splice import Tail
+from qwen3tts_wire.protocol import ContextState
+from qwen3tts_wire.splice import Tail
 
 if TYPE_CHECKING:
-    from .line import Line
+    from qwen3tts_wire.line import Line
 
 
 STOPPABLE = frozenset({ContextState.OPEN, ContextState.ENDING, ContextState.DONE})

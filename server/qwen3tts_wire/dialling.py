@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from .errors import BadRequest, ConnectionLost, ProtocolError, ServerBusy, SpeechError
+from qwen3tts_wire.errors import BadRequest, ConnectionLost, ProtocolError, ServerBusy, SpeechError
 
 API_KEY_ENV = "QWEN3TTS_API_KEY"
 """The key of the server that a client connects to; a server's own are in ``QWEN3TTS_API_KEYS``."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from .errors import ProtocolError, SpeechError
-from .formats import AudioFrame
-from .messages import (
+from qwen3tts_text.surrogates import SurrogateJoiner
+from qwen3tts_wire.errors import ProtocolError, SpeechError
+from qwen3tts_wire.formats import AudioFrame
+from qwen3tts_wire.messages import (
     AlignmentInfo,
     AudioCredit,
     ContextCancel,
@@ -27,8 +28,7 @@ from .messages import (
     VoiceLoad,
     VoiceReady,
 )
-from .states import ContextState
-from .surrogates import SurrogateJoiner
+from qwen3tts_wire.states import ContextState
 
 Data = str | bytes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .alignment import Word
-from .formats import AudioFormat
+from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.formats import AudioFormat
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from .errors import BadRequest, LimitExceeded
+from qwen3tts_wire.errors import BadRequest, LimitExceeded
 
 JSON = dict[str, Any]
 

@@ -6,8 +6,8 @@ import struct
 from dataclasses import dataclass
 from typing import Annotated
 
-from .errors import BadRequest, ProtocolError
-from .fields import Text, Whole
+from qwen3tts_wire.errors import BadRequest, ProtocolError
+from qwen3tts_wire.fields import Text, Whole
 
 RATE_MIN, RATE_MAX = 8000, 48_000
 """Sample rates, hertz."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .alignment import Word
+from qwen3tts_wire.alignment import Word
 
 
 @dataclass(frozen=True)

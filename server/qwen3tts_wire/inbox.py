@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from .events import Audio, Event
-from .formats import AudioFormat
+from qwen3tts_wire.events import Audio, Event
+from qwen3tts_wire.formats import AudioFormat
 
 
 class Inbox:

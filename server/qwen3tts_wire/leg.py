@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from .alignment import Word
-from .errors import ConnectionLost
-from .messages import ContextOpen
-from .splice import Cut, Splice, Tail, cut
+from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.errors import ConnectionLost
+from qwen3tts_wire.messages import ContextOpen
+from qwen3tts_wire.splice import Cut, Splice, Tail, cut
 
 
 class Leg:

@@ -15,10 +15,16 @@ import websockets
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from .context import STOPPABLE, Context
-from .dialling import DIRECT, closed, frame_log, key_headers, not_encrypted, refused
-from .errors import ConnectionLost, ProtocolError, ServerBusy, SpeechError, error_from_wire
-from .messages import (
+from qwen3tts_wire.context import STOPPABLE, Context
+from qwen3tts_wire.dialling import DIRECT, closed, frame_log, key_headers, not_encrypted, refused
+from qwen3tts_wire.errors import (
+    ConnectionLost,
+    ProtocolError,
+    ServerBusy,
+    SpeechError,
+    error_from_wire,
+)
+from qwen3tts_wire.messages import (
     MIN_WINDOW_MS,
     PROTOCOL,
     ContextOpen,
@@ -28,8 +34,8 @@ from .messages import (
     SessionCreated,
     VoiceReady,
 )
-from .offset import ClockOffset
-from .protocol import ClientEvent, ClientProtocol, Violation
+from qwen3tts_wire.offset import ClockOffset
+from qwen3tts_wire.protocol import ClientEvent, ClientProtocol, Violation
 
 log = logging.getLogger(__name__)
 

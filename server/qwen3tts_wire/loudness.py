@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 
-from .formats import AudioFormat
+from qwen3tts_wire.formats import AudioFormat
 
 AUDIBLE = 327
 """1 % of full scale, as for the mark ``first_audible``; less is a pause."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .errors import BadRequest, LimitExceeded
-from .growing_text import GrowingText
-from .states import CLIENT, ContextState, move
-from .surrogates import SurrogateJoiner, clean
+from qwen3tts_text.growing import GrowingText
+from qwen3tts_text.surrogates import SurrogateJoiner, clean
+from qwen3tts_wire.errors import BadRequest, LimitExceeded
+from qwen3tts_wire.states import CLIENT, ContextState, move
 
 
 class Manuscript:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
-from .fields import Flag, Many, Numbers, OneOf, Real, Record, Text, Whole
-from .formats import DEFAULT_FORMAT, AudioFormat
+from qwen3tts_wire.fields import Flag, Many, Numbers, OneOf, Real, Record, Text, Whole
+from qwen3tts_wire.formats import DEFAULT_FORMAT, AudioFormat
 
 PROTOCOL = "qwen3tts.speech.v1"
 

@@ -8,10 +8,10 @@ Bad input never raises. The server answers it by an ``error`` message of its own
 a ``Violation``. The ``send_*`` methods raise ProtocolError when *this* side breaks the rules.
 """
 
-from .client_end import ClientProtocol
-from .endpoint import ClientEvent, ContextBroken, Data, ServerEvent, Violation
-from .server_end import ServerProtocol, error_info
-from .states import ContextState
+from qwen3tts_wire.client_end import ClientProtocol
+from qwen3tts_wire.endpoint import ClientEvent, ContextBroken, Data, ServerEvent, Violation
+from qwen3tts_wire.server_end import ServerProtocol, error_info
+from qwen3tts_wire.states import ContextState
 
 __all__ = [
     "ClientEvent",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
-from .dialling import check_address
+from qwen3tts_wire.dialling import check_address
 
 
 @dataclass(frozen=True)

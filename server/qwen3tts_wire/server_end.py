@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .codec import Fault, decode, encode
-from .endpoint import ContextBroken, ContextRecord, Data, Endpoint, ServerEvent
-from .errors import BadRequest, LimitExceeded, ProtocolError, SpeechError
-from .formats import AudioFrame
-from .messages import (
+from qwen3tts_wire.codec import Fault, decode, encode
+from qwen3tts_wire.endpoint import ContextBroken, ContextRecord, Data, Endpoint, ServerEvent
+from qwen3tts_wire.errors import BadRequest, LimitExceeded, ProtocolError, SpeechError
+from qwen3tts_wire.formats import AudioFrame
+from qwen3tts_wire.messages import (
     CLIENT_MESSAGES,
     MAX_PLAIN_CHARS,
     AlignmentInfo,
@@ -33,7 +33,7 @@ from .messages import (
     VoiceReady,
     WordInfo,
 )
-from .states import AUDIO, FAILURE, SERVER, ContextState, move
+from qwen3tts_wire.states import AUDIO, FAILURE, SERVER, ContextState, move
 
 
 class ServerProtocol(Endpoint[ServerEvent]):

@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .alignment import Word
-from .formats import AudioFormat
-from .heard import heard
-from .loudness import audible, quietest
+from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.formats import AudioFormat
+from qwen3tts_wire.heard import heard
+from qwen3tts_wire.loudness import audible, quietest
 
 TAIL_S = 5.0
 """Sound kept for the match; words that are told so late count as not told."""

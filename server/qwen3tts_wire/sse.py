@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass
 
-from .errors import LimitExceeded
+from qwen3tts_wire.errors import LimitExceeded
 
 MAX_EVENT_CHARS = 1 << 20
 """Bound on one event, its longest line included."""

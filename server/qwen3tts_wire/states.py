@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from .errors import ProtocolError
+from qwen3tts_wire.errors import ProtocolError
 
 
 class ContextState(Enum):

@@ -19,7 +19,7 @@ from qwen3tts_engine.base import (
     SynthesisRequest,
     Voice,
 )
-from qwen3tts_engine.live_text import LiveText
+from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed, EngineUnavailable, UnknownVoice
 

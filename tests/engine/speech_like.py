@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_engine.word_units import SpokenWords, usual_unit_s
+from qwen3tts_text.word_units import SpokenWords, usual_unit_s
 
 Kind = Literal["syllables", "tone", "noise"]
 Sound = NDArray[np.float32]

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_engine.embedded.spans import Spans
 from qwen3tts_engine.embedded.text import (
     PIECE_COST,
     check_text,
@@ -15,6 +14,7 @@ from qwen3tts_engine.embedded.text import (
     pieces,
     plain,
 )
+from qwen3tts_text.word_units import Spans
 from qwen3tts_wire.errors import BadText, LimitExceeded
 
 ANY_TEXT = st.text(

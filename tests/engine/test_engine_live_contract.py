@@ -9,7 +9,7 @@ from contextlib import aclosing
 import pytest
 
 from qwen3tts_engine.base import Engine, PcmChunk, SynthesisRequest
-from qwen3tts_engine.live_text import LiveText
+from qwen3tts_text.growing import LiveText
 from tests.engine import test_engine_contract as contract
 from tests.engine.fake_engine import FakeEngine
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from qwen3tts_engine.live_text import LiveText
+from qwen3tts_text.growing import LiveText
 
 
 def push(live: LiveText, text: str, at: int = 0) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_engine.segmenter import Segment, Segmenter, SegmenterSettings
+from qwen3tts_text.segmenter import Segment, Segmenter, SegmenterSettings
 
 SENTENCES = SegmenterSettings((1,), (10**6,), (10**6,), 10**6)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_engine.segmenter import Segmenter, SegmenterSettings
+from qwen3tts_text.segmenter import Segmenter, SegmenterSettings
 
 ONE_PIECE = SegmenterSettings((10**6,), (10**6,), (10**6,), 10**6)
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_engine.segmenter import Live, Segment, Segmenter, SegmenterSettings
-from qwen3tts_engine.speakable import LINK_MAX
+from qwen3tts_text.segmenter import Live, Segment, Segmenter, SegmenterSettings
+from qwen3tts_text.speakable import LINK_MAX
 
 PIECES = (
     *"abcIQ é.,;:!?…-—–*_`~#>|<&\\[](){}+=\"'«»„“”/@0123456789 \t\r\n\0\x07",

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_engine.segmenter import Live, Segmenter, SegmenterSettings
 from qwen3tts_engine.text_plan import LIVE_MAX, Piece, PlanMode, TextPlan
+from qwen3tts_text.segmenter import Live, Segmenter, SegmenterSettings
 from tests.engine.test_segmenter_properties import texts
 
 MODES: tuple[PlanMode, ...] = ("auto", "clause", "live")

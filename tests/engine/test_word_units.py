@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_engine.word_units import SpokenWords, units_of, usual_unit_s
+from qwen3tts_text.word_units import SpokenWords, units_of, usual_unit_s
 
 
 def words(text: str, language: str | None = None) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
-from qwen3tts_engine.segmenter import Segment, Segmenter
 from qwen3tts_phone.sse import SseEvent, SseParser
+from qwen3tts_text.segmenter import Segment, Segmenter
 from qwen3tts_wire.codec import Fault, decode
 from qwen3tts_wire.errors import EngineFailed, LimitExceeded, SpeechError
 from qwen3tts_wire.formats import AudioFrame

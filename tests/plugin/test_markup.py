@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from mr_qwen3tts import markup
+from qwen3tts_text import markup
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mr_qwen3tts.markup import HOLD
-from mr_qwen3tts.plain import PlainText
+from qwen3tts_text.markdown import PlainText
+from qwen3tts_text.markup import HOLD
 
 
 def plain(*pieces: str) -> str:

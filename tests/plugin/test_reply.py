@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mr_qwen3tts.plain import PlainText
 from mr_qwen3tts.reply import MAX_CHARS, Deltas, Reply, cut, heard_chars, left_s
+from qwen3tts_text.markdown import PlainText
 
 
 class Said:

@@ -21,10 +21,10 @@ import pytest
 from numpy.typing import NDArray
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
-from qwen3tts_engine.live_text import LiveText
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.qwen3.engine import Qwen3Engine
 from qwen3tts_engine.qwen3.jobs import Job
+from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.alignment import Word
 from tests.engine.waiting import until
 from tests.qwen3.engine_world import recording

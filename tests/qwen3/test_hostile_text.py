@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qwen3tts_engine.live_text import LiveText
 from qwen3tts_engine.qwen3.api import Qwen3TTS
 from qwen3tts_engine.qwen3.engine import Qwen3Engine
 from qwen3tts_engine.qwen3.jobs import Job
 from qwen3tts_engine.qwen3.speech import Manner, Speech
 from qwen3tts_engine.text_plan import PlanMode
+from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import BadText
 from tests.qwen3.engine_world import GREEDY, growing, made
 from tests.qwen3.hostile_world import (

@@ -14,7 +14,7 @@ from qwen3tts_engine.pause_aligner import PauseAligner
 from qwen3tts_engine.qwen3.jobs import Job
 from qwen3tts_engine.qwen3.text_track import TextTrack
 from qwen3tts_engine.qwen3.voicing import Voicing
-from qwen3tts_engine.word_units import SpokenWords
+from qwen3tts_text.word_units import SpokenWords
 from tests.engine.speech_like import Kind, Sound, silence, voice
 from tests.qwen3.worker_world import FRAME, Letters, World
 

@@ -8,12 +8,12 @@ import pytest
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
 from qwen3tts_engine.guards import SoundGuard
-from qwen3tts_engine.live_text import LiveText
 from qwen3tts_engine.pause_aligner import PauseAligner
 from qwen3tts_engine.qwen3.jobs import Job
 from qwen3tts_engine.qwen3.outlet import LoopOutlet
 from qwen3tts_engine.qwen3.text_track import TextTrack
 from qwen3tts_engine.qwen3.voicing import Voicing
+from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed
 from tests.qwen3.worker_world import FRAME, Letters, World

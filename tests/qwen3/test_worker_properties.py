@@ -7,9 +7,9 @@ from typing import cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_engine.live_text import LiveText
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.qwen3.jobs import Job, State
+from qwen3tts_text.growing import LiveText
 from tests.qwen3.worker_world import FakeOutlet, World
 
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
 from qwen3tts_engine.guards import check_finite
-from qwen3tts_engine.live_text import LiveText
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.qwen3.jobs import Job, Speaker
 from qwen3tts_engine.qwen3.prefixes import Prefixes
@@ -19,6 +18,7 @@ from qwen3tts_engine.qwen3.rows import DecodeRow, Join, Samples, StepRow
 from qwen3tts_engine.qwen3.text_track import TextTrack
 from qwen3tts_engine.qwen3.worker import Worker, WorkerSettings
 from qwen3tts_engine.scheduler import Scheduler, SchedulerSettings
+from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import SpeechError
 
 EOS = 9000

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_wire.surrogates import SurrogateJoiner, clean
+from qwen3tts_text.surrogates import SurrogateJoiner, clean
 
 HIGH, LOW = "\ud83d", "\ude00"
 BOTH, ALONE = "\U0001f600", "\ufffd"

@@ -56,7 +56,7 @@ def speakable(texts: Iterable[str]) -> bool:
     The parts are read to their end. What counts is what the server's reading of Markdown and
     symbols leaves.
     """
-    from qwen3tts_engine.speakable import Speakable
+    from qwen3tts_text.speakable import Speakable
 
     found = False
 

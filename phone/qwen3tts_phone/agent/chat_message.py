@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qwen3tts_wire.surrogates import clean
+from qwen3tts_text.surrogates import clean
 
 
 @dataclass(frozen=True, slots=True)

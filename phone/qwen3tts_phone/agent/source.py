@@ -16,8 +16,8 @@ from typing import Protocol, cast
 
 from qwen3tts_phone.agent.chat_message import ChatEvent, ChatMessage, ToolSpec
 from qwen3tts_phone.without_words import without_words
+from qwen3tts_text.surrogates import SurrogateJoiner
 from qwen3tts_wire.errors import BadRequest, BadText
-from qwen3tts_wire.surrogates import SurrogateJoiner
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from qwen3tts_engine.segment_chars import joins_previous, unspaced
+from qwen3tts_text.characters import joins_previous, unspaced
 from qwen3tts_wire.errors import BadText, LimitExceeded
 
 PIECE_COST = 300

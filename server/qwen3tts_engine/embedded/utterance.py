@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
 from qwen3tts_engine.embedded.joint import FADE_S, REACH_S, TAIL_S, entry, faded_step
-from qwen3tts_engine.embedded.spans import Spans
 from qwen3tts_engine.embedded.text import Piece
 from qwen3tts_engine.workers.messages import Word
 from qwen3tts_engine.workers.output import Output, Pcm
+from qwen3tts_text.word_units import Spans
 
 LOUD = 100
 """A sample beyond this is heard (-50 dB of full scale). A word ends with its last such sample, so

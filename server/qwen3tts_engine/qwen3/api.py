@@ -28,11 +28,7 @@ from qwen3tts_engine.base import (
     PredictorSampling,
     Voice,
 )
-from qwen3tts_engine.text_plan import PlanMode
-from qwen3tts_wire.errors import BadRequest, EngineUnavailable
-from qwen3tts_wire.messages import Sampling
-
-from .api_checks import (
+from qwen3tts_engine.qwen3.api_checks import (
     TEXT_MAX,
     audio_source,
     check_kinds,
@@ -42,14 +38,17 @@ from .api_checks import (
     no_text,
     voice_name,
 )
-from .api_reader import Reader, all_of, evenly, floats
-from .clone_prompt import ClonePrompt, Codes
-from .engine import Qwen3Engine
-from .naming import NO_SPEAKER
-from .reference_audio import Source
-from .runner import Progress
-from .settings import Qwen3Settings
-from .speech import Manner, Speech
+from qwen3tts_engine.qwen3.api_reader import Reader, all_of, evenly, floats
+from qwen3tts_engine.qwen3.clone_prompt import ClonePrompt, Codes
+from qwen3tts_engine.qwen3.engine import Qwen3Engine
+from qwen3tts_engine.qwen3.naming import NO_SPEAKER
+from qwen3tts_engine.qwen3.reference_audio import Source
+from qwen3tts_engine.qwen3.runner import Progress
+from qwen3tts_engine.qwen3.settings import Qwen3Settings
+from qwen3tts_engine.qwen3.speech import Manner, Speech
+from qwen3tts_engine.text_plan import PlanMode
+from qwen3tts_wire.errors import BadRequest, EngineUnavailable
+from qwen3tts_wire.messages import Sampling
 
 __all__ = ["NO_SPEAKER", "TEXT_MAX", "ClonePrompt", "Qwen3TTS", "Samples"]
 

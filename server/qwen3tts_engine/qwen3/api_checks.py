@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from qwen3tts_engine.base import LoadedVoice
 from qwen3tts_engine.embedded.text import check_text
+from qwen3tts_engine.qwen3.reference_audio import Source
 from qwen3tts_wire.errors import BadRequest, BadText
 from qwen3tts_wire.messages import Sampling
-
-from .reference_audio import Source
 
 SAMPLING_RANGES = {
     "temperature": (0, 2, False),

@@ -10,11 +10,10 @@ from contextlib import suppress
 import numpy as np
 
 from qwen3tts_engine.base import SAMPLE_RATE
+from qwen3tts_engine.qwen3.api_checks import no_text
+from qwen3tts_engine.qwen3.reference_audio import Samples
+from qwen3tts_engine.qwen3.speech import Speech
 from qwen3tts_wire.errors import BadRequest
-
-from .api_checks import no_text
-from .reference_audio import Samples
-from .speech import Speech
 
 
 class Reader(threading.Thread):

@@ -15,16 +15,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qwen3tts_engine.base import EndReason, PcmChunk
+from qwen3tts_engine.qwen3.faults import not_finite, one_by_one, told, trace
+from qwen3tts_engine.qwen3.jobs import IN_SLOT, Job, Move, State
+from qwen3tts_engine.qwen3.prefixes import Prefixes
+from qwen3tts_engine.qwen3.rows import (
+    NOT_FINITE,
+    DecodeRow,
+    Join,
+    Ready,
+    Samples,
+    StepRow,
+    StepRunner,
+    Ticket,
+)
 from qwen3tts_engine.scheduler import Scheduler
 from qwen3tts_wire.errors import SpeechError
 
-from .faults import not_finite, one_by_one, told, trace
-from .jobs import IN_SLOT, Job, Move, State
-from .prefixes import Prefixes
-from .rows import NOT_FINITE, DecodeRow, Join, Ready, Samples, StepRow, StepRunner, Ticket
-
 if TYPE_CHECKING:
-    from .prompt import Prompt
+    from qwen3tts_engine.qwen3.prompt import Prompt
 
 log = logging.getLogger(__name__)
 

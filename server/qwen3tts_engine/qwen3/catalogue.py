@@ -8,11 +8,10 @@ from typing import Protocol
 
 from qwen3tts_engine.base import Voice
 from qwen3tts_engine.model_names import SPEAKERS
+from qwen3tts_engine.qwen3.model_config import ModelConfig
+from qwen3tts_engine.qwen3.naming import NO_SPEAKER, find_language, find_speaker, language_tag
 from qwen3tts_wire.errors import UnknownVoice
 from qwen3tts_wire.naming.nearest import near_hint, nearest
-
-from .model_config import ModelConfig
-from .naming import NO_SPEAKER, find_language, find_speaker, language_tag
 
 DESIGN = "design"
 """The voice of a VoiceDesign checkpoint: what it is, the request's instructions say."""

@@ -13,10 +13,9 @@ import random
 from dataclasses import dataclass, replace
 
 from qwen3tts_engine.base import SynthesisRequest
-
-from .jobs import Job
-from .prefixes import Snapshot
-from .prompt import Reference
+from qwen3tts_engine.qwen3.jobs import Job
+from qwen3tts_engine.qwen3.prefixes import Snapshot
+from qwen3tts_engine.qwen3.prompt import Reference
 
 ENOUGH_FRAMES = 38
 """A reference of so many frames (3 s) is long enough to know a voice by; a shorter one is made

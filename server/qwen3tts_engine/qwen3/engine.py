@@ -32,23 +32,22 @@ from qwen3tts_engine.base import (
 )
 from qwen3tts_engine.embedded.text import check_text
 from qwen3tts_engine.model_names import given_name, names_of, published_id
+from qwen3tts_engine.qwen3.clone_prompt import ClonePrompt, Codes, checked_codes, checked_embedding
+from qwen3tts_engine.qwen3.config import ModelConfig
+from qwen3tts_engine.qwen3.designed_voice import voice_of
+from qwen3tts_engine.qwen3.devices import free_device_memory
+from qwen3tts_engine.qwen3.loaded import Loaded
+from qwen3tts_engine.qwen3.memory import MemoryPlan
+from qwen3tts_engine.qwen3.outlet import LoopOutlet
+from qwen3tts_engine.qwen3.prefixes import Prefixes, Snapshot
+from qwen3tts_engine.qwen3.reference_audio import CODEC_LIMITS, Samples, Source, read_recording
+from qwen3tts_engine.qwen3.regeneration import Regeneration
+from qwen3tts_engine.qwen3.runner import Progress
+from qwen3tts_engine.qwen3.settings import Qwen3Settings
+from qwen3tts_engine.qwen3.voices import ClonedVoice, VoiceStore
+from qwen3tts_engine.qwen3.worker import Worker, WorkerSettings
 from qwen3tts_engine.scheduler import Scheduler, SchedulerSettings
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, UnknownVoice
-
-from .clone_prompt import ClonePrompt, Codes, checked_codes, checked_embedding
-from .config import ModelConfig
-from .designed_voice import voice_of
-from .devices import free_device_memory
-from .loaded import Loaded
-from .memory import MemoryPlan
-from .outlet import LoopOutlet
-from .prefixes import Prefixes, Snapshot
-from .reference_audio import CODEC_LIMITS, Samples, Source, read_recording
-from .regeneration import Regeneration
-from .runner import Progress
-from .settings import Qwen3Settings
-from .voices import ClonedVoice, VoiceStore
-from .worker import Worker, WorkerSettings
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from .lanes import Lane
+from qwen3tts_engine.qwen3.lanes import Lane
 
 log = logging.getLogger(__name__)
 

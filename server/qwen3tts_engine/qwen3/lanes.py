@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .rows import Ready, Ticket
+from qwen3tts_engine.qwen3.rows import Ready, Ticket
 
 Lane = Literal["frames", "sound"]
 """Which order."""

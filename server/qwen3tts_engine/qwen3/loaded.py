@@ -15,32 +15,31 @@ from torch import Tensor
 from qwen3tts_engine.base import GenerationLimits, PredictorSampling, SynthesisRequest
 from qwen3tts_engine.guards import LeadingTrim, SoundGuard
 from qwen3tts_engine.pause_aligner import PauseAligner
+from qwen3tts_engine.qwen3.arena import Sampling
+from qwen3tts_engine.qwen3.bpe_stream import StreamingTokenizer
+from qwen3tts_engine.qwen3.catalogue import Catalogue
+from qwen3tts_engine.qwen3.checkpoint import find_checkpoint, open_weights
+from qwen3tts_engine.qwen3.clone_prompt import Codes
+from qwen3tts_engine.qwen3.codec_encoder import CodecEncoder
+from qwen3tts_engine.qwen3.codec_state import CodecState
+from qwen3tts_engine.qwen3.designed_voice import DesignedVoice
+from qwen3tts_engine.qwen3.devices import find_device
+from qwen3tts_engine.qwen3.faults import told, trace
+from qwen3tts_engine.qwen3.jobs import Job, Outlet, Speaker
+from qwen3tts_engine.qwen3.model import Qwen3Model
+from qwen3tts_engine.qwen3.prefixes import PrefixStore, Snapshot
+from qwen3tts_engine.qwen3.prompt import Prompt, Reference, build_prompt
+from qwen3tts_engine.qwen3.reference_audio import Samples
+from qwen3tts_engine.qwen3.runner import Progress, Runner
+from qwen3tts_engine.qwen3.settings import DTypeName, Qwen3Settings
+from qwen3tts_engine.qwen3.text_track import LAST_WORD, TextTrack
+from qwen3tts_engine.qwen3.tokenizer import Tokenizer
+from qwen3tts_engine.qwen3.transcribe import WhisperTranscriber, check_whisper
+from qwen3tts_engine.qwen3.voices import ClonedVoice, ModelEncoders, VoiceStore, fingerprint
+from qwen3tts_engine.qwen3.voicing import EndLimits, Voicing
 from qwen3tts_engine.speech_rates import SpeechRates
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, LimitExceeded
 from qwen3tts_wire.messages import Sampling as Wanted
-
-from .arena import Sampling
-from .bpe_stream import StreamingTokenizer
-from .catalogue import Catalogue
-from .checkpoint import find_checkpoint, open_weights
-from .clone_prompt import Codes
-from .codec_encoder import CodecEncoder
-from .codec_state import CodecState
-from .designed_voice import DesignedVoice
-from .devices import find_device
-from .faults import told, trace
-from .jobs import Job, Outlet, Speaker
-from .model import Qwen3Model
-from .prefixes import PrefixStore, Snapshot
-from .prompt import Prompt, Reference, build_prompt
-from .reference_audio import Samples
-from .runner import Progress, Runner
-from .settings import DTypeName, Qwen3Settings
-from .text_track import LAST_WORD, TextTrack
-from .tokenizer import Tokenizer
-from .transcribe import WhisperTranscriber, check_whisper
-from .voices import ClonedVoice, ModelEncoders, VoiceStore, fingerprint
-from .voicing import EndLimits, Voicing
 
 FRAMES_PER_TOKEN = 3
 """A text that cannot be said within a row's positions at 4 tokens a second is refused."""

@@ -11,11 +11,10 @@ import logging
 from dataclasses import replace
 
 from qwen3tts_engine.base import EndReason, PcmChunk, SynthesisRequest
-from qwen3tts_engine.speech_length import usual_s
+from qwen3tts_engine.qwen3.jobs import Job
+from qwen3tts_text.word_units import usual_s
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed
-
-from .jobs import Job
 
 log = logging.getLogger(__name__)
 

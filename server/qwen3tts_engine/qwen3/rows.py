@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from .arena import Sampling
+    from qwen3tts_engine.qwen3.arena import Sampling
 
 Samples = NDArray[np.float32]
 """Mono, SAMPLE_RATE, within -1 to 1."""

@@ -19,18 +19,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from qwen3tts_engine.qwen3.arena import CODE_RING, Arena, KvSnapshot, Sampling
+from qwen3tts_engine.qwen3.attention import PLAIN
+from qwen3tts_engine.qwen3.codec_state import CodecSnapshot
+from qwen3tts_engine.qwen3.graphs import Backend, Stage, backend_of, bucket, buckets_up_to
+from qwen3tts_engine.qwen3.lanes import Lanes, Mark, lanes_of
+from qwen3tts_engine.qwen3.memory import MemoryPlan, plan_memory
+from qwen3tts_engine.qwen3.model import Qwen3Model
+from qwen3tts_engine.qwen3.rows import DecodeRow, Join, Samples, StepRow, Ticket
+from qwen3tts_engine.qwen3.stages import DecodeKey, PrefillKey, Stages, StepKey
+from qwen3tts_engine.qwen3.warmup import Warmup, workspace_bytes
 from qwen3tts_wire.errors import EngineUnavailable
-
-from .arena import CODE_RING, Arena, KvSnapshot, Sampling
-from .attention import PLAIN
-from .codec_state import CodecSnapshot
-from .graphs import Backend, Stage, backend_of, bucket, buckets_up_to
-from .lanes import Lanes, Mark, lanes_of
-from .memory import MemoryPlan, plan_memory
-from .model import Qwen3Model
-from .rows import DecodeRow, Join, Samples, StepRow, Ticket
-from .stages import DecodeKey, PrefillKey, Stages, StepKey
-from .warmup import Warmup, workspace_bytes
 
 __all__ = ["DecodeRow", "Join", "Memory", "Progress", "Runner", "StepRow", "Ticket"]
 

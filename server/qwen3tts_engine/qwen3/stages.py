@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .arena import CODE_RING, Arena
-from .codec_state import CodecState
-from .graphs import Static, Work
-from .model import Qwen3Model
-from .step import Drawn, advance, draw, prefill
+from qwen3tts_engine.qwen3.arena import CODE_RING, Arena
+from qwen3tts_engine.qwen3.codec_state import CodecState
+from qwen3tts_engine.qwen3.graphs import Static, Work
+from qwen3tts_engine.qwen3.model import Qwen3Model
+from qwen3tts_engine.qwen3.step import Drawn, advance, draw, prefill
 
 SLOTS = 0
 """First row of all integers."""

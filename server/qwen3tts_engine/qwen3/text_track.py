@@ -6,8 +6,8 @@ import unicodedata
 from typing import Protocol
 
 from qwen3tts_engine.base import SynthesisRequest
-from qwen3tts_engine.live_text import LiveText, utf8_bytes
-from qwen3tts_engine.segment_chars import Voiced, voiced
+from qwen3tts_text.characters import Voiced, voiced
+from qwen3tts_text.growing import LiveText, utf8_bytes
 
 LAST_WORD = 8
 """Room for fewer tokens is none: a word should not be parted."""

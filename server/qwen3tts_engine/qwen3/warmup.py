@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from qwen3tts_engine.qwen3.graphs import GRAPH_BYTES, Backend, Stage
+from qwen3tts_engine.qwen3.lanes import Lanes
+from qwen3tts_engine.qwen3.memory import AUTO_SLOTS, free_bytes, human
+from qwen3tts_engine.qwen3.stages import Programs, Stages
 from qwen3tts_wire.errors import EngineUnavailable
 
-from .graphs import GRAPH_BYTES, Backend, Stage
-from .lanes import Lanes
-from .memory import AUTO_SLOTS, free_bytes, human
-from .stages import Programs, Stages
-
 if TYPE_CHECKING:
-    from .model import Qwen3Model
+    from qwen3tts_engine.qwen3.model import Qwen3Model
 
 log = logging.getLogger(__name__)
 

@@ -16,16 +16,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from qwen3tts_engine.qwen3.batch import Batch
+from qwen3tts_engine.qwen3.jobs import IN_SLOT, Job, Move, State
+from qwen3tts_engine.qwen3.prefixes import Prefixes
+from qwen3tts_engine.qwen3.rows import StepRunner
 from qwen3tts_engine.scheduler import Scheduler
 from qwen3tts_wire.errors import EngineFailed, EngineUnavailable, SpeechError
 
-from .batch import Batch
-from .jobs import IN_SLOT, Job, Move, State
-from .prefixes import Prefixes
-from .rows import StepRunner
-
 if TYPE_CHECKING:
-    from .prompt import Prompt
+    from qwen3tts_engine.qwen3.prompt import Prompt
 
 log = logging.getLogger(__name__)
 

@@ -15,13 +15,12 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from qwen3tts_engine.base import Engine, PcmChunk, SynthesisRequest
-from qwen3tts_engine.openings import Phrases, folded
-from qwen3tts_engine.segmenter import Segmenter, SegmenterSettings
+from qwen3tts_engine.starter.memory import Kept, Key, Memory, Style, kept
+from qwen3tts_engine.starter.settings import PHRASE_MAX, StarterSettings
 from qwen3tts_engine.wrapped import WrappedEngine, task_of
+from qwen3tts_text.openings import Phrases, folded
+from qwen3tts_text.segmenter import Segmenter, SegmenterSettings
 from qwen3tts_wire.errors import SpeechError
-
-from .memory import Kept, Key, Memory, Style, kept
-from .settings import PHRASE_MAX, StarterSettings
 
 log = logging.getLogger(__name__)
 

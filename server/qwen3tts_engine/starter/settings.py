@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from qwen3tts_engine.segment_chars import weight
-from qwen3tts_engine.segmenter import SegmenterSettings
+from qwen3tts_text.characters import weight
+from qwen3tts_text.segmenter import SegmenterSettings
 
 PHRASE_MAX = 200
 """Code points of an opening: more is no opening, and would hold a text back for long."""

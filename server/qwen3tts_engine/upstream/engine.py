@@ -27,16 +27,15 @@ from qwen3tts_engine.base import (
 from qwen3tts_engine.embedded.text import check_text
 from qwen3tts_engine.model_names import names_of
 from qwen3tts_engine.speech_rates import SpeechRates
+from qwen3tts_engine.upstream.ahead import Ahead
+from qwen3tts_engine.upstream.backend import Order
+from qwen3tts_engine.upstream.faults import AGAIN, Stalled, Unreachable
+from qwen3tts_engine.upstream.offer import Offer
+from qwen3tts_engine.upstream.server import Server
+from qwen3tts_engine.upstream.settings import UpstreamSettings
+from qwen3tts_engine.upstream.slots import Slots
+from qwen3tts_engine.upstream.voicing import Voicing, speakable
 from qwen3tts_wire.errors import EngineFailed, EngineUnavailable, SpeechError
-
-from .ahead import Ahead
-from .backend import Order
-from .faults import AGAIN, Stalled, Unreachable
-from .offer import Offer
-from .server import Server
-from .settings import UpstreamSettings
-from .slots import Slots
-from .voicing import Voicing, speakable
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,9 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
+from qwen3tts_engine.upstream.faults import AGAIN, garbage, of_fields, printable
+from qwen3tts_engine.upstream.sound import check_rate
 from qwen3tts_wire.errors import EngineFailed
-
-from .faults import AGAIN, garbage, of_fields, printable
-from .sound import check_rate
 
 Data = str | bytes
 

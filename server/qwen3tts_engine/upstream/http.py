@@ -10,10 +10,9 @@ from pathlib import Path
 
 import httpx
 
+from qwen3tts_engine.upstream.faults import AGAIN, Stalled, Unreachable, garbage
+from qwen3tts_engine.upstream.settings import UpstreamSettings
 from qwen3tts_wire.errors import EngineFailed, EngineUnavailable, SpeechError
-
-from .faults import AGAIN, Stalled, Unreachable, garbage
-from .settings import UpstreamSettings
 
 MAX_REFUSAL = 65_536
 """Bytes that are read of an answer that is no speech."""

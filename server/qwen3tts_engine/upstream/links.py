@@ -13,11 +13,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.protocol import State as SocketState
 
+from qwen3tts_engine.upstream.faults import garbage, of_status
+from qwen3tts_engine.upstream.http import bad_certificate, unreachable
+from qwen3tts_engine.upstream.settings import UpstreamSettings
 from qwen3tts_wire.dialling import DIRECT
-
-from .faults import garbage, of_status
-from .http import bad_certificate, unreachable
-from .settings import UpstreamSettings
 
 
 class _Connect(connect):

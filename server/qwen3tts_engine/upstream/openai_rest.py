@@ -7,14 +7,14 @@ from typing import Any
 
 import httpx
 
-from .address import Address
-from .backend import Order, with_extra
-from .faults import garbage, of_status
-from .http import beginning, content_type, fault
-from .offer import DEFAULT
-from .patience import Patience
-from .settings import UpstreamSettings
-from .speech_body import body_for
+from qwen3tts_engine.upstream.address import Address
+from qwen3tts_engine.upstream.backend import Order, with_extra
+from qwen3tts_engine.upstream.faults import garbage, of_status
+from qwen3tts_engine.upstream.http import beginning, content_type, fault
+from qwen3tts_engine.upstream.offer import DEFAULT
+from qwen3tts_engine.upstream.patience import Patience
+from qwen3tts_engine.upstream.settings import UpstreamSettings
+from qwen3tts_engine.upstream.speech_body import body_for
 
 
 class OpenAIRest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from .faults import Stalled
+from qwen3tts_engine.upstream.faults import Stalled
 
 
 class Patience:

@@ -9,16 +9,15 @@ import time
 
 from qwen3tts_engine.base import Voice
 from qwen3tts_engine.model_names import names_of
+from qwen3tts_engine.upstream.address import Address
+from qwen3tts_engine.upstream.backend import Backend
+from qwen3tts_engine.upstream.faults import Unreachable, of_status, printable
+from qwen3tts_engine.upstream.http import Answer, api_key, get, make_client, tls
+from qwen3tts_engine.upstream.offer import MANY, Offer, read_voices, with_default
+from qwen3tts_engine.upstream.openai_rest import OpenAIRest
+from qwen3tts_engine.upstream.settings import ANY_VOICE, UpstreamSettings
+from qwen3tts_engine.upstream.vllm_omni import VllmOmni
 from qwen3tts_wire.errors import SpeechError
-
-from .address import Address
-from .backend import Backend
-from .faults import Unreachable, of_status, printable
-from .http import Answer, api_key, get, make_client, tls
-from .offer import MANY, Offer, read_voices, with_default
-from .openai_rest import OpenAIRest
-from .settings import ANY_VOICE, UpstreamSettings
-from .vllm_omni import VllmOmni
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import struct
 
 from qwen3tts_engine.base import SAMPLE_RATE
+from qwen3tts_engine.upstream.faults import garbage
 from qwen3tts_wire.errors import EngineFailed
-
-from .faults import garbage
 
 MAX_HEADER = 65_536
 """Bytes of a WAV file before its samples."""

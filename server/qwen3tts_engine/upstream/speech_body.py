@@ -8,11 +8,10 @@ import json
 from email.message import Message
 from typing import Any, Protocol
 
+from qwen3tts_engine.upstream.faults import AGAIN, garbage, of_fields, printable
+from qwen3tts_engine.upstream.sound import check_rate
 from qwen3tts_wire.errors import EngineFailed, LimitExceeded
 from qwen3tts_wire.sse import SseEvent, SseParser
-
-from .faults import AGAIN, garbage, of_fields, printable
-from .sound import check_rate
 
 RAW_TYPES = frozenset(
     {

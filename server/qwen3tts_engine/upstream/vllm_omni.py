@@ -8,13 +8,13 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed
 
-from .address import Address
-from .backend import Order, with_extra
-from .exchange import Exchange
-from .faults import garbage
-from .links import Link, Links
-from .patience import Patience
-from .settings import UpstreamSettings
+from qwen3tts_engine.upstream.address import Address
+from qwen3tts_engine.upstream.backend import Order, with_extra
+from qwen3tts_engine.upstream.exchange import Exchange
+from qwen3tts_engine.upstream.faults import garbage
+from qwen3tts_engine.upstream.links import Link, Links
+from qwen3tts_engine.upstream.patience import Patience
+from qwen3tts_engine.upstream.settings import UpstreamSettings
 
 
 class VllmOmni:

@@ -11,12 +11,11 @@ from qwen3tts_engine.alignment import AlignedWord
 from qwen3tts_engine.base import SAMPLE_RATE, EndReason, PcmChunk, SynthesisRequest
 from qwen3tts_engine.guards import LeadingTrim, SilenceCut
 from qwen3tts_engine.pause_aligner import PauseAligner
-from qwen3tts_engine.segment_chars import Voiced, voiced
 from qwen3tts_engine.speech_rates import SpeechRates
+from qwen3tts_engine.upstream.sound import PcmIntake
+from qwen3tts_text.characters import Voiced, voiced
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed
-
-from .sound import PcmIntake
 
 CONTINUED_PRE_ROLL_S = 0.12
 """Silence that is kept at the start where sound of the same context goes before."""

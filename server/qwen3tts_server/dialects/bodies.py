@@ -9,9 +9,8 @@ from typing import Any
 
 from starlette.requests import Request
 
+from qwen3tts_server.dialects.http_errors import BodyTooLarge, WrongContentType
 from qwen3tts_wire.errors import BadRequest
-
-from .http_errors import BodyTooLarge, WrongContentType
 
 MOST_PARTS = 20_000
 """Commas, colons and brackets in a JSON body. To read a mebibyte of small fields takes 50 ms, of

@@ -9,10 +9,9 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 
+from qwen3tts_server.dialects.bodies import chunks
+from qwen3tts_server.dialects.http_errors import WrongContentType
 from qwen3tts_wire.errors import BadRequest
-
-from .bodies import chunks
-from .http_errors import WrongContentType
 
 FIELD_BYTES = 64 * 1024
 """Of one field that is no file."""

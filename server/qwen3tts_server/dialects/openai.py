@@ -8,21 +8,27 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
+from qwen3tts_server.dialects import openai_voices
+from qwen3tts_server.dialects.bodies import json_object
+from qwen3tts_server.dialects.head_requests import HeadAsGet
+from qwen3tts_server.dialects.http_errors import code_of, handle_errors
+from qwen3tts_server.dialects.openai_answer import SpeechAnswer
+from qwen3tts_server.dialects.openai_batch import Batch, BatchAnswer, read_batch
+from qwen3tts_server.dialects.openai_models import Models
+from qwen3tts_server.dialects.openai_page import (
+    BATCH,
+    ERRORS,
+    SPEECH,
+    TRANSCRIPTION,
+    UPLOAD,
+    exact_integers,
+)
+from qwen3tts_server.dialects.openai_request import Order, order, parse
+from qwen3tts_server.dialects.openai_transcription import TranscriptAnswer, understood_recording
+from qwen3tts_server.dialects.openai_whole import DIALECT
 from qwen3tts_server.roles import grant_of
 from qwen3tts_server.service import Service
 from qwen3tts_wire.errors import SpeechError
-
-from . import openai_voices
-from .bodies import json_object
-from .head_requests import HeadAsGet
-from .http_errors import code_of, handle_errors
-from .openai_answer import SpeechAnswer
-from .openai_batch import Batch, BatchAnswer, read_batch
-from .openai_models import Models
-from .openai_page import BATCH, ERRORS, SPEECH, TRANSCRIPTION, UPLOAD, exact_integers
-from .openai_request import Order, order, parse
-from .openai_transcription import TranscriptAnswer, understood_recording
-from .openai_whole import DIALECT
 
 
 def add_routes(app: FastAPI, service: Service) -> None:

@@ -11,15 +11,10 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from qwen3tts_server.service import Service
-from qwen3tts_server.utterance import Sound, Utterance
-from qwen3tts_wire.errors import SpeechError
-from qwen3tts_wire.messages import ContextOpen
-
-from .encoding import JOB_BYTES, SoundEncoder, content_type
-from .http_errors import speech_error_body
-from .openai_request import Order
-from .openai_whole import (
+from qwen3tts_server.dialects.encoding import JOB_BYTES, SoundEncoder, content_type
+from qwen3tts_server.dialects.http_errors import speech_error_body
+from qwen3tts_server.dialects.openai_request import Order
+from qwen3tts_server.dialects.openai_whole import (
     DIALECT,
     say,
     silence,
@@ -29,7 +24,11 @@ from .openai_whole import (
     with_reference,
     word_times,
 )
-from .sending import Sending, Stalled, until_gone
+from qwen3tts_server.dialects.sending import Sending, Stalled, until_gone
+from qwen3tts_server.service import Service
+from qwen3tts_server.utterance import Sound, Utterance
+from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.messages import ContextOpen
 
 log = logging.getLogger(__name__)
 

@@ -20,16 +20,21 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from qwen3tts_server.dialects.encoding import content_type
+from qwen3tts_server.dialects.http_errors import FieldRefused, about, code_of, speech_error_body
+from qwen3tts_server.dialects.openai_request import Order, SpeechFields, order, parse
+from qwen3tts_server.dialects.openai_settings import OpenAISettings
+from qwen3tts_server.dialects.openai_whole import (
+    DIALECT,
+    spoken_whole,
+    usage,
+    with_reference,
+    word_times,
+)
+from qwen3tts_server.dialects.sending import PIECE_BYTES, Sending, Stalled, until_gone
 from qwen3tts_server.service import Service
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
 from qwen3tts_wire.messages import ContextOpen
-
-from .encoding import content_type
-from .http_errors import FieldRefused, about, code_of, speech_error_body
-from .openai_request import Order, SpeechFields, order, parse
-from .openai_settings import OpenAISettings
-from .openai_whole import DIALECT, spoken_whole, usage, with_reference, word_times
-from .sending import PIECE_BYTES, Sending, Stalled, until_gone
 
 log = logging.getLogger(__name__)
 

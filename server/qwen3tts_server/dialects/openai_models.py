@@ -7,9 +7,8 @@ import time
 from typing import Any
 
 from qwen3tts_engine.wrapped import model_ids_of
+from qwen3tts_server.dialects.http_errors import ModelNotFound, about
 from qwen3tts_server.service import Service
-
-from .http_errors import ModelNotFound, about
 
 _DATE = re.compile(r"-\d{4}-\d{2}-\d{2}")
 

@@ -10,15 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from qwen3tts_engine.base import MAX_FIRST_CHUNK, SPEED_MAX, SPEED_MIN
 from qwen3tts_engine.playout import UNPACED_LEAD_MS
-from qwen3tts_server.voices.catalogue import VoiceCatalogue
-from qwen3tts_wire.errors import BadRequest, BadText, LimitExceeded
-from qwen3tts_wire.formats import RATE_MAX, RATE_MIN, AudioFormat
-from qwen3tts_wire.messages import ContextOpen, Sampling
-
-from .encoding import rate_for
-from .http_errors import FieldRefused, about, first_fault
-from .openai_settings import OpenAISettings
-from .qwen_fields import (
+from qwen3tts_server.dialects.encoding import rate_for
+from qwen3tts_server.dialects.http_errors import FieldRefused, about, first_fault
+from qwen3tts_server.dialects.openai_settings import OpenAISettings
+from qwen3tts_server.dialects.qwen_fields import (
     MAX_EMBEDDING,
     MAX_SEED,
     check_embedding,
@@ -28,6 +23,10 @@ from .qwen_fields import (
     mode_of,
     seed_of,
 )
+from qwen3tts_server.voices.catalogue import VoiceCatalogue
+from qwen3tts_wire.errors import BadRequest, BadText, LimitExceeded
+from qwen3tts_wire.formats import RATE_MAX, RATE_MIN, AudioFormat
+from qwen3tts_wire.messages import ContextOpen, Sampling
 
 Delivery = Literal["whole", "raw", "sse"]
 """One file with its length; the sound as it is made; the same in server-sent events."""

@@ -14,14 +14,20 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from qwen3tts_engine.base import Heard, LanguageUnknown, Recogniser
+from qwen3tts_server.dialects.forms import Form, form
+from qwen3tts_server.dialects.http_errors import (
+    BodyTooLarge,
+    FieldRefused,
+    ModelNotFound,
+    NotConfigured,
+    about,
+    code_of,
+)
+from qwen3tts_server.dialects.openai_whole import DIALECT
+from qwen3tts_server.dialects.qwen_fields import language_tag
+from qwen3tts_server.dialects.sending import Sending, Stalled, until_gone
 from qwen3tts_server.service import Service
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
-
-from .forms import Form, form
-from .http_errors import BodyTooLarge, FieldRefused, ModelNotFound, NotConfigured, about, code_of
-from .openai_whole import DIALECT
-from .qwen_fields import language_tag
-from .sending import Sending, Stalled, until_gone
 
 log = logging.getLogger(__name__)
 

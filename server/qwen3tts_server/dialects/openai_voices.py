@@ -7,16 +7,15 @@ from typing import Any, get_args
 
 from starlette.requests import Request
 
+from qwen3tts_server.dialects.forms import Form, form
+from qwen3tts_server.dialects.http_errors import VoiceNotFound, about
+from qwen3tts_server.dialects.qwen_fields import check_embedding, embedding_in, words_asked_for
 from qwen3tts_server.roles import Grant, grant_of
 from qwen3tts_server.service import Service
 from qwen3tts_server.voices.content import Kind
 from qwen3tts_server.voices.names import CLONE, checked_name
 from qwen3tts_server.voices.stored import StoredVoice
 from qwen3tts_wire.errors import BadRequest, ServerBusy, UnknownVoice
-
-from .forms import Form, form
-from .http_errors import VoiceNotFound, about
-from .qwen_fields import check_embedding, embedding_in, words_asked_for
 
 MAX_FORM_BYTES = 1 << 18
 """Of an upload besides its recording."""

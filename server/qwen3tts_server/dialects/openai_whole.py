@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from qwen3tts_server.dialects.http_errors import about, code_of
+from qwen3tts_server.dialects.openai_request import Order
+from qwen3tts_server.dialects.qwen_fields import embedded_voice, reference_voice
 from qwen3tts_server.service import Service
 from qwen3tts_server.speaking import Speaking
 from qwen3tts_server.utterance import Sound, Utterance
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.messages import ContextOpen
-
-from .http_errors import about, code_of
-from .openai_request import Order
-from .qwen_fields import embedded_voice, reference_voice
 
 DIALECT = "openai"
 SILENCE_MS = 100

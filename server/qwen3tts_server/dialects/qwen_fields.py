@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from qwen3tts_engine.base import WordsMissing
 from qwen3tts_engine.wrapped import cloning, embedder_of, task_of
+from qwen3tts_server.dialects.http_errors import about
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_wire.errors import BadRequest
-
-from .http_errors import about
 
 TASKS: Mapping[str, str] = {
     "CustomVoice": "custom_voice",

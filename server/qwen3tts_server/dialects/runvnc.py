@@ -7,12 +7,11 @@ import contextlib
 from fastapi import FastAPI, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
+from qwen3tts_server.dialects.http_errors import error_response
+from qwen3tts_server.dialects.runvnc_connection import NAME, RunvncConnection
+from qwen3tts_server.dialects.runvnc_messages import complaint
 from qwen3tts_server.service import Service
 from qwen3tts_wire.errors import ServerBusy
-
-from .http_errors import error_response
-from .runvnc_connection import NAME, RunvncConnection
-from .runvnc_messages import complaint
 
 UNKNOWN_PATH = "No WebSocket is served at this path, or not with this subprotocol."
 REMEDY = (

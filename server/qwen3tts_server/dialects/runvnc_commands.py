@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qwen3tts_server.dialects.runvnc_messages import Init
 from qwen3tts_wire.messages import ContextOpen
-
-from .runvnc_messages import Init
 
 
 @dataclass(frozen=True)

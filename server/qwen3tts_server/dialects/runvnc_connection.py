@@ -12,15 +12,14 @@ from fastapi import WebSocket
 
 from qwen3tts_engine.base import LoadedVoice
 from qwen3tts_engine.wrapped import cloning
+from qwen3tts_server.dialects.runvnc_commands import Append, Close, Command, End, Load, Start, Stop
+from qwen3tts_server.dialects.runvnc_messages import Init
+from qwen3tts_server.dialects.runvnc_session import RunvncSession
+from qwen3tts_server.dialects.runvnc_text import GrowingSpeech
 from qwen3tts_server.service import Service
 from qwen3tts_server.utterance import Sound
 from qwen3tts_server.websocket_io import close, data_of, put
 from qwen3tts_wire.errors import BadRequest, EngineFailed, SpeechError, UnknownVoice
-
-from .runvnc_commands import Append, Close, Command, End, Load, Start, Stop
-from .runvnc_messages import Init
-from .runvnc_session import RunvncSession
-from .runvnc_text import GrowingSpeech
 
 log = logging.getLogger(__name__)
 

@@ -16,16 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from qwen3tts_engine.base import LoadedVoice
-from qwen3tts_server.session import IDLE_CLOSE
-from qwen3tts_server.settings import ServerSettings
-from qwen3tts_wire.errors import BadRequest, BadText, LimitExceeded, ServerBusy, SpeechError
-from qwen3tts_wire.formats import AudioFormat
-from qwen3tts_wire.messages import ContextOpen
-from qwen3tts_wire.surrogates import SurrogateJoiner
-
-from .runvnc_commands import Append, Close, Command, End, Load, Start, Stop
-from .runvnc_frames import Frames
-from .runvnc_messages import (
+from qwen3tts_server.dialects.runvnc_commands import Append, Close, Command, End, Load, Start, Stop
+from qwen3tts_server.dialects.runvnc_frames import Frames
+from qwen3tts_server.dialects.runvnc_messages import (
     Cancel,
     Generate,
     GenerateStream,
@@ -37,6 +30,12 @@ from .runvnc_messages import (
     read,
     say,
 )
+from qwen3tts_server.session import IDLE_CLOSE
+from qwen3tts_server.settings import ServerSettings
+from qwen3tts_text.surrogates import SurrogateJoiner
+from qwen3tts_wire.errors import BadRequest, BadText, LimitExceeded, ServerBusy, SpeechError
+from qwen3tts_wire.formats import AudioFormat
+from qwen3tts_wire.messages import ContextOpen
 
 MULAW = AudioFormat("mulaw", 8000)
 BURST = 5

@@ -7,11 +7,10 @@ import contextlib
 from fastapi import FastAPI
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from qwen3tts_server.dialects.vllm_omni_connection import NAME, StreamConnection
+from qwen3tts_server.dialects.vllm_omni_messages import message
 from qwen3tts_server.service import Service
 from qwen3tts_wire.errors import ServerBusy
-
-from .vllm_omni_connection import NAME, StreamConnection
-from .vllm_omni_messages import message
 
 PATH = "/v1/audio/speech/stream"
 

@@ -7,10 +7,9 @@ from collections import deque
 from collections.abc import Sequence
 
 from qwen3tts_engine.base import SAMPLE_RATE
-
-from . import vllm_omni_messages as messages
-from .vllm_omni_messages import message
-from .vllm_omni_units import Unit, Utterance
+from qwen3tts_server.dialects import vllm_omni_messages as messages
+from qwen3tts_server.dialects.vllm_omni_messages import message
+from qwen3tts_server.dialects.vllm_omni_units import Unit, Utterance
 
 
 class Answers:

@@ -13,19 +13,18 @@ from starlette.websockets import WebSocket
 
 from qwen3tts_engine.base import SAMPLE_RATE
 from qwen3tts_server.commands import Close
+from qwen3tts_server.dialects.http_errors import code_of
+from qwen3tts_server.dialects.openai_models import Models
+from qwen3tts_server.dialects.vllm_omni_messages import SessionConfig
+from qwen3tts_server.dialects.vllm_omni_orders import Orders
+from qwen3tts_server.dialects.vllm_omni_session import VllmOmniSession
+from qwen3tts_server.dialects.vllm_omni_units import Command, More, Start, Stop, Unit
 from qwen3tts_server.service import Service
 from qwen3tts_server.speaking import Speaking
 from qwen3tts_server.utterance import Words
 from qwen3tts_server.websocket_io import close, data_of, put
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed, LimitExceeded, SpeechError
-
-from .http_errors import code_of
-from .openai_models import Models
-from .vllm_omni_messages import SessionConfig
-from .vllm_omni_orders import Orders
-from .vllm_omni_session import VllmOmniSession
-from .vllm_omni_units import Command, More, Start, Stop, Unit
 
 log = logging.getLogger(__name__)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qwen3tts_server.dialects import vllm_omni_messages as messages
+from qwen3tts_server.dialects.vllm_omni_units import Utterance
 from qwen3tts_wire.errors import BadRequest
-
-from . import vllm_omni_messages as messages
-from .vllm_omni_units import Utterance
 
 
 @dataclass(frozen=True)

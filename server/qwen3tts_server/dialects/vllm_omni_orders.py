@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from qwen3tts_engine.base import MAX_FIRST_CHUNK, SPEED_MAX, SPEED_MIN, Engine
 from qwen3tts_engine.playout import UNPACED_LEAD_MS
-from qwen3tts_server.voices.catalogue import VoiceCatalogue
-from qwen3tts_wire.errors import BadRequest, LimitExceeded
-from qwen3tts_wire.messages import ContextOpen
-
-from .http_errors import about
-from .qwen_fields import (
+from qwen3tts_server.dialects.http_errors import about
+from qwen3tts_server.dialects.qwen_fields import (
     check_embedding,
     check_task,
     embedded_voice,
@@ -19,7 +15,10 @@ from .qwen_fields import (
     reference_voice,
     seed_of,
 )
-from .vllm_omni_messages import SessionConfig
+from qwen3tts_server.dialects.vllm_omni_messages import SessionConfig
+from qwen3tts_server.voices.catalogue import VoiceCatalogue
+from qwen3tts_wire.errors import BadRequest, LimitExceeded
+from qwen3tts_wire.messages import ContextOpen
 
 MAX_INSTRUCTIONS = 4096
 

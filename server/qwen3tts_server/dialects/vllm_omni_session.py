@@ -13,18 +13,15 @@ from dataclasses import replace
 from typing import Any, cast
 
 from qwen3tts_server.commands import Close
-from qwen3tts_wire.alignment import Word
-from qwen3tts_wire.errors import BadRequest, LimitExceeded, ProtocolError, ServerBusy, SpeechError
-
-from . import vllm_omni_growing as growing
-from . import vllm_omni_messages as messages
-from .http_errors import code_of
-from .vllm_omni_answers import Answers
-from .vllm_omni_messages import SessionConfig, message
-from .vllm_omni_settings import VllmOmniSettings
-from .vllm_omni_splitter import Granularity, Splitter
-from .vllm_omni_states import State, move
-from .vllm_omni_units import (
+from qwen3tts_server.dialects import vllm_omni_growing as growing
+from qwen3tts_server.dialects import vllm_omni_messages as messages
+from qwen3tts_server.dialects.http_errors import code_of
+from qwen3tts_server.dialects.vllm_omni_answers import Answers
+from qwen3tts_server.dialects.vllm_omni_messages import SessionConfig, message
+from qwen3tts_server.dialects.vllm_omni_settings import VllmOmniSettings
+from qwen3tts_server.dialects.vllm_omni_splitter import Granularity, Splitter
+from qwen3tts_server.dialects.vllm_omni_states import State, move
+from qwen3tts_server.dialects.vllm_omni_units import (
     Answer,
     Command,
     Commit,
@@ -36,6 +33,8 @@ from .vllm_omni_units import (
     Unit,
     Utterance,
 )
+from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.errors import BadRequest, LimitExceeded, ProtocolError, ServerBusy, SpeechError
 
 POLICY, UNACCEPTABLE, TOO_BIG, RESTART, SILENT = 1008, 1003, 1009, 1012, 4408
 """Close codes: RFC 6455 section 7.4.1, and our own for a client that says nothing."""

@@ -2,7 +2,7 @@
 
 The units depend on the text alone, never on how it was cut into messages: a mark ends a unit only
 when no later character can change that. The rules are those of vLLM-Omni 0.30; our own segmenter
-(qwen3tts_engine.segmenter) cuts better, but a client counts these.
+(qwen3tts_text.segmenter) cuts better, but a client counts these.
 """
 
 from __future__ import annotations

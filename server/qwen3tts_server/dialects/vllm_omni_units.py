@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 from qwen3tts_engine.base import ContextVoice
 from qwen3tts_server.commands import Close
-from qwen3tts_wire.surrogates import SurrogateJoiner
-
-from .vllm_omni_messages import SessionConfig
-from .vllm_omni_splitter import Splitter
+from qwen3tts_server.dialects.vllm_omni_messages import SessionConfig
+from qwen3tts_server.dialects.vllm_omni_splitter import Splitter
+from qwen3tts_text.surrogates import SurrogateJoiner
 
 
 @dataclass(eq=False)

@@ -7,9 +7,8 @@ import re
 import urllib.parse
 from dataclasses import dataclass
 
+from qwen3tts_server.voices.settings import VoiceSettings
 from qwen3tts_wire.errors import BadRequest
-
-from .settings import VoiceSettings
 
 _HOST = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
 

@@ -9,14 +9,11 @@ from dataclasses import replace as replaced
 from qwen3tts_engine.base import Engine, LoadedVoice, Mode, PcmChunk, SynthesisRequest, Voice
 from qwen3tts_engine.wrapped import WrappedEngine, cloning, embedder_of, task_of
 from qwen3tts_server.roles import EVERYTHING, Grant
-from qwen3tts_wire.errors import BadRequest, UnknownVoice
-from qwen3tts_wire.naming.nearest import near_hint, near_voices
-
-from .content import Content
-from .fetch import Fetcher
-from .languages import check_language
-from .library import VoiceLibrary
-from .names import (
+from qwen3tts_server.voices.content import Content
+from qwen3tts_server.voices.fetch import Fetcher
+from qwen3tts_server.voices.languages import check_language
+from qwen3tts_server.voices.library import VoiceLibrary
+from qwen3tts_server.voices.names import (
     CLONE,
     DEFAULT,
     OPENAI_NAMES,
@@ -27,9 +24,11 @@ from .names import (
     key_of,
     spread,
 )
-from .openings import NamedOpenings
-from .settings import VoiceSettings
-from .stored import StoredVoice
+from qwen3tts_server.voices.openings import NamedOpenings
+from qwen3tts_server.voices.settings import VoiceSettings
+from qwen3tts_server.voices.stored import StoredVoice
+from qwen3tts_wire.errors import BadRequest, UnknownVoice
+from qwen3tts_wire.naming.nearest import near_hint, near_voices
 
 SPREAD_MOST = 1024
 """Choices that are remembered: clients may name many languages."""

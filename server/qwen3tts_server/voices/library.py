@@ -18,17 +18,16 @@ from typing import TypeVar
 
 from qwen3tts_engine.base import ClonesVoices, LoadedVoice, TakesEmbeddings, WordsMissing
 from qwen3tts_server.roles import EVERYTHING, Grant
+from qwen3tts_server.voices.content import REF_TEXT_MAX, Content
+from qwen3tts_server.voices.fetch import Fetcher
+from qwen3tts_server.voices.files import open_files
+from qwen3tts_server.voices.gate import Gate, Turns
+from qwen3tts_server.voices.measure import seconds_of
+from qwen3tts_server.voices.reference import decode_inline, parse_reference, read_file, too_large
+from qwen3tts_server.voices.settings import VoiceSettings
+from qwen3tts_server.voices.store import Index, VoiceStore
+from qwen3tts_server.voices.stored import StoredVoice
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy, SpeechError, UnknownVoice
-
-from .content import REF_TEXT_MAX, Content
-from .fetch import Fetcher
-from .files import open_files
-from .gate import Gate, Turns
-from .measure import seconds_of
-from .reference import decode_inline, parse_reference, read_file, too_large
-from .settings import VoiceSettings
-from .store import Index, VoiceStore
-from .stored import StoredVoice
 
 log = logging.getLogger(__name__)
 

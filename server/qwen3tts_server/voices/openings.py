@@ -6,8 +6,7 @@ import asyncio
 
 from qwen3tts_engine.base import Engine
 from qwen3tts_engine.starter.engine import FindVoice, starters_of
-
-from .names import bare, key_of
+from qwen3tts_server.voices.names import bare, key_of
 
 
 class NamedOpenings:

@@ -14,10 +14,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from qwen3tts_server.roles import EVERYTHING
-from qwen3tts_wire.errors import LimitExceeded, UnknownVoice
-
-from .content import HEADER_MAX, Content, Kept, file_name, id_hash, kept_as, pack, unpack
-from .entry import (
+from qwen3tts_server.voices.content import (
+    HEADER_MAX,
+    Content,
+    Kept,
+    file_name,
+    id_hash,
+    kept_as,
+    pack,
+    unpack,
+)
+from qwen3tts_server.voices.entry import (
     ENTRY_MAX,
     NameFile,
     entry_file,
@@ -26,10 +33,11 @@ from .entry import (
     pack_entry,
     unpack_entry,
 )
-from .files import Files
-from .names import key_of
-from .settings import VoiceSettings
-from .stored import StoredVoice, VoiceExists
+from qwen3tts_server.voices.files import Files
+from qwen3tts_server.voices.names import key_of
+from qwen3tts_server.voices.settings import VoiceSettings
+from qwen3tts_server.voices.stored import StoredVoice, VoiceExists
+from qwen3tts_wire.errors import LimitExceeded, UnknownVoice
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qwen3tts_server.voices.content import Kind
 from qwen3tts_wire.errors import BadRequest
-
-from .content import Kind
 
 
 @dataclass(frozen=True, slots=True)

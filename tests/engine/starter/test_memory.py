@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
-from qwen3tts_engine.openings import folded
-from qwen3tts_engine.segmenter import Segmenter, SegmenterSettings
 from qwen3tts_engine.starter.memory import (
     ENTRY_BYTES,
     FADE,
@@ -23,6 +21,8 @@ from qwen3tts_engine.starter.memory import (
     kept,
 )
 from qwen3tts_engine.starter.settings import StarterSettings
+from qwen3tts_text.openings import folded
+from qwen3tts_text.segmenter import Segmenter, SegmenterSettings
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.messages import Sampling
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_engine.openings import Phrases, folded
-from qwen3tts_engine.segmenter import Live, Segment, Segmenter, SegmenterSettings
 from qwen3tts_engine.starter.engine import said
 from qwen3tts_engine.text_plan import PlanMode, TextPlan
+from qwen3tts_text.openings import Phrases, folded
+from qwen3tts_text.segmenter import Live, Segment, Segmenter, SegmenterSettings
 from tests.engine.test_segmenter_properties import texts
 from tests.engine.test_text_plan import Speaker, cut
 

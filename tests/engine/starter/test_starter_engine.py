@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from qwen3tts_engine.base import ClonesVoices, PcmChunk, SynthesisRequest
-from qwen3tts_engine.live_text import LiveText
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.starter.engine import StarterEngine, openings_of, said, starters_of
 from qwen3tts_engine.starter.memory import Style
 from qwen3tts_engine.starter.settings import StarterSettings
 from qwen3tts_engine.wrapped import WrappedEngine, cloning, load_of
+from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import EngineFailed, EngineUnavailable, UnknownVoice
 from qwen3tts_wire.messages import Sampling
 from tests.engine.fake_engine import VOICES, CloningEngine, FakeEngine, tone

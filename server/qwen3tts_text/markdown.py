@@ -11,9 +11,9 @@ import html
 import re
 from html.entities import html5
 
-from . import markup
-from .markup import FENCE, HOLD
-from .partials import UNSPACED
+from mr_qwen3tts.partials import UNSPACED
+from qwen3tts_text import markup
+from qwen3tts_text.markup import FENCE, HOLD
 
 SLICE = 4096
 """Characters that are read in one go, so that what is cut off the front is short."""

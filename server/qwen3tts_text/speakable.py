@@ -26,10 +26,10 @@ import html
 from collections.abc import Callable
 from enum import Enum, auto
 
-from qwen3tts_engine.html_tag import Tag, TagSoFar, tag_of
-from qwen3tts_engine.segment_chars import WHITE_SPACE
-from qwen3tts_engine.spoken import REPEATS_MAX, Sink, Spoken
-from qwen3tts_engine.whole_characters import WholeCharacters
+from qwen3tts_text.characters import WHITE_SPACE
+from qwen3tts_text.html_tag import Tag, TagSoFar, tag_of
+from qwen3tts_text.spoken import REPEATS_MAX, Sink, Spoken
+from qwen3tts_text.surrogates import WholeCharacters
 
 LINK_MAX = 2048
 """Characters after which ``](`` was no link."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from enum import Enum, auto
 
-from qwen3tts_engine.segment_chars import WHITE_SPACE
+from qwen3tts_text.characters import WHITE_SPACE
 
 TAG_MAX = 256
 """Characters after which ``<`` was no tag."""

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from qwen3tts_engine import segment_words as words
-from qwen3tts_engine.segment_chars import (
+from qwen3tts_text import boundary_words as words
+from qwen3tts_text.characters import (
     CLAUSE_MARKS,
     CLOSERS,
     DASHES,

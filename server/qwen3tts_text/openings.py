@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from qwen3tts_engine.segment_chars import (
+from qwen3tts_text.characters import (
     CLOSERS,
     PAUSES,
     SCRIPT_CLAUSE_MARKS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable
 
-from qwen3tts_engine.segment_chars import WHITE_SPACE, Voiced, is_cjk, voiced
+from qwen3tts_text.characters import WHITE_SPACE, Voiced, is_cjk, voiced
 
 Sink = Callable[[str, int, int], None]
 """Takes one spoken character and the span of the original that it stands for."""
