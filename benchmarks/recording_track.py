@@ -33,8 +33,8 @@ from qwen3tts_phone.call_events import HeardFrame
 from qwen3tts_phone.hearing import Hearing
 from qwen3tts_phone.playout import Playout
 from qwen3tts_phone.record import StereoRecorder
-from qwen3tts_phone.streams.events import StreamAudio
-from qwen3tts_phone.streams.hearing import StreamHearing
+from qwen3tts_phone.streams.adapter import StreamAudio
+from qwen3tts_phone.streams.inbound import StreamHearing
 from qwen3tts_phone.tracks import CallTracks
 
 Samples = NDArray[np.int16]

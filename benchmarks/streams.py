@@ -33,9 +33,9 @@ import numpy as np
 from common import Bench
 from numpy.typing import NDArray
 
+from qwen3tts_phone.streams.call import StreamCall
 from qwen3tts_phone.streams.server import Streams
 from qwen3tts_phone.streams.settings import StreamSettings
-from qwen3tts_phone.streams.stream_call import StreamCall
 from qwen3tts_speech.link import SpeechLink
 
 LINES = (

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from qwen3tts_phone.phone import Phone
     from qwen3tts_phone.phone_call import PhoneCall
     from qwen3tts_phone.phone_settings import PhoneSettings
-    from qwen3tts_phone.recognise.base import Recogniser, Recognition, Transcript, recogniser_named
+    from qwen3tts_phone.recognise.base import Recogniser, Recognition, Transcript
     from qwen3tts_phone.recognise.callback import CallbackRecogniser
     from qwen3tts_phone.recognise.errors import (
         RecogniserBusy,
@@ -81,6 +81,7 @@ if TYPE_CHECKING:
         RecognitionFailed,
         RecognitionTimeout,
     )
+    from qwen3tts_phone.recognise.kinds import recogniser_named
     from qwen3tts_phone.recognise.socket_settings import SocketSettings
     from qwen3tts_phone.recognise.websocket import SocketRecogniser
     from qwen3tts_phone.recognise.whisper import WhisperRecogniser
@@ -90,9 +91,9 @@ if TYPE_CHECKING:
     from qwen3tts_phone.sent_audio import SentAudio, SentFrame
     from qwen3tts_phone.sip.account import Account
     from qwen3tts_phone.sip.settings import TlsSettings
+    from qwen3tts_phone.streams.call import StreamCall
     from qwen3tts_phone.streams.server import Streams
     from qwen3tts_phone.streams.settings import StreamSettings
-    from qwen3tts_phone.streams.stream_call import StreamCall
     from qwen3tts_speech.live_sound import LiveSound
     from qwen3tts_speech.utterance import Spoken, Utterance, VoiceOptions
     from qwen3tts_wire.errors import SpeechError
@@ -194,7 +195,7 @@ _FROM = {
     "qwen3tts_phone.sip.settings": ("TlsSettings",),
     "qwen3tts_phone.streams.server": ("Streams",),
     "qwen3tts_phone.streams.settings": ("StreamSettings",),
-    "qwen3tts_phone.streams.stream_call": ("StreamCall",),
+    "qwen3tts_phone.streams.call": ("StreamCall",),
     "qwen3tts_speech.live_sound": ("LiveSound",),
     "qwen3tts_speech.utterance": (
         "Spoken",

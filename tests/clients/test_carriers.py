@@ -13,9 +13,9 @@ import pytest
 
 from qwen3tts_codecs.g711 import encode_ulaw
 from qwen3tts_codecs.pcm import from_bytes
+from qwen3tts_phone.streams.call import StreamCall
 from qwen3tts_phone.streams.server import Streams
 from qwen3tts_phone.streams.settings import StreamSettings
-from qwen3tts_phone.streams.stream_call import StreamCall
 from qwen3tts_speech.link import SpeechLink
 from tests.clients.conftest import Client
 from tests.streams.carrier_fixtures import FOLDER, script, shown, started

@@ -7,22 +7,29 @@ import hmac
 import json
 from typing import Any
 
-from qwen3tts_phone.streams.adapter import Handshake, Message, Refused
-from qwen3tts_phone.streams.admission import StreamPass
-from qwen3tts_phone.streams.carrier_request import BadSignature, CarrierRequest, public_url_of
-from qwen3tts_phone.streams.carriers import exotel, plivo, telnyx, twilio
-from qwen3tts_phone.streams.events import StreamAudio, StreamLost, StreamOddity, StreamStarted
-from qwen3tts_phone.streams.hearing import StreamHearing
-from qwen3tts_phone.streams.jambonz import jambonz
-from qwen3tts_phone.streams.public_keys import VonageToken
-from qwen3tts_phone.streams.signatures import (
+from qwen3tts_phone.streams.adapter import (
+    Handshake,
+    Message,
+    Refused,
+    StreamAudio,
+    StreamLost,
+    StreamOddity,
+    StreamStarted,
+)
+from qwen3tts_phone.streams.carriers.authentication import (
     BasicPassword,
     HeaderToken,
     JambonzSignature,
     PlivoSignature,
+    StreamPass,
     TwilioSignature,
 )
-from qwen3tts_phone.streams.vonage import vonage
+from qwen3tts_phone.streams.carriers.http import BadSignature, CarrierRequest, public_url_of
+from qwen3tts_phone.streams.carriers.jambonz import jambonz
+from qwen3tts_phone.streams.carriers.public_keys import VonageToken
+from qwen3tts_phone.streams.carriers.twilio import exotel, plivo, telnyx, twilio
+from qwen3tts_phone.streams.carriers.vonage import vonage
+from qwen3tts_phone.streams.inbound import StreamHearing
 from tests.fuzz.target import Target, steps, story
 from tests.streams.carrier_fixtures import FOLDER, LINES, adapter_of, script
 

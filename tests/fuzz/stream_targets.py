@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 
 from qwen3tts_phone.keypad import KEYS
-from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamAdapter
-from qwen3tts_phone.streams.audiosocket import AudioSocketAdapter
-from qwen3tts_phone.streams.chan_websocket import MOST_BYTES, ChanWebSocketAdapter
-from qwen3tts_phone.streams.events import (
+from qwen3tts_phone.streams.adapter import (
+    Handshake,
+    Refused,
+    StreamAdapter,
     StreamAudio,
     StreamEvent,
     StreamKey,
     StreamOddity,
     StreamStarted,
 )
-from qwen3tts_phone.streams.gate import StreamGate
-from qwen3tts_phone.streams.hearing import StreamHearing
+from qwen3tts_phone.streams.admission import StreamGate
+from qwen3tts_phone.streams.carriers.asterisk import MOST_BYTES, ChanWebSocketAdapter
+from qwen3tts_phone.streams.carriers.audiosocket import AudioSocketAdapter
+from qwen3tts_phone.streams.inbound import StreamHearing
 from qwen3tts_phone.streams.settings import StreamSettings
 from tests.fuzz.target import Target, steps, story
 

@@ -14,8 +14,8 @@ from qwen3tts_phone.call_facts import CallFacts
 from qwen3tts_phone.call_files import CallFiles
 from qwen3tts_phone.record_settings import RecordSettings
 from qwen3tts_phone.streams.adapter import Message, StreamAdapter, StreamKind
+from qwen3tts_phone.streams.call import StreamCall
 from qwen3tts_phone.streams.settings import StreamSettings
-from qwen3tts_phone.streams.stream_call import StreamCall
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.utterance import VoiceOptions
 from tests.fakes import FakeClock, settle

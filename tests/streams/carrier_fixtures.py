@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_phone.streams.adapter import Message, StreamAdapter
-from qwen3tts_phone.streams.carrier_adapter import CarrierAdapter
-from qwen3tts_phone.streams.carrier_tables import DIALECTS
-from qwen3tts_phone.streams.events import (
+from qwen3tts_phone.streams.adapter import (
+    Message,
+    StreamAdapter,
     StreamAudio,
     StreamCleared,
     StreamEvent,
@@ -22,8 +21,9 @@ from qwen3tts_phone.streams.events import (
     StreamStarted,
     StreamStopped,
 )
-from qwen3tts_phone.streams.jambonz_adapter import JambonzAdapter
-from qwen3tts_phone.streams.vonage_adapter import VonageAdapter
+from qwen3tts_phone.streams.carriers.jambonz import JambonzAdapter
+from qwen3tts_phone.streams.carriers.json_media import DIALECTS, CarrierAdapter
+from qwen3tts_phone.streams.carriers.vonage import VonageAdapter
 
 FOLDER = Path(__file__).parent / "fixtures"
 LINES = (*DIALECTS, "vonage", "jambonz")

@@ -6,9 +6,11 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from qwen3tts_codecs.payload import PCMU, Payload
-from qwen3tts_phone.streams.adapter import Message, StreamAdapter
-from qwen3tts_phone.streams.events import (
+from qwen3tts_codecs.g711 import PCMU
+from qwen3tts_codecs.payload import Payload
+from qwen3tts_phone.streams.adapter import (
+    Message,
+    StreamAdapter,
     StreamAudio,
     StreamEvent,
     StreamFlow,

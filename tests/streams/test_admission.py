@@ -12,18 +12,18 @@ import httpx
 import pytest
 
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
-from qwen3tts_phone.streams.admission import (
+from qwen3tts_phone.streams.carriers.authentication import (
     MOST_WEBHOOKS,
     PASS_S,
     Admission,
+    HeaderToken,
     StreamPass,
     passes_by,
 )
-from qwen3tts_phone.streams.carrier_rest import CarrierRefused, PlivoRest, TelnyxRest, TwilioRest
-from qwen3tts_phone.streams.carriers import exotel, plivo, telnyx, twilio
-from qwen3tts_phone.streams.jambonz import jambonz
-from qwen3tts_phone.streams.signatures import HeaderToken
-from qwen3tts_phone.streams.vonage import vonage
+from qwen3tts_phone.streams.carriers.http import CarrierRefused, PlivoRest, TelnyxRest, TwilioRest
+from qwen3tts_phone.streams.carriers.jambonz import jambonz
+from qwen3tts_phone.streams.carriers.twilio import exotel, plivo, telnyx, twilio
+from qwen3tts_phone.streams.carriers.vonage import vonage
 from qwen3tts_wire.errors import BadRequest
 
 NOW = 1_800_000_000.0

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.streams.audiosocket import AUDIO, RATE_WAIT_S, AudioSocketAdapter
-from qwen3tts_phone.streams.events import (
+from qwen3tts_phone.streams.adapter import (
     StreamAudio,
     StreamEvent,
     StreamKey,
@@ -16,6 +15,7 @@ from qwen3tts_phone.streams.events import (
     StreamStarted,
     StreamStopped,
 )
+from qwen3tts_phone.streams.carriers.audiosocket import AUDIO, RATE_WAIT_S, AudioSocketAdapter
 
 CALL = uuid.UUID("40325ec2-5efd-4bd3-805f-53576e581d13")
 ID = b"\x01\x00\x10" + CALL.bytes

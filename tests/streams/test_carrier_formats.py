@@ -7,18 +7,17 @@ import json
 
 import pytest
 
-from qwen3tts_codecs.payload import l16
+from qwen3tts_codecs.l16 import l16
 from qwen3tts_phone.errors import NotPossible
-from qwen3tts_phone.streams.adapter import Message
-from qwen3tts_phone.streams.carrier_adapter import CarrierAdapter
-from qwen3tts_phone.streams.carrier_tables import TELNYX
-from qwen3tts_phone.streams.events import (
+from qwen3tts_phone.streams.adapter import (
+    Message,
     StreamAudio,
     StreamLost,
     StreamOddity,
     StreamStarted,
     StreamStopped,
 )
+from qwen3tts_phone.streams.carriers.json_media import TELNYX, CarrierAdapter
 from tests.streams.carrier_fixtures import (
     FOLDER,
     LINES,

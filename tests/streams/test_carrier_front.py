@@ -13,8 +13,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
-from qwen3tts_phone.streams.carriers import plivo, twilio
-from qwen3tts_phone.streams.jambonz import jambonz
+from qwen3tts_phone.streams.carriers.jambonz import jambonz
+from qwen3tts_phone.streams.carriers.twilio import plivo, twilio
 from qwen3tts_phone.streams.server import Streams
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_speech.link import SpeechLink

@@ -12,8 +12,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from qwen3tts_phone.streams import carriers, jambonz, vonage
 from qwen3tts_phone.streams.adapter import Handshake
+from qwen3tts_phone.streams.carriers import jambonz, vonage
+from qwen3tts_phone.streams.carriers import twilio as carriers
 from qwen3tts_phone.streams.kinds import kind_named
 from tests.streams.carrier_fixtures import LINES
 

@@ -5,15 +5,8 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.streams.adapter import Message
-from qwen3tts_phone.streams.chan_websocket import (
-    FORMATS,
-    MOST_BYTES,
-    ChanWebSocketAdapter,
-    asterisk,
-    chan_websocket,
-)
-from qwen3tts_phone.streams.events import (
+from qwen3tts_phone.streams.adapter import (
+    Message,
     StreamAudio,
     StreamEvent,
     StreamFlow,
@@ -22,6 +15,13 @@ from qwen3tts_phone.streams.events import (
     StreamOddity,
     StreamStarted,
     StreamStopped,
+)
+from qwen3tts_phone.streams.carriers.asterisk import (
+    FORMATS,
+    MOST_BYTES,
+    ChanWebSocketAdapter,
+    asterisk,
+    chan_websocket,
 )
 
 PLAIN = (

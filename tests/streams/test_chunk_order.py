@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.streams.chunk_order import MOST_HELD, ChunkOrder, Missed
+from qwen3tts_phone.streams.carriers.messages import MOST_HELD, ChunkOrder, Missed
 
 
 def heard(order: ChunkOrder[int], numbers: list[int], now: float = 0.0) -> list[int | Missed]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_phone.diagnosis import CODES
-from qwen3tts_phone.streams.chan_websocket import FORMATS
+from qwen3tts_phone.streams.carriers.asterisk import FORMATS
 from qwen3tts_phone.streams.kinds import NAMES
 
 ROOT = Path(__file__).parents[2]

@@ -17,21 +17,21 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from qwen3tts_phone.streams.adapter import Handshake
-from qwen3tts_phone.streams.carrier_request import (
-    BadSignature,
-    CarrierRequest,
-    RequestCheck,
-    public_url_of,
-    same_addresses,
-)
-from qwen3tts_phone.streams.public_keys import TelnyxSignature, VonageToken
-from qwen3tts_phone.streams.signatures import (
+from qwen3tts_phone.streams.carriers.authentication import (
     BasicPassword,
     HeaderToken,
     JambonzSignature,
     PlivoSignature,
     TwilioSignature,
 )
+from qwen3tts_phone.streams.carriers.http import (
+    BadSignature,
+    CarrierRequest,
+    RequestCheck,
+    public_url_of,
+    same_addresses,
+)
+from qwen3tts_phone.streams.carriers.public_keys import TelnyxSignature, VonageToken
 from qwen3tts_wire.errors import BadRequest
 
 NOW = 1_800_000_000.0

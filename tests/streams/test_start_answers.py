@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from qwen3tts_phone.streams.adapter import Handshake
-from qwen3tts_phone.streams.start_answers import (
+from qwen3tts_phone.streams.carriers.http import (
     asked_with,
     call_parameters,
     exotel_answer,

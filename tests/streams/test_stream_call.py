@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qwen3tts_codecs.payload import G722, PCMA
+from qwen3tts_codecs.g711 import PCMA
+from qwen3tts_codecs.g722 import G722
 from qwen3tts_phone.call_events import HeardFrame, KeyPressed, MediaSilent
 from qwen3tts_phone.errors import CallError, NotPossible, WrongState
 from qwen3tts_phone.streams.adapter import Handshake, StreamKind
-from qwen3tts_phone.streams.audiosocket import AudioSocketAdapter
-from qwen3tts_phone.streams.carrier_adapter import CarrierAdapter
-from qwen3tts_phone.streams.carrier_tables import TWILIO
-from qwen3tts_phone.streams.chan_websocket import ChanWebSocketAdapter
-from qwen3tts_phone.streams.stream_call import MOST_ID_CHARS
+from qwen3tts_phone.streams.call import MOST_ID_CHARS
+from qwen3tts_phone.streams.carriers.asterisk import ChanWebSocketAdapter
+from qwen3tts_phone.streams.carriers.audiosocket import AudioSocketAdapter
+from qwen3tts_phone.streams.carriers.json_media import TWILIO, CarrierAdapter
 from tests.fakes import settle
 from tests.streams.calls import LOUD, streamed
 from tests.streams.far_end import PlainAdapter

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from qwen3tts_codecs.payload import PCMU, slin
-from qwen3tts_phone.streams.events import StreamAudio, StreamLost
-from qwen3tts_phone.streams.hearing import MOST_AHEAD_S, StreamHearing
+from qwen3tts_codecs.g711 import PCMU
+from qwen3tts_codecs.l16 import slin
+from qwen3tts_phone.streams.adapter import StreamAudio, StreamLost
+from qwen3tts_phone.streams.inbound import MOST_AHEAD_S, StreamHearing
 
 TONE = np.rint(8000 * np.sin(np.arange(160) / 5)).astype(np.int16)
 FRAME = PCMU.encode(TONE)

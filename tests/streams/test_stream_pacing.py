@@ -12,8 +12,7 @@ import pytest
 from qwen3tts_phone.media.admission import BAD_REPORTS, GOOD_REPORTS, LONG_REPORTS
 from qwen3tts_phone.streams import Streams
 from qwen3tts_phone.streams.adapter import Handshake, Refused
-from qwen3tts_phone.streams.gate import LEAST_CALLS, StreamGate
-from qwen3tts_phone.streams.pacing import REPORT_S, watch_pacing
+from qwen3tts_phone.streams.admission import LEAST_CALLS, REPORT_S, StreamGate, watch_pacing
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_speech.link import SpeechLink
 from tests.fakes import FakeClock, settle

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
-from qwen3tts_phone.streams.gate import StreamGate
+from qwen3tts_phone.streams.admission import StreamGate
 from qwen3tts_phone.streams.kinds import NAMES, kind_named
 from qwen3tts_phone.streams.settings import StreamSettings
 from tests.streams.far_end import PlainAdapter

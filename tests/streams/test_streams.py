@@ -19,9 +19,9 @@ from websockets.typing import Subprotocol
 
 from qwen3tts_phone.errors import BadCertificate, CalleeUnreachable, CallError, PortBusy
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
+from qwen3tts_phone.streams.call import StreamCall
 from qwen3tts_phone.streams.kinds import NAMES, WHERE, kind_named
 from qwen3tts_phone.streams.server import Streams
-from qwen3tts_phone.streams.stream_call import StreamCall
 from qwen3tts_wire.errors import BadRequest
 from tests.fakes import settle
 from tests.sip.certificates import Authority

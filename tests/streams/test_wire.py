@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 from websockets.protocol import State
 
-from qwen3tts_phone.streams import wire
-from qwen3tts_phone.streams.wire import WebSocketWire, address_of
+from qwen3tts_phone.streams import connection as wire
+from qwen3tts_phone.streams.connection import WebSocketWire, address_of
 from tests.fakes import settle
 
 

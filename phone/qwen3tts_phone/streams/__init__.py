@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamAdapter, StreamKind
+    from qwen3tts_phone.streams.call import StreamCall
     from qwen3tts_phone.streams.server import Streams
     from qwen3tts_phone.streams.settings import StreamSettings
-    from qwen3tts_phone.streams.stream_call import StreamCall
 
 _FROM = {
-    "Handshake": "adapter",
-    "Refused": "adapter",
-    "StreamAdapter": "adapter",
-    "StreamCall": "stream_call",
-    "StreamKind": "adapter",
-    "StreamSettings": "settings",
-    "Streams": "server",
+    "Handshake": "qwen3tts_phone.streams.adapter",
+    "Refused": "qwen3tts_phone.streams.adapter",
+    "StreamAdapter": "qwen3tts_phone.streams.adapter",
+    "StreamCall": "qwen3tts_phone.streams.call",
+    "StreamKind": "qwen3tts_phone.streams.adapter",
+    "StreamSettings": "qwen3tts_phone.streams.settings",
+    "Streams": "qwen3tts_phone.streams.server",
 }
 
 __all__ = [
@@ -40,4 +40,4 @@ def __getattr__(name: str) -> Any:
     """What is named above, loaded when it is asked for."""
     if name not in _FROM:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_FROM[name]}"), name)
+    return getattr(import_module(_FROM[name]), name)

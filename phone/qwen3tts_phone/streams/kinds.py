@@ -9,14 +9,14 @@ from typing import Final
 from qwen3tts_phone.streams.adapter import StreamKind
 
 WHERE: Final[dict[str, tuple[str, str]]] = {
-    "asterisk": ("chan_websocket", "asterisk"),
-    "chan_websocket": ("chan_websocket", "chan_websocket"),
-    "exotel": ("carriers", "exotel"),
-    "jambonz": ("jambonz", "jambonz"),
-    "plivo": ("carriers", "plivo"),
-    "telnyx": ("carriers", "telnyx"),
-    "twilio": ("carriers", "twilio"),
-    "vonage": ("vonage", "vonage"),
+    "asterisk": ("qwen3tts_phone.streams.carriers.asterisk", "asterisk"),
+    "chan_websocket": ("qwen3tts_phone.streams.carriers.asterisk", "chan_websocket"),
+    "exotel": ("qwen3tts_phone.streams.carriers.twilio", "exotel"),
+    "jambonz": ("qwen3tts_phone.streams.carriers.jambonz", "jambonz"),
+    "plivo": ("qwen3tts_phone.streams.carriers.twilio", "plivo"),
+    "telnyx": ("qwen3tts_phone.streams.carriers.twilio", "telnyx"),
+    "twilio": ("qwen3tts_phone.streams.carriers.twilio", "twilio"),
+    "vonage": ("qwen3tts_phone.streams.carriers.vonage", "vonage"),
 }
 """Module and function that makes each kind of the WebSocket port; keys come from the environment
 unless a program gives a kind of its own."""
@@ -28,7 +28,5 @@ def kind_named(name: str) -> StreamKind:
     if name not in WHERE:
         raise ValueError(f"kinds: {name!r} is none of {', '.join(NAMES)}")
     module, function = WHERE[name]
-    make: Callable[[], StreamKind] = getattr(
-        importlib.import_module(f"qwen3tts_phone.streams.{module}"), function
-    )
+    make: Callable[[], StreamKind] = getattr(importlib.import_module(module), function)
     return make()

@@ -37,21 +37,19 @@ from qwen3tts_phone.rates import Bucket
 from qwen3tts_phone.recognise.shared import SharedRecognisers
 from qwen3tts_phone.record_settings import RecordSettings
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamAdapter, StreamKind
-from qwen3tts_phone.streams.audiosocket import AudioSocketAdapter
-from qwen3tts_phone.streams.gate import StreamGate
+from qwen3tts_phone.streams.admission import StreamGate, watch_pacing
+from qwen3tts_phone.streams.call import StreamCall
+from qwen3tts_phone.streams.carriers.audiosocket import AudioSocketAdapter
+from qwen3tts_phone.streams.connection import TcpWire, WebSocketWire, Wire, address_of, open_web
 from qwen3tts_phone.streams.kinds import kind_named
-from qwen3tts_phone.streams.outward import open_web
-from qwen3tts_phone.streams.pacing import watch_pacing
-from qwen3tts_phone.streams.ports import (
+from qwen3tts_phone.streams.listeners import (
+    WebFront,
     listen_tcp,
     listen_web,
     refuse_open_doors,
     warn_of_open_doors,
 )
 from qwen3tts_phone.streams.settings import StreamSettings
-from qwen3tts_phone.streams.stream_call import StreamCall
-from qwen3tts_phone.streams.web_front import WebFront
-from qwen3tts_phone.streams.wire import TcpWire, WebSocketWire, Wire, address_of
 from qwen3tts_settings.descriptors import raise_descriptor_limit
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.record_sink import RecordSink, open_records

@@ -14,7 +14,7 @@ from qwen3tts_phone.outage import check_unavailable
 from qwen3tts_phone.record_settings import RecordSettings
 from qwen3tts_phone.sip.settings import MAX_CALLS
 from qwen3tts_phone.streams.adapter import StreamKind
-from qwen3tts_phone.streams.audiosocket import TYPE_OF
+from qwen3tts_phone.streams.carriers.audiosocket import TYPE_OF
 from qwen3tts_phone.streams.kinds import NAMES
 from qwen3tts_speech.spans import endpoint_of
 from qwen3tts_speech.utterance import VoiceOptions

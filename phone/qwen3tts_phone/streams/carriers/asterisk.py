@@ -12,19 +12,32 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from qwen3tts_codecs.payload import G722, PCMA, PCMU, Payload, opus, slin
+from qwen3tts_codecs.g711 import PCMA, PCMU
+from qwen3tts_codecs.g722 import G722
+from qwen3tts_codecs.l16 import slin
+from qwen3tts_codecs.opus import opus
+from qwen3tts_codecs.payload import Payload
 from qwen3tts_phone.keypad import KEYS
-from qwen3tts_phone.streams.adapter import Handshake, Message, StreamKind
-from qwen3tts_phone.streams.events import (
+from qwen3tts_phone.streams.adapter import (
+    Handshake,
+    Message,
     StreamAudio,
     StreamEvent,
     StreamFlow,
     StreamKey,
+    StreamKind,
     StreamMark,
     StreamStarted,
     StreamStopped,
 )
-from qwen3tts_phone.streams.json_adapter import JsonAdapter, clean, object_of, text, texts, whole
+from qwen3tts_phone.streams.carriers.messages import (
+    JsonAdapter,
+    clean,
+    object_of,
+    text,
+    texts,
+    whole,
+)
 
 SUBPROTOCOL: Final = "media"
 MOST_BYTES: Final = 65_500

@@ -11,26 +11,23 @@ from collections.abc import Mapping
 
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_phone.streams.adapter import Handshake, StreamKind
-from qwen3tts_phone.streams.admission import (
+from qwen3tts_phone.streams.carriers.authentication import (
     PUBLIC_URL,
     Admission,
-    WallClock,
-    key_of,
-    passes_by,
-)
-from qwen3tts_phone.streams.carrier_adapter import CarrierAdapter
-from qwen3tts_phone.streams.carrier_request import RequestCheck
-from qwen3tts_phone.streams.carrier_rest import PlivoRest, TelnyxRest, TwilioRest
-from qwen3tts_phone.streams.carrier_tables import EXOTEL, PLIVO, TELNYX, TWILIO, payload_of
-from qwen3tts_phone.streams.public_keys import TelnyxSignature
-from qwen3tts_phone.streams.signatures import (
     BasicPassword,
     HeaderToken,
     PlivoSignature,
     TwilioSignature,
+    WallClock,
+    key_of,
+    passes_by,
 )
-from qwen3tts_phone.streams.start_answers import (
+from qwen3tts_phone.streams.carriers.http import (
     Answer,
+    PlivoRest,
+    RequestCheck,
+    TelnyxRest,
+    TwilioRest,
     asked_with,
     call_parameters,
     exotel_answer,
@@ -39,6 +36,15 @@ from qwen3tts_phone.streams.start_answers import (
     telnyx_answer,
     twilio_answer,
 )
+from qwen3tts_phone.streams.carriers.json_media import (
+    EXOTEL,
+    PLIVO,
+    TELNYX,
+    TWILIO,
+    CarrierAdapter,
+    payload_of,
+)
+from qwen3tts_phone.streams.carriers.public_keys import TelnyxSignature
 from qwen3tts_wire.errors import BadRequest
 
 Parameters = Mapping[str, str]

@@ -19,25 +19,25 @@ from qwen3tts_phone.guard import Guard
 from qwen3tts_phone.keypad import checked_keys
 from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.outage import Announcement
-from qwen3tts_phone.streams.adapter import Message, StreamAdapter, StreamKind
-from qwen3tts_phone.streams.counters import StreamCounters
-from qwen3tts_phone.streams.events import (
+from qwen3tts_phone.streams.adapter import (
+    Message,
+    StreamAdapter,
     StreamAudio,
     StreamCleared,
     StreamEvent,
     StreamFlow,
     StreamKey,
+    StreamKind,
     StreamLost,
     StreamMark,
     StreamOddity,
     StreamStarted,
     StreamStopped,
 )
-from qwen3tts_phone.streams.hearing import StreamHearing
+from qwen3tts_phone.streams.connection import Wire
+from qwen3tts_phone.streams.inbound import StreamCounters, StreamHearing, StreamWatch
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_phone.streams.sink import StreamSink
-from qwen3tts_phone.streams.watch import StreamWatch
-from qwen3tts_phone.streams.wire import Wire
 from qwen3tts_phone.without_words import without_words
 from qwen3tts_wire.errors import SpeechError
 

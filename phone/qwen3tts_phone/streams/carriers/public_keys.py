@@ -14,8 +14,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from qwen3tts_phone.streams.carrier_request import BadSignature, CarrierRequest
-from qwen3tts_phone.streams.signatures import TOLERANCE_S, check_age
+from qwen3tts_phone.streams.carriers.authentication import TOLERANCE_S, check_age
+from qwen3tts_phone.streams.carriers.http import BadSignature, CarrierRequest
 from qwen3tts_wire.errors import BadRequest
 
 MOST_TOKEN = 8192

@@ -1,4 +1,4 @@
-"""A connection to a far end, TCP or WebSocket, as a `StreamCall` needs it: messages in and out."""
+"""Connections to a far end over TCP or a WebSocket, accepted or opened."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Sequence
+import ssl
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.connection import Connection
 from websockets.asyncio.server import broadcast
-from websockets.exceptions import ConnectionClosed, ConnectionClosedOK
+from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidHandshake, InvalidURI
 from websockets.protocol import State
+from websockets.typing import Subprotocol
 
-from qwen3tts_phone.streams.adapter import Message
+from qwen3tts_phone.errors import CalleeUnreachable, CallError
+from qwen3tts_phone.streams.adapter import Message, StreamKind
+from qwen3tts_phone.streams.settings import CLOSE_S, OPEN_S, StreamSettings
 
 UNSENT_BYTES = 4096
 """What may lie unsent in this machine for one far end: some frames. A far end or network that
 stalls then stops the sending here, where an interruption still reaches what waits."""
 READ_BYTES = 65_536
-CLOSE_S = 3.0
-"""Longest wait for the far end to take note of our closing."""
 
 
 class Wire(Protocol):
@@ -182,3 +185,40 @@ def _why_closed(error: ConnectionClosed) -> str:
     if ours is not None and int(ours.code) == 1011:
         return "the far end answered no ping"
     return "the connection broke"
+
+
+async def open_web(
+    url: str,
+    kind: StreamKind,
+    settings: StreamSettings,
+    headers: Mapping[str, str] | None,
+    tls: ssl.SSLContext | None,
+) -> ClientConnection:
+    """A connection to ``url``; raises CalleeUnreachable, CallError."""
+    try:
+        return await connect(
+            url,
+            subprotocols=[Subprotocol(each) for each in kind.subprotocols] or None,
+            additional_headers=dict(headers or {}),
+            ssl=tls,
+            compression=None,
+            proxy=None,
+            open_timeout=OPEN_S,
+            close_timeout=CLOSE_S,
+            ping_interval=settings.ping_s or None,
+            ping_timeout=settings.ping_s or None,
+            max_size=settings.max_message_bytes,
+            write_limit=UNSENT_BYTES,
+            logger=library_logger(),
+        )
+    except (OSError, TimeoutError) as error:
+        raise CalleeUnreachable(
+            f"No WebSocket could be opened: {type(error).__name__}.",
+            remedy="Check the address, and that the far end listens there.",
+            why="refused" if isinstance(error, ConnectionRefusedError) else "timeout",
+        ) from error
+    except (InvalidHandshake, InvalidURI) as error:
+        raise CallError(
+            f"No WebSocket could be opened: {type(error).__name__}.",
+            remedy="Check the path and the password; the far end's log says more.",
+        ) from error

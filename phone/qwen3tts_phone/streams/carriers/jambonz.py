@@ -7,12 +7,30 @@ which call it is; linear samples, 16 bits, low byte first, both ways.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 
-from qwen3tts_codecs.payload import Payload, slin
-from qwen3tts_phone.streams.adapter import Message
-from qwen3tts_phone.streams.events import StreamEvent, StreamMark, StreamStarted
-from qwen3tts_phone.streams.json_adapter import (
+from qwen3tts_codecs.l16 import slin
+from qwen3tts_codecs.payload import Payload
+from qwen3tts_phone.streams.adapter import (
+    Handshake,
+    Message,
+    StreamEvent,
+    StreamKind,
+    StreamMark,
+    StreamStarted,
+)
+from qwen3tts_phone.streams.carriers.authentication import (
+    PUBLIC_URL,
+    Admission,
+    BasicPassword,
+    JambonzSignature,
+    WallClock,
+    key_of,
+    passes_by,
+)
+from qwen3tts_phone.streams.carriers.http import Answer, RequestCheck, jambonz_answer, stream_url
+from qwen3tts_phone.streams.carriers.messages import (
     JsonAdapter,
     Object,
     child,
@@ -21,6 +39,7 @@ from qwen3tts_phone.streams.json_adapter import (
     texts,
     whole,
 )
+from qwen3tts_wire.errors import BadRequest
 
 SUBPROTOCOL = "audio.jambonz.org"
 RATES_HZ = (8000, 16000, 24000, 48000, 64000)
@@ -131,3 +150,56 @@ class JambonzAdapter(JsonAdapter):
     def hang_up(self) -> Sequence[Message]:
         """See `StreamAdapter`."""
         return ('{"type":"disconnect"}',)
+
+
+def jambonz(
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    webhook_secret: str | None = None,
+    rate_hz: int = 8000,
+    plays_hz: int | None = None,
+    public_url: str | None = None,
+    clock: WallClock = time.time,
+) -> StreamKind:
+    """The ``listen`` verb of jambonz with ``bidirectionalAudio.streaming``.
+
+    Args:
+        user: ``wsAuth.username`` of the verb, and of the application's webhook if it has a
+            password; ``JAMBONZ_USER``.
+        password: ``wsAuth.password``; ``JAMBONZ_PASSWORD``.
+        webhook_secret: checks ``Jambonz-Signature`` of the webhook; ``JAMBONZ_WEBHOOK_SECRET``.
+        rate_hz: what the start answer asks for, both ways.
+        plays_hz: ``bidirectionalAudio.sampleRate`` of a verb that is written elsewhere, where that
+            is another rate than the caller's; None = the same.
+        public_url: scheme and host of the ``listen`` verb's ``url``;
+            ``MR_QWEN3TTS_PUBLIC_URL``.
+        clock: where the time comes from.
+
+    Raises:
+        BadRequest: there is no such rate.
+    """
+    for each in (rate_hz, plays_hz or rate_hz):
+        if each not in RATES_HZ:
+            known = ", ".join(map(str, RATES_HZ))
+            raise BadRequest(f"jambonz has no streams of {each} Hz.", remedy=f"Take {known}.")
+    name, secret = key_of(user, "JAMBONZ_USER"), key_of(password, "JAMBONZ_PASSWORD")
+    webhook = key_of(webhook_secret, "JAMBONZ_WEBHOOK_SECRET")
+    basic: list[RequestCheck] = [BasicPassword(name, secret, "jambonz")] if name and secret else []
+    signed: list[RequestCheck] = [JambonzSignature(webhook)] if webhook else []
+    # The start answer holds the password: it is given only to who knows it, or has signed.
+    address = key_of(public_url, PUBLIC_URL)
+    admission = Admission(address, basic, [*signed, *basic], passes_by(secret, webhook), clock)
+
+    def answer(handshake: Handshake) -> Answer:
+        url = admission.with_pass(stream_url(handshake, address), handshake)
+        return jambonz_answer(url, rate_hz=rate_hz, user=name, password=secret)
+
+    return StreamKind(
+        "jambonz",
+        lambda _: JambonzAdapter(plays_hz),
+        admission if admission.checks else None,
+        needs_key="JAMBONZ_USER and JAMBONZ_PASSWORD",
+        subprotocols=(SUBPROTOCOL,),
+        answer=answer,
+    )

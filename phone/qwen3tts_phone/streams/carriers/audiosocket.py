@@ -11,10 +11,12 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
-from qwen3tts_codecs.payload import Payload, slin
+from qwen3tts_codecs.l16 import slin
+from qwen3tts_codecs.payload import Payload
 from qwen3tts_phone.keypad import KEYS
-from qwen3tts_phone.streams.adapter import Message, StreamAdapter
-from qwen3tts_phone.streams.events import (
+from qwen3tts_phone.streams.adapter import (
+    Message,
+    StreamAdapter,
     StreamAudio,
     StreamEvent,
     StreamKey,

@@ -8,18 +8,36 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 
-from qwen3tts_codecs.payload import Payload, slin
-from qwen3tts_phone.streams.adapter import Message
-from qwen3tts_phone.streams.events import (
+from qwen3tts_codecs.l16 import slin
+from qwen3tts_codecs.payload import Payload
+from qwen3tts_phone.streams.adapter import (
+    Handshake,
+    Message,
     StreamCleared,
     StreamEvent,
+    StreamKind,
     StreamMark,
     StreamStarted,
     StreamStopped,
 )
-from qwen3tts_phone.streams.json_adapter import (
+from qwen3tts_phone.streams.carriers.authentication import (
+    PUBLIC_URL,
+    Admission,
+    WallClock,
+    key_of,
+    passes_by,
+)
+from qwen3tts_phone.streams.carriers.http import (
+    Answer,
+    asked_with,
+    call_parameters,
+    stream_url,
+    vonage_answer,
+)
+from qwen3tts_phone.streams.carriers.messages import (
     JsonAdapter,
     Object,
     child,
@@ -27,6 +45,8 @@ from qwen3tts_phone.streams.json_adapter import (
     text,
     texts,
 )
+from qwen3tts_phone.streams.carriers.public_keys import VonageToken
+from qwen3tts_wire.errors import BadRequest
 
 RATES_HZ = (8000, 16000, 24000)
 _RATE = re.compile(r"rate=(\d{4,6})")
@@ -123,3 +143,52 @@ class VonageAdapter(JsonAdapter):
         """See `StreamAdapter`."""
         message = {"action": "notify", "payload": {"name": name}}
         return (json.dumps(message, separators=(",", ":")),)
+
+
+def vonage(
+    *,
+    signature_secret: str | None = None,
+    application_id: str = "",
+    rate_hz: int = 16000,
+    public_url: str | None = None,
+    parameters: Mapping[str, str] | None = None,
+    clock: WallClock = time.time,
+) -> StreamKind:
+    """Vonage's Voice API over a WebSocket.
+
+    Args:
+        signature_secret: checks the token of signed webhooks, and of the WebSocket where the NCCO
+            asks for one; ``VONAGE_SIGNATURE_SECRET``.
+        application_id: refuses tokens of other applications.
+        rate_hz: what the start answer asks for: 8000, 16000 or 24000.
+        public_url: scheme and host as they stand in the NCCO;
+            ``MR_QWEN3TTS_PUBLIC_URL``.
+        parameters: headers of the start answer's endpoint; `StreamStarted.parameters`.
+        clock: where the time comes from.
+
+    Raises:
+        BadRequest: there is no such rate.
+    """
+    if rate_hz not in RATES_HZ:
+        raise BadRequest(
+            f"Vonage has no streams of {rate_hz} Hz.", remedy="Take 8000, 16000 or 24000."
+        )
+    secret = key_of(signature_secret, "VONAGE_SIGNATURE_SECRET")
+    checks = [VonageToken(secret, application_id=application_id)] if secret else []
+    address = key_of(public_url, PUBLIC_URL)
+    admission = Admission(address, checks, checks, passes_by(secret), clock)
+
+    def answer(handshake: Handshake) -> Answer:
+        asked = asked_with(handshake)
+        ids = {name: asked[name] for name in ("uuid", "conversation_uuid") if asked.get(name)}
+        given = {**ids, **call_parameters(asked), **(parameters or {})}
+        url = admission.with_pass(stream_url(handshake, address), handshake)
+        return vonage_answer(url, given, rate_hz=rate_hz, signed=bool(secret))
+
+    return StreamKind(
+        "vonage",
+        lambda _: VonageAdapter(rate_hz),
+        admission if admission.checks else None,
+        needs_key="VONAGE_SIGNATURE_SECRET",
+        answer=answer,
+    )
