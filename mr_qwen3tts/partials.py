@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from qwen3tts_text.characters import UNSPACED
 from qwen3tts_text.surrogates import clean
 
 TEXT_NAMES = ("text", "markdown", "output")
@@ -23,14 +24,6 @@ ECHO_WORDS = 3
 ECHO_SLACK = 200
 """Characters by which they may have moved."""
 
-# Thai to Tibetan, Burmese, Khmer, CJK with its marks, full-width forms, the ideographs beyond the
-# first plane. Korean has spaces.
-UNSPACED = (
-    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3001-\u30ff\u31f0-\u31ff"
-    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff65\U00020000-\U0003ffff"
-)
-"""Scripts without spaces between their words, as the inside of a regular expression's set. A
-character of theirs says something as soon as it is there."""
 _SURE = re.compile(rf"(?s:.*)(?:\s(?=\S)|[{UNSPACED}])")
 """Up to the last place after which nothing can change what is before it."""
 _WORD_START = re.compile(rf"(?s:.*)(?:\s|[{UNSPACED}])")

@@ -33,8 +33,8 @@ MAY_IMPORT = {
     "qwen3tts_codecs": set[str](),
     "qwen3tts_pacer": set[str](),
     "qwen3tts_text": set[str](),
-    "qwen3tts_wire": set[str](),
-    "qwen3tts_settings": {"qwen3tts_wire"},
+    "qwen3tts_wire": {"qwen3tts_text"},
+    "qwen3tts_settings": {"qwen3tts_text", "qwen3tts_wire"},
     "qwen3tts_engine": {
         "qwen3tts_settings",
         "qwen3tts_text",

@@ -37,6 +37,14 @@ WHITE_SPACE = frozenset(
     " \t\n\v\f\r\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000"
 ) | {chr(code) for code in range(0x2000, 0x200B)}
 
+# Thai to Tibetan, Burmese, Khmer, CJK with its marks, full-width forms, the ideographs beyond the
+# first plane. Korean has spaces.
+UNSPACED = (
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3001-\u30ff\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff65\U00020000-\U0003ffff"
+)
+"""Scripts without spaces between their words, as the inside of a regular expression's set. A
+character of theirs says something as soon as it is there."""
 _EMOJI = (
     (0x2190, 0x21FF),  # arrows
     (0x2300, 0x23FF),  # technical: watch, hourglass, media buttons

@@ -11,8 +11,8 @@ import html
 import re
 from html.entities import html5
 
-from mr_qwen3tts.partials import UNSPACED
 from qwen3tts_text import markup
+from qwen3tts_text.characters import UNSPACED
 from qwen3tts_text.markup import FENCE, HOLD
 
 SLICE = 4096

@@ -1,4 +1,4 @@
-"""Growing text cut into speakable segments; the same text gives the same segments however it was split.
+"""Growing text cut into speakable segments, the same however the text was split into deltas.
 
 Each character passes two pure machines: ``speakable`` drops what is not said (Markdown, emoji,
 controls) and ``boundaries`` tells where a sentence or clause ends. A boundary is taken only when
@@ -6,8 +6,8 @@ no later character can change it, so a dot waits for what follows. Look-ahead an
 bounded, so the work is linear in the text and the memory is that of one segment.
 
 A segment may be *live*: what no later text can change of it is handed out while it grows
-(``take_live``). It ends where it would have ended otherwise, at a sentence or clause; a live
-segment that is too long is cut at the next place instead of one behind, which may be spoken already.
+(``take_live``). It ends where it would have ended otherwise, at a sentence or clause; one that is
+too long is cut at the next place instead of one behind, which may be spoken already.
 """
 
 from __future__ import annotations
