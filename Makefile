@@ -88,7 +88,7 @@ regression: $(VENV)/.ready-dev  ## what is streamed beside the offline decode, c
 	$(BIN)/python -m tests.regression $(REGRESSION_ARGS)
 
 tiny-models: $(VENV)/.ready-dev  ## small random Qwen3-TTS checkpoints in the real layout, in out/tiny-models
-	$(BIN)/python -m qwen3tts_engine.qwen3.tiny out/tiny-models
+	$(BIN)/python -m tests.tiny_models out/tiny-models
 
 clean:  ## remove the environment and all that was built
 	rm -rf $(VENV) .oracle .clients .mindroot build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -24,9 +24,10 @@ from common import Bench
 from safetensors.torch import save_file
 
 from qwen3tts_engine.qwen3.config import read_config
-from qwen3tts_engine.qwen3.random_weights import PUBLISHED, random_weights
-from qwen3tts_engine.qwen3.tensor_names import codec_tensors, model_tensors
-from qwen3tts_engine.qwen3.tiny import make_tiny
+from tests.tiny_models.checkpoint import make_tiny
+from tests.tiny_models.published import PUBLISHED
+from tests.tiny_models.tensor_names import codec_tensors, model_tensors
+from tests.tiny_models.weights import random_weights
 
 ROOT = Path(__file__).resolve().parent.parent
 OFFICIAL_PYTHON = ROOT / ".oracle" / "bin" / "python"

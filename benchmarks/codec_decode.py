@@ -26,8 +26,9 @@ from torch import Tensor
 
 from qwen3tts_engine.qwen3.codec_decoder import CodecDecoder, CodecState
 from qwen3tts_engine.qwen3.config import CodecDecoderConfig
-from qwen3tts_engine.qwen3.random_weights import PUBLISHED, random_weights
 from qwen3tts_engine.qwen3.weights import Weights
+from tests.tiny_models.published import PUBLISHED
+from tests.tiny_models.weights import random_weights
 
 CONTEXTS = (25, 72)
 STREAMS = 8

@@ -34,7 +34,7 @@ from qwen3tts_engine.qwen3.model import Qwen3Model
 from qwen3tts_engine.qwen3.prompt import build_prompt
 from qwen3tts_engine.qwen3.settings import Qwen3Settings
 from qwen3tts_engine.qwen3.step import frame_step, prefill
-from qwen3tts_engine.qwen3.tiny import make_tiny
+from tests.tiny_models.checkpoint import make_tiny
 
 ROWS = (1, 4, 16)
 CHUNK = 8

@@ -2,7 +2,7 @@
 
 It needs torch, triton, numpy, safetensors and tokenizers, and no checkpoint. One command:
 
-    PYTHONPATH=server:codecs python benchmarks/engine_gpu.py --model 1.7b --json engine_gpu.json
+    PYTHONPATH=.:server:codecs python benchmarks/engine_gpu.py --model 1.7b --json engine_gpu.json
 
 - *parts*: a frame step by part, plain and captured in graphs, beside the bandwidth floor: the time
   that reading all weights and the rows' keys and values takes at the measured copy bandwidth.
@@ -38,9 +38,10 @@ from qwen3tts_engine.qwen3.config import ModelConfig
 from qwen3tts_engine.qwen3.graphs import Direct
 from qwen3tts_engine.qwen3.memory import human
 from qwen3tts_engine.qwen3.model import Qwen3Model
-from qwen3tts_engine.qwen3.random_weights import PUBLISHED, random_weights
 from qwen3tts_engine.qwen3.rows import DecodeRow, Join, StepRow
 from qwen3tts_engine.qwen3.runner import Runner
+from tests.tiny_models.published import PUBLISHED
+from tests.tiny_models.weights import random_weights
 
 ROWS = (1, 8, 32, 64)
 RATES = (1.0, 10.0, 20.0)

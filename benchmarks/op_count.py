@@ -29,10 +29,10 @@ from qwen3tts_engine.qwen3.arena import Arena, Sampling
 from qwen3tts_engine.qwen3.config import LayersConfig, ModelConfig
 from qwen3tts_engine.qwen3.model import Qwen3Model
 from qwen3tts_engine.qwen3.predictor import Draws
-from qwen3tts_engine.qwen3.published import PUBLISHED
-from qwen3tts_engine.qwen3.random_weights import random_weights
 from qwen3tts_engine.qwen3.sampling import TOP_K_LIMIT
 from qwen3tts_engine.qwen3.step import frame_step
+from tests.tiny_models.published import PUBLISHED
+from tests.tiny_models.weights import random_weights
 
 PLAIN_TORCH: Mapping[str, int] = {"talker": 1531, "predictor": 4385, "codec": 621}
 """The same frame of the 1.7B model written the ordinary way, as the aim was stated with: it is not

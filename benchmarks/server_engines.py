@@ -181,7 +181,7 @@ def make_engine(kind: str) -> Engine:
 
     from qwen3tts_engine.qwen3.engine import Qwen3Engine
     from qwen3tts_engine.qwen3.settings import Qwen3Settings
-    from qwen3tts_engine.qwen3.tiny import make_tiny
+    from tests.tiny_models.checkpoint import make_tiny
 
     torch.set_num_threads(1)
     folder = make_tiny(Path(tempfile.mkdtemp(prefix="tiny-")))["custom_voice"]

@@ -65,7 +65,7 @@ def test_a_checkpoint_is_looked_into(tmp_path: Path) -> None:
 
 def test_a_whole_checkpoint_is_told_by_its_task(tmp_path: Path) -> None:
     require_package("torch", "pip install 'mr_qwen3tts[qwen3]'")
-    from qwen3tts_engine.qwen3.tiny import make_tiny
+    from tests.tiny_models.checkpoint import make_tiny
 
     folder = make_tiny(tmp_path)["base"]
     found = checks.checkpoint(folder)
@@ -83,7 +83,7 @@ def test_a_whole_checkpoint_is_told_by_its_task(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["model.safetensors", "speech_tokenizer/model.safetensors"])
 def test_weights_that_are_not_whole_are_told(tmp_path: Path, name: str) -> None:
     require_package("torch", "pip install 'mr_qwen3tts[qwen3]'")
-    from qwen3tts_engine.qwen3.tiny import make_tiny
+    from tests.tiny_models.checkpoint import make_tiny
 
     folder = make_tiny(tmp_path)["base"]
     whole = (folder / name).read_bytes()

@@ -33,7 +33,7 @@ async def test_a_start_is_three_lines_and_ctrl_c_ends_it_with_0() -> None:
 
 async def test_a_checkpoints_start_is_three_lines_too(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from qwen3tts_engine.qwen3.tiny import make_tiny
+    from tests.tiny_models.checkpoint import make_tiny
 
     model = str(make_tiny(tmp_path)["custom_voice"])
     async with at_terminal("serve", "--port", "0", "--engine", "qwen3", "--model", model) as one:

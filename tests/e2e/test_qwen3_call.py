@@ -59,7 +59,7 @@ AT_THE_CALLER = (
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny CustomVoice checkpoint."""
     require_package("torch", "pip install 'mr_qwen3tts[qwen3]'")
-    from qwen3tts_engine.qwen3.tiny import make_tiny
+    from tests.tiny_models.checkpoint import make_tiny
 
     return make_tiny(tmp_path_factory.mktemp("tiny"))["custom_voice"]
 

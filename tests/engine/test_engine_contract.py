@@ -50,7 +50,7 @@ def tiny_voice(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from qwen3tts_engine.qwen3.tiny import make_tiny
+    from tests.tiny_models.checkpoint import make_tiny
 
     return make_tiny(tmp_path_factory.mktemp("tiny"))["custom_voice"]
 

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from qwen3tts_engine.qwen3.tiny import make_tiny
 from tests.conftest import leave_out
 from tests.parity.cases import DECODE, LISTEN, OTHERS, PROMPTED, SAMPLED, SPEECH, VARIANTS
 from tests.parity.inputs import make_inputs
 from tests.parity.ours import Ours
 from tests.parity.texts import TEXTS, random_texts
+from tests.tiny_models.checkpoint import make_tiny
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PYTHON = ROOT / ".oracle" / "bin" / "python"

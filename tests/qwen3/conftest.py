@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_engine.qwen3.config import ModelConfig, read_config
-from qwen3tts_engine.qwen3.tiny import make_tiny
+from tests.tiny_models.checkpoint import make_tiny
 
 
 @pytest.fixture(scope="session")

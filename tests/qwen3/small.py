@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from qwen3tts_engine.qwen3.config import LayersConfig, ModelConfig
-from qwen3tts_engine.qwen3.random_weights import PUBLISHED, random_weights
 from qwen3tts_engine.qwen3.weights import Weights
+from tests.tiny_models.published import PUBLISHED
+from tests.tiny_models.weights import random_weights
 
 
 def small_config(*, projection: bool) -> ModelConfig:

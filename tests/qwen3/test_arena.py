@@ -19,10 +19,10 @@ from qwen3tts_engine.qwen3.arena import (
     out_of_memory,
     untouched_zeros,
 )
-from qwen3tts_engine.qwen3.random_weights import PUBLISHED
 from qwen3tts_engine.qwen3.sampling import ALL, NO_TOP_P, seed_key
 from qwen3tts_wire.errors import EngineUnavailable
 from tests.qwen3.small import small_config
+from tests.tiny_models.published import PUBLISHED
 
 CONFIG = small_config(projection=False)
 STATM = Path("/proc/self/statm")

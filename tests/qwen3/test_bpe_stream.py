@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from qwen3tts_engine.qwen3 import bpe_stream
 from qwen3tts_engine.qwen3.bpe_stream import PIECE, StreamingTokenizer
 from qwen3tts_engine.qwen3.plain_text import BLANKS, MARKS
-from qwen3tts_engine.qwen3.tiny_tokenizer import CORPUS
 from qwen3tts_engine.qwen3.tokenizer import Tokenizer
 from qwen3tts_wire.errors import BadText
+from tests.tiny_models.tokenizer import CORPUS
 
 
 @pytest.fixture(scope="module")

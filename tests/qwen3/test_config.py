@@ -22,8 +22,8 @@ from qwen3tts_engine.qwen3.config import (
     read_config,
 )
 from qwen3tts_engine.qwen3.fields import Fields
-from qwen3tts_engine.qwen3.published import PUBLISHED
 from qwen3tts_wire.errors import EngineUnavailable
+from tests.tiny_models.published import PUBLISHED
 
 FILES = ("config.json", "generation_config.json", "vocab.json", "speech_tokenizer/config.json")
 Json = dict[str, Any]

@@ -20,8 +20,8 @@ from qwen3tts_engine.qwen3.prompt import (
     Reference,
     build_prompt,
 )
-from qwen3tts_engine.qwen3.published import PUBLISHED
 from qwen3tts_wire.errors import BadRequest, BadText, LimitExceeded, UnknownVoice
+from tests.tiny_models.published import PUBLISHED
 
 NAMED = PUBLISHED["1.7b-custom_voice"]
 SMALL = PUBLISHED["0.6b-custom_voice"]

@@ -12,8 +12,9 @@ import torch
 
 from qwen3tts_engine.qwen3.checkpoint import open_weights
 from qwen3tts_engine.qwen3.config import ModelConfig
-from qwen3tts_engine.qwen3.random_weights import PUBLISHED, random_weights
-from qwen3tts_engine.qwen3.tensor_names import codec_tensors, model_tensors
+from tests.tiny_models.published import PUBLISHED
+from tests.tiny_models.tensor_names import codec_tensors, model_tensors
+from tests.tiny_models.weights import random_weights
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from qwen3tts_engine.qwen3.model import Qwen3Model
 from qwen3tts_engine.qwen3.prompt import Layout, Prompt, Reference, build_prompt
 from qwen3tts_engine.qwen3.sampling import Sampling
 from qwen3tts_engine.qwen3.step import frame_step, prefill
-from qwen3tts_engine.qwen3.tiny import make_tiny
+from tests.tiny_models.checkpoint import make_tiny
 
 FILES = {
     "config.json",
@@ -77,8 +77,8 @@ def test_the_command_writes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: dict[str, Path]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["tiny", str(tmp_path), "--seed", "0"])
-    monkeypatch.delitem(sys.modules, "qwen3tts_engine.qwen3.tiny")
-    runpy.run_module("qwen3tts_engine.qwen3.tiny", run_name="__main__")
+    monkeypatch.delitem(sys.modules, "tests.tiny_models.__main__", raising=False)
+    runpy.run_module("tests.tiny_models", run_name="__main__")
     assert digests(tmp_path / "base") == digests(tiny["base"])
 
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tokenizers import models, normalizers
 
 from qwen3tts_engine.qwen3.config import BadCheckpoint, ModelConfig
-from qwen3tts_engine.qwen3.tiny_tokenizer import CORPUS, SPECIALS
 from qwen3tts_engine.qwen3.tokenizer import ALPHABET, Tokenizer, pre_tokenizer
 from qwen3tts_wire.errors import BadText
+from tests.tiny_models.tokenizer import CORPUS, SPECIALS
 
 
 @pytest.fixture(scope="module")

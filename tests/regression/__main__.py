@@ -23,11 +23,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from qwen3tts_engine.qwen3.tiny import make_tiny
 from tests.regression.compare import comparable, faults, regressions
 from tests.regression.piper_suite import VOICE, run_piper
 from tests.regression.suite import Subject, run
 from tests.regression.texts import SPOKEN, TEXTS, Text
+from tests.tiny_models.checkpoint import make_tiny
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

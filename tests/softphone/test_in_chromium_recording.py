@@ -71,7 +71,7 @@ async def test_a_recording_is_downloaded_with_both_sides(
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny checkpoint that clones voices."""
     require_package("torch", "pip install 'mr_qwen3tts[qwen3]'")
-    from qwen3tts_engine.qwen3.tiny import make_tiny
+    from tests.tiny_models.checkpoint import make_tiny
 
     return make_tiny(tmp_path_factory.mktemp("tiny"))["base"]
 

@@ -74,7 +74,7 @@ async def tiny(tmp_path: Path) -> AsyncIterator[StarterEngine]:
     require_package("torch", "pip install 'mr_qwen3tts[qwen3]'")
     from qwen3tts_engine.qwen3.engine import Qwen3Engine
     from qwen3tts_engine.qwen3.settings import Qwen3Settings
-    from qwen3tts_engine.qwen3.tiny import make_tiny
+    from tests.tiny_models.checkpoint import make_tiny
 
     inner = Qwen3Engine(Qwen3Settings(str(make_tiny(tmp_path)["custom_voice"]), positions=512))
     engine = StarterEngine(inner, StarterSettings(phrases=PHRASES[:1]))
