@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections import deque
 
+from .pauses import DECAY_DB
+
 SMOOTH_BLOCKS = 5
 """Blocks of 10 ms that are averaged: shorter than a syllable."""
 FALL_DB = 3.0
 """A syllable is over when the level has fallen so far below its peak; the next begins when it has
 risen so far from the valley."""
-DEPTH_DB = 25.0
+SYLLABLE_DEPTH_DB = 25.0
 """A peak lies at most this far below the loudest of late."""
 SILENT_DB = -90.0
 """Softer than this is all the same."""
-DECAY_DB = 0.04
-"""By how much the loudest is forgotten with each block."""
 
 
 class Syllables:
@@ -55,7 +55,7 @@ class Syllables:
             if smooth_db > self._extreme_db:
                 self._extreme_db, self._at = smooth_db, voiced - SMOOTH_BLOCKS // 2
             elif smooth_db < self._extreme_db - FALL_DB:
-                if self._extreme_db > self._peak_db - DEPTH_DB:
+                if self._extreme_db > self._peak_db - SYLLABLE_DEPTH_DB:
                     self.peaks.append(max(self._at, 0.0))
                 self._rising, self._extreme_db = False, smooth_db
         elif smooth_db < self._extreme_db:
