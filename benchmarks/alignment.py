@@ -36,9 +36,7 @@ from qwen3tts_engine.alignment import AlignedWord
 from qwen3tts_engine.base import SAMPLE_RATE, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
 from qwen3tts_engine.pause_aligner import PauseAligner
-from qwen3tts_engine.pauses import FLOOR_DB, Pause, Pauses
-from qwen3tts_engine.speech_rates import SpeechRates
-from qwen3tts_engine.syllables import Syllables
+from qwen3tts_engine.speech_rhythm import FLOOR_DB, Pause, Pauses, SpeechRates, Syllables
 from qwen3tts_text.word_units import SpokenWords
 from qwen3tts_wire.alignment import Word
 

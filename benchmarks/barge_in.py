@@ -26,12 +26,10 @@ from collections.abc import Callable
 
 from common import Bench
 
-from qwen3tts_codecs.g711 import decode_ulaw
-from qwen3tts_codecs.payload import PCMU
+from qwen3tts_codecs.g711 import PCMU, decode_ulaw
 from qwen3tts_engine.base import Engine, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_engine.piper.engine import PiperEngine
-from qwen3tts_engine.piper.settings import PiperSettings
+from qwen3tts_engine.piper.engine import PiperEngine, PiperSettings
 from qwen3tts_phone.media.process import MediaProcess
 from qwen3tts_phone.media.types import ContextPlayed, LegSpec, RemoteMedia
 from qwen3tts_phone.rtp_sink import RtpSink

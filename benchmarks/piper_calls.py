@@ -29,8 +29,7 @@ from common import Bench
 
 from qwen3tts_engine.base import SAMPLE_RATE, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
-from qwen3tts_engine.piper.engine import PiperEngine
-from qwen3tts_engine.piper.settings import PiperSettings
+from qwen3tts_engine.piper.engine import PiperEngine, PiperSettings
 from qwen3tts_engine.playout import UNPACED_LEAD_MS, PlayoutLead
 
 UTTERANCES = (

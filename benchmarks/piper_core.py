@@ -26,10 +26,10 @@ import numpy as np
 import onnxruntime as runtime
 from common import Bench
 
-from qwen3tts_engine.piper.files import find_voice
 from qwen3tts_engine.piper.graph import decoder_model
 from qwen3tts_engine.piper.network import Spoken
 from qwen3tts_engine.piper.voice import FIRST_S, PiperVoice, SpeechSettings
+from qwen3tts_engine.piper.voice_files import find_voice
 
 TEXTS = (
     "Good morning.",

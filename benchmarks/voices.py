@@ -53,10 +53,9 @@ from qwen3tts_codecs.g722 import g722_decoder, g722_encoder
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_engine.base import SAMPLE_RATE, Engine, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_engine.piper.engine import PiperEngine
-from qwen3tts_engine.piper.files import find_voice
-from qwen3tts_engine.piper.settings import PiperSettings
+from qwen3tts_engine.piper.engine import PiperEngine, PiperSettings
 from qwen3tts_engine.piper.voice import PiperVoice
+from qwen3tts_engine.piper.voice_files import find_voice
 
 Samples = NDArray[np.int16]
 SENTENCES = (

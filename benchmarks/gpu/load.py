@@ -23,8 +23,7 @@ from qwen3tts_engine.qwen3.sampling import Sampling
 from qwen3tts_engine.qwen3.text_track import TextTrack
 from qwen3tts_engine.qwen3.voicing import Voicing
 from qwen3tts_engine.qwen3.worker import Worker, WorkerSettings
-from qwen3tts_engine.schedule_plan import SchedulerSettings
-from qwen3tts_engine.scheduler import Scheduler
+from qwen3tts_engine.scheduler import Scheduler, SchedulerSettings
 from qwen3tts_wire.errors import SpeechError
 
 FRAME_S = 0.08

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_engine.guards import full_scale
-from qwen3tts_engine.speech_rates import FASTEST, SLOWEST
+from qwen3tts_engine.speech_rhythm import FASTEST, SLOWEST
 from qwen3tts_text.word_units import usual_s
 
 

@@ -20,17 +20,19 @@ from numpy.typing import NDArray
 
 from qwen3tts_engine.alignment import AlignedWord
 from qwen3tts_engine.guards import BLOCK
-from qwen3tts_engine.pauses import BLOCK_S, Pause, Pauses
-from qwen3tts_engine.speech_rates import (
+from qwen3tts_engine.speech_rhythm import (
+    BLOCK_S,
     FASTEST,
     SLOWEST,
     SYLLABLE_SD,
     SYLLABLES_SD,
     WORDS_SD,
+    Pause,
+    Pauses,
     SpeechRate,
     SpeechRates,
+    Syllables,
 )
-from qwen3tts_engine.syllables import Syllables
 from qwen3tts_text.word_units import SpokenWords, usual_unit_s
 
 FRAME_BLOCKS = 8

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from qwen3tts_engine.embedded.engine import EmbeddedSettings
-from qwen3tts_engine.piper.settings import PiperSettings
+from qwen3tts_engine.piper.engine import PiperSettings
 from qwen3tts_engine.qwen3.settings import Qwen3Settings
 from qwen3tts_engine.starter.settings import StarterSettings
 from qwen3tts_engine.upstream.settings import UpstreamSettings

@@ -38,7 +38,7 @@ class DefaultEngine:
 def default_engine() -> DefaultEngine:
     """The best engine that is installed and speaks on any CPU; ``engine.name: auto`` means it."""
     if all(importlib.util.find_spec(package) for package in NATURAL):
-        from qwen3tts_engine.piper.files import installed_voices
+        from qwen3tts_engine.piper.voice_files import installed_voices
 
         damaged: list[BadRequest] = []
         if voices := installed_voices(damaged):

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_engine.base import SAMPLE_RATE, PcmChunk, SynthesisRequest
-from qwen3tts_engine.piper.engine import PiperEngine
-from qwen3tts_engine.piper.settings import PiperSettings
+from qwen3tts_engine.piper.engine import PiperEngine, PiperSettings
 from qwen3tts_server.run import running_server
 from tests.audio import lag_of, reference_8k
 from tests.e2e.parties import Ear, connected, phone

@@ -15,7 +15,7 @@ from qwen3tts_engine.alignment import AlignedWord, ForcedAligner, WordAligner
 from qwen3tts_engine.base import SAMPLE_RATE, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
 from qwen3tts_engine.pause_aligner import PauseAligner
-from qwen3tts_engine.speech_rates import SpeechRates
+from qwen3tts_engine.speech_rhythm import SpeechRates
 from qwen3tts_text.word_units import SpokenWords
 from qwen3tts_wire.alignment import Word
 

@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_engine.embedded.text import (
-    PIECE_COST,
-    check_text,
-    cost,
-    joins_previous,
-    pieces,
-    plain,
-)
+from qwen3tts_engine.request_text import PIECE_COST, check_text, cost, joins_previous, pieces, plain
 from qwen3tts_text.word_units import Spans
 from qwen3tts_wire.errors import BadText, LimitExceeded
 

@@ -9,9 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
-from qwen3tts_engine.embedded.joint import entry, faded_step
-from qwen3tts_engine.embedded.text import Piece
-from qwen3tts_engine.embedded.utterance import HEADROOM, Utterance
+from qwen3tts_engine.embedded.utterance import HEADROOM, Utterance, entry, faded_step
+from qwen3tts_engine.request_text import Piece
 from qwen3tts_wire.alignment import Word
 
 RATE = 22_050

@@ -12,7 +12,7 @@ import pytest
 
 from qwen3tts_engine.embedded import worker
 from qwen3tts_engine.embedded.library import Library, LibraryMissing, SpeakFailed
-from qwen3tts_engine.workers import serving
+from qwen3tts_engine.workers import messages as serving
 from qwen3tts_engine.workers.messages import (
     Decoder,
     Done,

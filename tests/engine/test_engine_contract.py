@@ -13,8 +13,7 @@ import pytest
 
 from qwen3tts_engine.base import SAMPLE_RATE, Engine, PcmChunk, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
-from qwen3tts_engine.piper.engine import PiperEngine
-from qwen3tts_engine.piper.settings import PiperSettings
+from qwen3tts_engine.piper.engine import PiperEngine, PiperSettings
 from qwen3tts_engine.starter.engine import StarterEngine
 from qwen3tts_engine.starter.settings import StarterSettings
 from qwen3tts_wire.alignment import Word

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from qwen3tts_engine.guards import BLOCK
-from qwen3tts_engine.pauses import PAUSE_BLOCKS, Pauses
-from qwen3tts_engine.speech_rates import SpeechRate, SpeechRates
-from qwen3tts_engine.syllables import Syllables
+from qwen3tts_engine.speech_rhythm import PAUSE_BLOCKS, Pauses, SpeechRate, SpeechRates, Syllables
 
 
 def of(*stretches: tuple[int, float]) -> tuple[Pauses, list[float]]:

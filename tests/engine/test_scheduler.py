@@ -7,11 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_engine.chunk_ramp import chunk_by_load, powers_below
 from qwen3tts_engine.playout import PlayoutLead
-from qwen3tts_engine.schedule_row import FRAME_S, FRAME_SAMPLES
+from qwen3tts_engine.schedule_row import (
+    FRAME_S,
+    FRAME_SAMPLES,
+    LONGEST_S,
+    TurnTimes,
+    chunk_by_load,
+    powers_below,
+)
 from qwen3tts_engine.scheduler import Plan, Scheduler, SchedulerSettings
-from qwen3tts_engine.turn_times import LONGEST_S, TurnTimes
 from qwen3tts_wire.errors import ServerBusy
 from tests.engine.schedule_simulation import Call, Costs, Simulation, seconds
 

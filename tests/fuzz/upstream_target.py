@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 
-from qwen3tts_engine.upstream.exchange import Exchange
-from qwen3tts_engine.upstream.faults import MOST_CHARS, of_status
-from qwen3tts_engine.upstream.offer import MOST_VOICES, read_voices
+from qwen3tts_engine.upstream.backend import MOST_VOICES, read_voices
+from qwen3tts_engine.upstream.http import MOST_CHARS, of_status
+from qwen3tts_engine.upstream.openai_rest import body_for
 from qwen3tts_engine.upstream.sound import MAX_HEADER, PcmIntake
-from qwen3tts_engine.upstream.speech_body import body_for
+from qwen3tts_engine.upstream.vllm_omni import Exchange
 from qwen3tts_wire.errors import SpeechError
 from tests.fuzz.target import Target, cuts, steps, story
 

@@ -12,9 +12,9 @@ import numpy as np
 import onnxruntime as runtime
 from numpy.typing import NDArray
 
-from qwen3tts_engine.piper.files import find_voice
 from qwen3tts_engine.piper.graph import decoder_model
 from qwen3tts_engine.piper.voice import ClauseWord, PiperVoice, SpeechSettings
+from qwen3tts_engine.piper.voice_files import find_voice
 from tests.regression.clicks import clicks_at, joint_error
 from tests.regression.measures import difference, level, order
 from tests.regression.texts import Text

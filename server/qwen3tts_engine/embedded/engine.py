@@ -33,14 +33,13 @@ from qwen3tts_engine.base import (
     Voice,
 )
 from qwen3tts_engine.embedded.library import VoiceEntry
-from qwen3tts_engine.embedded.text import check_text, pieces, plain
 from qwen3tts_engine.embedded.utterance import Utterance
 from qwen3tts_engine.embedded.voices import Catalogue
 from qwen3tts_engine.model_names import STAND_IN_IDS, names_of
+from qwen3tts_engine.request_text import check_text, pieces, plain
 from qwen3tts_engine.workers.messages import Say
-from qwen3tts_engine.workers.pool import Pool
+from qwen3tts_engine.workers.pool import Pool, voiced
 from qwen3tts_engine.workers.process import Saying, StartFailed, command
-from qwen3tts_engine.workers.voicing import voiced
 from qwen3tts_wire.errors import EngineFailed, EngineUnavailable
 
 log = logging.getLogger(__name__)

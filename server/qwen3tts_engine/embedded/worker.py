@@ -11,8 +11,17 @@ from dataclasses import asdict
 from pathlib import Path
 
 from qwen3tts_engine.embedded.library import Library, LibraryMissing, SpeakFailed
-from qwen3tts_engine.workers.messages import Done, Failed, Missing, Ready, Say, Sound
-from qwen3tts_engine.workers.serving import Inbox, main, write
+from qwen3tts_engine.workers.messages import (
+    Done,
+    Failed,
+    Inbox,
+    Missing,
+    Ready,
+    Say,
+    Sound,
+    main,
+    write,
+)
 
 HANG_S = 60
 """A job that takes longer ends the process, also when the parent is gone and cannot."""

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from qwen3tts_engine.base import Voice
-from qwen3tts_engine.embedded.tags import wanted_tag
-from qwen3tts_engine.embedded.voices import unknown
-from qwen3tts_engine.piper.files import voice_key
+from qwen3tts_engine.embedded.voices import unknown, wanted_tag
+from qwen3tts_engine.piper.voice_files import voice_key
 from qwen3tts_wire.errors import UnknownVoice
 from qwen3tts_wire.naming.nearest import near_voices, nearest
 

@@ -1,20 +1,19 @@
-"""The engine for voices in Piper's format: VITS networks on the CPU, in worker processes.
-
-A request is cut into pieces (embedded/text.py), of one clause as a rule. A worker speaks many at
-once, a chunk of one at a time; the pool gives the turn to the clause whose listener has the least
-sound ahead (workers/pool.py). A clause whose worker is lost is said again with the same random
-numbers, and what was given out already is left out.
-"""
+"""Settings of the engine ``piper``."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+import math
+import os
 import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from qwen3tts_engine.base import (
     SAMPLE_RATE,
@@ -25,23 +24,171 @@ from qwen3tts_engine.base import (
     SynthesisRequest,
     Voice,
 )
-from qwen3tts_engine.embedded.text import check_text, pieces, plain
+from qwen3tts_engine.guards import LeadingTrim
 from qwen3tts_engine.model_names import STAND_IN_IDS, names_of
 from qwen3tts_engine.piper.catalogue import SPEAKER, Catalogue, LoadedVoice
-from qwen3tts_engine.piper.files import (
+from qwen3tts_engine.piper.voice_files import (
     INSTALL,
     VoiceFiles,
     find_voice,
     installed_voices,
     voice_key,
 )
-from qwen3tts_engine.piper.settings import PiperSettings, default_workers
-from qwen3tts_engine.piper.utterance import Utterance
-from qwen3tts_engine.workers.messages import Say
-from qwen3tts_engine.workers.pool import Pool
+from qwen3tts_engine.request_text import SENTENCE_ENDS, Piece, check_text, pieces, plain
+from qwen3tts_engine.workers.messages import Say, Word
+from qwen3tts_engine.workers.output import Output
+from qwen3tts_engine.workers.pool import Pool, voiced
 from qwen3tts_engine.workers.process import Saying, StartFailed, command
-from qwen3tts_engine.workers.voicing import voiced
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, SpeechError, error_from_wire
+
+SCALES = {"length_scale": (0.1, 10.0), "noise_scale": (0.0, 10.0), "noise_w": (0.0, 10.0)}
+"""Bounds of the scales."""
+
+
+def default_workers() -> int:
+    """One for each core, from 1 to 4."""
+    return max(1, min(4, os.cpu_count() or 1))
+
+
+@dataclass(frozen=True, slots=True)
+class PiperSettings:
+    """Settings of voices in Piper's format, each of which is in the memory of every worker.
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
+
+    voices: tuple[str, ...] = ()
+    """Voices on offer: folders, ``.onnx`` files, packages, or names such as
+    ``de_DE-thorsten-medium``; empty: those of installed packages."""
+    voice: str = ""
+    """What speaks where a request names neither voice nor language, with ``#SPEAKER`` where it has
+    several; empty: the first of ``voices``."""
+    length_scale: float | None = None
+    """Factor on the duration of phonemes; None: the voice's own, as for the next two."""
+    noise_scale: float | None = None
+    """Variation of the sound."""
+    noise_w: float | None = None
+    """Variation of the durations."""
+    workers: int = 0
+    """Number of processes, of one thread each; 0 for ``default_workers()``."""
+    lead_ms: float = 3000.0
+    """Sound made ahead of a listener where the context names no ``lead_ms``; then others come
+    first, and what is cancelled was not made for nothing."""
+    max_chars: int = 5000
+    """Most code points in one request."""
+    attempts: int = 3
+    """How often a piece of text is said before the loss of its workers is an error."""
+    stall_s: float = 10.0
+    """A worker that says nothing for so long within a turn is replaced."""
+    start_s: float = 60.0
+    """How long a worker may take to load the voices."""
+
+    def __post_init__(self) -> None:
+        for name in ("lead_ms", "max_chars", "attempts", "stall_s", "start_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be above 0")
+        if self.workers < 0:
+            raise ValueError(f"workers={self.workers} must be 0 or above")
+        for name, (low, high) in SCALES.items():
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and low <= value <= high):
+                raise ValueError(f"{name}={value} must be from {low:g} to {high:g}")
+
+
+QUIET = 100
+"""Samples up to this (-50 dB of full scale) are no speech."""
+PRE_ROLL_S = 0.01
+"""Silence that is kept before the first sound of a context."""
+PAUSE_S, SENTENCE_PAUSE_S = 0.15, 0.3
+"""Silence after a clause and after a sentence, at the voice's usual speed."""
+
+
+class Utterance:
+    """Takes the sound of one piece after the other; returns the engine's chunks.
+
+    ``begin`` a piece, feed it by ``sound``, ``end`` it; ``again`` before it is said once more, with
+    the same seed, so that it is the same sample for sample; ``finish`` when all pieces are said.
+    """
+
+    def __init__(self, request: SynthesisRequest, rate: int) -> None:
+        self._request = request
+        self._rate = rate
+        self._output = Output(request, rate)
+        # The networks begin with some 50 ms of silence; where sound goes before, it is a pause.
+        self._trim = LeadingTrim(PRE_ROLL_S * rate / SAMPLE_RATE, heard=request.continued)
+        self._piece = Piece(0, "", False)
+        self._base = 0
+        """Where the piece begins, before the trim."""
+        self._heard = 0
+        """Samples of this saying of the piece that came, and"""
+        self._told = 0
+        """words of it."""
+        self._used = 0
+        """Samples of the piece that were used, and"""
+        self._known = 0
+        """words of it."""
+        self._waiting: list[Word] = []
+        """Words that came before the first sound."""
+        self._quiet = 0
+        """Quiet samples at the end of what was taken."""
+
+    def begin(self, piece: Piece) -> None:
+        """A piece is about to be said."""
+        self._piece = piece
+        self._base = self._output.taken + self._trim.dropped
+        self._used = self._known = 0
+        self.again()
+
+    def again(self) -> None:
+        """The piece will be said from its start once more."""
+        self._heard = self._told = 0
+
+    def sound(self, pcm: bytes, words: tuple[Word, ...] = ()) -> PcmChunk | None:
+        """Take samples at the voice's rate, and words: characters [first, end) and samples
+        [first, end) from the piece's start, 1 where they are exact."""
+        for word in words:
+            self._told += 1
+            if self._told > self._known:
+                self._known += 1
+                self._waiting.append(word)
+        samples = np.frombuffer(pcm, "<i2").astype(np.int16)
+        had = self._used - self._heard
+        self._heard += len(samples)
+        samples = samples[max(0, had) :]
+        self._used += len(samples)
+        samples = self._trim.push(samples)
+        loud = np.flatnonzero((samples > QUIET) | (samples < -QUIET))
+        self._quiet = len(samples) - 1 - int(loud[-1]) if len(loud) else self._quiet + len(samples)
+        self._place()
+        return self._output.take(samples)
+
+    def end(self) -> PcmChunk | None:
+        """The piece has been said to its end: the rest of the pause after it, if it has one."""
+        self._place()
+        if not self._piece.pause or not self._used:
+            return self._output.words()
+        last = self._piece.text.rstrip("\"'”’»)]}」』）】 \t\n")[-1:]  # noqa: RUF001
+        pause_s = SENTENCE_PAUSE_S if last in SENTENCE_ENDS else PAUSE_S
+        missing = round(pause_s / self._request.speed * self._rate) - self._quiet
+        return self._output.take(np.zeros(max(0, missing), np.int16))
+
+    def finish(self) -> PcmChunk | None:
+        """All pieces have been said."""
+        return self._output.finish()
+
+    def _place(self) -> None:
+        """Place the words that came, as soon as it is known how much the trim dropped."""
+        if not self._trim.heard:
+            return
+        base = self._base - self._trim.dropped
+        for first, last, start, end, exact in self._waiting:
+            chars = (self._piece.start + first, self._piece.start + last)
+            scaled = self._output.scaled
+            samples = (scaled(max(0, base + start)), scaled(max(0, base + end)))
+            self._output.add(chars, samples, "exact" if exact else "estimated")
+        self._waiting.clear()
+
 
 log = logging.getLogger(__name__)
 

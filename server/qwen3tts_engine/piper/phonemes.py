@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 
 from qwen3tts_engine.embedded.library import Library, LibraryMissing, SpeakFailed
-from qwen3tts_engine.embedded.text import check_text, pieces, plain
-from qwen3tts_engine.piper.config import END, PAD, START, VoiceConfig
+from qwen3tts_engine.piper.voice_files import END, PAD, START, VoiceConfig
+from qwen3tts_engine.request_text import check_text, pieces, plain
 from qwen3tts_text.boundaries import Rules, Strength
 from qwen3tts_text.word_units import Spans
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable

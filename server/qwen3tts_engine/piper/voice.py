@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_engine.piper.config import SCALE_MAX, VoiceConfig, bad, read_config
-from qwen3tts_engine.piper.files import VoiceFiles
 from qwen3tts_engine.piper.phonemes import Phonemizer, Sentence, unsayable
+from qwen3tts_engine.piper.voice_files import SCALE_MAX, VoiceConfig, VoiceFiles, bad, read_config
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 
 if TYPE_CHECKING:

@@ -19,20 +19,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_engine.piper.files import VoiceFiles
 from qwen3tts_engine.piper.voice import PiperVoice, SpeechSettings
+from qwen3tts_engine.piper.voice_files import VoiceFiles
 from qwen3tts_engine.workers.messages import (
     Done,
     Failed,
     Go,
+    Inbox,
     Missing,
     Note,
     Paused,
     Ready,
     Say,
     Sound,
+    main,
+    write,
 )
-from qwen3tts_engine.workers.serving import Inbox, main, write
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:

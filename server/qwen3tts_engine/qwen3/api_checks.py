@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_engine.base import LoadedVoice
-from qwen3tts_engine.embedded.text import check_text
 from qwen3tts_engine.qwen3.reference_audio import Source
+from qwen3tts_engine.request_text import check_text
 from qwen3tts_wire.errors import BadRequest, BadText
 from qwen3tts_wire.messages import Sampling
 

@@ -30,7 +30,6 @@ from qwen3tts_engine.base import (
     SynthesisRequest,
     Voice,
 )
-from qwen3tts_engine.embedded.text import check_text
 from qwen3tts_engine.model_names import given_name, names_of, published_id
 from qwen3tts_engine.qwen3.clone_prompt import ClonePrompt, Codes, checked_codes, checked_embedding
 from qwen3tts_engine.qwen3.config import ModelConfig
@@ -46,6 +45,7 @@ from qwen3tts_engine.qwen3.runner import Progress
 from qwen3tts_engine.qwen3.settings import Qwen3Settings
 from qwen3tts_engine.qwen3.voices import ClonedVoice, VoiceStore
 from qwen3tts_engine.qwen3.worker import Worker, WorkerSettings
+from qwen3tts_engine.request_text import check_text
 from qwen3tts_engine.scheduler import Scheduler, SchedulerSettings
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, UnknownVoice
 

@@ -37,7 +37,7 @@ from qwen3tts_engine.qwen3.tokenizer import Tokenizer
 from qwen3tts_engine.qwen3.transcribe import WhisperTranscriber, check_whisper
 from qwen3tts_engine.qwen3.voices import ClonedVoice, ModelEncoders, VoiceStore, fingerprint
 from qwen3tts_engine.qwen3.voicing import EndLimits, Voicing
-from qwen3tts_engine.speech_rates import SpeechRates
+from qwen3tts_engine.speech_rhythm import SpeechRates
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, LimitExceeded
 from qwen3tts_wire.messages import Sampling as Wanted
 

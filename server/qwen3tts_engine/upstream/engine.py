@@ -1,17 +1,13 @@
-"""Another speech server behind our own protocol: vLLM-Omni's WebSocket, or OpenAI's REST.
-
-A clause of a context becomes one request there. What it sends is read ahead of its reader, its
-first silence is left out, its words are found in the sound, and its faults come back as our errors.
-It cannot be given text while it speaks, and does not learn where the listener is.
-"""
+"""How many requests are at the server at once; the others wait in order."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -24,18 +20,63 @@ from qwen3tts_engine.base import (
     SynthesisRequest,
     Voice,
 )
-from qwen3tts_engine.embedded.text import check_text
 from qwen3tts_engine.model_names import names_of
-from qwen3tts_engine.speech_rates import SpeechRates
-from qwen3tts_engine.upstream.ahead import Ahead
-from qwen3tts_engine.upstream.backend import Order
-from qwen3tts_engine.upstream.faults import AGAIN, Stalled, Unreachable
-from qwen3tts_engine.upstream.offer import Offer
+from qwen3tts_engine.request_text import check_text
+from qwen3tts_engine.speech_rhythm import SpeechRates
+from qwen3tts_engine.upstream.backend import Offer, Order
+from qwen3tts_engine.upstream.http import AGAIN, Stalled, Unreachable
 from qwen3tts_engine.upstream.server import Server
 from qwen3tts_engine.upstream.settings import UpstreamSettings
-from qwen3tts_engine.upstream.slots import Slots
-from qwen3tts_engine.upstream.voicing import Voicing, speakable
-from qwen3tts_wire.errors import EngineFailed, EngineUnavailable, SpeechError
+from qwen3tts_engine.upstream.sound import Ahead, Voicing, speakable
+from qwen3tts_wire.errors import EngineFailed, EngineUnavailable, ServerBusy, SpeechError
+
+
+class Slots:
+    """``count`` requests at once, ``most_waiting`` more may wait for ``patience_s`` each."""
+
+    def __init__(self, count: int, most_waiting: int, patience_s: float) -> None:
+        self._count = count
+        self._most_waiting = most_waiting
+        self._patience_s = patience_s
+        self._free = asyncio.Semaphore(count)
+        self._busy = 0
+        self._waiting = 0
+
+    @property
+    def load(self) -> EngineLoad:
+        """As it is now."""
+        return EngineLoad(self._count, self._busy, self._waiting)
+
+    @contextlib.asynccontextmanager
+    async def one(self) -> AsyncIterator[None]:
+        """Have a slot.
+
+        Raises:
+            ServerBusy: too many wait, or none was free in time.
+        """
+        if self._free.locked() and self._waiting >= self._most_waiting:
+            raise ServerBusy(
+                f"{self._count} requests are at the upstream server and {self._waiting} wait.",
+                remedy="Try again later.",
+            )
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise ServerBusy(
+                f"All {self._count} connections to the upstream server stayed busy.",
+                remedy="Try again later, or allow more (upstream.max_connections).",
+            ) from error
+        finally:
+            self._waiting -= 1
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+            self._free.release()
+
 
 log = logging.getLogger(__name__)
 

@@ -1,18 +1,178 @@
-"""HTTP to an upstream server: the key, TLS, bounded answers."""
+"""What goes wrong at an upstream server, as our errors. Pure."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
-from qwen3tts_engine.upstream.faults import AGAIN, Stalled, Unreachable, garbage
 from qwen3tts_engine.upstream.settings import UpstreamSettings
-from qwen3tts_wire.errors import EngineFailed, EngineUnavailable, SpeechError
+from qwen3tts_wire.errors import (
+    BY_CODE,
+    BadRequest,
+    ConnectionLost,
+    EngineFailed,
+    EngineUnavailable,
+    LimitExceeded,
+    ProtocolError,
+    ServerBusy,
+    SpeechError,
+    UnknownVoice,
+)
+
+MOST_CHARS = 300
+"""Of what a server says of its fault."""
+KEY = "Set its key: upstream.api_key_file, or the variable that upstream.api_key_env names."
+AGAIN = "Try again; the upstream server's log has the reason."
+_OURS = {
+    code: kind for code, kind in BY_CODE.items() if kind not in (ConnectionLost, ProtocolError)
+}
+"""What a server like ours may say; how the line to it fares is ours to say."""
+_THEIRS: dict[str, type[SpeechError]] = {
+    "voice_not_found": UnknownVoice,
+    "rate_limit_exceeded": ServerBusy,
+    "insufficient_quota": ServerBusy,
+    "invalid_api_key": EngineUnavailable,
+    "model_not_found": EngineUnavailable,
+}
+_VOICE = re.compile(
+    r"\b(voice|speaker)s?\b.*\b(unknown|invalid|unsupported|available|supported|exist|found)\b"
+    r"|\b(unknown|invalid|unsupported|no such|not found)\b.*\b(voice|speaker)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_SPACE = re.compile(r"\s+")
+
+
+class Unreachable(EngineFailed):
+    """Nothing answered there; nothing was sent."""
+
+
+class Stalled(EngineFailed):
+    """It took too long: to ask once more would take as long again."""
+
+
+def printable(message: object) -> str:
+    """What a server says, in one line of at most MOST_CHARS printable characters."""
+    if not isinstance(message, str):
+        return ""
+    # A message may be megabytes; more than this is not even looked at.
+    text = _SPACE.sub(" ", message[: 4 * MOST_CHARS]).strip()
+    text = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS - 1]}…"
+
+
+def of_fields(error: Mapping[str, Any]) -> SpeechError:
+    """An error that came as fields: of the WebSocket, of an event, of an answer's body.
+
+    A voice that is not there is told by its code; a server without codes says it in words.
+    """
+    said = printable(error.get("message")) or "no reason given"
+    code = error.get("code")
+    name = code.lower() if isinstance(code, str) else ""
+    kind = _OURS.get(name) or _THEIRS.get(name)
+    if kind is None and (error.get("param") == "voice" or _VOICE.search(said)):
+        kind = UnknownVoice
+    if kind is None:
+        kind = BadRequest if error.get("type") == "invalid_request_error" else EngineFailed
+    return _made(kind, said, printable(error.get("remedy")))
+
+
+def of_status(
+    status: int, body: bytes, content_type: str = "", retry_after: str | None = None
+) -> SpeechError:
+    """An HTTP answer that is no speech."""
+    found = _fields(body, content_type)
+    said = printable(found.get("message")) or f"HTTP {status}"
+    kind: type[SpeechError]
+    if status in (401, 403):
+        kind = EngineUnavailable
+        return kind(f"The upstream server refused the key: {said}", remedy=KEY)
+    told = of_fields(found) if found else None
+    if status in (429, 503):
+        wait = printable(retry_after)
+        remedy = f"Try again after {wait} s." if wait.isdigit() else "Try again later."
+        return ServerBusy(_sentence(said), remedy=remedy)
+    if status >= 500:
+        kind = type(told) if isinstance(told, (EngineUnavailable, EngineFailed)) else EngineFailed
+        return _made(kind, said)
+    if told is not None and not isinstance(told, EngineFailed):
+        return told
+    if status == 404:
+        return EngineUnavailable(
+            _sentence(said), remedy="Check upstream.url and upstream.model against that server."
+        )
+    if status == 413:
+        return _made(LimitExceeded, said)
+    if status in (400, 409, 422):
+        return _made(BadRequest, said)
+    return EngineUnavailable(
+        f"The upstream server answered HTTP {status}: {said}",
+        remedy="Check that upstream.url is the address of a speech server.",
+    )
+
+
+def garbage(what: str) -> EngineFailed:
+    """It sent what its protocol does not have."""
+    return EngineFailed(
+        f"The upstream server sent {what}.",
+        remedy="Check that upstream.url names the protocol that the server speaks.",
+    )
+
+
+def _made(kind: type[SpeechError], said: str, remedy: str = "") -> SpeechError:
+    usual = {
+        EngineFailed: AGAIN,
+        ServerBusy: "Try again later.",
+        UnknownVoice: "Ask for the list of voices.",
+    }
+    return kind(_sentence(said), remedy=remedy or usual.get(kind, "Change the request."))
+
+
+def _sentence(said: str) -> str:
+    said = said if said.endswith((".", "!", "?", "…")) else f"{said}."
+    return f"The upstream server says: {said}"
+
+
+def _fields(body: bytes, content_type: str) -> dict[str, Any]:
+    """``message`` and others of a body in OpenAI's, FastAPI's or no form at all."""
+    text = body.decode("utf-8", "replace")
+    if "html" in content_type.lower() or text.lstrip()[:1] == "<":
+        return {"message": "an HTML page, not an answer of a speech server"}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {"message": text} if text.strip() else {}
+    if not isinstance(found, dict):
+        return {"message": found} if isinstance(found, str) else {}
+    inner = found.get("error")
+    if isinstance(inner, dict):
+        return inner
+    for name in ("error", "message", "detail"):
+        value = found.get(name)
+        if isinstance(value, str):
+            return {**found, "message": value}
+        if isinstance(value, dict) and isinstance(value.get("message"), str):
+            return value
+        if isinstance(value, list):  # FastAPI's list of what is wrong with each field
+            said = [
+                f"{'.'.join(str(part) for part in each.get('loc', ())[-2:])}: {each['msg']}"
+                for each in value[:3]
+                if isinstance(each, dict)
+                and isinstance(each.get("msg"), str)
+                and isinstance(each.get("loc", ()), list)
+            ]
+            if said:
+                return {"message": "; ".join(said)}
+    return {}
+
 
 MAX_REFUSAL = 65_536
 """Bytes that are read of an answer that is no speech."""

@@ -1,20 +1,166 @@
-"""An OpenAI-style server's ``POST /v1/audio/speech`` as a client sees it."""
+"""The body of an answer to ``POST /v1/audio/speech``: raw sound or events. Pure."""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 from collections.abc import AsyncGenerator
-from typing import Any
+from email.message import Message
+from typing import Any, Protocol
 
 import httpx
 
-from qwen3tts_engine.upstream.address import Address
-from qwen3tts_engine.upstream.backend import Order, with_extra
-from qwen3tts_engine.upstream.faults import garbage, of_status
-from qwen3tts_engine.upstream.http import beginning, content_type, fault
-from qwen3tts_engine.upstream.offer import DEFAULT
-from qwen3tts_engine.upstream.patience import Patience
-from qwen3tts_engine.upstream.settings import UpstreamSettings
-from qwen3tts_engine.upstream.speech_body import body_for
+from qwen3tts_engine.upstream.backend import DEFAULT, Order, Patience, with_extra
+from qwen3tts_engine.upstream.http import (
+    AGAIN,
+    beginning,
+    content_type,
+    fault,
+    garbage,
+    of_fields,
+    of_status,
+    printable,
+)
+from qwen3tts_engine.upstream.settings import Address, UpstreamSettings
+from qwen3tts_engine.upstream.sound import check_rate
+from qwen3tts_wire.errors import EngineFailed, LimitExceeded
+from qwen3tts_wire.sse import SseEvent, SseParser
+
+RAW_TYPES = frozenset(
+    {
+        "",
+        "application/octet-stream",
+        "binary/octet-stream",
+        "audio/pcm",
+        "audio/x-pcm",
+        "audio/raw",
+        "audio/wav",
+        "audio/x-wav",
+        "audio/wave",
+        "audio/vnd.wave",
+    }
+)
+EVENTS = "text/event-stream"
+
+
+class SpeechBody(Protocol):
+    """Bytes of a body in, bytes of sound out."""
+
+    def push(self, data: bytes) -> bytes:
+        """More of it.
+
+        Raises:
+            EngineFailed: the server failed, or sent what cannot be right.
+            SpeechError: it refused the request.
+        """
+        ...
+
+    def end(self) -> None:
+        """No more.
+
+        Raises:
+            EngineFailed: that was not all.
+        """
+        ...
+
+
+def body_for(content_type: str, sample_rate: str | None, max_event_chars: int) -> SpeechBody:
+    """The reader for an answer's ``Content-Type`` and ``X-Sample-Rate``.
+
+    Raises:
+        EngineFailed: it is no sound that was asked for.
+    """
+    header = Message()
+    header["content-type"] = content_type
+    kind = header.get_content_type() if content_type.strip() else ""
+    if kind == EVENTS:
+        return EventBody(max_event_chars)
+    if kind not in RAW_TYPES:
+        what = "an HTML page" if "html" in kind else f"{printable(kind)[:40]}, not pcm as asked"
+        raise garbage(what)
+    rate = header.get_param("rate") if content_type.strip() else None
+    for told in (rate, sample_rate):
+        if isinstance(told, str):
+            digits = told.strip()
+            check_rate(int(digits) if digits.isdecimal() and len(digits) < 10 else None)
+    return RawBody()
+
+
+class RawBody:
+    """The sound itself."""
+
+    def push(self, data: bytes) -> bytes:
+        """See SpeechBody."""
+        return data
+
+    def end(self) -> None:
+        """HTTP has told that it is whole."""
+
+
+class EventBody:
+    """``speech.audio.delta``, ``.done`` and ``.error``, as server-sent events."""
+
+    def __init__(self, max_event_chars: int) -> None:
+        self._parser = SseParser(max_event_chars)
+        self._most = max_event_chars
+        self._done = False
+        self._received = 0
+
+    def push(self, data: bytes) -> bytes:
+        """See SpeechBody."""
+        try:
+            events = self._parser.push(data)
+        except LimitExceeded:
+            raise garbage(f"an event of more than {self._most} characters") from None
+        return b"".join(map(self._take, events))
+
+    def end(self) -> None:
+        """See SpeechBody."""
+        if not self._done:
+            raise EngineFailed(
+                "The upstream server's events ended before the speech did.", remedy=AGAIN
+            )
+
+    def _take(self, event: SseEvent) -> bytes:
+        if event.data.strip() == "[DONE]":
+            self._done = True
+            return b""
+        try:
+            fields = json.loads(event.data)
+        except (ValueError, RecursionError):
+            raise garbage("an event that is no JSON") from None
+        if not isinstance(fields, dict):
+            raise garbage("an event that is no JSON object")
+        told = fields.get("type")
+        kind = told if isinstance(told, str) else event.event
+        if kind.endswith("error") or fields.get("error"):
+            self._fail(fields)
+        if kind.endswith("audio.done"):
+            self._done = True
+        elif kind.endswith("audio.delta"):
+            return self._sound(fields.get("audio", fields.get("delta")))
+        return b""
+
+    def _sound(self, audio: object) -> bytes:
+        if self._done:
+            raise garbage("sound after its end")
+        try:
+            sound = base64.b64decode(audio if isinstance(audio, str) else b"!", validate=True)
+        except (binascii.Error, ValueError):
+            raise garbage("sound that is no base64") from None
+        self._received += len(sound)
+        return sound
+
+    def _fail(self, fields: dict[str, Any]) -> None:
+        inner = fields.get("error")
+        if isinstance(inner, str):
+            inner = {"message": inner}
+        error = of_fields(inner if isinstance(inner, dict) else fields)
+        if self._received and not isinstance(error, EngineFailed):
+            # With half a sentence said, it is no longer the request that is wrong.
+            error = EngineFailed(error.message, remedy=AGAIN)
+        raise error
 
 
 class OpenAIRest:

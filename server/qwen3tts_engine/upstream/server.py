@@ -9,13 +9,19 @@ import time
 
 from qwen3tts_engine.base import Voice
 from qwen3tts_engine.model_names import names_of
-from qwen3tts_engine.upstream.address import Address
-from qwen3tts_engine.upstream.backend import Backend
-from qwen3tts_engine.upstream.faults import Unreachable, of_status, printable
-from qwen3tts_engine.upstream.http import Answer, api_key, get, make_client, tls
-from qwen3tts_engine.upstream.offer import MANY, Offer, read_voices, with_default
+from qwen3tts_engine.upstream.backend import MANY, Backend, Offer, read_voices, with_default
+from qwen3tts_engine.upstream.http import (
+    Answer,
+    Unreachable,
+    api_key,
+    get,
+    make_client,
+    of_status,
+    printable,
+    tls,
+)
 from qwen3tts_engine.upstream.openai_rest import OpenAIRest
-from qwen3tts_engine.upstream.settings import ANY_VOICE, UpstreamSettings
+from qwen3tts_engine.upstream.settings import ANY_VOICE, Address, UpstreamSettings
 from qwen3tts_engine.upstream.vllm_omni import VllmOmni
 from qwen3tts_wire.errors import SpeechError
 

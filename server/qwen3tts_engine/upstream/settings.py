@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import dataclass, field, fields
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 QWEN3_LANGUAGES = (
     "zh=Chinese",
@@ -146,3 +146,38 @@ def _check_url(url: str) -> None:
         raise ValueError(f"url={url!r} must begin with ws://, wss://, http:// or https://")
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError("url: no user, query or fragment may be in it; a key goes into api_key_*")
+
+
+OMNI_PATH = "/v1/audio/speech/stream"
+SPEECH = "/audio/speech"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The routes of one server."""
+
+    speech: str
+    """Where speech is asked for."""
+    base: str
+    """What ``/audio/voices`` and ``/models`` are added to."""
+    shown: str
+    """For people: host and port."""
+
+    @classmethod
+    def of(cls, url: str) -> Address:
+        """From the configured address: the server's, the API's, or the route's itself."""
+        parts = urlsplit(url)
+        scheme = parts.scheme.lower()
+        path = parts.path.rstrip("/")
+        socket = scheme in ("ws", "wss")
+        path = path.removesuffix(SPEECH + "/stream").removesuffix(SPEECH) or "/v1"
+        base = urlunsplit((scheme.replace("ws", "http"), parts.netloc, path, "", ""))
+        if not socket:
+            return cls(f"{base}{SPEECH}", base, parts.netloc)
+        # A path of another form is taken as it is; its voices may still be where they usually are.
+        own = parts.path.rstrip("/")
+        if own in ("", "/v1"):
+            own = OMNI_PATH
+        if not own.endswith(SPEECH + "/stream"):
+            base = urlunsplit((scheme.replace("ws", "http"), parts.netloc, "/v1", "", ""))
+        return cls(urlunsplit((scheme, parts.netloc, own, "", "")), base, parts.netloc)

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
+import unicodedata
+from collections import deque
+from collections.abc import AsyncGenerator, Hashable, Iterator
+from contextlib import aclosing
 
-from qwen3tts_engine.base import SAMPLE_RATE
-from qwen3tts_engine.upstream.faults import garbage
+import numpy as np
+
+from qwen3tts_engine.alignment import AlignedWord
+from qwen3tts_engine.base import SAMPLE_RATE, EndReason, PcmChunk, SynthesisRequest
+from qwen3tts_engine.guards import LeadingTrim, SilenceCut
+from qwen3tts_engine.pause_aligner import PauseAligner
+from qwen3tts_engine.speech_rhythm import SpeechRates
+from qwen3tts_engine.upstream.http import garbage
+from qwen3tts_text.characters import Voiced, voiced
+from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed
 
 MAX_HEADER = 65_536
@@ -111,3 +124,210 @@ class PcmIntake:
         check_rate(rate, channels)
         if kind not in (_PCM, _EXTENSIBLE) or bits != 16:
             raise garbage(f"WAV samples of {bits} bits, kind {kind}, not of 16 bits PCM")
+
+
+class Ahead:
+    """An asynchronous iterator of what ``source`` gives, which a task of its own reads.
+
+    A server that cannot write pings in vain and cuts a slow reader off, and keeps a slot for him;
+    so what it sends is taken at once, up to ``most`` bytes. Errors come after what was before them.
+    """
+
+    def __init__(self, source: AsyncGenerator[bytes, None], most: int) -> None:
+        self._most = most
+        self._pieces: deque[bytes] = deque()
+        self.held = 0
+        """Bytes read and not yet taken."""
+        self._change = asyncio.Event()
+        self._room = asyncio.Event()
+        self._ended = False
+        self._error: Exception | None = None
+        self._task = asyncio.create_task(self._read(source), name="read from upstream")
+
+    def __aiter__(self) -> Ahead:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._pieces:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                raise StopAsyncIteration
+            self._change.clear()
+            await self._change.wait()
+        piece = self._pieces.popleft()
+        self.held -= len(piece)
+        self._room.set()
+        return piece
+
+    def fail(self, error: Exception) -> None:
+        """End it from outside: what is held is dropped, the reader gets ``error``."""
+        self._task.cancel()
+        self._pieces.clear()
+        self.held = 0
+        self._error = error
+        self._change.set()
+
+    async def aclose(self) -> None:
+        """Stop; returns when the source is closed."""
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+    async def _read(self, source: AsyncGenerator[bytes, None]) -> None:
+        try:
+            async with aclosing(source):
+                async for piece in source:
+                    self._pieces.append(piece)
+                    self.held += len(piece)
+                    self._change.set()
+                    while self.held > self._most:
+                        self._room.clear()
+                        await self._room.wait()
+        except Exception as error:
+            self._error = self._error or error
+        finally:
+            self._ended = True
+            self._change.set()
+
+
+CONTINUED_PRE_ROLL_S = 0.12
+"""Silence that is kept at the start where sound of the same context goes before."""
+CHUNK = SAMPLE_RATE // 5
+"""Most samples in a chunk: between two of them others have their turn."""
+LONGEST_CHAR_S = 1.3
+"""No speech lasts longer: a character is a token or less, a token a slow number's word or two."""
+LONGEST_BASE_S = 10.0
+"""Pauses before and after it, whatever the text."""
+SENTENCE_PAUSE_S = 0.3
+CLAUSE_PAUSE_S = 0.12
+"""Silence at least between a clause and the next of its context: servers leave out what follows the
+last sound of a request, for they do not know that there is more."""
+SENTENCE_ENDS = ".!?…。！？।॥؟"  # noqa: RUF001
+CLOSERS = "\"')]}»”’"  # noqa: RUF001
+"""What may stand between the mark and the end of the text."""
+QUIET = 10 ** (-50 / 20) * 32768
+"""Samples below are silence (-50 dBFS, as LeadingTrim has it)."""
+SILENCE_S = 3.0
+"""Silence after which nothing more is expected once the text has been said, as far as the sound
+shows;"""
+PAUSE_S = 10.0
+"""and while words are left, or before the first sound."""
+
+
+def speakable(text: str) -> bool:
+    """Whether there is anything to say: letters, numbers, signs that are read; no emoji."""
+    return any(
+        unicodedata.category(char)[0] in "LN" or unicodedata.category(char) in ("Sc", "So", "Sm")
+        for char in text
+        if voiced(char) is Voiced.KEPT
+    )
+
+
+class Voicing:
+    """Bytes of one request in, chunks out.
+
+    Args:
+        request: what is spoken.
+        voice: whose rate of speech ``rates`` keeps.
+        trim: whether silence before the first sound is left out.
+    """
+
+    def __init__(
+        self,
+        request: SynthesisRequest,
+        rates: SpeechRates,
+        voice: Hashable = None,
+        *,
+        trim: bool = True,
+        speed: float = 1.0,
+    ) -> None:
+        self._request = request
+        self._intake = PcmIntake()
+        self._trim: LeadingTrim | None = None
+        if trim:
+            self._trim = LeadingTrim(CONTINUED_PRE_ROLL_S) if request.continued else LeadingTrim()
+        self._aligner = PauseAligner(
+            request.text, ended=True, language=request.language, rates=rates, voice=(voice, speed)
+        )
+        self._most = round(
+            SAMPLE_RATE * (LONGEST_BASE_S + LONGEST_CHAR_S * len(request.text) / speed)
+        )
+        self._silence = SilenceCut(after_s=SILENCE_S, onset_s=PAUSE_S, text_end=0)
+        self._taken = 0
+        self._quiet = 0
+        """Samples of silence given out last."""
+        self.given = 0
+        """Samples given out."""
+        self.ended: EndReason | None = None
+        """Why nothing more is taken though more may come: it went on for longer than its text can,
+        or in silence."""
+
+    def push(self, data: bytes) -> Iterator[PcmChunk]:
+        """More bytes, in any cut.
+
+        Raises:
+            EngineFailed: the sound is of another kind.
+        """
+        yield from self._samples(self._intake.push(data))
+
+    def end(self) -> Iterator[PcmChunk]:
+        """No more bytes: the rest, with the last chunk.
+
+        Raises:
+            EngineFailed: nothing of it could be heard.
+        """
+        if self.ended is None:
+            yield from self._samples(self._intake.end())
+        if not self.given:
+            what = "only silence" if self._taken else "no sound"
+            raise EngineFailed(
+                f"The upstream server made {what} of the text.",
+                remedy="Say it again; if it happens again, check that server and its checkpoint.",
+            )
+        words = self._words(self._aligner.end())
+        yield PcmChunk(bytes(2 * self._missing_pause()), words, end=self.ended or "text_end")
+
+    def _missing_pause(self) -> int:
+        """Samples of silence that lack before the next clause."""
+        if self._request.final or self.ended is not None:
+            return 0
+        last = self._request.text.rstrip().rstrip(CLOSERS)[-1:]
+        wanted = SENTENCE_PAUSE_S if last and last in SENTENCE_ENDS else CLAUSE_PAUSE_S
+        return max(0, round(wanted * SAMPLE_RATE) - self._quiet)
+
+    def _samples(self, pcm: bytes) -> Iterator[PcmChunk]:
+        for first in range(0, len(pcm), 2 * CHUNK):
+            if self.ended is not None:
+                return
+            samples = np.frombuffer(pcm[first : first + 2 * CHUNK], "<i2")
+            self._taken += len(samples)
+            kept = samples if self._trim is None else self._trim.push(samples)
+            said = self._quiet == 0 or self._aligner.unsaid() is None
+            self._silence.after_s = SILENCE_S if said else PAUSE_S
+            kept = self._silence.push(kept)
+            if self._taken >= self._most:
+                self.ended = "frame_cap"
+            elif self._silence.cut:
+                self.ended = "silence"
+            if len(kept):
+                words = self._words(self._aligner.push(kept))
+                self.given += len(kept)
+                loud = np.flatnonzero(np.abs(kept.astype(np.int32)) > QUIET)
+                self._quiet = (
+                    len(kept) - 1 - int(loud[-1]) if len(loud) else self._quiet + len(kept)
+                )
+                yield PcmChunk(kept.astype("<i2").tobytes(), words)
+
+    def _words(self, found: list[AlignedWord]) -> tuple[Word, ...]:
+        request = self._request
+        return tuple(
+            Word(
+                request.text[each.char_start : each.char_end],
+                each.start,
+                each.end,
+                *request.original(each.char_start, each.char_end),
+                "estimated",
+                each.precision_ms,
+            )
+            for each in found
+        )

@@ -1,20 +1,335 @@
-"""A vLLM-Omni server's WebSocket as a client sees it: one text, one stream of sound."""
+"""WebSockets to one server, kept between utterances; each carries one at a time."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import binascii
+import contextlib
+import json
+import logging
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from enum import Enum, auto
 from typing import Any
 
-from websockets.exceptions import ConnectionClosed
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.protocol import State as SocketState
 
-from qwen3tts_engine.upstream.address import Address
-from qwen3tts_engine.upstream.backend import Order, with_extra
-from qwen3tts_engine.upstream.exchange import Exchange
-from qwen3tts_engine.upstream.faults import garbage
-from qwen3tts_engine.upstream.links import Link, Links
-from qwen3tts_engine.upstream.patience import Patience
-from qwen3tts_engine.upstream.settings import UpstreamSettings
+from qwen3tts_engine.upstream.backend import Order, Patience, with_extra
+from qwen3tts_engine.upstream.http import (
+    AGAIN,
+    bad_certificate,
+    garbage,
+    of_fields,
+    of_status,
+    printable,
+    unreachable,
+)
+from qwen3tts_engine.upstream.settings import Address, UpstreamSettings
+from qwen3tts_engine.upstream.sound import check_rate
+from qwen3tts_wire.dialling import DIRECT
+from qwen3tts_wire.errors import EngineFailed
+
+
+class _Connect(connect):
+    """Goes where it was told: a redirect could carry the key elsewhere."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
+def _frame_log() -> logging.Logger:
+    """Where the library writes; never what is said, which it would write while debugging."""
+    frames = logging.getLogger("qwen3tts_engine.upstream.frames")
+    frames.setLevel(max(logging.INFO, logging.getLogger(__name__).getEffectiveLevel()))
+    return frames
+
+
+class Link:
+    """One connection."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self.configured: dict[str, Any] | None = None
+        """The last ``session.config`` sent."""
+        self._watch: asyncio.Task[None] | None = None
+        self._rested = False
+        """Whether its rest ended by itself."""
+
+    @property
+    def open(self) -> bool:
+        """Whether it can still be used, as far as is known."""
+        return self._socket.state is SocketState.OPEN and not self._rested
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Send JSON."""
+        await self._socket.send(json.dumps(message))
+
+    async def recv(self) -> str | bytes:
+        """The next message."""
+        return await self._socket.recv()
+
+    async def abort(self) -> None:
+        """End it at once: a server that reads nothing while it speaks learns it by this alone."""
+        await self.wake()
+        self._socket.transport.abort()
+        await self._socket.wait_closed()
+
+    async def leave(self) -> None:
+        """Say goodbye; for a connection that is idle."""
+        await self.wake()
+        with contextlib.suppress(ConnectionClosed, TimeoutError, OSError):
+            async with asyncio.timeout(1):
+                await self.send({"type": "session.close"})
+                await self._socket.close(1000)
+        await self.abort()
+
+    def rest(self, idle_s: float, gone: asyncio.Queue[Link]) -> None:
+        """Be idle for at most so long. Whatever comes meanwhile (that it was idle too long, say) is
+        no answer to the next request: the connection is put into ``gone`` then."""
+        self._watch = asyncio.create_task(self._rest(idle_s, gone), name="idle upstream")
+
+    async def wake(self) -> None:
+        """Be idle no more."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.cancel()
+            await asyncio.wait({watch})
+
+    async def _rest(self, idle_s: float, gone: asyncio.Queue[Link]) -> None:
+        with contextlib.suppress(ConnectionClosed, TimeoutError):
+            async with asyncio.timeout(idle_s):
+                await self._socket.recv()
+        self._rested = True
+        gone.put_nowait(self)
+
+
+class Links:
+    """The connections that are idle, the latest used first."""
+
+    def __init__(
+        self, url: str, settings: UpstreamSettings, key: str, context: ssl.SSLContext
+    ) -> None:
+        self._url = url
+        self._settings = settings
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._tls = context if url.startswith("wss") else None
+        self._idle: list[Link] = []
+        self._gone: asyncio.Queue[Link] = asyncio.Queue()
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def take(self) -> Link:
+        """A connection: one that is idle, or a new one.
+
+        Raises:
+            Unreachable: nothing answers there.
+            SpeechError: what answers takes no connection, or is no such server.
+        """
+        while self._idle:
+            link = self._idle.pop()
+            await link.wake()
+            if link.open:
+                return link
+            await link.abort()
+        return await self.make()
+
+    async def make(self) -> Link:
+        """A new connection; raises what ``take`` raises."""
+        settings = self._settings
+        try:
+            async with asyncio.timeout(settings.connect_timeout_s):
+                socket = await _Connect(
+                    self._url,
+                    additional_headers=self._headers,
+                    ssl=self._tls,
+                    # Speech does not shrink.
+                    compression=None,
+                    max_size=settings.max_message_bytes,
+                    max_queue=4,
+                    open_timeout=None,
+                    close_timeout=1,
+                    # An answer would wait behind sound that nobody takes; ``stall_s`` looks after
+                    # servers that are gone.
+                    ping_interval=None,
+                    logger=_frame_log(),
+                    **DIRECT,
+                )
+        except TimeoutError as error:
+            raise unreachable() from error
+        except InvalidStatus as error:
+            answer = error.response
+            kind = answer.headers.get("Content-Type", "")
+            after = answer.headers.get("Retry-After")
+            raise of_status(answer.status_code, bytes(answer.body or b""), kind, after) from error
+        except (InvalidHandshake, EOFError) as error:
+            raise garbage("an answer that opens no WebSocket") from error
+        except ssl.SSLCertVerificationError as error:
+            raise bad_certificate() from error
+        except OSError as error:
+            raise unreachable() from error
+        return Link(socket)
+
+    async def keep(self, link: Link) -> None:
+        """It may be used again."""
+        if not link.open or len(self._idle) >= self._settings.max_idle:
+            await link.leave()
+            return
+        self._idle.append(link)
+        link.rest(self._settings.idle_s, self._gone)
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep(), name="idle upstreams")
+
+    async def close(self) -> None:
+        """End all that are idle."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.wait({self._sweeper})
+            self._sweeper = None
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(link.leave() for link in idle))
+
+    async def _sweep(self) -> None:
+        while True:
+            link = await self._gone.get()
+            if link in self._idle:
+                self._idle.remove(link)
+                await link.leave()
+
+
+Data = str | bytes
+
+
+class State(Enum):
+    """Where an utterance is."""
+
+    ASKED = auto()
+    """Nothing has come."""
+    UNIT = auto()
+    """Between ``audio.start`` (or the first sound) and ``audio.done``."""
+    BETWEEN = auto()
+    """After an ``audio.done``."""
+    DONE = auto()
+    """After ``session.done``: the connection may be used again."""
+
+
+_MOVES = {
+    (State.ASKED, "audio.start"): State.UNIT,
+    (State.ASKED, "sound"): State.UNIT,
+    # A server that starts a unit with its sound ends one without sound like this.
+    (State.ASKED, "audio.done"): State.BETWEEN,
+    (State.ASKED, "session.done"): State.DONE,
+    (State.UNIT, "sound"): State.UNIT,
+    (State.UNIT, "audio.done"): State.BETWEEN,
+    (State.BETWEEN, "audio.start"): State.UNIT,
+    (State.BETWEEN, "session.done"): State.DONE,
+}
+"""What is missing is out of order."""
+
+
+class Exchange:
+    """What is sent is the shell's; what comes goes through ``receive``."""
+
+    def __init__(self) -> None:
+        self.state = State.ASKED
+        self.received = 0
+        """Bytes of sound so far."""
+        self._handlers: dict[str, Callable[[dict[str, Any]], bytes]] = {
+            "audio.start": self._start,
+            "audio.chunk": self._chunk,
+            "audio.done": self._done,
+            "session.done": self._over,
+            "error": self._error,
+        }
+
+    @property
+    def done(self) -> bool:
+        """Whether all has come."""
+        return self.state is State.DONE
+
+    def receive(self, data: Data) -> bytes:
+        """A message; the sound in it.
+
+        Raises:
+            EngineFailed: the server failed, or sent what cannot be right.
+            SpeechError: it refused the request.
+        """
+        if isinstance(data, bytes):
+            return self._sound(data)
+        try:
+            message = json.loads(data)
+        except (ValueError, RecursionError):
+            raise garbage("a message that is no JSON") from None
+        if not isinstance(message, dict):
+            raise garbage("a message that is no JSON object")
+        kind = message.get("type")
+        handler = self._handlers.get(kind) if isinstance(kind, str) else None
+        # What is not known is for other clients, or other versions.
+        return b"" if handler is None else handler(message)
+
+    def closed(self, code: int | None, reason: str = "") -> None:
+        """The connection is over.
+
+        Raises:
+            EngineFailed: all had not come.
+        """
+        if self.done:
+            return
+        # Servers of early 2026 end the connection after the last unit, properly.
+        if self.state is State.BETWEEN and code in (1000, 1005):
+            self.state = State.DONE
+            return
+        said = printable(reason)
+        shown = f" ({code} {said})".replace(" )", ")") if code not in (None, 1005, 1006) else ""
+        what = "in the middle of the speech" if self.received else "before any sound"
+        raise EngineFailed(f"The upstream server hung up {what}{shown}.", remedy=AGAIN)
+
+    def _move(self, event: str) -> None:
+        following = _MOVES.get((self.state, event))
+        if following is None:
+            raise garbage(f"{event} out of order")
+        self.state = following
+
+    def _sound(self, data: bytes) -> bytes:
+        self._move("sound")
+        self.received += len(data)
+        return data
+
+    def _start(self, message: dict[str, Any]) -> bytes:
+        form = message.get("format", "pcm")
+        if form != "pcm":
+            raise garbage(f"{printable(form)[:20] or 'something'}, not pcm as asked")
+        check_rate(message.get("sample_rate", 24_000), message.get("channels", 1))
+        self._move("audio.start")
+        return b""
+
+    def _chunk(self, message: dict[str, Any]) -> bytes:
+        """Sound as base64, which comes in place of binary where word times are sent."""
+        audio = message.get("audio_b64") or ""
+        if "sample_rate" in message:
+            check_rate(message["sample_rate"])
+        try:
+            return self._sound(base64.b64decode(audio, validate=True)) if audio else b""
+        except (binascii.Error, ValueError, TypeError):
+            raise garbage("sound that is no base64") from None
+
+    def _done(self, message: dict[str, Any]) -> bytes:
+        self._move("audio.done")
+        if message.get("error"):
+            raise EngineFailed("The upstream server failed to say the text.", remedy=AGAIN)
+        return b""
+
+    def _over(self, _: dict[str, Any]) -> bytes:
+        self._move("session.done")
+        return b""
+
+    def _error(self, message: dict[str, Any]) -> bytes:
+        error = of_fields(message)
+        if self.received and not isinstance(error, EngineFailed):
+            # With half a sentence said, it is no longer the request that is wrong.
+            error = EngineFailed(error.message, remedy=AGAIN)
+        raise error
 
 
 class VllmOmni:

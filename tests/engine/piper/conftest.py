@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_engine.piper.files import find_voice
 from qwen3tts_engine.piper.voice import PiperVoice
+from qwen3tts_engine.piper.voice_files import find_voice
 from tests.engine.piper import tiny_vits
 from tests.engine.piper.tiny_vits import write_voice
 

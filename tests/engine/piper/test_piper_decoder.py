@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_engine.piper.files import find_voice
 from qwen3tts_engine.piper.graph import Seam, decoder_model
 from qwen3tts_engine.piper.network import Network, Sound, Spoken
 from qwen3tts_engine.piper.voice import PiperVoice
+from qwen3tts_engine.piper.voice_files import find_voice
 from tests.engine.piper import tiny_vits
 
 WHOLE: dict[int, Any] = {}

@@ -18,10 +18,15 @@ from numpy.typing import NDArray
 
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_engine.base import SAMPLE_RATE, SynthesisRequest
-from qwen3tts_engine.piper.engine import SEEDS, PiperEngine, found_voices
-from qwen3tts_engine.piper.files import find_voice
-from qwen3tts_engine.piper.settings import PiperSettings, default_workers
+from qwen3tts_engine.piper.engine import (
+    SEEDS,
+    PiperEngine,
+    PiperSettings,
+    default_workers,
+    found_voices,
+)
 from qwen3tts_engine.piper.voice import PiperVoice, SpeechSettings
+from qwen3tts_engine.piper.voice_files import find_voice
 from qwen3tts_engine.piper.worker import pcm_of
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineUnavailable, UnknownVoice

@@ -17,11 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from qwen3tts_engine.piper.config import parse_config
-from qwen3tts_engine.piper.files import find_voice, installed_voices
 from qwen3tts_engine.piper.graph import NotVits
 from qwen3tts_engine.piper.network import Network
 from qwen3tts_engine.piper.voice import PiperVoice
+from qwen3tts_engine.piper.voice_files import find_voice, installed_voices, parse_config
 from qwen3tts_wire.errors import BadRequest, EngineFailed, EngineUnavailable
 from tests.engine.piper.tiny_vits import LOW, tiny_config, tiny_model, write_voice
 

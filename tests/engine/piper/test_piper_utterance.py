@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from qwen3tts_engine.base import SAMPLE_RATE, PcmChunk, SynthesisRequest
-from qwen3tts_engine.embedded.text import Piece
-from qwen3tts_engine.piper.utterance import PRE_ROLL_S, Utterance
+from qwen3tts_engine.piper.engine import PRE_ROLL_S, Utterance
+from qwen3tts_engine.request_text import Piece
 
 RATE = 16_000
 QUIET = np.zeros(800, np.int16)

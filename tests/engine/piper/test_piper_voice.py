@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qwen3tts_engine.embedded.text import plain
 from qwen3tts_engine.piper.network import Sound
 from qwen3tts_engine.piper.voice import Clause, PiperVoice, SpeechSettings
+from qwen3tts_engine.request_text import plain
 from qwen3tts_text.word_units import Spans
 from qwen3tts_wire.errors import BadRequest, BadText, LimitExceeded
 from tests.engine.piper.tiny_vits import LOW, MANY, SYMBOLS, write_voice

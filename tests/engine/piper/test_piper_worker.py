@@ -6,8 +6,8 @@ import os
 import threading
 from pathlib import Path
 
-from qwen3tts_engine.piper.files import VoiceFiles
 from qwen3tts_engine.piper.voice import FIRST_S, MOST_S
+from qwen3tts_engine.piper.voice_files import VoiceFiles
 from qwen3tts_engine.piper.worker import serve
 from qwen3tts_engine.workers.messages import (
     Decoder,

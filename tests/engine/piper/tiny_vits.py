@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from qwen3tts_engine.piper.files import VoiceFiles
+from qwen3tts_engine.piper.voice_files import VoiceFiles
 
 SYMBOLS = "_^$ !',-.:;?abcdefghijklmnopqrstuvwxyzæðŋɐɑɔəɚɛɜɡɪɹʃʊʌʒˈˌːθɾᵻ"
 

@@ -15,14 +15,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_engine.base import Voice
-from qwen3tts_engine.upstream.address import Address
-from qwen3tts_engine.upstream.exchange import Exchange, State
-from qwen3tts_engine.upstream.faults import MOST_CHARS, of_fields, of_status, printable
-from qwen3tts_engine.upstream.offer import Offer, read_voices, with_default
-from qwen3tts_engine.upstream.settings import UpstreamSettings
-from qwen3tts_engine.upstream.sound import PcmIntake
-from qwen3tts_engine.upstream.speech_body import body_for
-from qwen3tts_engine.upstream.voicing import speakable
+from qwen3tts_engine.upstream.backend import Offer, read_voices, with_default
+from qwen3tts_engine.upstream.http import MOST_CHARS, of_fields, of_status, printable
+from qwen3tts_engine.upstream.openai_rest import body_for
+from qwen3tts_engine.upstream.settings import Address, UpstreamSettings
+from qwen3tts_engine.upstream.sound import PcmIntake, speakable
+from qwen3tts_engine.upstream.vllm_omni import Exchange, State
 from qwen3tts_wire.errors import EngineFailed, SpeechError, UnknownVoice
 from tests.engine.upstream.test_openai_rest import DONE, delta, event, wav
 

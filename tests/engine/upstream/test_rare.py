@@ -11,12 +11,10 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from qwen3tts_engine.base import SynthesisRequest
-from qwen3tts_engine.upstream.engine import UpstreamEngine
-from qwen3tts_engine.upstream.faults import Stalled, of_status
-from qwen3tts_engine.upstream.http import api_key, tls
-from qwen3tts_engine.upstream.links import Links
+from qwen3tts_engine.upstream.engine import Slots, UpstreamEngine
+from qwen3tts_engine.upstream.http import Stalled, api_key, of_status, tls
 from qwen3tts_engine.upstream.settings import UpstreamSettings
-from qwen3tts_engine.upstream.slots import Slots
+from qwen3tts_engine.upstream.vllm_omni import Links
 from qwen3tts_wire.errors import (
     BadRequest,
     BadText,

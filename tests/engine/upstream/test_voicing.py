@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from qwen3tts_engine.base import SAMPLE_RATE, SynthesisRequest
-from qwen3tts_engine.speech_rates import SpeechRates
-from qwen3tts_engine.upstream.voicing import CLAUSE_PAUSE_S, SENTENCE_PAUSE_S, Voicing
+from qwen3tts_engine.speech_rhythm import SpeechRates
+from qwen3tts_engine.upstream.sound import CLAUSE_PAUSE_S, SENTENCE_PAUSE_S, Voicing
 from tests.engine.speech_like import silence, voice
 
 

@@ -11,8 +11,7 @@ from qwen3tts_codecs.g711 import decode_ulaw, encode_ulaw
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_engine.base import SAMPLE_RATE, Engine, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_engine.piper.engine import PiperEngine
-from qwen3tts_engine.piper.settings import PiperSettings
+from qwen3tts_engine.piper.engine import PiperEngine, PiperSettings
 from qwen3tts_wire.whisper.models import ModelMissing, find_model
 from tests.conftest import leave_out
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_engine.piper.engine import PiperEngine, found_voices
-from qwen3tts_engine.piper.settings import PiperSettings
+from qwen3tts_engine.piper.engine import PiperEngine, PiperSettings, found_voices
 from qwen3tts_server.configuration import Configuration, EngineChoice
 from qwen3tts_server.engines import build_engine, default_engine
 from qwen3tts_wire.errors import EngineUnavailable
@@ -42,7 +41,7 @@ def test_without_what_it_needs_espeak_speaks_and_says_what_to_install(
 
 
 def test_without_a_voice_espeak_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qwen3tts_engine.piper.files.installed_voices", list)
+    monkeypatch.setattr("qwen3tts_engine.piper.voice_files.installed_voices", list)
     assert default_engine().name == "embedded"
 
 

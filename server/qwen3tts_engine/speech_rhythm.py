@@ -1,0 +1,270 @@
+"""Pauses, syllables and the speaking rate, measured in sound that arrives in chunks of any size."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict, deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_engine.guards import BLOCK, SAMPLE_RATE, full_scale
+
+BLOCK_S = BLOCK / SAMPLE_RATE
+PAUSE_BLOCKS = 12
+"""Shortest pause: 120 ms."""
+DEPTH_DB = 28.0
+"""Silence lies this far below the loudest of late."""
+FLOOR_DB = -58.0
+"""What is softer than this is silence in any case, and what is louder than CEILING_DB never."""
+CEILING_DB = -38.0
+DECAY_DB = 0.04
+"""By how much the loudest is forgotten with each block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Some silence."""
+
+    start: int
+    """First block."""
+    voiced: int
+    """Voiced blocks before it."""
+
+
+class Pauses:
+    """The pauses of some sound, and its clock without them. Counts blocks of 10 ms."""
+
+    def __init__(self) -> None:
+        self.blocks = 0
+        """Blocks judged."""
+        self.voiced = 0
+        """Of these, voiced ones: short silences too."""
+        self.last_voice = 0
+        """Block after the last that was not silent."""
+        self.found: list[Pause] = []
+        self._before: list[int] = []
+        """Voiced blocks before each pause."""
+        self._skipped = [0]
+        """Blocks in the pauses up to each one; one entry more than pauses."""
+        self._run = 0
+        """Silent blocks up to now."""
+        self._peak_db = -30.0
+        self._rest: NDArray[Any] | None = None
+
+    def levels(self, samples: NDArray[Any]) -> list[float]:
+        """Take samples [n]: the levels in dBFS of the blocks that are complete with them."""
+        if self._rest is not None and len(self._rest):
+            samples = np.concatenate((self._rest, samples))
+        whole = len(samples) // BLOCK * BLOCK
+        self._rest = samples[whole:].copy()
+        if not whole:
+            return []
+        scaled = samples[:whole].reshape(-1, BLOCK).astype(np.float64) / full_scale(samples)
+        power = np.mean(np.square(scaled), axis=1)
+        levels: list[float] = (10 * np.log10(power + 1e-18)).tolist()
+        return levels
+
+    def take(self, level_db: float) -> Pause | None:
+        """Judge the next block; the pause that has become one with it."""
+        self.blocks += 1
+        self._peak_db -= DECAY_DB
+        if level_db > self._peak_db:
+            self._peak_db = level_db
+        # Comparisons, for this runs a hundred times in each second of sound.
+        threshold_db = self._peak_db - DEPTH_DB
+        if (level_db >= threshold_db and level_db >= FLOOR_DB) or level_db >= CEILING_DB:
+            self._run = 0
+            self.last_voice = self.blocks
+            self.voiced += 1
+            return None
+        self._run += 1
+        if self._run < PAUSE_BLOCKS:
+            self.voiced += 1
+            return None
+        if self._run > PAUSE_BLOCKS:
+            self._skipped[-1] += 1
+            return None
+        self.voiced -= PAUSE_BLOCKS - 1
+        pause = Pause(self.blocks - PAUSE_BLOCKS, self.voiced)
+        self.found.append(pause)
+        self._before.append(self.voiced)
+        self._skipped.append(self._skipped[-1] + PAUSE_BLOCKS)
+        return pause
+
+    def starts_at(self, voiced: float) -> float:
+        """The block at which a word begins, given the voiced blocks before it: after a pause."""
+        return voiced + self._skipped[bisect_right(self._before, voiced)]
+
+    def ends_at(self, voiced: float) -> float:
+        """The block at which a word ends: before a pause."""
+        return voiced + self._skipped[bisect_left(self._before, voiced)]
+
+    def voiced_at(self, block: float) -> float:
+        """Voiced blocks before a block."""
+        index = bisect_left(self.found, block, key=lambda pause: pause.start)
+        if index and block < self.ends_of(index - 1):
+            return self.found[index - 1].voiced
+        return block - self._skipped[index]
+
+    def ends_of(self, index: int) -> int:
+        """Block at which a pause ends; the present one while it lasts."""
+        return self.found[index].start + self.length_of(index)
+
+    def length_of(self, index: int) -> int:
+        """Blocks in a pause, as far as it has come; the last one is -1."""
+        index %= len(self.found)
+        return self._skipped[index + 1] - self._skipped[index]
+
+
+SMOOTH_BLOCKS = 5
+"""Blocks of 10 ms that are averaged: shorter than a syllable."""
+FALL_DB = 3.0
+"""A syllable is over when the level has fallen so far below its peak; the next begins when it has
+risen so far from the valley."""
+SYLLABLE_DEPTH_DB = 25.0
+"""A peak lies at most this far below the loudest of late."""
+SILENT_DB = -90.0
+"""Softer than this is all the same."""
+
+
+class Syllables:
+    """Counts syllables block by block (10 ms)."""
+
+    def __init__(self) -> None:
+        self.peaks: list[float] = []
+        """Where each syllable was loudest, in voiced blocks."""
+        self._last: deque[float] = deque([SILENT_DB] * SMOOTH_BLOCKS)
+        self._sum = SILENT_DB * SMOOTH_BLOCKS
+        self._rising = True
+        self._extreme_db = SILENT_DB
+        """Of the smoothed level: the highest while it rises, the lowest while it falls."""
+        self._at = 0.0
+        """Where that was."""
+        self._peak_db = -30.0
+
+    @property
+    def count(self) -> int:
+        """Syllables so far."""
+        return len(self.peaks)
+
+    def take(self, level_db: float, voiced: float) -> None:
+        """The level of the next block, dBFS, and the voiced blocks before it."""
+        if level_db < SILENT_DB:
+            level_db = SILENT_DB
+        self._last.append(level_db)
+        self._sum += level_db - self._last.popleft()
+        smooth_db = self._sum / SMOOTH_BLOCKS
+        self._peak_db -= DECAY_DB
+        if smooth_db > self._peak_db:
+            self._peak_db = smooth_db
+        if self._rising:
+            if smooth_db > self._extreme_db:
+                self._extreme_db, self._at = smooth_db, voiced - SMOOTH_BLOCKS // 2
+            elif smooth_db < self._extreme_db - FALL_DB:
+                if self._extreme_db > self._peak_db - SYLLABLE_DEPTH_DB:
+                    self.peaks.append(max(self._at, 0.0))
+                self._rising, self._extreme_db = False, smooth_db
+        elif smooth_db < self._extreme_db:
+            self._extreme_db = smooth_db
+        elif smooth_db > self._extreme_db + FALL_DB:
+            self._rising, self._extreme_db = True, smooth_db
+            self._at = voiced - SMOOTH_BLOCKS // 2
+
+
+USUAL_SD = 0.3
+"""Of a voice's rate from its language's usual one."""
+KNOWN_SD = 0.15
+"""Of a clause's rate from that of the voice's last clause."""
+SYLLABLES_SD = 0.1
+"""Of syllables heard from units of the text, in an utterance as a whole,"""
+SYLLABLE_SD = 0.4
+"""and for a single one."""
+WORDS_SD = 0.3
+"""Of the length of words of one unit from their units."""
+ANCHORS_SD = 0.02
+"""Of a rate found between anchors, however many words lie there."""
+SLOWEST = 3.0
+"""No voice is believed to be slower, in times the usual, however few its syllables."""
+FASTEST = 0.5
+"""No voice is believed to be faster, in times the usual length."""
+FEWEST_SYLLABLES = 3
+"""Fewer say nothing."""
+
+
+class SpeechRates:
+    """The rate of each voice as last heard, for its next clause. Bounded; the least recently used
+    goes first."""
+
+    def __init__(self, most: int = 1024) -> None:
+        self._most = most
+        self._rates: OrderedDict[Hashable, float] = OrderedDict()
+
+    def get(self, voice: Hashable) -> float | None:
+        """Seconds a unit."""
+        if voice in self._rates:
+            self._rates.move_to_end(voice)
+        return self._rates.get(voice)
+
+    def put(self, voice: Hashable, unit_s: float) -> None:
+        """What the last clause of a voice showed."""
+        self._rates[voice] = unit_s
+        self._rates.move_to_end(voice)
+        while len(self._rates) > self._most:
+            self._rates.popitem(last=False)
+
+
+class SpeechRate:
+    """The rate of one clause, from three sides: what was known before, the syllables heard, and
+    what lay between anchors. They are weighted by how sure each is.
+
+    Args:
+        usual: voiced blocks a unit, as usual in the language.
+        known: the same, of the voice's last clause.
+    """
+
+    def __init__(self, usual: float, known: float | None) -> None:
+        self.prior_blocks = usual if known is None else known
+        """Voiced blocks a unit before anything of the clause was heard."""
+        self._prior = math.log(self.prior_blocks)
+        self._weight = 1 / (USUAL_SD if known is None else KNOWN_SD) ** 2
+        self.anchored_units = 0.0
+        """Units between anchors."""
+        self._anchored_blocks = 0.0
+        self.blocks = self.prior_blocks
+        """Voiced blocks a unit."""
+        self.sd = 0.0
+        """Relative standard deviation of that."""
+        self.hear(0, 0)
+
+    def hear(self, syllables: int, voiced: float) -> None:
+        """So many syllables have been said in so many voiced blocks."""
+        total, mean = self._weight, self._weight * self._prior
+        if syllables >= FEWEST_SYLLABLES:
+            weight = 1 / (SYLLABLES_SD**2 + SYLLABLE_SD**2 / syllables)
+            total += weight
+            mean += weight * math.log(voiced / syllables)
+        if self.anchored_units > 0:
+            weight = 1 / (ANCHORS_SD**2 + WORDS_SD**2 / self.anchored_units)
+            total += weight
+            mean += weight * math.log(self._anchored_blocks / self.anchored_units)
+        self.blocks, self.sd = math.exp(mean / total), math.sqrt(1 / total)
+
+    def anchor(self, units: float, blocks: float) -> None:
+        """So many units took so many voiced blocks."""
+        if units > 0 and blocks > 0:
+            self.anchored_units += units
+            self._anchored_blocks += blocks
+
+    def cost(self, units: float, blocks: float, syllables: int) -> float:
+        """How badly a piece of the text fits a piece of the sound, in squared deviations."""
+        spread = self.sd**2 + WORDS_SD**2 / units
+        cost = math.log(blocks / (units * self.blocks)) ** 2 / spread
+        if syllables:
+            spread = SYLLABLES_SD**2 + SYLLABLE_SD**2 / units
+            cost += math.log(syllables / units) ** 2 / spread
+        return cost
