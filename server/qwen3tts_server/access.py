@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from qwen3tts_settings.constraints import bounded, check_fields, one_of
 
 OPEN_PATHS = frozenset({"/health", "/ready"})
 """What asks for no key: whoever looks after the process has none."""
@@ -29,19 +30,19 @@ class AccessSettings:
     origins: tuple[str, ...] = ()
     """Web pages that may connect, as ``https://example.org``; ``*``: all. A client that names no
     origin is no browser and is not held up; nor is a page of this server under its bare address."""
-    max_connections_per_address: int = 0
+    max_connections_per_address: int = bounded(0, default=0)
     """Connections and requests under way from one address; 0 is any number."""
-    max_sockets: int = 2048
+    max_sockets: int = bounded(0, default=2048)
     """TCP connections at once, idle ones too; 0 is any number."""
-    max_sockets_per_address: int = 0
+    max_sockets_per_address: int = bounded(0, default=0)
     """The same from one address; 0 is any number."""
-    head_timeout_s: float = 10.0
+    head_timeout_s: float = bounded(above=0, default=10.0)
     """Time for TLS to be agreed upon, and then for a complete head of a request."""
-    body_timeout_s: float = 60.0
+    body_timeout_s: float = bounded(above=0, default=60.0)
     """Time for a complete body of a request."""
-    unread_timeout_s: float = 60.0
+    unread_timeout_s: float = bounded(above=0, default=60.0)
     """A client that takes nothing of what it is sent for so long is gone."""
-    keep_alive_s: float = 30.0
+    keep_alive_s: float = bounded(above=0, default=30.0)
     """Time between two requests of an HTTP connection; longer than clients keep theirs."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses or networks of proxies whose ``X-Forwarded-For`` is believed."""
@@ -51,17 +52,11 @@ class AccessSettings:
     """Its private key (PEM); None: in the same file."""
     tls_key_world_readable: bool = False
     """Whether every user of the machine may read the file of the private key; refused otherwise."""
-    tls_min: Literal["1.2", "1.3"] = "1.2"
+    tls_min: Literal["1.2", "1.3"] = one_of(("1.2", "1.3"), default="1.2")
     """Oldest version of TLS."""
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if isinstance(value, (int, float)) and (value < 0 or not math.isfinite(value)):
-                raise ValueError(f"{each.name}={value} must not be negative")
-        for name in ("head_timeout_s", "body_timeout_s", "unread_timeout_s", "keep_alive_s"):
-            if getattr(self, name) == 0:
-                raise ValueError(f"{name} must be more than 0")
+        check_fields(self)
         for name in ("api_keys", "voices_keys", "admin_keys"):
             if not all(map(good_key, getattr(self, name))):
                 raise ValueError(f"{name} must be of visible ASCII characters, without spaces")
@@ -72,8 +67,6 @@ class AccessSettings:
                 raise ValueError(f"origins: {origin!r} must look like https://example.org")
         if self.tls_key is not None and self.tls_cert is None:
             raise ValueError("tls_key needs tls_cert beside it")
-        if self.tls_min not in ("1.2", "1.3"):
-            raise ValueError(f"tls_min={self.tls_min!r} must be 1.2 or 1.3")
 
     @property
     def has_keys(self) -> bool:

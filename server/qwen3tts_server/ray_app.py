@@ -22,6 +22,7 @@ from qwen3tts_server.engines import build_engine
 from qwen3tts_server.logs import configure_logs
 from qwen3tts_server.scale.watch import Details, Identity, drain_when_told
 from qwen3tts_server.service import Service
+from qwen3tts_settings.constraints import bounded, check_fields
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 
 if TYPE_CHECKING:
@@ -41,12 +42,11 @@ class Arguments:
     """A file of settings, as ``mr-qwen3tts serve --config`` takes; it must be on every node."""
     overrides: tuple[str, ...] = ()
     """Settings over it, as ``--set`` takes: ``server.voices.store=/mnt/voices``."""
-    ask_every_s: float = 1.0
+    ask_every_s: float = bounded(0.05, 60, default=1.0)
     """How often a replica asks the controller whether it is to stop."""
 
     def __post_init__(self) -> None:
-        if not 0.05 <= self.ask_every_s <= 60:
-            raise ValueError(f"ask_every_s={self.ask_every_s} must be from 0.05 to 60")
+        check_fields(self)
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Arguments:

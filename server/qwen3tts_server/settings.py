@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, fields
 
 from qwen3tts_server.access import AccessSettings
@@ -10,6 +9,7 @@ from qwen3tts_server.dialects.openai_settings import OpenAISettings
 from qwen3tts_server.dialects.runvnc_settings import RunvncSettings
 from qwen3tts_server.dialects.vllm_omni_settings import VllmOmniSettings
 from qwen3tts_server.voices.settings import VoiceSettings
+from qwen3tts_settings.constraints import bounded, check_fields
 from qwen3tts_wire.messages import MIN_WINDOW_MS, Limits
 
 
@@ -19,37 +19,37 @@ class ServerSettings:
 
     host: str = "127.0.0.1"
     """Address to listen on; nothing else is bound."""
-    port: int = 8765
+    port: int = bounded(0, 65_535, default=8765)
     """TCP port; 0 lets the system choose."""
-    max_connections: int = 256
+    max_connections: int = bounded(1, default=256)
     """Connections at once; further ones are closed with 1013."""
     limits: Limits = field(default_factory=Limits)
     """Bounds told to every client."""
-    pause_flush_ms: float = 250.0
+    pause_flush_ms: float = bounded(0, default=250.0)
     """A pause in a context's text of this length is a flush; 0 never is."""
-    pause_flush_lead_ms: float = 500.0
+    pause_flush_lead_ms: float = bounded(0, default=500.0)
     """While the listener has at least this much to hear, a pause in the text does not flush."""
-    ahead_ms: float = 1000.0
+    ahead_ms: float = bounded(above=0, default=1000.0)
     """Audio of one context kept here beyond the client's credit; then its engine waits."""
-    frame_ms: float = 100.0
+    frame_ms: float = bounded(5, 1000, default=100.0)
     """Longest audio message."""
-    max_voice_loads: int = 4
+    max_voice_loads: int = bounded(1, default=4)
     """Voices that one connection may have made ready at once."""
-    done_kept: int = 64
+    done_kept: int = bounded(0, default=64)
     """Contexts of a connection that are done and may still be cancelled."""
-    done_kept_chars: int = 1_000_000
+    done_kept_chars: int = bounded(0, default=1_000_000)
     """Their text together."""
-    backlog_bytes: int = 1 << 20
+    backlog_bytes: int = bounded(0, default=1 << 20)
     """Messages waiting for a slow client before its own messages are no longer read."""
-    drain_timeout_s: float = 30.0
+    drain_timeout_s: float = bounded(0, default=30.0)
     """Time that open contexts have to finish when the server stops."""
-    ping_interval_s: float = 10.0
+    ping_interval_s: float = bounded(above=0, default=10.0)
     """WebSocket pings."""
-    ping_timeout_s: float = 10.0
+    ping_timeout_s: float = bounded(above=0, default=10.0)
     """A client that does not answer one for so long is gone."""
-    first_message_s: float = 30.0
+    first_message_s: float = bounded(0, default=30.0)
     """Time for the first message of a connection; 0 is any."""
-    idle_s: float = 600.0
+    idle_s: float = bounded(0, default=600.0)
     """Time without a message or an open context; then the connection is closed. 0 is any."""
     profiler: bool = False
     """Whether ``/start_profile`` and ``/stop_profile`` exist."""
@@ -67,26 +67,10 @@ class ServerSettings:
     """The runvnc protocol."""
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if isinstance(value, (int, float)) and (value < 0 or not math.isfinite(value)):
-                raise ValueError(f"{each.name}={value} must not be negative")
-        if not 0 <= self.port <= 65535:
-            raise ValueError(f"port={self.port} must be from 0 to 65535")
-        if not 5 <= self.frame_ms <= 1000:
-            raise ValueError(f"frame_ms={self.frame_ms} must be from 5 to 1000")
+        check_fields(self)
         most = Limits(max_contexts=self.limits.max_contexts)
         for each in fields(most):
-            if not 1 <= getattr(self.limits, each.name) <= getattr(most, each.name):
-                raise ValueError(f"limits.{each.name} must be from 1 to {getattr(most, each.name)}")
-        if self.limits.max_window_ms < MIN_WINDOW_MS:
-            raise ValueError(f"limits.max_window_ms must be at least {MIN_WINDOW_MS}")
-        for name in (
-            "max_connections",
-            "max_voice_loads",
-            "ping_interval_s",
-            "ping_timeout_s",
-            "ahead_ms",
-        ):
-            if getattr(self, name) == 0:
-                raise ValueError(f"{name} must be more than 0")
+            low = MIN_WINDOW_MS if each.name == "max_window_ms" else 1
+            high = getattr(most, each.name)
+            if not low <= getattr(self.limits, each.name) <= high:
+                raise ValueError(f"limits.{each.name} must be from {low} to {high}")

@@ -9,7 +9,7 @@
         def __post_init__(self) -> None:
             check_fields(self)
 
-A value of None meets every constraint; of a tuple or list, each item must meet it.
+None is valid where the annotation allows it. Of a tuple or list, each item is checked.
 """
 
 from __future__ import annotations
@@ -157,9 +157,9 @@ def check_fields(settings: Any) -> None:
         FieldError: the first value that violates its constraint; it names field, value and bounds.
     """
     kind: type = type(settings)
-    for name, constraint, secret in _constraints(kind):
+    for name, constraint, optional, secret in _constraints(kind):
         value = getattr(settings, name)
-        if value is None:
+        if value is None and optional:
             continue
         several = isinstance(value, (tuple, list))
         for item in value if several else (value,):
@@ -189,15 +189,16 @@ def is_secret(each: dataclasses.Field[Any]) -> bool:
 
 
 @cache
-def _constraints(kind: type) -> tuple[tuple[str, Constraint, bool], ...]:
-    found: list[tuple[str, Constraint, bool]] = []
+def _constraints(kind: type) -> tuple[tuple[str, Constraint, bool, bool], ...]:
+    found: list[tuple[str, Constraint, bool, bool]] = []
     for each in fields(kind):
         constraint = each.metadata.get("constraint")
         if isinstance(constraint, Bounds):
             numbers = set(re.findall(r"\b(?:int|float)\b", str(each.type)))
             constraint = dataclasses.replace(constraint, whole=numbers == {"int"})
         if constraint is not None:
-            found.append((each.name, constraint, is_secret(each)))
+            optional = each.default is None or "None" in str(each.type)
+            found.append((each.name, constraint, optional, is_secret(each)))
     return tuple(found)
 
 

@@ -43,6 +43,7 @@ class Example:
         ("port", 65_536, "port=65536 must be from 0 to 65535"),
         ("port", 1.0, "port=1.0 must be a whole number from 0 to 65535"),
         ("port", True, "port=True must be a number from 0 to 65535"),
+        ("port", None, "port=None must be a number from 0 to 65535"),
         ("port", "80", "port='80' must be a number from 0 to 65535"),
         ("wait_s", 0, "wait_s=0 must be above 0 and at most 3600 seconds"),
         ("wait_s", 3601.0, "wait_s=3601.0 must be above 0 and at most 3600 seconds"),

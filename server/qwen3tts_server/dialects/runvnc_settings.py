@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+
+from qwen3tts_settings.constraints import bounded, check_fields
 
 
 @dataclass(frozen=True)
 class RunvncSettings:
     """What may be set of the runvnc protocol. ValueError for what cannot be."""
 
-    max_init_bytes: int = 12 * 1024 * 1024
+    max_init_bytes: int = bounded(1, default=12 * 1024 * 1024)
     """Bytes of ``init`` with its reference audio."""
-    max_message_chars: int = 256 * 1024
+    max_message_chars: int = bounded(1, default=256 * 1024)
     """Characters of any other message."""
-    max_waiting: int = 64
+    max_waiting: int = bounded(1, default=64)
     """Messages that may wait while a voice is being loaded."""
-    generate_frame_ms: float = 10.0
+    generate_frame_ms: float = bounded(0, default=10.0)
     """Time from one frame of ``generate`` to the next, as clients know it (a frame is 20 ms of
     sound); 0: as fast as it is made. ``generate_stream`` and ``text`` never wait."""
     default_voice: str | None = None
@@ -24,14 +25,8 @@ class RunvncSettings:
     xvector_fallback: bool = True
     """Whether ``auto_transcribe`` without a transcriber takes only the colour of the voice, and
     ``ready`` says so; else it is an error."""
-    idle_s: float = 3600.0
+    idle_s: float = bounded(0, default=3600.0)
     """Time without a message while nothing is said; then the connection is closed. 0 is any."""
 
     def __post_init__(self) -> None:
-        for name in ("max_init_bytes", "max_message_chars", "max_waiting"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"runvnc.{name} must be at least 1")
-        for name in ("generate_frame_ms", "idle_s"):
-            value = getattr(self, name)
-            if value < 0 or not math.isfinite(value):
-                raise ValueError(f"runvnc.{name} must not be negative")
+        check_fields(self)

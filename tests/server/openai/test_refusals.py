@@ -337,5 +337,5 @@ async def test_refusals_are_counted_once_by_code() -> None:
     ],
 )
 def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"openai.{next(iter(wrong))}"):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
         OpenAISettings(**wrong)

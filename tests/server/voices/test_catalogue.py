@@ -416,5 +416,5 @@ def test_settings_that_cannot_be_are_refused() -> None:
         {"store": ""},
         {"openai_voices": {"bob": "tone"}},
     ):
-        with pytest.raises(ValueError, match=f"voices.{next(iter(wrong))}"):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
             VoiceSettings(**wrong)
