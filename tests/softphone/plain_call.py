@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_codecs.payload import PCMU, Payload
+from qwen3tts_codecs.g711 import PCMU
+from qwen3tts_codecs.payload import Payload
 from qwen3tts_phone.call import Call
 from qwen3tts_phone.call_body import CallBody, Voice
 from qwen3tts_phone.call_events import CallHeld, CallResumed, HeardFrame

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from qwen3tts_codecs.payload import PCMU
+from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_phone.softphone import protocol
 from qwen3tts_phone.softphone.captions import STEP_S, Caption, Captions, stages
 from qwen3tts_phone.softphone.protocol import ServerMessage

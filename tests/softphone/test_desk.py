@@ -7,7 +7,7 @@ import pytest
 
 from qwen3tts_phone.softphone.captions import Captions
 from qwen3tts_phone.softphone.desk import Desk
-from qwen3tts_phone.softphone.errors import NoSuchEngine
+from qwen3tts_phone.softphone.engines import NoSuchEngine
 from qwen3tts_phone.softphone.origins import IceServer
 from qwen3tts_phone.softphone.page_voice import MOST_QUEUED, PageVoice
 from qwen3tts_phone.softphone.protocol import IceEntry

@@ -7,10 +7,15 @@ from typing import Any, cast
 
 import pytest
 
-from qwen3tts_phone.softphone.engines import MOST_MADE, Engines, SpeechEngine, address
-from qwen3tts_phone.softphone.errors import CannotClone, NoSuchEngine
+from qwen3tts_phone.softphone.engines import MOST_MADE, Engines, NoSuchEngine, SpeechEngine, address
 from qwen3tts_phone.softphone.protocol import VoiceEntry
-from qwen3tts_phone.softphone.reference_voice import ReferenceVoice, check, made_voice, wav_seconds
+from qwen3tts_phone.softphone.reference_voice import (
+    CannotClone,
+    ReferenceVoice,
+    check,
+    made_voice,
+    wav_seconds,
+)
 from qwen3tts_phone.softphone.settings import EngineSettings
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, LimitExceeded

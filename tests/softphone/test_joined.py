@@ -9,7 +9,9 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from qwen3tts_codecs.payload import OPUS, PCMU, Payload
+from qwen3tts_codecs.g711 import PCMU
+from qwen3tts_codecs.opus import OPUS
+from qwen3tts_codecs.payload import Payload
 from qwen3tts_phone.call import Call
 from qwen3tts_phone.call_events import CallRinging
 from qwen3tts_phone.call_facts import EndFacts

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_phone.softphone import recorded as module
-from qwen3tts_phone.softphone.errors import NoSuchRecording
-from qwen3tts_phone.softphone.recorded import Recorded
+from qwen3tts_phone.softphone.recorded import NoSuchRecording, Recorded
 
 
 def write(path: Path, frames: int = 8000) -> None:

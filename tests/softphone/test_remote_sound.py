@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from qwen3tts_codecs.payload import PCMU, opus
+from qwen3tts_codecs.g711 import PCMU
+from qwen3tts_codecs.opus import opus
 from qwen3tts_phone.softphone.remote_sound import RemoteSound, SoundPacket
 
 LOUD = PCMU.encode(np.full(160, 4000, np.int16))

@@ -17,7 +17,7 @@ from qwen3tts_phone.errors import (
     StreamLost,
 )
 from qwen3tts_phone.softphone.line_figures import FarReport
-from qwen3tts_phone.softphone.line_watch import WebSettings
+from qwen3tts_phone.softphone.settings import WebSettings
 from qwen3tts_phone.softphone.web_call import CodecChoice, WebCall
 from tests.fakes import FakeClock, settle
 from tests.softphone.web_calls import OFFER, faked, new_body

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from qwen3tts_codecs.payload import PCMU
+from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_pacer.pacer import PacerClosed
 from qwen3tts_phone.softphone.web_sink import LATE_MS, MOST_QUEUED_S, QUEUED_S, WebSink
 from tests.fakes import FakeClock, settle

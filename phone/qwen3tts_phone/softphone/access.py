@@ -12,6 +12,7 @@ from typing import NamedTuple
 from qwen3tts_phone.sip.networks import address_of, networks, within
 from qwen3tts_phone.softphone.origins import HOST, PORTS, origin_of, plain_host
 from qwen3tts_phone.softphone.settings import is_loopback
+from qwen3tts_wire.errors import SpeechError
 
 TOKEN_BYTES = 18
 FREE_FAILURES = 5
@@ -23,6 +24,44 @@ FORGET_S = 600.0
 MOST_ADDRESSES = 4096
 MOST_PROXIES = 8
 """Entries of X-Forwarded-For that are looked at, the last ones."""
+
+
+class BadToken(SpeechError):
+    """The page has no token, or a wrong one."""
+
+    code = "bad_token"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This page has no valid access token.",
+            remedy="Open the address that the softphone printed when it was started, all of it.",
+        )
+
+
+class SlowDown(SpeechError):
+    """Too many wrong tokens came from that address."""
+
+    code = "slow_down"
+    retryable = True
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(
+            "Too many wrong access tokens came from here.",
+            remedy=f"Wait {max(1, round(wait_s))} s, then open the printed address again.",
+        )
+        self.wait_s = wait_s
+
+
+class WrongPlace(SpeechError):
+    """A page of another site asks, or one under another name."""
+
+    code = "wrong_place"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This server does not answer under that name, or to pages of other sites.",
+            remedy="Open the printed address; name further hosts of yours with --name.",
+        )
 
 
 def new_token() -> str:

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qwen3tts_phone.errors import BadCertificate
-from qwen3tts_phone.softphone.errors import MissingWebPackages
 from qwen3tts_settings.own_files import readable_by_others
+from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -33,6 +33,18 @@ DAYS = 397
 """Browsers take no certificate of more than 398 days (CA/Browser Forum, ballot SC31)."""
 RENEW_DAYS = 30
 """One that ends within so many days is made anew."""
+
+
+class MissingWebPackages(SpeechError):
+    """The packages of the softphone are not installed."""
+
+    code = "missing_extra"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The softphone needs the Python package {name!r}, which is not installed.",
+            remedy="Install it with: pip install 'mr_qwen3tts[webrtc]'",
+        )
 
 
 @dataclass(frozen=True, slots=True)

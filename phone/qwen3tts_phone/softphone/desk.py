@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from importlib import metadata
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.call_body import CallBody, Voice
@@ -14,7 +15,6 @@ from qwen3tts_phone.call_files import CallFiles
 from qwen3tts_phone.recognise.shared import SharedRecognisers
 from qwen3tts_phone.record_settings import RecordSettings
 from qwen3tts_phone.softphone.engines import Engines, SpeechEngine
-from qwen3tts_phone.softphone.line_watch import WebSettings
 from qwen3tts_phone.softphone.offer import CodecChoice
 from qwen3tts_phone.softphone.protocol import (
     MAX_TYPED_CHARS,
@@ -25,7 +25,7 @@ from qwen3tts_phone.softphone.protocol import (
     Welcome,
 )
 from qwen3tts_phone.softphone.recorded import Recorded
-from qwen3tts_phone.softphone.settings import SoftphoneSettings
+from qwen3tts_phone.softphone.settings import SoftphoneSettings, WebSettings
 from qwen3tts_phone.softphone.web_call import Learnt, WebCall, new_facts
 from qwen3tts_speech.record_sink import RecordSink, open_records
 from qwen3tts_speech.utterance import VoiceOptions
@@ -33,12 +33,19 @@ from qwen3tts_wire.errors import BadRequest, ServerBusy
 from qwen3tts_wire.heap import heap
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.agent.agent import Agent
+    from qwen3tts_phone.call import Call
     from qwen3tts_phone.softphone.gateway import Gateway
     from qwen3tts_phone.softphone.running import RunningCall
 
 REFRESH_S = 1.0
 """So long a page that opens waits for engines to say what they offer."""
+
+
+class CallAgent(Protocol):
+    """Agent that talks on the pages' calls, such as `qwen3tts_agent.Agent`."""
+
+    def talk(self, call: Call) -> Coroutine[Any, Any, object]:
+        """Talk on a call to its end."""
 
 
 class Desk:
@@ -48,7 +55,7 @@ class Desk:
         self,
         settings: SoftphoneSettings,
         clock: Clock,
-        agent: Agent | None,
+        agent: CallAgent | None,
         gateway: Gateway | None,
         sink: RecordSink | None,
     ) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from qwen3tts_phone.softphone.errors import NoSuchEngine
 from qwen3tts_phone.softphone.protocol import EngineEntry, VoiceEntry
 from qwen3tts_phone.softphone.settings import EngineSettings
 from qwen3tts_speech.link import SpeechLink
@@ -23,6 +22,17 @@ ASK_S = 4.0
 SHOWN_VOICES = 2_000
 MOST_MADE = 64
 """Voices made by pages that are shown; the server keeps the others."""
+
+
+class NoSuchEngine(SpeechError):
+    """No speech server of that name is known."""
+
+    code = "no_such_engine"
+
+    def __init__(self, known: str) -> None:
+        super().__init__(
+            "There is no such engine.", remedy=f"Choose one of: {known}." if known else ""
+        )
 
 
 @dataclass(slots=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from qwen3tts_phone.errors import CallError, StreamLost
-from qwen3tts_phone.softphone.origins import IceServer
+from qwen3tts_phone.softphone.settings import WebSettings
 
 REPORTS_S = 8.0
 """Where the browser sends no sound, a report of its is due every five seconds or so (RFC 3550)."""
@@ -18,28 +16,6 @@ NO_WAY = (
     "Let UDP pass between the device that the page is on and this machine: firewalls, VPNs, a "
     "guest Wi-Fi and containers without the host's network are in the way most often."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class WebSettings:
-    """How long a browser is waited for. Seconds; raises ValueError that begins with the name."""
-
-    connect_s: float = 15.0
-    """Longest wait for the connection after our answer."""
-    silent_s: float = 2.0
-    """Nothing has come for so long: `WebCall.state` is ``lost``, and `MediaSilent` is told."""
-    vanished_s: float = 20.0
-    """Nothing at all has come for so long: the call is over."""
-    ice_servers: tuple[IceServer, ...] = ()
-    """STUN and TURN servers; none is asked unless it is named here."""
-
-    def __post_init__(self) -> None:
-        for name in ("connect_s", "silent_s", "vanished_s"):
-            value = getattr(self, name)
-            if not 0.1 <= value <= 3600.0:
-                raise ValueError(f"{name}={value!r} is not between 0.1 and 3600 seconds")
-        if self.vanished_s <= self.silent_s:
-            raise ValueError(f"vanished_s={self.vanished_s} must be more than {self.silent_s}")
 
 
 class LineWatch:

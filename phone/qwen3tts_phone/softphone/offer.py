@@ -6,18 +6,15 @@ import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
-from qwen3tts_codecs.opus import OpusSettings
-from qwen3tts_codecs.payload import PCMA, PCMU, Payload, opus
+from qwen3tts_codecs.payload import Payload
+from qwen3tts_codecs.table import BROWSER_CODECS, CODECS, SDP_CODECS, agreed_payload
 from qwen3tts_phone.errors import BadSdp, NoCommonCodec
 
-CodecChoice = Literal["auto", "opus", "PCMU", "PCMA"]
-AUTO = ("opus", "PCMU", "PCMA")
-"""What ``auto`` takes, the best first. A browser has all three (RFC 7874 section 3)."""
 PROFILE = "UDP/TLS/RTP/SAVPF"
-CLOCKS_HZ = {"opus": 48_000, "pcmu": 8000, "pcma": 8000}
-STATIC = {0: ("PCMU", 8000), 8: ("PCMA", 8000)}
+STATIC = {
+    spec.payload_type: (spec.name, spec.clock_hz) for spec in SDP_CODECS.values() if spec.static
+}
 """Payload types that need no rtpmap (RFC 3551 section 6)."""
 MAX_CHARS = 65_536
 MAX_LINES = 2000
@@ -39,21 +36,14 @@ class OfferedCodec:
     """A codec of ours that the browser has too."""
 
     name: str
-    """``opus``, ``PCMU`` or ``PCMA``."""
+    """One of `BROWSER_CODECS`."""
     payload_type: int
     parameters: str = ""
     """Its fmtp: how it wants to be sent to."""
 
     def payload(self) -> Payload:
-        """What we send with. RFC 7587 section 6.1: bitrate, FEC and band are the receiver's."""
-        if self.name == "opus":
-            return opus(self.payload_type, OpusSettings().for_far_end(self.parameters))
-        payload = PCMU if self.name == "PCMU" else PCMA
-        return (
-            payload
-            if self.payload_type == payload.payload_type
-            else payload.with_type(self.payload_type)
-        )
+        """Return the format to send with, configured by the browser's fmtp."""
+        return agreed_payload(self.name, self.payload_type, self.parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +62,9 @@ class Offer:
     """Whether no address is told, or one by a name that is known in its own network alone: without
     a microphone browsers hide theirs (mDNS, draft-ietf-mmusic-mdns-ice-candidates)."""
 
-    def chosen(self, choice: CodecChoice) -> OfferedCodec:
+    def chosen(self, choice: str) -> OfferedCodec:
         """The codec to speak with. Raises NoCommonCodec."""
-        wanted: Sequence[str] = AUTO if choice == "auto" else (choice,)
+        wanted: Sequence[str] = BROWSER_CODECS if choice == "auto" else (choice,)
         for name in wanted:
             for codec in self.codecs:
                 if codec.name == name:
@@ -190,13 +180,13 @@ def _codecs(
         name, clock_hz = known[number]
         if name not in names:
             names.append(name[:40])
-        if CLOCKS_HZ.get(name.lower()) != clock_hz:
+        spec = CODECS.get(name.upper())
+        if spec is None or not spec.in_browsers or spec.clock_hz != clock_hz:
             continue
-        plain = "opus" if name.lower() == "opus" else name.upper()
         # RFC 3551 section 3: what is not static has a dynamic type.
-        if plain == "opus" and number < 96:
+        if not spec.static and number < 96:
             continue
-        ours.append(OfferedCodec(plain, number, parameters.get(number, "")))
+        ours.append(OfferedCodec(spec.name, number, parameters.get(number, "")))
     return tuple(ours), tuple(names)
 
 

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from qwen3tts_codecs.payload import payload_by_name
+from qwen3tts_codecs.table import payload_by_name
 from qwen3tts_phone.call_events import MediaBegan, MediaSilent
 from qwen3tts_phone.softphone import protocol
 from qwen3tts_phone.softphone.captions import Captions
@@ -66,7 +66,7 @@ class PageCall:
         self._captions = Captions(tell, desk.clock)
         self._voice = PageVoice(desk, self._captions)
         self._ears = PageEars(tell, desk.settings.listen)
-        self._recording = PageRecording(desk, tell)
+        self._recording = PageRecording(desk.recorded, tell, allowed=desk.settings.recording)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._run: asyncio.Task[None] | None = None
         self._left = False

@@ -9,8 +9,8 @@ from qwen3tts_phone.call import Call
 from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.recording import Recording
 from qwen3tts_phone.softphone import protocol
-from qwen3tts_phone.softphone.desk import Desk
 from qwen3tts_phone.softphone.protocol import ServerMessage
+from qwen3tts_phone.softphone.recorded import Recorded
 from qwen3tts_wire.errors import BadRequest, SpeechError
 
 logger = logging.getLogger(__name__)
@@ -19,8 +19,11 @@ logger = logging.getLogger(__name__)
 class PageRecording:
     """One call's."""
 
-    def __init__(self, desk: Desk, tell: Callable[[ServerMessage], None]) -> None:
-        self._desk = desk
+    def __init__(
+        self, recorded: Recorded, tell: Callable[[ServerMessage], None], *, allowed: bool
+    ) -> None:
+        self._recorded = recorded
+        self._allowed = allowed
         self._tell = tell
         self._name = ""
         self._recording: Recording | None = None
@@ -31,9 +34,9 @@ class PageRecording:
         What keeps it from being written is told; the call goes on. Raises BadRequest where
         nothing is recorded here.
         """
-        if not self._desk.settings.recording:
+        if not self._allowed:
             raise BadRequest("Calls are not recorded here.", remedy="Switch recording off.")
-        self._name, path = self._desk.recorded.new()
+        self._name, path = self._recorded.new()
         try:
             self._recording = call.record(path)
         except OSError as error:
@@ -48,7 +51,7 @@ class PageRecording:
             await recording.finished()
             if recording.error is not None:
                 raise recording.error
-            seconds = self._desk.recorded.done(self._name, recording.wav)
+            seconds = self._recorded.done(self._name, recording.wav)
         except SpeechError as error:
             self._tell(protocol.Error(error.code, error.message, error.remedy, "call"))
         except OSError as error:

@@ -20,10 +20,10 @@ from aiortc.rtcrtptransceiver import RTCRtpTransceiver
 from qwen3tts_phone.errors import BadSdp, CallError
 from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.softphone.line_track import LineTrack
-from qwen3tts_phone.softphone.line_watch import WebSettings
 from qwen3tts_phone.softphone.offer import RELOAD, Offer, OfferedCodec
 from qwen3tts_phone.softphone.packet_receiver import PacketReceiver, Reporter
 from qwen3tts_phone.softphone.remote_sound import SoundPacket
+from qwen3tts_phone.softphone.settings import WebSettings
 from qwen3tts_phone.softphone.web_counters import FarFigures
 
 logger = logging.getLogger(__name__)

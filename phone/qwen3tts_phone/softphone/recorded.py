@@ -10,10 +10,22 @@ from collections import OrderedDict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from qwen3tts_phone.softphone.errors import NoSuchRecording
+from qwen3tts_wire.errors import SpeechError
 
 MOST = 200
 """More than that are not offered; of a private folder the oldest are deleted."""
+
+
+class NoSuchRecording(SpeechError):
+    """There is no recording of that name, or not any more."""
+
+    code = "no_such_recording"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "There is no such recording.",
+            remedy="Recordings are kept until the softphone ends; record a call again.",
+        )
 
 
 class Recorded:

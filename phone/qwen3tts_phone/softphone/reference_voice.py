@@ -7,11 +7,23 @@ import wave
 from dataclasses import dataclass, field
 
 from qwen3tts_phone.softphone.engines import SpeechEngine
-from qwen3tts_phone.softphone.errors import CannotClone
 from qwen3tts_phone.softphone.protocol import VoiceEntry
-from qwen3tts_wire.errors import BadRequest, LimitExceeded
+from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
 
 MOST_TEXT_CHARS = 4096
+
+
+class CannotClone(SpeechError):
+    """The engine makes no voices of recordings."""
+
+    code = "cannot_clone"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} makes no voices of recordings.",
+            remedy="Choose an engine that does, such as Qwen3-TTS: mr-qwen3tts serve --engine"
+            " qwen3.",
+        )
 
 
 @dataclass(frozen=True, slots=True)

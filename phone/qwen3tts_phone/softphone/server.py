@@ -23,9 +23,13 @@ from qwen3tts_phone.errors import PortBusy
 from qwen3tts_phone.listening_sockets import Door
 from qwen3tts_phone.pending import PendingLimits
 from qwen3tts_phone.softphone.access import Access, Front, Hosts, new_token
-from qwen3tts_phone.softphone.certificate import Certificate, given_certificate, kept_certificate
-from qwen3tts_phone.softphone.desk import Desk
-from qwen3tts_phone.softphone.errors import MissingWebPackages
+from qwen3tts_phone.softphone.certificate import (
+    Certificate,
+    MissingWebPackages,
+    given_certificate,
+    kept_certificate,
+)
+from qwen3tts_phone.softphone.desk import CallAgent, Desk
 from qwen3tts_phone.softphone.gateway import Gateway
 from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings, is_loopback
 from qwen3tts_phone.softphone.web_call import WebCall
@@ -34,7 +38,6 @@ from qwen3tts_speech.record_sink import RecordSink
 from qwen3tts_wire.heap import heap
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.agent.agent import Agent
     from qwen3tts_phone.phone import Phone
     from qwen3tts_phone.softphone.running import HasCalls
     from qwen3tts_phone.softphone.session import Session
@@ -77,7 +80,7 @@ class Softphone:
         *,
         phone: Phone | None = None,
         further: Sequence[HasCalls] = (),
-        agent: Agent | None = None,
+        agent: CallAgent | None = None,
         sink: RecordSink | None = None,
         clock: Clock | None = None,
         **changes: Any,

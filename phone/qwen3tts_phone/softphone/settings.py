@@ -165,6 +165,28 @@ class SoftphoneSettings:
         return VoiceOptions(self.voice, self.language, dict(self.options))
 
 
+@dataclass(frozen=True, slots=True)
+class WebSettings:
+    """How long a browser is waited for. Seconds; raises ValueError that begins with the name."""
+
+    connect_s: float = 15.0
+    """Longest wait for the connection after our answer."""
+    silent_s: float = 2.0
+    """Nothing has come for so long: `WebCall.state` is ``lost``, and `MediaSilent` is told."""
+    vanished_s: float = 20.0
+    """Nothing at all has come for so long: the call is over."""
+    ice_servers: tuple[IceServer, ...] = ()
+    """STUN and TURN servers; none is asked unless it is named here."""
+
+    def __post_init__(self) -> None:
+        for name in ("connect_s", "silent_s", "vanished_s"):
+            value = getattr(self, name)
+            if not 0.1 <= value <= 3600.0:
+                raise ValueError(f"{name}={value!r} is not between 0.1 and 3600 seconds")
+        if self.vanished_s <= self.silent_s:
+            raise ValueError(f"vanished_s={self.vanished_s} must be more than {self.silent_s}")
+
+
 def is_loopback(host: str) -> bool:
     """Whether an address or name is this machine alone."""
     if host.lower().rstrip(".") == "localhost":

@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING
 from aiohttp import BodyPartReader, StreamReader, web
 from aiohttp.typedefs import Handler, Middleware
 
-from qwen3tts_phone.softphone.access import Access, Asked, Front, Hosts, bearer
+from qwen3tts_phone.softphone.access import (
+    Access,
+    Asked,
+    BadToken,
+    Front,
+    Hosts,
+    SlowDown,
+    WrongPlace,
+    bearer,
+)
 from qwen3tts_phone.softphone.connection import PageConnection
 from qwen3tts_phone.softphone.desk import Desk
-from qwen3tts_phone.softphone.errors import BadToken, SlowDown, WrongPlace
 from qwen3tts_phone.softphone.page_files import INDEX, PageFile, page_files
 from qwen3tts_phone.softphone.protocol import PROTOCOL
 from qwen3tts_phone.softphone.reference_voice import MOST_TEXT_CHARS, ReferenceVoice, made_voice

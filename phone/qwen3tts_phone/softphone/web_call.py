@@ -26,8 +26,8 @@ from qwen3tts_phone.errors import CallError, WrongState
 from qwen3tts_phone.keypad import checked_keys
 from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.softphone.line_figures import FarReport, LineFigures, LineState
-from qwen3tts_phone.softphone.line_watch import WebSettings
 from qwen3tts_phone.softphone.offer import CodecChoice, Offer, read_offer
+from qwen3tts_phone.softphone.settings import WebSettings
 from qwen3tts_phone.softphone.web_counters import web_stats
 from qwen3tts_phone.softphone.web_line import WebLine
 from qwen3tts_phone.softphone.web_sink import WebSink

@@ -11,9 +11,10 @@ from qwen3tts_phone.call_events import HeardFrame
 from qwen3tts_phone.call_facts import EndFacts
 from qwen3tts_phone.errors import CalleeUnreachable, StreamLost
 from qwen3tts_phone.media.reception import ReportFigures
-from qwen3tts_phone.softphone.line_watch import NETWORK, NO_WAY, LineWatch, WebSettings
+from qwen3tts_phone.softphone.line_watch import NETWORK, NO_WAY, LineWatch
 from qwen3tts_phone.softphone.offer import Offer, OfferedCodec
 from qwen3tts_phone.softphone.remote_sound import RemoteSound, SoundPacket
+from qwen3tts_phone.softphone.settings import WebSettings
 from qwen3tts_phone.softphone.web_counters import FarWorst
 
 if TYPE_CHECKING:
