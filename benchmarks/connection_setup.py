@@ -171,7 +171,7 @@ async def setup_times(
     Args:
         page: a page of Playwright's at the softphone's address; None = without Chromium.
     """
-    from qwen3tts_phone.softphone.protocol import PROTOCOL
+    from qwen3tts_phone.softphone.messages import PROTOCOL
 
     async def chromium() -> tuple[float, float]:
         url = f"ws://127.0.0.1:{softphone.port}/ws"

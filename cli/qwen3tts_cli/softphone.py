@@ -126,8 +126,7 @@ def softphone(
 async def serve(asked: Softphoning) -> None:
     """Serve the page until somebody ends it."""
     with needs("webrtc"):
-        from qwen3tts_phone.softphone.scheduling import prefer_this_thread
-        from qwen3tts_phone.softphone.server import Softphone
+        from qwen3tts_phone.softphone.server import Softphone, prefer_this_thread
     async with AsyncExitStack() as stack, Readiness(goes_on=True) as ready:
         course = asked.course
         if asked.words is not None:
@@ -157,8 +156,7 @@ def settings_of(asked: Softphoning, servers: dict[str, str], manner: Manner) -> 
     """The softphone's settings; raises ``typer.BadParameter``."""
     from qwen3tts_phone.listening.settings import ListenSettings
     from qwen3tts_phone.record_settings import RecordSettings
-    from qwen3tts_phone.softphone.origins import IceServer
-    from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings
+    from qwen3tts_phone.softphone.settings import EngineSettings, IceServer, SoftphoneSettings
 
     page, listening = asked.page, asked.course.listening
     heard = listening.stt is not None or listening.listens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qwen3tts_phone.errors import BadSdp, NoCommonCodec
-from qwen3tts_phone.softphone.offer import MAX_FORMATS, CodecChoice, read_offer
+from qwen3tts_phone.softphone.webrtc.offer import MAX_FORMATS, CodecChoice, read_offer
 from tests.fuzz.target import Target
 
 OFFER = (

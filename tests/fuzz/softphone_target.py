@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qwen3tts_phone.softphone.access import Hosts, bearer
-from qwen3tts_phone.softphone.protocol import (
+from qwen3tts_phone.softphone.messages import (
     MAX_TYPED_CHARS,
     PAGE_MESSAGES,
     Error,

@@ -12,9 +12,9 @@ from typing import cast
 import pytest
 
 from qwen3tts_phone.phone import Phone
-from qwen3tts_phone.softphone.desk import Desk
+from qwen3tts_phone.softphone.services import Desk
 from qwen3tts_phone.softphone.settings import SoftphoneSettings
-from qwen3tts_phone.softphone.web_call import WebCall
+from qwen3tts_phone.softphone.webrtc.call import WebCall
 from qwen3tts_phone.streams.server import Streams
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.heap import DUE, heap

@@ -15,7 +15,7 @@ from aiortc.rtp import RtpPacket
 from av import AudioFrame
 from numpy.typing import NDArray
 
-from qwen3tts_phone.softphone.web_call import WebCall
+from qwen3tts_phone.softphone.webrtc.call import WebCall
 from tests.e2e.far_ends import FRAME, Samples, Talker
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from qwen3tts_phone.softphone.protocol import PROTOCOL
+from qwen3tts_phone.softphone.messages import PROTOCOL
 from qwen3tts_phone.softphone.server import Softphone
 from tests.softphone.far_browser import FarBrowser
 

@@ -17,7 +17,7 @@ from qwen3tts_phone.call_events import CallHeld, CallResumed, HeardFrame
 from qwen3tts_phone.call_facts import CallFacts, EndFacts
 from qwen3tts_phone.call_files import CallFiles
 from qwen3tts_phone.record_settings import RecordSettings
-from qwen3tts_phone.softphone.web_sink import WebSink
+from qwen3tts_phone.softphone.webrtc.media import WebSink
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.utterance import VoiceOptions
 from tests.fakes import FakeClock

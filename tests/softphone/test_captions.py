@@ -6,10 +6,9 @@ from typing import Any, cast
 import pytest
 
 from qwen3tts_codecs.g711 import PCMU
-from qwen3tts_phone.softphone import protocol
-from qwen3tts_phone.softphone.captions import STEP_S, Caption, Captions, stages
-from qwen3tts_phone.softphone.protocol import ServerMessage
-from qwen3tts_phone.softphone.typed_words import TypedWords
+from qwen3tts_phone.softphone import messages as protocol
+from qwen3tts_phone.softphone.messages import ServerMessage
+from qwen3tts_phone.softphone.page_speech import STEP_S, Caption, Captions, TypedWords, stages
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink

@@ -11,7 +11,7 @@ from aiohttp import WSMessage, WSMsgType
 
 from qwen3tts_phone.softphone import connection
 from qwen3tts_phone.softphone.connection import PageConnection
-from qwen3tts_phone.softphone.protocol import Hello, Ping, written
+from qwen3tts_phone.softphone.messages import Hello, Ping, written
 from qwen3tts_phone.softphone.session import Session
 
 

@@ -5,14 +5,11 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.softphone.captions import Captions
-from qwen3tts_phone.softphone.desk import Desk
 from qwen3tts_phone.softphone.engines import NoSuchEngine
-from qwen3tts_phone.softphone.origins import IceServer
-from qwen3tts_phone.softphone.page_voice import MOST_QUEUED, PageVoice
-from qwen3tts_phone.softphone.protocol import IceEntry
-from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings
-from qwen3tts_phone.softphone.typed_words import TypedWords
+from qwen3tts_phone.softphone.messages import IceEntry
+from qwen3tts_phone.softphone.page_speech import MOST_QUEUED, Captions, PageVoice, TypedWords
+from qwen3tts_phone.softphone.services import Desk
+from qwen3tts_phone.softphone.settings import EngineSettings, IceServer, SoftphoneSettings
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.errors import BadRequest, LimitExceeded
 from tests.fakes import FakeClock

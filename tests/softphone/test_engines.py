@@ -7,15 +7,19 @@ from typing import Any, cast
 
 import pytest
 
-from qwen3tts_phone.softphone.engines import MOST_MADE, Engines, NoSuchEngine, SpeechEngine, address
-from qwen3tts_phone.softphone.protocol import VoiceEntry
-from qwen3tts_phone.softphone.reference_voice import (
+from qwen3tts_phone.softphone.engines import (
+    MOST_MADE,
     CannotClone,
+    Engines,
+    NoSuchEngine,
     ReferenceVoice,
+    SpeechEngine,
+    address,
     check,
     made_voice,
     wav_seconds,
 )
+from qwen3tts_phone.softphone.messages import VoiceEntry
 from qwen3tts_phone.softphone.settings import EngineSettings
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, LimitExceeded

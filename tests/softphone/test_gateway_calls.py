@@ -13,11 +13,10 @@ from qwen3tts_phone import Phone, Streams
 from qwen3tts_phone.errors import BadSip, CallNotAllowed
 from qwen3tts_phone.guard import GuardSettings
 from qwen3tts_phone.phone_call import PhoneCall
+from qwen3tts_phone.softphone.bridge import Joined, LineState
 from qwen3tts_phone.softphone.gateway import Gateway
-from qwen3tts_phone.softphone.joined import Joined
-from qwen3tts_phone.softphone.line_state import LineState
-from qwen3tts_phone.softphone.offer import CodecChoice
-from qwen3tts_phone.softphone.web_call import WebCall
+from qwen3tts_phone.softphone.webrtc.call import WebCall
+from qwen3tts_phone.softphone.webrtc.offer import CodecChoice
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
 from tests.conftest import require_package

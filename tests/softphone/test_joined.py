@@ -16,8 +16,7 @@ from qwen3tts_phone.call import Call
 from qwen3tts_phone.call_events import CallRinging
 from qwen3tts_phone.call_facts import EndFacts
 from qwen3tts_phone.errors import CallRefused
-from qwen3tts_phone.softphone.joined import Dialled, Guest, Joined
-from qwen3tts_phone.softphone.line_state import LineState
+from qwen3tts_phone.softphone.bridge import Dialled, Guest, Joined, LineState
 from tests.fakes import FakeClock, settle
 from tests.softphone.plain_call import PTIME_S, PlainCall, Samples
 

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from qwen3tts_phone.softphone.line_figures import FarReport, LineFigures
-from qwen3tts_phone.softphone.web_counters import FarFigures, FarWorst
+from qwen3tts_phone.softphone.webrtc.statistics import FarFigures, FarReport, FarWorst, LineFigures
 
 
 def test_what_is_no_delay_or_count_is_left_out_of_a_report() -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from aiortc.mediastreams import MediaStreamError
 
-from qwen3tts_phone.softphone.line_track import MOST, LineTrack
+from qwen3tts_phone.softphone.webrtc.peer import MOST, LineTrack
 
 
 async def test_a_packet_is_handed_out_as_it_is_at_its_place() -> None:

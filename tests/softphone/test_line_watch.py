@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_phone.errors import StreamLost
-from qwen3tts_phone.softphone.line_watch import REPORTS_S, LineWatch
 from qwen3tts_phone.softphone.settings import WebSettings
+from qwen3tts_phone.softphone.webrtc.line import REPORTS_S, LineWatch
 
 
 def watch() -> LineWatch:

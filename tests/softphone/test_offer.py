@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_phone.errors import BadSdp, NoCommonCodec
-from qwen3tts_phone.softphone.offer import MAX_CANDIDATES, MAX_CHARS, read_offer
+from qwen3tts_phone.softphone.webrtc.offer import MAX_CANDIDATES, MAX_CHARS, read_offer
 from tests.softphone.web_calls import OFFER
 
 

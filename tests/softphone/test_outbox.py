@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from qwen3tts_phone.softphone.outbox import MOST_WAITING, Outbox
-from qwen3tts_phone.softphone.protocol import Heard, Line, ServerMessage, State, Utterance
+from qwen3tts_phone.softphone.messages import Heard, Line, ServerMessage, State, Utterance
+from qwen3tts_phone.softphone.session import MOST_WAITING, Outbox
 
 
 def taken(outbox: Outbox) -> list[ServerMessage]:

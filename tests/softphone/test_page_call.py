@@ -12,13 +12,13 @@ import pytest
 from qwen3tts_phone.call_events import MediaBegan, MediaSilent
 from qwen3tts_phone.call_facts import EndFacts
 from qwen3tts_phone.errors import CallError, CallNotAllowed, CallRefused
-from qwen3tts_phone.softphone import protocol
-from qwen3tts_phone.softphone.desk import Desk
-from qwen3tts_phone.softphone.joined import LineState
-from qwen3tts_phone.softphone.line_figures import LineFigures
+from qwen3tts_phone.softphone import messages as protocol
+from qwen3tts_phone.softphone.bridge import LineState
+from qwen3tts_phone.softphone.messages import Call, Dial, Listen, ServerMessage, State
 from qwen3tts_phone.softphone.page_call import FIGURES_S, PageCall
-from qwen3tts_phone.softphone.protocol import Call, Dial, Listen, ServerMessage, State
+from qwen3tts_phone.softphone.services import Desk
 from qwen3tts_phone.softphone.settings import SoftphoneSettings
+from qwen3tts_phone.softphone.webrtc.statistics import LineFigures
 from qwen3tts_wire.errors import SpeechError
 from tests.fakes import FakeClock, settle
 

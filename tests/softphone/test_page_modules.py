@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from qwen3tts_phone.softphone.page_files import page_files
+from qwen3tts_phone.softphone.site import page_files
 from tests.conftest import require_package
 from tests.softphone.browser import Chromium, Visit
 

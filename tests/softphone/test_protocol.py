@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.softphone import protocol
-from qwen3tts_phone.softphone.protocol import Fault, read_page, written
+from qwen3tts_phone.softphone import messages as protocol
+from qwen3tts_phone.softphone.messages import Fault, read_page, written
 from qwen3tts_wire.errors import BadRequest, LimitExceeded
 
 

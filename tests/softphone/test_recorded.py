@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_phone.softphone import recorded as module
-from qwen3tts_phone.softphone.recorded import NoSuchRecording, Recorded
+from qwen3tts_phone.softphone import recordings as module
+from qwen3tts_phone.softphone.recordings import NoSuchRecording, Recorded
 
 
 def write(path: Path, frames: int = 8000) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.opus import opus
-from qwen3tts_phone.softphone.remote_sound import RemoteSound, SoundPacket
+from qwen3tts_phone.softphone.webrtc.media import RemoteSound, SoundPacket
 
 LOUD = PCMU.encode(np.full(160, 4000, np.int16))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qwen3tts_phone.softphone.ringback import HZ, ON_S, PERIOD_S, Ringback
+from qwen3tts_phone.softphone.mixer import HZ, ON_S, PERIOD_S, Ringback
 
 
 def test_it_rings_a_second_and_is_silent_for_four() -> None:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from qwen3tts_phone.softphone.scheduling import NICE, prefer_this_thread
+from qwen3tts_phone.softphone.server import NICE, prefer_this_thread
 
 
 def niceness() -> int:

@@ -23,7 +23,7 @@ from qwen3tts_phone.agent.chat_message import ChatMessage
 from qwen3tts_phone.errors import PortBusy
 from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_phone.softphone.connection import BAD_TOKEN, NO_HELLO, SESSION_OVER, TAKEN_OVER
-from qwen3tts_phone.softphone.protocol import PROTOCOL
+from qwen3tts_phone.softphone.messages import PROTOCOL
 from qwen3tts_phone.softphone.server import IDLE_S, MAX_PENDING_PER_ADDRESS, Softphone
 from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings
 from qwen3tts_server.run import running_server

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.softphone import protocol
+from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone import session as module
-from qwen3tts_phone.softphone.desk import Desk
-from qwen3tts_phone.softphone.outbox import MOST_WAITING
-from qwen3tts_phone.softphone.protocol import Fault, ServerMessage
-from qwen3tts_phone.softphone.session import Session
+from qwen3tts_phone.softphone.messages import Fault, ServerMessage
+from qwen3tts_phone.softphone.services import Desk
+from qwen3tts_phone.softphone.session import MOST_WAITING, Session
 from qwen3tts_phone.softphone.settings import SoftphoneSettings
 from qwen3tts_wire.errors import BadRequest
 from tests.fakes import FakeClock, settle

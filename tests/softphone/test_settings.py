@@ -5,8 +5,12 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.softphone.origins import IceServer
-from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings, is_loopback
+from qwen3tts_phone.softphone.settings import (
+    EngineSettings,
+    IceServer,
+    SoftphoneSettings,
+    is_loopback,
+)
 
 
 @pytest.mark.parametrize(

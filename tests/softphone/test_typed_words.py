@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from qwen3tts_phone.softphone.typed_words import TypedWords
+from qwen3tts_phone.softphone.page_speech import TypedWords
 from qwen3tts_wire.errors import BadRequest, LimitExceeded
 from tests.fakes import settle
 

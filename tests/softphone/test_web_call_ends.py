@@ -16,9 +16,9 @@ from qwen3tts_phone.errors import (
     NoCommonCodec,
     StreamLost,
 )
-from qwen3tts_phone.softphone.line_figures import FarReport
 from qwen3tts_phone.softphone.settings import WebSettings
-from qwen3tts_phone.softphone.web_call import CodecChoice, WebCall
+from qwen3tts_phone.softphone.webrtc.call import CodecChoice, WebCall
+from qwen3tts_phone.softphone.webrtc.statistics import FarReport
 from tests.fakes import FakeClock, settle
 from tests.softphone.web_calls import OFFER, faked, new_body
 from tests.speech.fakes import FakeClient

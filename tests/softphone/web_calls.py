@@ -14,14 +14,13 @@ from qwen3tts_phone.call_body import CallBody, Voice
 from qwen3tts_phone.call_events import CallEvent
 from qwen3tts_phone.call_files import CallFiles
 from qwen3tts_phone.record_settings import RecordSettings
-from qwen3tts_phone.softphone import peer
-from qwen3tts_phone.softphone.line_track import LineTrack
-from qwen3tts_phone.softphone.offer import CodecChoice, Offer, OfferedCodec
-from qwen3tts_phone.softphone.packet_receiver import Reporter
-from qwen3tts_phone.softphone.remote_sound import SoundPacket
 from qwen3tts_phone.softphone.settings import WebSettings
-from qwen3tts_phone.softphone.web_call import Learnt, WebCall, new_facts
-from qwen3tts_phone.softphone.web_counters import FarFigures
+from qwen3tts_phone.softphone.webrtc import peer
+from qwen3tts_phone.softphone.webrtc.call import Learnt, WebCall, new_facts
+from qwen3tts_phone.softphone.webrtc.media import SoundPacket
+from qwen3tts_phone.softphone.webrtc.offer import CodecChoice, Offer, OfferedCodec
+from qwen3tts_phone.softphone.webrtc.peer import LineTrack, Reporter
+from qwen3tts_phone.softphone.webrtc.statistics import FarFigures
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.utterance import VoiceOptions
 from tests.fakes import FakeClock, settle

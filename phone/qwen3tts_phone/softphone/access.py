@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from qwen3tts_phone.sip.networks import address_of, networks, within
-from qwen3tts_phone.softphone.origins import HOST, PORTS, origin_of, plain_host
-from qwen3tts_phone.softphone.settings import is_loopback
+from qwen3tts_phone.softphone.settings import HOST, PORTS, is_loopback, origin_of, plain_host
 from qwen3tts_wire.errors import SpeechError
 
 TOKEN_BYTES = 18

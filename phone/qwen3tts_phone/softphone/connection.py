@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from qwen3tts_phone.softphone import protocol
-from qwen3tts_phone.softphone.protocol import Fault, Hello, read_page, written
+from qwen3tts_phone.softphone import messages as protocol
+from qwen3tts_phone.softphone.messages import Fault, Hello, read_page, written
 from qwen3tts_wire.errors import BadRequest, SpeechError
 
 if TYPE_CHECKING:

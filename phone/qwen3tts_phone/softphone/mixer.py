@@ -1,9 +1,4 @@
-"""Several voices of one call as one signal, on one clock.
-
-The far end comes frame by frame on our clock (`Playout` has seen to that), and what we have sent
-with the moment when it went out. Each is put where its time says, a little later than it was
-(`DELAY_S`), so that what comes late for its place is rare; and added up.
-"""
+"""Mixing of a call's voices on one clock, and the ringback tone."""
 
 from __future__ import annotations
 
@@ -145,3 +140,29 @@ def limited(mixed: NDArray[np.int32]) -> Samples:
     bent = KNEE + above * np.tanh((size - KNEE) / above)
     loud: Samples = np.rint(np.sign(mixed) * np.where(size > KNEE, bent, size)).astype(np.int16)
     return loud
+
+
+HZ: Final = 425.0
+ON_S: Final = 1.0
+PERIOD_S: Final = 5.0
+"""ITU-T E.180 section 3.4: 400 to 450 Hz, 0.67 to 1.5 s of tone and 3 to 5 s of silence."""
+PEAK: Final = 2000.0
+"""About -27 dBm0: heard, and not loud in a headset."""
+RAMP_S: Final = 0.01
+"""It begins and ends without a click."""
+
+
+class Ringback:
+    """Samples as they are asked for, from the beginning of a ring (pure)."""
+
+    def __init__(self, rate_hz: int) -> None:
+        self._rate_hz = rate_hz
+        self._given = 0
+
+    def next(self, count: int) -> NDArray[np.int16]:
+        """The next samples, shape [count]."""
+        at = (np.arange(count) + self._given) / self._rate_hz
+        self._given += count
+        in_ring = at % PERIOD_S
+        level = np.clip(np.minimum(in_ring, ON_S - in_ring) / RAMP_S, 0.0, 1.0)
+        return np.rint(PEAK * level * np.sin(2 * np.pi * HZ * in_ring)).astype(np.int16)

@@ -29,18 +29,19 @@ from qwen3tts_phone.softphone.certificate import (
     given_certificate,
     kept_certificate,
 )
-from qwen3tts_phone.softphone.desk import CallAgent, Desk
 from qwen3tts_phone.softphone.gateway import Gateway
+from qwen3tts_phone.softphone.services import CallAgent, Desk
 from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings, is_loopback
-from qwen3tts_phone.softphone.web_call import WebCall
+from qwen3tts_phone.softphone.webrtc.call import WebCall
 from qwen3tts_settings.descriptors import raise_descriptor_limit
 from qwen3tts_speech.record_sink import RecordSink
 from qwen3tts_wire.heap import heap
 
 if TYPE_CHECKING:
     from qwen3tts_phone.phone import Phone
-    from qwen3tts_phone.softphone.running import HasCalls
+    from qwen3tts_phone.softphone.gateway import HasCalls
     from qwen3tts_phone.softphone.session import Session
+
 
 __all__ = ["EngineSettings", "Softphone", "SoftphoneSettings"]
 
@@ -252,3 +253,22 @@ def _listeners(door: Door, host: str, port: int) -> list[socket.socket]:
             f"Port {port} at {host} cannot be had: {os.strerror(error.errno or 0)}.",
             remedy=PortBusy.remedy_for(error),
         ) from error
+
+
+NICE = -10
+"""About ten times the share of a thread that asks for nothing."""
+
+
+def prefer_this_thread() -> bool:
+    """Have the kernel prefer the calling thread; whether it does.
+
+    Linux has a niceness for each thread. Threads and processes that it starts from now on are as
+    any other. Not granted without the right to it (CAP_SYS_NICE, or RLIMIT_NICE).
+    """
+    try:
+        plain = os.SCHED_OTHER | os.SCHED_RESET_ON_FORK
+        os.sched_setscheduler(0, plain, os.sched_param(0))
+        os.setpriority(os.PRIO_PROCESS, 0, NICE)
+    except (OSError, AttributeError):
+        return False
+    return True

@@ -1,11 +1,14 @@
-"""What the page is served: its files, its WebSocket, uploads, recordings; and to whom."""
+"""The page's files, read once; only what lies in the folder at the start is ever served."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiohttp import BodyPartReader, StreamReader, web
@@ -22,16 +25,48 @@ from qwen3tts_phone.softphone.access import (
     bearer,
 )
 from qwen3tts_phone.softphone.connection import PageConnection
-from qwen3tts_phone.softphone.desk import Desk
-from qwen3tts_phone.softphone.page_files import INDEX, PageFile, page_files
-from qwen3tts_phone.softphone.protocol import PROTOCOL
-from qwen3tts_phone.softphone.reference_voice import MOST_TEXT_CHARS, ReferenceVoice, made_voice
+from qwen3tts_phone.softphone.engines import MOST_TEXT_CHARS, ReferenceVoice, made_voice
+from qwen3tts_phone.softphone.messages import PROTOCOL
+from qwen3tts_phone.softphone.services import Desk
 from qwen3tts_phone.softphone.session import Session
 from qwen3tts_phone.without_words import without_words
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy, SpeechError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+
+
+FOLDER = Path(__file__).parent / "page"
+KINDS = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".json": "application/json",
+    ".webmanifest": "application/manifest+json",
+}
+"""Other files are left out."""
+INDEX = "index.html"
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """One file."""
+
+    body: bytes
+    kind: str
+    """Its media type."""
+
+
+def page_files(folder: Path = FOLDER) -> Mapping[str, PageFile]:
+    """Every file of the page, by its name; raises OSError where the folder cannot be read."""
+    return {
+        path.name: PageFile(path.read_bytes(), KINDS[path.suffix])
+        for path in sorted(folder.iterdir())
+        if path.is_file() and path.suffix in KINDS
+    }
+
 
 logger = logging.getLogger(__name__)
 

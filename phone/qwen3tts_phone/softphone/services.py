@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.call_body import CallBody, Voice
@@ -15,8 +15,7 @@ from qwen3tts_phone.call_files import CallFiles
 from qwen3tts_phone.recognise.shared import SharedRecognisers
 from qwen3tts_phone.record_settings import RecordSettings
 from qwen3tts_phone.softphone.engines import Engines, SpeechEngine
-from qwen3tts_phone.softphone.offer import CodecChoice
-from qwen3tts_phone.softphone.protocol import (
+from qwen3tts_phone.softphone.messages import (
     MAX_TYPED_CHARS,
     CallEntry,
     IceEntry,
@@ -24,9 +23,10 @@ from qwen3tts_phone.softphone.protocol import (
     SipEntry,
     Welcome,
 )
-from qwen3tts_phone.softphone.recorded import Recorded
+from qwen3tts_phone.softphone.recordings import Recorded
 from qwen3tts_phone.softphone.settings import SoftphoneSettings, WebSettings
-from qwen3tts_phone.softphone.web_call import Learnt, WebCall, new_facts
+from qwen3tts_phone.softphone.webrtc.call import Learnt, WebCall, new_facts
+from qwen3tts_phone.softphone.webrtc.offer import CodecChoice
 from qwen3tts_speech.record_sink import RecordSink, open_records
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.errors import BadRequest, ServerBusy
@@ -34,8 +34,7 @@ from qwen3tts_wire.heap import heap
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call import Call
-    from qwen3tts_phone.softphone.gateway import Gateway
-    from qwen3tts_phone.softphone.running import RunningCall
+    from qwen3tts_phone.softphone.gateway import Gateway, RunningCall
 
 REFRESH_S = 1.0
 """So long a page that opens waits for engines to say what they offer."""
@@ -160,7 +159,7 @@ class Desk:
             wish = "auto" if offered[0] == "opus" and len(offered) > 1 else offered[0]
         elif wish not in offered:
             raise BadRequest(f"{wish} is not offered.", remedy=f"Choose {' or '.join(offered)}.")
-        return cast(CodecChoice, wish)
+        return wish
 
     async def refresh(self) -> None:
         """Learn what the engines offer now; one that does not answer at once is not waited for."""

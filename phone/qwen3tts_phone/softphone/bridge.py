@@ -1,12 +1,4 @@
-"""A page's call and another one, joined: what each side hears of the other.
-
-    microphone ─ steady frames ─ LiveSound ─ the other call's speaker and sink
-    the other call's far end ─ steady frames ─┐
-    what the other call says ─ sent audio ────┴ Mixer ─ LiveSound ─ the page's speaker and sink
-
-The clocks of both far ends are brought to ours by the jitter buffers that their frames come from
-(`Playout`); from there on there is one clock.
-"""
+"""How a telephone call stands, as the page that is joined to it is told."""
 
 from __future__ import annotations
 
@@ -17,18 +9,103 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from qwen3tts_pacer.errors import PacerError
 from qwen3tts_phone.call import Call
-from qwen3tts_phone.call_events import TransferAsked
+from qwen3tts_phone.call_events import (
+    CallAnswered,
+    CallEarlyMedia,
+    CallEnded,
+    CallEvent,
+    CallForwarded,
+    CallHeld,
+    CallQueued,
+    CallResumed,
+    CallRinging,
+    TransferAsked,
+)
 from qwen3tts_phone.log_text import log_text
-from qwen3tts_phone.softphone.line_state import CONNECTING, UP, LineState, LineStates, state_after
-from qwen3tts_phone.softphone.mixer import Mixer
-from qwen3tts_phone.softphone.ringback import Ringback
+from qwen3tts_phone.softphone.mixer import Mixer, Ringback
 from qwen3tts_speech.line import Utterance, VoiceOptions
 from qwen3tts_speech.live_sound import LiveSound
 from qwen3tts_wire.errors import SpeechError
+
+LineStateName = Literal["connecting", "ringing", "up", "ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class LineState:
+    """Where the call stands."""
+
+    state: LineStateName
+    cause: str = ""
+    """In plain words; empty = nothing to add."""
+    remedy: str = ""
+    by: str = ""
+    """Who ended it: ``local``, ``remote``, ``timeout`` or ``error``."""
+    code: str = ""
+    """Name of the kind of error; empty = none."""
+
+
+CONNECTING = LineState("connecting")
+UP = LineState("up")
+
+
+def state_after(event: CallEvent) -> LineState | None:
+    """What an event of the call changes; None = nothing."""
+    match event:
+        case CallRinging():
+            return LineState("ringing")
+        case CallForwarded():
+            return LineState("ringing", "The call is being forwarded.")
+        case CallQueued():
+            return LineState("ringing", "The call is queued.")
+        case CallEarlyMedia():
+            return LineState("ringing", "The other side plays something before it answers.")
+        case CallAnswered() | CallResumed():
+            return UP
+        case CallHeld():
+            return LineState("up", "The other side has put the call on hold.")
+        case CallEnded():
+            return LineState("ended", event.cause, event.remedy, event.by, event.code)
+        case _:
+            return None
+
+
+class LineStates:
+    """All states so far, for any number of readers."""
+
+    def __init__(self, first: LineState) -> None:
+        self._states = [first]
+        self._news = asyncio.Event()
+
+    @property
+    def last(self) -> LineState:
+        """The one that holds now."""
+        return self._states[-1]
+
+    def add(self, state: LineState) -> None:
+        """It changes, if it does; nothing follows ``ended``."""
+        if state != self.last and self.last.state != "ended":
+            self._states.append(state)
+            self._news.set()
+            self._news = asyncio.Event()
+
+    async def all(self) -> AsyncIterator[LineState]:
+        """From the first to ``ended``."""
+        count = 0
+        while True:
+            news = self._news
+            for state in self._states[count:]:
+                count += 1
+                yield state
+            if self.last.state == "ended" and count == len(self._states):
+                return
+            if count == len(self._states):
+                await news.wait()
+
 
 __all__ = ["Dialled", "Guest", "Joined", "LineState"]
 

@@ -25,12 +25,11 @@ from qwen3tts_phone.call_facts import CallFacts, EndFacts, MediaFacts
 from qwen3tts_phone.errors import CallError, WrongState
 from qwen3tts_phone.keypad import checked_keys
 from qwen3tts_phone.log_text import log_text
-from qwen3tts_phone.softphone.line_figures import FarReport, LineFigures, LineState
-from qwen3tts_phone.softphone.offer import CodecChoice, Offer, read_offer
 from qwen3tts_phone.softphone.settings import WebSettings
-from qwen3tts_phone.softphone.web_counters import web_stats
-from qwen3tts_phone.softphone.web_line import WebLine
-from qwen3tts_phone.softphone.web_sink import WebSink
+from qwen3tts_phone.softphone.webrtc.line import WebLine
+from qwen3tts_phone.softphone.webrtc.media import WebSink
+from qwen3tts_phone.softphone.webrtc.offer import CodecChoice, Offer, read_offer
+from qwen3tts_phone.softphone.webrtc.statistics import FarReport, LineFigures, LineState, web_stats
 from qwen3tts_phone.without_words import without_words
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.utterance import Utterance, VoiceOptions
@@ -109,7 +108,7 @@ class WebCall(Call):
         payload = chosen.payload()
         payload.encoder(PTIME_MS)  # raises what is missing before anything is opened
         _require_aiortc()
-        from qwen3tts_phone.softphone.line_track import LineTrack
+        from qwen3tts_phone.softphone.webrtc.peer import LineTrack
 
         settings, learnt = settings or WebSettings(), learnt or Learnt()
         track = LineTrack(payload.frame_ticks(PTIME_MS), payload.clock_hz)

@@ -1,25 +1,81 @@
-"""Captions that follow the voice: what is said, which word is heard now, what was heard in the end.
-
-They follow a call's `Speaker`, whoever makes it speak, and tell what is new ten times a second
-while something is said. Nothing is kept of an utterance when it is over.
-"""
+"""Speech on a page's call: text as it is typed, the voice that says it, and captions."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from qwen3tts_pacer.clock import Clock
-from qwen3tts_phone.softphone import protocol
-from qwen3tts_phone.softphone.protocol import ServerMessage
+from qwen3tts_phone.softphone import messages as protocol
+from qwen3tts_phone.softphone.messages import ServerMessage
+from qwen3tts_phone.softphone.services import Desk
 from qwen3tts_phone.without_words import without_words
 from qwen3tts_speech.latency import UtteranceRecord
 from qwen3tts_speech.line import Speaker
-from qwen3tts_speech.utterance import RATE_HZ, Utterance
+from qwen3tts_speech.utterance import RATE_HZ, Utterance, VoiceOptions
 from qwen3tts_wire.alignment import Word
-from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
+
+
+class TypedWords:
+    """An asynchronous iterator of the words of one typed utterance; for one reader.
+
+    Args:
+        number: the page's number of the utterance.
+        most_chars: no more than that is taken.
+    """
+
+    def __init__(self, number: int, most_chars: int) -> None:
+        self.number = number
+        self.ended = False
+        """Whether no more will come."""
+        self._most = most_chars
+        self._chars = 0
+        self._waiting: list[str] = []
+        self._news = asyncio.Event()
+
+    def put(self, text: str) -> None:
+        """More words.
+
+        Raises:
+            LimitExceeded: it would be too long; nothing of this is taken.
+            BadRequest: it has ended.
+        """
+        if self.ended:
+            raise BadRequest("This utterance has ended.", remedy="Begin another one.")
+        if self._chars + len(text) > self._most:
+            raise LimitExceeded(
+                f"An utterance has at most {self._most} characters.",
+                remedy="End it and begin another one.",
+            )
+        if text:
+            self._chars += len(text)
+            self._waiting.append(text)
+            self._news.set()
+
+    def end(self) -> None:
+        """No more words; harmless a second time."""
+        self.ended = True
+        self._news.set()
+
+    def take(self) -> str:
+        """What waits and was not taken yet: it is taken with this."""
+        text = "".join(self._waiting)
+        self._waiting.clear()
+        return text
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        while True:
+            if text := self.take():
+                yield text
+            elif self.ended:
+                return
+            else:
+                self._news.clear()
+                await self._news.wait()
+
 
 logger = logging.getLogger(__name__)
 
@@ -179,3 +235,103 @@ def stages(record: UtteranceRecord) -> dict[str, float]:
         return {}
     first = min(record.marks.values())
     return {name: round(1000 * (at - first), 3) for name, at in record.marks.items()}
+
+
+Say = Callable[[TypedWords, VoiceOptions], Utterance]
+"""Begins to say typed words; raises WrongState where the call is not up."""
+MOST_QUEUED = 20
+"""Typed utterances that wait for the call to be up."""
+
+
+class PageVoice:
+    """One call's.
+
+    Args:
+        desk: what has the engines.
+        captions: are told which utterances were typed.
+    """
+
+    def __init__(self, desk: Desk, captions: Captions) -> None:
+        self._desk = desk
+        self._captions = captions
+        self._speaker: Speaker | None = None
+        self._typed: TypedWords | None = None
+        self._utterance: Utterance | None = None
+        self._say: Say | None = None
+        """None while the call is not up."""
+        self._queued: list[TypedWords] = []
+        """Typed before the call was up."""
+        self.engine = desk.engines.all[0]
+        self.options = VoiceOptions()
+
+    def choose(self, engine: str | None, voice: str | None, language: str | None) -> None:
+        """Speak so from the next utterance on. Raises NoSuchEngine."""
+        self.engine = self._desk.engines.chosen(engine)
+        self.options = self._desk.options(self.engine, voice, language)
+        if self._speaker is not None:
+            self.leads(self._speaker)
+
+    def leads(self, speaker: Speaker) -> None:
+        """What this speaker says is said as the page has chosen, from now on."""
+        self._speaker = speaker
+        speaker.link, speaker.voice = self.engine.link, self.options
+
+    async def check(self) -> None:
+        """Ask the server whether it has that voice; raises UnknownVoice and others."""
+        await self.engine.link.check(self.options)
+
+    def begin(self, say: Say) -> None:
+        """The call is up: say what was typed before, in order, and from now on what is typed."""
+        self._say = say
+        queued, self._queued = self._queued, []
+        for words in queued:
+            self._utterance = say(words, self.options)
+            self._captions.add(self._utterance, words.number)
+
+    def drop_queued(self) -> None:
+        """Forget what waits for the call to be up."""
+        if self._queued:
+            self._queued.clear()
+            self._typed = None
+
+    def type(self, number: int, text: str) -> None:
+        """More typed words; those after an interruption are an utterance of their own.
+
+        Before the call is up they wait for it.
+
+        Raises WrongState where the call is over, BadRequest, LimitExceeded.
+        """
+        current = self._typed
+        if current is not None and number < current.number:
+            raise BadRequest("The number of a typed utterance does not fall.")
+        stopped = self._utterance is not None and self._utterance.stopped
+        if current is not None and number == current.number and not stopped:
+            current.put(text)
+            return
+        if not text.strip():
+            return
+        self.end()
+        words = TypedWords(number, self._desk.settings.text_chars)
+        words.put(text)
+        if self._say is None:
+            if len(self._queued) >= MOST_QUEUED:
+                raise LimitExceeded(
+                    f"{MOST_QUEUED} typed utterances wait for the call already.",
+                    remedy="Type on when the call is up.",
+                )
+            self._queued.append(words)
+            self._typed = words
+            return
+        self._utterance = self._say(words, self.options)
+        self._typed = words
+        self._captions.add(self._utterance, number)
+
+    def type_end(self, number: int) -> None:
+        """A typed utterance is complete; harmless where there is none of that number."""
+        if self._typed is not None and number >= self._typed.number:
+            self._typed.end()
+
+    def end(self) -> None:
+        """No more words come."""
+        if self._typed is not None:
+            self._typed.end()

@@ -1,4 +1,4 @@
-"""The line to one browser: its connection, what comes by it, and whether it is still there."""
+"""Media path to a browser: its connection, inbound packets and the watchdog."""
 
 from __future__ import annotations
 
@@ -9,17 +9,88 @@ from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.call_events import HeardFrame
 from qwen3tts_phone.call_facts import EndFacts
-from qwen3tts_phone.errors import CalleeUnreachable, StreamLost
+from qwen3tts_phone.errors import CalleeUnreachable, CallError, StreamLost
 from qwen3tts_phone.media.reception import ReportFigures
-from qwen3tts_phone.softphone.line_watch import NETWORK, NO_WAY, LineWatch
-from qwen3tts_phone.softphone.offer import Offer, OfferedCodec
-from qwen3tts_phone.softphone.remote_sound import RemoteSound, SoundPacket
 from qwen3tts_phone.softphone.settings import WebSettings
-from qwen3tts_phone.softphone.web_counters import FarWorst
+from qwen3tts_phone.softphone.webrtc.media import RemoteSound, SoundPacket
+from qwen3tts_phone.softphone.webrtc.offer import Offer, OfferedCodec
+from qwen3tts_phone.softphone.webrtc.statistics import FarWorst
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.softphone.line_track import LineTrack
-    from qwen3tts_phone.softphone.peer import Peer
+    from qwen3tts_phone.softphone.webrtc.peer import LineTrack, Peer
+
+
+REPORTS_S = 8.0
+"""Where the browser sends no sound, a report of its is due every five seconds or so (RFC 3550)."""
+NETWORK = (
+    "Check the network of the device that the page is on (Wi-Fi, mobile network, VPN), then call "
+    "again."
+)
+
+NO_WAY = (
+    "Let UDP pass between the device that the page is on and this machine: firewalls, VPNs, a "
+    "guest Wi-Fi and containers without the host's network are in the way most often."
+)
+
+
+class LineWatch:
+    """One call's, from the connection on. Times are seconds of the clock."""
+
+    def __init__(self, settings: WebSettings, now: float) -> None:
+        self._settings = settings
+        self._sound_at = self._any_at = now
+        self._told = False
+        self._any_sound = False
+
+    def sound(self, now: float) -> bool:
+        """A packet of sound came; True: the first, or the first after a silence that was told."""
+        news = self._told or not self._any_sound
+        self._sound_at = self._any_at = now
+        self._any_sound, self._told = True, False
+        return news
+
+    def report(self, now: float) -> bool:
+        """Something else came; True: the first after a silence that was told."""
+        news, self._told = self._told, False
+        self._any_at = now
+        return news
+
+    @property
+    def lost(self) -> bool:
+        """Whether a silence was told, and lasts."""
+        return self._told
+
+    def silent_s(self, now: float) -> float:
+        """For how long nothing at all has come."""
+        return max(0.0, now - self._any_at)
+
+    def news(self, now: float) -> float | None:
+        """For how long nothing has come, where that is to be told now: once each time."""
+        silent_s = self.silent_s(now)
+        if self._told or silent_s < self._most_s():
+            return None
+        self._told = True
+        return silent_s
+
+    def vanished(self, now: float) -> CallError | None:
+        """Why nobody waits any longer; None = all is well."""
+        silent_s = self.silent_s(now)
+        if silent_s < self._settings.vanished_s:
+            return None
+        return StreamLost(
+            f"The connection to the browser is lost: nothing has come for {silent_s:.0f} s.",
+            remedy=NETWORK,
+        )
+
+    def _most_s(self) -> float:
+        """How long nothing may come before that is worth a word."""
+        short_s = self._settings.silent_s
+        # What sends its sound still and stops with all at once has lost the network; what has
+        # stopped its sound before (a microphone that is off) is heard of by its reports alone.
+        alone = self._any_at - self._sound_at
+        steady = self._any_sound and alone < short_s
+        return short_s if steady else max(short_s, REPORTS_S)
+
 
 LOOK_S = 0.5
 """How often it is looked whether the browser is still there."""
@@ -72,7 +143,7 @@ class WebLine:
 
     async def open(self, codec: OfferedCodec, track: LineTrack) -> str:
         """Begin to connect; our answer's SDP. Raises BadSdp, CallError."""
-        from qwen3tts_phone.softphone.peer import Peer
+        from qwen3tts_phone.softphone.webrtc.peer import Peer
 
         self._peer = await Peer.answering(
             self._offer,

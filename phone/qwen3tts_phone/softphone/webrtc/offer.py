@@ -6,11 +6,14 @@ import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_codecs.table import BROWSER_CODECS, CODECS, SDP_CODECS, agreed_payload
 from qwen3tts_phone.errors import BadSdp, NoCommonCodec
 
+CodecChoice: TypeAlias = str
+"""``auto`` = the best that both ends have, or one of `BROWSER_CODECS`."""
 PROFILE = "UDP/TLS/RTP/SAVPF"
 STATIC = {
     spec.payload_type: (spec.name, spec.clock_hz) for spec in SDP_CODECS.values() if spec.static
@@ -62,7 +65,7 @@ class Offer:
     """Whether no address is told, or one by a name that is known in its own network alone: without
     a microphone browsers hide theirs (mDNS, draft-ietf-mmusic-mdns-ice-candidates)."""
 
-    def chosen(self, choice: str) -> OfferedCodec:
+    def chosen(self, choice: CodecChoice) -> OfferedCodec:
         """The codec to speak with. Raises NoCommonCodec."""
         wanted: Sequence[str] = BROWSER_CODECS if choice == "auto" else (choice,)
         for name in wanted:
