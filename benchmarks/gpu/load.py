@@ -16,6 +16,7 @@ from qwen3tts_engine.pause_aligner import PauseAligner
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.qwen3.jobs import Job, Speaker
 from qwen3tts_engine.qwen3.model import Qwen3Model
+from qwen3tts_engine.qwen3.model_config import FRAME_SAMPLES
 from qwen3tts_engine.qwen3.prefixes import Prefixes
 from qwen3tts_engine.qwen3.prompt import Prompt, build_prompt
 from qwen3tts_engine.qwen3.runner import Runner
@@ -27,7 +28,6 @@ from qwen3tts_engine.scheduler import Scheduler, SchedulerSettings
 from qwen3tts_wire.errors import SpeechError
 
 FRAME_S = 0.08
-FRAME_SAMPLES = 1920
 SAMPLE_RATE = 24_000
 TOKENS_PER_S = 4
 """Of speech; so long is an utterance's text."""

@@ -21,7 +21,7 @@ from qwen3tts_engine.qwen3.sampling import (
     gumbel,
     penalize,
     seed_key,
-    streams,
+    stream_keys,
     uniform,
 )
 from qwen3tts_wire.errors import BadRequest
@@ -35,7 +35,7 @@ def numbers(
     """[seeds, frames, codebooks, lanes]."""
     keys = torch.tensor([seed_key(seed) for seed in seeds])[:, :, None, None, None]
     at = torch.arange(frames)[:, None, None]
-    return uniform(keys[:, 0], keys[:, 1], at, streams(codebooks, lanes, CPU)).double().numpy()
+    return uniform(keys[:, 0], keys[:, 1], at, stream_keys(codebooks, lanes, CPU)).double().numpy()
 
 
 class TestUniform:
@@ -111,7 +111,7 @@ class TestUniform:
             assert abs(share - 0.5) < 0.01
 
     def test_every_place_has_a_stream_of_its_own(self) -> None:
-        found = streams(16, 3072, CPU)
+        found = stream_keys(16, 3072, CPU)
         assert len(set(found.flatten().tolist())) == 16 * 3072
         assert int(found.min()) >= 0
         assert int(found.max()) <= MASK32
@@ -123,7 +123,10 @@ def draw(
     """Ids [rows] of as many frames with the same scores [V]."""
     low, high = seed_key(99)
     at = torch.arange(rows)[:, None, None]
-    noise = gumbel(uniform(torch.tensor(low), torch.tensor(high), at, streams(1, ranks, CPU)))[:, 0]
+    uniforms = uniform(torch.tensor(low), torch.tensor(high), at, stream_keys(1, ranks, CPU))
+    noise = gumbel(uniforms)[:, 0]
+        :, 0
+    ]
     noise[:, (top_k or ranks) :] = -torch.inf
     out = torch.empty(rows, 1, dtype=torch.int64)
     no = torch.zeros(rows, 1, dtype=torch.bool)

@@ -14,8 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from qwen3tts_engine.qwen3.arena import CODE_RING, Arena, Sampling
 from qwen3tts_engine.qwen3.model import Qwen3Model
+from qwen3tts_engine.qwen3.model_config import MIN_FRAMES, NOT_FINITE
 from qwen3tts_engine.qwen3.prompt import build_prompt
-from qwen3tts_engine.qwen3.step import MIN_FRAMES, NOT_FINITE, frame_step, prefill
+from qwen3tts_engine.qwen3.step import frame_step, prefill
 from tests.qwen3.rows import GREEDY, Script, Spoken, Stage, alone, script
 
 SLOTS, ROWS, FRAMES = 4, 6, 7

@@ -41,6 +41,7 @@ from qwen3tts_engine.qwen3.api_checks import (
 from qwen3tts_engine.qwen3.api_reader import Reader, all_of, evenly, floats
 from qwen3tts_engine.qwen3.clone_prompt import ClonePrompt, Codes
 from qwen3tts_engine.qwen3.engine import Qwen3Engine
+from qwen3tts_engine.qwen3.model_config import FRAME_SAMPLES
 from qwen3tts_engine.qwen3.naming import NO_SPEAKER
 from qwen3tts_engine.qwen3.reference_audio import Source
 from qwen3tts_engine.qwen3.runner import Progress
@@ -55,8 +56,6 @@ __all__ = ["NO_SPEAKER", "TEXT_MAX", "ClonePrompt", "Qwen3TTS", "Samples"]
 T = TypeVar("T")
 Samples = NDArray[np.float32]
 """Mono, within -1 to 1."""
-FRAME_SAMPLES = 1920
-"""Samples of a codec frame, 80 ms."""
 AHEAD_S = 4.0
 """Sound made for a reader who takes his time."""
 

@@ -17,9 +17,9 @@ import numpy as np
 from qwen3tts_engine.base import EndReason, PcmChunk
 from qwen3tts_engine.qwen3.faults import not_finite, one_by_one, told, trace
 from qwen3tts_engine.qwen3.jobs import IN_SLOT, Job, Move, State
+from qwen3tts_engine.qwen3.model_config import NOT_FINITE
 from qwen3tts_engine.qwen3.prefixes import Prefixes
 from qwen3tts_engine.qwen3.rows import (
-    NOT_FINITE,
     DecodeRow,
     Join,
     Ready,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from qwen3tts_engine.base import EndReason, PcmChunk
 from qwen3tts_engine.playout import PlayoutLead
+from qwen3tts_engine.qwen3.model_config import MIN_FRAMES
 from qwen3tts_engine.qwen3.prefixes import PrefixStore
 from qwen3tts_engine.qwen3.text_track import TextTrack
 from qwen3tts_wire.errors import SpeechError
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from qwen3tts_engine.qwen3.arena import Sampling
     from qwen3tts_engine.qwen3.prompt import Prompt
     from qwen3tts_engine.qwen3.voicing import Voicing
-
-MIN_FRAMES = 2
-"""The model's own ``min_new_tokens``: no generation ends before."""
 
 
 class State(Enum):

@@ -18,8 +18,8 @@ from qwen3tts_engine.qwen3.fields import REMEDY, BadCheckpoint
 from qwen3tts_engine.qwen3.layers import has_fused_norm
 from qwen3tts_engine.qwen3.predictor import Predictor, load_predictor
 from qwen3tts_engine.qwen3.prompt import Prompt
+from qwen3tts_engine.qwen3.sampling import SamplingConstants
 from qwen3tts_engine.qwen3.speaker_encoder import SpeakerEncoder
-from qwen3tts_engine.qwen3.step import Constants
 from qwen3tts_engine.qwen3.talker import Talker, load_talker
 from qwen3tts_engine.qwen3.tokenizer import Tokenizer
 from qwen3tts_engine.qwen3.weights import Weights
@@ -56,7 +56,7 @@ class Qwen3Model:
         self.tokenizer = tokenizer
         self.kernels = kernels
         self.device, self.dtype = talker.table.device, talker.table.dtype
-        self.constants = Constants.build(config, self.device)
+        self.constants = SamplingConstants.build(config, self.device)
 
     @classmethod
     def load(

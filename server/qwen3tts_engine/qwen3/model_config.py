@@ -6,6 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+FRAME_SAMPLES = 1920
+"""Samples of one codec frame: 80 ms at 24 kHz."""
+MIN_FRAMES = 2
+"""Frames before the first that may be the end: the official ``min_new_tokens``."""
+NOT_FINITE = -1
+"""In place of code 0: the row's logits hold a NaN or an infinity; the frame is discarded."""
+
 Task = Literal["custom_voice", "voice_design", "base"]
 """What a checkpoint was trained for: named speakers, voices from a description, cloning."""
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 Samples = NDArray[np.float32]
 """Mono, SAMPLE_RATE, within -1 to 1."""
-NOT_FINITE = -1
-"""In place of code 0: the row's scores hold a NaN or an infinity; the frame is no frame."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from qwen3tts_engine.qwen3.model_config import NOT_FINITE, ModelConfig
 from qwen3tts_wire.errors import BadRequest
 
 TOP_K_LIMIT = 64
@@ -108,14 +109,14 @@ def uniform(key_low: Tensor, key_high: Tensor, frame: Tensor, stream: Tensor) ->
         key_low: First half of ``seed_key``, int64.
         key_high: Second half, int64.
         frame: Number of the frame, int64 from 0.
-        stream: ``streams`` of codebook and lane, int64.
+        stream: ``stream_keys`` of codebook and lane, int64.
     """
     here = _half_mix(torch.add(key_low, frame, alpha=FRAME_STEP).bitwise_and_(MASK32))
     bits = _mix((here ^ key_high) ^ stream)
     return ((bits >> 9) * 2.0**-23).add_(2.0**-24)
 
 
-def streams(codebooks: int, lanes: int, device: torch.device) -> Tensor:
+def stream_keys(codebooks: int, lanes: int, device: torch.device) -> Tensor:
     """[codebooks, lanes] int64: a 32-bit number for each place that draws."""
     place = torch.arange(codebooks)[:, None] * (1 << 16) + torch.arange(lanes)
     return _mix(_mix(place + 1) ^ 0x5BD1E995).to(device)
@@ -171,3 +172,40 @@ def choose(
     picked = ids.gather(-1, drawn.argmax(dim=-1, keepdim=True))
     torch.where(greedy, scores.argmax(dim=-1, keepdim=True), picked, out=out)
     return values[:, :1]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingConstants:
+    """What every step needs and no row changes."""
+
+    barred: Tensor
+    """[vocab] float32: minus infinity for ids that are no codes, but for eos."""
+    eos: slice
+    """Column of eos."""
+    stream_keys: Tensor
+    """[16, vocab] int64 of the random numbers."""
+    ranks: Tensor
+    """[vocab] int64: 0, 1, ..."""
+    advance: Tensor
+    """[1, 2] int64: one position, one frame."""
+    true: Tensor
+    """A scalar, for marks."""
+    not_finite: Tensor
+    """A scalar NOT_FINITE."""
+
+    @classmethod
+    def build(cls, config: ModelConfig, device: torch.device) -> SamplingConstants:
+        """For a model on a device."""
+        talker = config.talker
+        barred = torch.zeros(talker.vocab)
+        barred[talker.codes :] = -torch.inf
+        barred[talker.ids.eos] = 0.0
+        return cls(
+            barred.to(device),
+            slice(talker.ids.eos, talker.ids.eos + 1),
+            stream_keys(talker.code_groups, talker.vocab, device),
+            torch.arange(talker.vocab, device=device),
+            torch.ones(1, 2, dtype=torch.int64, device=device),
+            torch.ones((), dtype=torch.bool, device=device),
+            torch.tensor(NOT_FINITE, device=device),
+        )

@@ -7,62 +7,17 @@ names the arena's scratch slot, any number of times.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from qwen3tts_engine.qwen3.arena import CODE_RING, FRAME, KEY_HIGH, KEY_LOW, POS, TOP_K, Arena
 from qwen3tts_engine.qwen3.attention import length_mask
-from qwen3tts_engine.qwen3.config import ModelConfig
+from qwen3tts_engine.qwen3.model import Qwen3Model
+from qwen3tts_engine.qwen3.model_config import MIN_FRAMES
 from qwen3tts_engine.qwen3.predictor import Draws
-from qwen3tts_engine.qwen3.sampling import TOP_K_LIMIT, gumbel, penalize, streams, uniform
-
-if TYPE_CHECKING:
-    from qwen3tts_engine.qwen3.model import Qwen3Model
-
-MIN_FRAMES = 2
-"""Frames before the first that may be the end."""
-NOT_FINITE = -1
-"""In place of code 0: the row's scores hold a NaN or an infinity."""
-
-
-@dataclass(frozen=True, slots=True)
-class Constants:
-    """What every step needs and no row changes."""
-
-    barred: Tensor
-    """[vocab] float32: minus infinity for ids that are no codes, but for eos."""
-    eos: slice
-    """Column of eos."""
-    streams: Tensor
-    """[16, vocab] int64 of the random numbers."""
-    ranks: Tensor
-    """[vocab] int64: 0, 1, ..."""
-    advance: Tensor
-    """[1, 2] int64: one position, one frame."""
-    true: Tensor
-    """A scalar, for marks."""
-    not_finite: Tensor
-    """A scalar NOT_FINITE."""
-
-    @classmethod
-    def build(cls, config: ModelConfig, device: torch.device) -> Constants:
-        """For a model on a device."""
-        talker = config.talker
-        barred = torch.zeros(talker.vocab)
-        barred[talker.codes :] = -torch.inf
-        barred[talker.ids.eos] = 0.0
-        return cls(
-            barred.to(device),
-            slice(talker.ids.eos, talker.ids.eos + 1),
-            streams(talker.code_groups, talker.vocab, device),
-            torch.arange(talker.vocab, device=device),
-            torch.ones(1, 2, dtype=torch.int64, device=device),
-            torch.ones((), dtype=torch.bool, device=device),
-            torch.tensor(NOT_FINITE, device=device),
-        )
+from qwen3tts_engine.qwen3.sampling import TOP_K_LIMIT, SamplingConstants, gumbel, penalize, uniform
 
 
 @torch.no_grad()
@@ -217,13 +172,15 @@ def advance(
     arena.counters[:, :2].index_add_(0, slots, model.constants.advance.expand(slots.shape[0], -1))
 
 
-def _draws(constants: Constants, counters: Tensor, knobs: Tensor, *, full_sort: bool) -> Draws:
+def _draws(
+    constants: SamplingConstants, counters: Tensor, knobs: Tensor, *, full_sort: bool
+) -> Draws:
     """Noise by rank for all codebooks of the frame at once, and the rows' ways to draw."""
     groups = counters.shape[1] - TOP_K
     ranks = constants.ranks.shape[0] if full_sort else TOP_K_LIMIT
     at = counters[:, :, None, None]
     noise = gumbel(
-        uniform(at[:, KEY_LOW], at[:, KEY_HIGH], at[:, FRAME], constants.streams[:, :ranks])
+        uniform(at[:, KEY_LOW], at[:, KEY_HIGH], at[:, FRAME], constants.stream_keys[:, :ranks])
     )
     noise.masked_fill_(constants.ranks[:ranks] >= counters[:, TOP_K:, None], -torch.inf)
     coolness = knobs[:, :groups]

@@ -11,6 +11,7 @@ import numpy as np
 from qwen3tts_engine.alignment import AlignedWord, WordAligner
 from qwen3tts_engine.base import PcmChunk
 from qwen3tts_engine.guards import FrameCap, SoundGuard
+from qwen3tts_engine.qwen3.model_config import FRAME_SAMPLES
 from qwen3tts_engine.qwen3.rows import Samples
 from qwen3tts_engine.qwen3.text_track import TextTrack
 from qwen3tts_text.word_units import usual_s
@@ -19,7 +20,6 @@ from qwen3tts_wire.alignment import Word
 if TYPE_CHECKING:
     from qwen3tts_engine.qwen3.jobs import Job
 
-FRAME_SAMPLES = 1920
 FULL_SCALE = 32767
 
 
