@@ -28,8 +28,8 @@ from common import Bench
 from greetings import BEEPS, RATE_HZ, Case, melodies, run
 from numpy.typing import NDArray
 
-from qwen3tts_phone.answering import Answerer, AnsweringMachineDetector
-from qwen3tts_phone.tones import Tone, ToneDetector, ToneKind
+from qwen3tts_phone.audio.answering import Answerer, AnsweringMachineDetector
+from qwen3tts_phone.audio.tones import Tone, ToneDetector, ToneKind
 
 FRAME = RATE_HZ // 50
 

@@ -30,9 +30,9 @@ from qwen3tts_codecs.g711 import PCMU, decode_ulaw
 from qwen3tts_engine.base import Engine, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_engine.piper.engine import PiperEngine, PiperSettings
+from qwen3tts_phone.audio.rtp_sink import RtpSink
 from qwen3tts_phone.media.process import MediaProcess
 from qwen3tts_phone.media.types import ContextPlayed, LegSpec, RemoteMedia
-from qwen3tts_phone.rtp_sink import RtpSink
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink

@@ -36,8 +36,8 @@ from server_process import ServerProcess
 
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
+from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.phone import Phone, PhoneSettings
-from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_speech.link import SpeechLink
 
 SCENARIO = Path(__file__).with_name("calls_sipp.xml")

@@ -38,11 +38,11 @@ from line_sounds import (
     voiced_from_to,
 )
 
-from qwen3tts_phone.call_events import HeardFrame
+from qwen3tts_phone.audio.frames import SentFrame
+from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.listening.core import ListeningCore
 from qwen3tts_phone.listening.events import CallerCutIn
 from qwen3tts_phone.listening.settings import ListenSettings
-from qwen3tts_phone.sent_audio import SentFrame
 
 RATE_HZ = 8000
 WAY_S = 0.013

@@ -39,12 +39,12 @@ from qwen3tts_codecs import FrameEncoder, Payload, Resampler, payload_by_name
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_pacer.frame import Frame
-from qwen3tts_phone.call_events import HeardFrame
-from qwen3tts_phone.hearing import Hearing
+from qwen3tts_phone.audio.inbound import Hearing
+from qwen3tts_phone.audio.playout import Playout
+from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.media import rtp
 from qwen3tts_phone.media.process import MediaProcess
 from qwen3tts_phone.media.types import ContextPlayed, LegSpec, RemoteMedia
-from qwen3tts_phone.playout import Playout
 
 Samples = NDArray[np.int16]
 

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from recorded_prompts import LIST, RATE_HZ, Prompt, errors, prompts, words
 
 from qwen3tts_codecs.resample import Resampler
-from qwen3tts_phone.call_events import HeardFrame
+from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.listening.core import ListeningCore
 from qwen3tts_phone.listening.events import OnsetHeard, SpeechPaused, SpeechResumed, TurnEnded
 from qwen3tts_phone.listening.settings import ListenSettings

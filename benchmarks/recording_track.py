@@ -29,13 +29,13 @@ from qwen3tts_codecs import PCMU, FrameEncoder
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_pacer.ring import InboundFrame
-from qwen3tts_phone.call_events import HeardFrame
-from qwen3tts_phone.hearing import Hearing
-from qwen3tts_phone.playout import Playout
-from qwen3tts_phone.record import StereoRecorder
+from qwen3tts_phone.audio.inbound import Hearing
+from qwen3tts_phone.audio.playout import Playout
+from qwen3tts_phone.audio.wav import StereoRecorder
+from qwen3tts_phone.call.events import HeardFrame
+from qwen3tts_phone.records.call_recordings import CallTracks
 from qwen3tts_phone.streams.adapter import StreamAudio
 from qwen3tts_phone.streams.inbound import StreamHearing
-from qwen3tts_phone.tracks import CallTracks
 
 Samples = NDArray[np.int16]
 

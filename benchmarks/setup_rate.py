@@ -28,9 +28,9 @@ from pathlib import Path
 from calls import p95
 from common import Bench
 
+from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.phone import Phone, PhoneSettings
-from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_phone.sip import sockets
 from qwen3tts_speech.link import SpeechLink
 

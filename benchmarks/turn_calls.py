@@ -18,9 +18,9 @@ from line_sounds import at_level, noise, on_the_line, voiced_from_to
 from numpy.typing import NDArray
 from talker import FRAME, FRAME_NS, Came, Line
 
-from qwen3tts_phone.call import Call
+from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.phone import Phone
-from qwen3tts_phone.sdp import SdpSession
+from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.sip.endpoint import SipEndpoint
 from qwen3tts_phone.sip.settings import SipSettings
 

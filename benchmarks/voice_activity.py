@@ -38,7 +38,7 @@ from line_sounds import (
     voiced_from_to,
 )
 
-from qwen3tts_phone.call_events import HeardFrame
+from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.listening.activity import RATE_HZ, VoiceDetector, make_detector
 from qwen3tts_phone.listening.core import ListeningCore
 from qwen3tts_phone.listening.events import ListenEvent, OnsetHeard, TurnEnded

@@ -39,8 +39,8 @@ from connection_setup import COLUMNS, TITLE, rows, setup_times
 from server_process import ServerProcess
 from softphone_process import SoftphoneProcess, softphone_process
 
+from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.phone import Phone
-from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_speech.latency import Mark, UtteranceRecord, read_log
 from qwen3tts_speech.link import SpeechLink
 from tests.softphone.browser import AUDIBLE, Chromium, Visit, running_chromium

@@ -35,7 +35,7 @@ from .desk_wishes import DeskHost, SipWishes
 from .turn import log_id_of
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.phone_call import PhoneCall
+    from qwen3tts_phone.call.phone_call import PhoneCall
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from .desk_rules import caller_shown
 from .desk_wishes import DeskHost
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.phone_call import PhoneCall
+    from qwen3tts_phone.call.phone_call import PhoneCall
 
 log = logging.getLogger(__name__)
 
@@ -205,7 +205,7 @@ class Line:
         await self.barge_in(TRANSFERRED.format(caller=self.caller))
 
     async def _events_of(self, call: PhoneCall) -> None:
-        from qwen3tts_phone.call_events import CallEnded, KeyPressed, MediaSilent
+        from qwen3tts_phone.call.events import CallEnded, KeyPressed, MediaSilent
 
         async for event in call.events:
             match event:

@@ -19,9 +19,9 @@ from .desk_rules import server_uri
 from .desk_wishes import SipWishes
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.guard import GuardSettings
+    from qwen3tts_phone.call.phone_call import PhoneCall
+    from qwen3tts_phone.dialling.guard import GuardSettings
     from qwen3tts_phone.phone import Phone, PhoneSettings
-    from qwen3tts_phone.phone_call import PhoneCall
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ def phone_settings(wishes: SipWishes) -> PhoneSettings:
 
 def transfer_guard(wishes: SipWishes) -> GuardSettings:
     """Return the rules of `desk_rules.check`, which the phone applies to transfers."""
-    from qwen3tts_phone.guard import GuardSettings
+    from qwen3tts_phone.dialling.guard import GuardSettings
     from qwen3tts_phone.sip.fields import parse_uri
 
     home = parse_uri(server_uri(wishes.sip_server)).host if wishes.sip_server else NO_HOME

@@ -57,7 +57,7 @@ def destination(text: object, server: str | None = None) -> Destination:
     Raises:
         Refused: it is none, or a number without a server that would know it.
     """
-    from qwen3tts_phone.numbers import number_of
+    from qwen3tts_phone.dialling.numbers import number_of
 
     if isinstance(text, bool) or not isinstance(text, str | int):
         raise Refused("No destination was given: a number, or a SIP address as sip:USER@HOST.")
@@ -82,7 +82,7 @@ def destination(text: object, server: str | None = None) -> Destination:
 
 def check(there: Destination, allow: Collection[str]) -> None:
     """Raise Refused for what the phone's guard does not let through, or the allow list not hold."""
-    from qwen3tts_phone.guard import Callee, CallNotAllowed, GuardSettings, check_callee
+    from qwen3tts_phone.dialling.guard import Callee, CallNotAllowed, GuardSettings, check_callee
 
     patterns = tuple(pattern for pattern in allow if pattern.strip())
     shown = there.number or _shown(there.key)
@@ -186,7 +186,7 @@ def _at(
 ) -> Destination:
     """Put together anew, so that nothing else comes along: no parameter (``maddr``, ``method``),
     no character that would end a header."""
-    from qwen3tts_phone.numbers import number_of
+    from qwen3tts_phone.dialling.numbers import number_of
 
     place = f"{host}:{port}" if port is not None else host
     name = user.partition(";")[0].partition(":")[0]

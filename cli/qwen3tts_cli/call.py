@@ -36,9 +36,9 @@ from qwen3tts_cli.words import DEFAULT_PROMPT, Words, choose_words
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.call.call import Call
+    from qwen3tts_phone.diagnosis.outcome import Outcome
     from qwen3tts_phone.phone import Phone
-    from qwen3tts_phone.progress import Outcome
 
 
 def add_to(app: typer.Typer) -> None:
@@ -227,7 +227,7 @@ async def place(
     check, or of the last call.
     """
     with needs("phone"):
-        from qwen3tts_phone.outbound import RetryPolicy, place_with_retries
+        from qwen3tts_phone.dialling.retries import RetryPolicy, place_with_retries
         from qwen3tts_phone.phone import Phone
     retry = telephone.config.outbound.retry if telephone.config is not None else None
     async with AsyncExitStack() as stack, Readiness() as ready:
@@ -269,7 +269,7 @@ class Attempts:
 
     async def attempt(self, number: int) -> Outcome:
         """Make one call; how it came out."""
-        from qwen3tts_phone.progress import Outcome, outcome_of, outcome_of_error
+        from qwen3tts_phone.diagnosis.outcome import Outcome, outcome_of, outcome_of_error
 
         if number > 1:
             note(f"Call number {number}.")
@@ -314,6 +314,6 @@ def _calling(words: Words) -> AbstractContextManager[object]:
 
 def tell_waiting(outcome: Outcome, wait_s: float) -> None:
     """Between two calls."""
-    from qwen3tts_phone.progress import OUTCOME_WORDS
+    from qwen3tts_phone.diagnosis.outcome import OUTCOME_WORDS
 
     note(f"No call: {OUTCOME_WORDS[outcome]}. The next try is in {wait_s:.0f} s.")

@@ -9,7 +9,7 @@ from qwen3tts_cli.output import note
 from qwen3tts_cli.watch import tell_findings, watch
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.call.call import Call
 
 
 class CallChain:

@@ -30,11 +30,11 @@ from qwen3tts_speech.line import Spoken
 from qwen3tts_wire.errors import SpeechError
 
 with needs("all"):
-    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.audio.onset import OnsetGate
+    from qwen3tts_phone.call.call import Call
+    from qwen3tts_phone.call.text_sources import scripted
     from qwen3tts_phone.errors import PortBusy
-    from qwen3tts_phone.listen import OnsetGate
     from qwen3tts_phone.phone import Phone, PhoneSettings
-    from qwen3tts_phone.words import scripted
 
 GREETING = (
     "Good morning, this is the Riverside Clinic. You are speaking with an automated assistant. "

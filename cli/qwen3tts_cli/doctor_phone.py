@@ -15,7 +15,7 @@ from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
     from qwen3tts_cli.doctor_report import Report
-    from qwen3tts_phone.config import PhoneConfig
+    from qwen3tts_phone.settings.file import PhoneConfig
 
 
 def examined_phone(

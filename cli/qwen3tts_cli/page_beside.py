@@ -91,7 +91,7 @@ def page_settings(where: tuple[str, int], phone: PhoneSettings) -> SoftphoneSett
 
     Raises ``typer.BadParameter``.
     """
-    from qwen3tts_phone.record_settings import RecordSettings
+    from qwen3tts_phone.settings.records import RecordSettings
     from qwen3tts_phone.softphone.settings import SERVER, EngineSettings, SoftphoneSettings
 
     kept = phone.records or RecordSettings()

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from qwen3tts_cli.exits import MissingProgram
 from qwen3tts_cli.wav import UNKNOWN_BYTES
-from qwen3tts_phone.record import wav_header
+from qwen3tts_phone.audio.wav import wav_header
 from qwen3tts_wire.child_environment import PLAYING, child_environment
 from qwen3tts_wire.errors import SpeechError
 

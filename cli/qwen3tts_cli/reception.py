@@ -24,7 +24,7 @@ from qwen3tts_cli.words import Words
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.call.call import Call
     from qwen3tts_phone.phone import Phone
     from qwen3tts_phone.sip import AccountEvent
     from qwen3tts_phone.streams.server import Streams

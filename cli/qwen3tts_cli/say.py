@@ -102,7 +102,7 @@ def say(
 
 def _words(text: str | None, file: Path | None) -> tuple[AsyncIterator[str], int | None]:
     """The deltas, and about how many characters they are, where that is known."""
-    from qwen3tts_phone.words import from_file, from_text
+    from qwen3tts_phone.call.text_sources import from_file, from_text
 
     if file is not None:
         return from_file(file), file.stat().st_size or None

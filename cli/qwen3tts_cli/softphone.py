@@ -32,8 +32,8 @@ from qwen3tts_cli.telephone import (
 from qwen3tts_cli.words import Words, choose_words
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.config import PhoneConfig
     from qwen3tts_phone.phone import Phone
+    from qwen3tts_phone.settings.file import PhoneConfig
     from qwen3tts_phone.softphone.settings import SoftphoneSettings
 
 
@@ -155,7 +155,7 @@ async def serve(asked: Softphoning) -> None:
 def settings_of(asked: Softphoning, servers: dict[str, str], manner: Manner) -> SoftphoneSettings:
     """The softphone's settings; raises ``typer.BadParameter``."""
     from qwen3tts_phone.listening.settings import ListenSettings
-    from qwen3tts_phone.record_settings import RecordSettings
+    from qwen3tts_phone.settings.records import RecordSettings
     from qwen3tts_phone.softphone.settings import EngineSettings, IceServer, SoftphoneSettings
 
     page, listening = asked.page, asked.course.listening

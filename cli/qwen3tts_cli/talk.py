@@ -19,8 +19,8 @@ from qwen3tts_cli.words import Words
 if TYPE_CHECKING:
     from qwen3tts_phone.agent.agent import Agent
     from qwen3tts_phone.agent.conversation import Conversation
-    from qwen3tts_phone.answering import AnsweringSettings
-    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.audio.answering import AnsweringSettings
+    from qwen3tts_phone.call.call import Call
     from qwen3tts_phone.listening.listening import Listening
     from qwen3tts_phone.listening.turn import Turn
     from qwen3tts_phone.recognise.base import Recogniser

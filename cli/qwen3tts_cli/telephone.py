@@ -19,8 +19,8 @@ from qwen3tts_cli.manner import Manner
 from qwen3tts_cli.output import note
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.config import PhoneConfig
     from qwen3tts_phone.phone import PhoneSettings
+    from qwen3tts_phone.settings.file import PhoneConfig
     from qwen3tts_phone.sip.settings import Account
 
 ELSEWHERE = "192.0.2.1"
@@ -167,7 +167,7 @@ class Telephone:
 
     def _changes(self, base: PhoneSettings, manner: Manner) -> dict[str, Any]:
         """What options say otherwise than the file, or the defaults."""
-        from qwen3tts_phone.record_settings import RecordSettings
+        from qwen3tts_phone.settings.records import RecordSettings
 
         changes: dict[str, Any] = {"options": {**base.options, **manner.options}}
         given = {
@@ -227,8 +227,8 @@ def read_config(path: Path | None) -> PhoneConfig | None:
     if path is None:
         return None
     with needs("phone"):
-        from qwen3tts_phone.config import read_phone_config
         from qwen3tts_phone.errors import BadCertificate
+        from qwen3tts_phone.settings.file import read_phone_config
         from qwen3tts_settings.entries import BadConfiguration
     try:
         return read_phone_config(path)
@@ -245,26 +245,25 @@ def tell_remarks(config: PhoneConfig | None) -> None:
 def codecs_of(text: str) -> tuple[str, ...]:
     """Names of codecs between commas; raises ``typer.BadParameter`` for one that is none."""
     from qwen3tts_codecs.errors import CodecMissing
-    from qwen3tts_codecs.payload import payload_by_name
-    from qwen3tts_phone.config_checks import CODECS
+    from qwen3tts_codecs.table import SDP_CODECS
 
-    known = {each.lower(): each for each in CODECS}
+    known = {spec.name.lower(): spec for spec in SDP_CODECS.values()}
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:
         if name.lower() not in known:
             raise typer.BadParameter(
-                f"--codecs: {name!r} is no codec of ours; known are {', '.join(CODECS)}."
+                f"--codecs: {name!r} is no codec of ours; known are {', '.join(codec_names(''))}."
             )
     if not names:
         raise typer.BadParameter("--codecs names none.")
     for name in names:
         try:
-            payload_by_name(name).encoder(20)
+            known[name.lower()].payload.encoder(20)
         except CodecMissing as error:
             raise MissingExtra(
                 f"--codecs: {error}.", remedy="Install it with: pip install 'mr_qwen3tts[phone]'"
             ) from None
-    return tuple(known[name.lower()] for name in names)
+    return tuple(known[name.lower()].name for name in names)
 
 
 def headers_of(lines: list[str] | None) -> dict[str, str]:

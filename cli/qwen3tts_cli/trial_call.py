@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from qwen3tts_pacer.clock import Clock
-    from qwen3tts_phone.call_facts import CallFacts
+    from qwen3tts_phone.facts import CallFacts
     from qwen3tts_phone.phone import Call, Phone, PhoneSettings
     from qwen3tts_phone.sip.line import Line
 
@@ -110,7 +110,7 @@ async def asked(phone: Phone, target: str, trial: Trial) -> Check:
 
 async def called(phone: Phone, target: str, trial: Trial) -> AsyncIterator[Check]:
     """The call itself, and what was wrong with it."""
-    from qwen3tts_phone.diagnosis import diagnose
+    from qwen3tts_phone.diagnosis.diagnose import diagnose
 
     try:
         call = await phone.dial(target, account=trial.account)
@@ -147,7 +147,7 @@ async def called(phone: Phone, target: str, trial: Trial) -> AsyncIterator[Check
 
 def failed(error: SpeechError) -> Check:
     """An error in words, with its remedy; its name is the code that a record would have."""
-    from qwen3tts_phone.diagnosis import finding_of
+    from qwen3tts_phone.diagnosis.diagnose import finding_of
 
     found = finding_of(error)
     return Check(found.code, Level.FAIL, found.words, found.remedy)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from qwen3tts_cli.output import note, result
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call_events import CallEvent
+    from qwen3tts_phone.call.events import CallEvent
     from qwen3tts_phone.phone import Call
 
 
@@ -19,7 +19,7 @@ async def watch(call: Call) -> None:
 
 def tell(event: CallEvent) -> None:
     """One event, in words."""
-    from qwen3tts_phone import call_events as events
+    from qwen3tts_phone.call import events
 
     match event:
         case events.CallRinging():
@@ -58,7 +58,7 @@ def tell(event: CallEvent) -> None:
 
 def tell_findings(call: Call) -> None:
     """Why somebody may have heard nothing; silent about a call that went well."""
-    from qwen3tts_phone.diagnosis import diagnose
+    from qwen3tts_phone.diagnosis.diagnose import diagnose
 
     for finding in diagnose(call.facts):
         if finding.severe:

@@ -8,7 +8,7 @@ import select
 import stat
 from pathlib import Path
 
-from qwen3tts_phone.record import wav_header
+from qwen3tts_phone.audio.wav import wav_header
 
 UNKNOWN_BYTES = 0xFFFFFFFF - 36
 """Length in the header of a stream whose end is not known."""

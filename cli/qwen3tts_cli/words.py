@@ -43,7 +43,7 @@ class Words:
     def open(self) -> AsyncIterator[str]:
         """The words from their beginning, as deltas."""
         from qwen3tts_cli.shown.keyboard import from_keyboard
-        from qwen3tts_phone.words import from_file, from_text, scripted
+        from qwen3tts_phone.call.text_sources import from_file, from_text, scripted
 
         if self.chat is not None:
             from qwen3tts_phone.bridge import reply_to

@@ -15,17 +15,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.agent.agent import Agent
-    from qwen3tts_phone.agent.chat_errors import ModelRefused, ModelStalled, ModelUnavailable
-    from qwen3tts_phone.agent.chat_message import ChatMessage
-    from qwen3tts_phone.agent.chat_settings import ChatSettings
-    from qwen3tts_phone.agent.conversation import Conversation
-    from qwen3tts_phone.agent.settings import AgentSettings
-    from qwen3tts_phone.agent.tools import Tool, ToolError, tool
-    from qwen3tts_phone.agent.turn_record import TurnRecord
-    from qwen3tts_phone.bridge import ChatClient
-    from qwen3tts_phone.call import Call
-    from qwen3tts_phone.call_events import (
+    from qwen3tts_phone.audio.frames import SentAudio, SentFrame
+    from qwen3tts_phone.call.call import Call
+    from qwen3tts_phone.call.events import (
         AnswererHeard,
         CallAnswered,
         CallEnded,
@@ -39,7 +31,9 @@ if TYPE_CHECKING:
         MediaSilent,
         TransferAsked,
     )
-    from qwen3tts_phone.call_record import CallRecord
+    from qwen3tts_phone.call.keys import Keypad
+    from qwen3tts_phone.call.phone_call import PhoneCall
+    from qwen3tts_phone.dialling.guard import GuardSettings
     from qwen3tts_phone.dialogue.gathered import Gathered
     from qwen3tts_phone.errors import (
         BadSip,
@@ -55,8 +49,6 @@ if TYPE_CHECKING:
         TransferFailed,
         WrongState,
     )
-    from qwen3tts_phone.guard import GuardSettings
-    from qwen3tts_phone.keypad import Keypad
     from qwen3tts_phone.listening.errors import MissingDetector
     from qwen3tts_phone.listening.events import (
         CallerCutIn,
@@ -71,24 +63,17 @@ if TYPE_CHECKING:
     from qwen3tts_phone.listening.turn import Turn
     from qwen3tts_phone.listening.turn_end import TurnDetector, TurnSoFar
     from qwen3tts_phone.phone import Phone
-    from qwen3tts_phone.phone_call import PhoneCall
-    from qwen3tts_phone.phone_settings import PhoneSettings
     from qwen3tts_phone.recognise.base import Recogniser, Recognition, Transcript
-    from qwen3tts_phone.recognise.callback import CallbackRecogniser
     from qwen3tts_phone.recognise.errors import (
         RecogniserBusy,
         RecogniserUnavailable,
         RecognitionFailed,
         RecognitionTimeout,
     )
-    from qwen3tts_phone.recognise.kinds import recogniser_named
-    from qwen3tts_phone.recognise.socket_settings import SocketSettings
-    from qwen3tts_phone.recognise.websocket import SocketRecogniser
-    from qwen3tts_phone.recognise.whisper import WhisperRecogniser
-    from qwen3tts_phone.recognise.whisper_settings import WhisperSettings
-    from qwen3tts_phone.record_settings import RecordSettings
-    from qwen3tts_phone.recording import Recording
-    from qwen3tts_phone.sent_audio import SentAudio, SentFrame
+    from qwen3tts_phone.records.record import CallRecord
+    from qwen3tts_phone.records.recording import Recording
+    from qwen3tts_phone.settings.phone import PhoneSettings
+    from qwen3tts_phone.settings.records import RecordSettings
     from qwen3tts_phone.sip.account import Account
     from qwen3tts_phone.sip.settings import TlsSettings
     from qwen3tts_phone.streams.call import StreamCall
@@ -99,25 +84,8 @@ if TYPE_CHECKING:
     from qwen3tts_wire.errors import SpeechError
 
 _FROM = {
-    "qwen3tts_phone.agent.agent": ("Agent",),
-    "qwen3tts_phone.agent.chat_errors": (
-        "ModelRefused",
-        "ModelStalled",
-        "ModelUnavailable",
-    ),
-    "qwen3tts_phone.agent.chat_message": ("ChatMessage",),
-    "qwen3tts_phone.agent.chat_settings": ("ChatSettings",),
-    "qwen3tts_phone.agent.conversation": ("Conversation",),
-    "qwen3tts_phone.agent.settings": ("AgentSettings",),
-    "qwen3tts_phone.agent.tools": (
-        "Tool",
-        "ToolError",
-        "tool",
-    ),
-    "qwen3tts_phone.agent.turn_record": ("TurnRecord",),
-    "qwen3tts_phone.bridge": ("ChatClient",),
-    "qwen3tts_phone.call": ("Call",),
-    "qwen3tts_phone.call_events": (
+    "qwen3tts_phone.call.call": ("Call",),
+    "qwen3tts_phone.call.events": (
         "AnswererHeard",
         "CallAnswered",
         "CallEnded",
@@ -131,7 +99,7 @@ _FROM = {
         "MediaSilent",
         "TransferAsked",
     ),
-    "qwen3tts_phone.call_record": ("CallRecord",),
+    "qwen3tts_phone.records.record": ("CallRecord",),
     "qwen3tts_phone.dialogue.gathered": ("Gathered",),
     "qwen3tts_phone.errors": (
         "BadSip",
@@ -147,8 +115,8 @@ _FROM = {
         "TransferFailed",
         "WrongState",
     ),
-    "qwen3tts_phone.guard": ("GuardSettings",),
-    "qwen3tts_phone.keypad": ("Keypad",),
+    "qwen3tts_phone.dialling.guard": ("GuardSettings",),
+    "qwen3tts_phone.call.keys": ("Keypad",),
     "qwen3tts_phone.listening.errors": ("MissingDetector",),
     "qwen3tts_phone.listening.events": (
         "CallerCutIn",
@@ -166,28 +134,22 @@ _FROM = {
         "TurnSoFar",
     ),
     "qwen3tts_phone.phone": ("Phone",),
-    "qwen3tts_phone.phone_call": ("PhoneCall",),
-    "qwen3tts_phone.phone_settings": ("PhoneSettings",),
+    "qwen3tts_phone.call.phone_call": ("PhoneCall",),
+    "qwen3tts_phone.settings.phone": ("PhoneSettings",),
     "qwen3tts_phone.recognise.base": (
         "Recogniser",
         "Recognition",
         "Transcript",
-        "recogniser_named",
     ),
-    "qwen3tts_phone.recognise.callback": ("CallbackRecogniser",),
     "qwen3tts_phone.recognise.errors": (
         "RecogniserBusy",
         "RecogniserUnavailable",
         "RecognitionFailed",
         "RecognitionTimeout",
     ),
-    "qwen3tts_phone.recognise.socket_settings": ("SocketSettings",),
-    "qwen3tts_phone.recognise.websocket": ("SocketRecogniser",),
-    "qwen3tts_phone.recognise.whisper": ("WhisperRecogniser",),
-    "qwen3tts_phone.recognise.whisper_settings": ("WhisperSettings",),
-    "qwen3tts_phone.record_settings": ("RecordSettings",),
-    "qwen3tts_phone.recording": ("Recording",),
-    "qwen3tts_phone.sent_audio": (
+    "qwen3tts_phone.settings.records": ("RecordSettings",),
+    "qwen3tts_phone.records.recording": ("Recording",),
+    "qwen3tts_phone.audio.frames": (
         "SentAudio",
         "SentFrame",
     ),
@@ -209,8 +171,6 @@ _MODULE = {name: module for module, names in _FROM.items() for name in names}
 
 __all__ = [
     "Account",
-    "Agent",
-    "AgentSettings",
     "AnswererHeard",
     "BadSip",
     "Call",
@@ -225,14 +185,9 @@ __all__ = [
     "CallResumed",
     "CallRinging",
     "CallTransferred",
-    "CallbackRecogniser",
     "CalleeUnreachable",
     "CallerCutIn",
     "CallerQuiet",
-    "ChatClient",
-    "ChatMessage",
-    "ChatSettings",
-    "Conversation",
     "Gathered",
     "GuardSettings",
     "HeardFrame",
@@ -244,9 +199,6 @@ __all__ = [
     "MachineAnswered",
     "MediaSilent",
     "MissingDetector",
-    "ModelRefused",
-    "ModelStalled",
-    "ModelUnavailable",
     "NotPossible",
     "OnsetHeard",
     "Phone",
@@ -264,8 +216,6 @@ __all__ = [
     "RegistrationFailed",
     "SentAudio",
     "SentFrame",
-    "SocketRecogniser",
-    "SocketSettings",
     "SpeechError",
     "SpeechPaused",
     "SpeechResumed",
@@ -275,23 +225,16 @@ __all__ = [
     "StreamSettings",
     "Streams",
     "TlsSettings",
-    "Tool",
-    "ToolError",
     "Transcript",
     "TransferAsked",
     "TransferFailed",
     "Turn",
     "TurnDetector",
     "TurnEnded",
-    "TurnRecord",
     "TurnSoFar",
     "Utterance",
     "VoiceOptions",
-    "WhisperRecogniser",
-    "WhisperSettings",
     "WrongState",
-    "recogniser_named",
-    "tool",
 ]
 
 

@@ -22,6 +22,7 @@ CallError                       the base; a SpeechError
 from __future__ import annotations
 
 import errno
+import traceback
 from typing import Literal
 
 from qwen3tts_wire.errors import SpeechError
@@ -252,3 +253,9 @@ class StreamLost(CallError):
     """The media stream that was the call broke off, and its end was not told before."""
 
     code = "stream_lost"
+
+
+def without_words(error: BaseException) -> str:
+    """The traceback and the kind of an error; not its text, which may hold what a caller said."""
+    lines = traceback.format_tb(error.__traceback__)
+    return f"Traceback (most recent call last):\n{''.join(lines)}{type(error).__name__}"

@@ -1,14 +1,4 @@
-"""A phone: it dials and answers, and every call of it can speak and listen.
-
->>> async with Phone() as phone:
-...     call = await phone.dial("sip:bob@127.0.0.1:5070")
-...     spoken = await call.say("Good morning.")        # waits for the answer
-...     await call.hangup()
-
->>> async with Phone(port=5060) as phone:
-...     async for call in phone:                        # one after the other, as they come
-...         await call.answer()
-"""
+"""How a phone stands: its addresses, its registrations, its media process."""
 
 from __future__ import annotations
 
@@ -23,51 +13,98 @@ from types import TracebackType
 from typing import Any, get_args
 
 from qwen3tts_pacer.clock import Clock, LoopClock
-from qwen3tts_phone.account_facts import registration_facts
-from qwen3tts_phone.answering import AnsweringSettings
-from qwen3tts_phone.call import Call
-from qwen3tts_phone.call_body import CallBody, Voice
-from qwen3tts_phone.call_files import CallFiles
-from qwen3tts_phone.call_life import CallLife
-from qwen3tts_phone.dialogue.greeting import OnMachine
-from qwen3tts_phone.errors import BadSip, CallError
-from qwen3tts_phone.guard import Admission, Guard, GuardSettings, refuse_emergency
-from qwen3tts_phone.handed_calls import HandedCalls, refuse_for_now
-from qwen3tts_phone.leg_ears import warm
-from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
-from qwen3tts_phone.media.keeper import MediaKeeper
-from qwen3tts_phone.media.leg import MediaLeg
-from qwen3tts_phone.media.types import MediaSettings
-from qwen3tts_phone.media_host import (
+from qwen3tts_phone.audio.answering import AnsweringSettings
+from qwen3tts_phone.audio.inbound import warm
+from qwen3tts_phone.call.call import Call
+from qwen3tts_phone.call.control import CallLife
+from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.call.incoming import HandedCalls, OutagePolicy, Outages, refuse_for_now
+from qwen3tts_phone.call.phone_call import PhoneCall
+from qwen3tts_phone.call.setup import (
     media_host,
     new_facts,
     new_session,
     ready_words,
+    registration_facts,
     srtp_of,
     suites_for,
 )
-from qwen3tts_phone.outage import OutagePolicy, Outages
-from qwen3tts_phone.phone_call import PhoneCall
-from qwen3tts_phone.phone_settings import PhoneSettings
-from qwen3tts_phone.phone_status import PhoneStatus
+from qwen3tts_phone.dialling.guard import Admission, Guard, GuardSettings, refuse_emergency
+from qwen3tts_phone.dialogue.greeting import OnMachine
+from qwen3tts_phone.errors import BadSip, CallError
+from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
+from qwen3tts_phone.media.admission import PacingAdmission
+from qwen3tts_phone.media.keeper import MediaKeeper
+from qwen3tts_phone.media.leg import MediaLeg
+from qwen3tts_phone.media.types import MediaSettings
 from qwen3tts_phone.recognise.shared import SharedRecognisers
-from qwen3tts_phone.record_settings import RecordSettings
-from qwen3tts_phone.sdp import SdpSession
+from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.sdp.session import SdpSession
+from qwen3tts_phone.settings.phone import PhoneSettings
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.endpoint import SipEndpoint
 from qwen3tts_phone.sip.fields import parse_uri
 from qwen3tts_phone.sip.gate_settings import GateSettings
-from qwen3tts_phone.sip.line import AccountEvent
+from qwen3tts_phone.sip.line import AccountEvent, Line
 from qwen3tts_phone.sip.lines import bare
 from qwen3tts_phone.sip.options import OptionsReply
 from qwen3tts_phone.sip.settings import SipSettings, TlsSettings
 from qwen3tts_phone.sip.sip_call import SipCall
-from qwen3tts_settings.descriptors import raise_descriptor_limit
 from qwen3tts_settings.constraints import UNSET, given
+from qwen3tts_settings.descriptors import raise_descriptor_limit
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.record_sink import RecordSink, open_records
 from qwen3tts_speech.voice_process import DEFAULT_URL, on_stderr, voice_server
 from qwen3tts_wire.heap import heap
+
+
+class PhoneStatus:
+    """The part of a `Phone` that tells how it stands; all of it once the phone is entered."""
+
+    _sip: SipEndpoint
+    _media: MediaKeeper
+
+    @property
+    def uri(self) -> str:
+        """The address at which this phone can be called."""
+        return self._sip.uri
+
+    @property
+    def port(self) -> int:
+        """The bound SIP port."""
+        return self._sip.port
+
+    @property
+    def tls_port(self) -> int:
+        """The bound port for SIP over TLS; 0 where there is none."""
+        return self._sip.tls_port
+
+    @property
+    def scheduling(self) -> str:
+        """How the media process runs: ``fifo``, ``nice`` or ``plain``."""
+        return self._media.process.rt
+
+    @property
+    def media_pid(self) -> int:
+        """The media process, for whoever watches what it uses."""
+        return self._media.pid
+
+    @property
+    def pacing(self) -> PacingAdmission:
+        """Whether calls are sent in time and another one is taken, with its figures and words."""
+        return self._media.pacing
+
+    @property
+    def registrations(self) -> Mapping[str, Line]:
+        """How the accounts stand, by their names."""
+        return self._sip.lines
+
+    @property
+    def sip(self) -> SipEndpoint:
+        """Its signalling."""
+        return self._sip
+
 
 logger = logging.getLogger(__name__)
 

@@ -19,10 +19,10 @@ from qwen3tts_cli.manner import Manner
 from qwen3tts_cli.talk import Course
 from qwen3tts_cli.telephone import Telephone
 from qwen3tts_cli.words import Words
-from qwen3tts_phone.config import config_from
+from qwen3tts_phone.dialling.retries import Placed, place_with_retries
 from qwen3tts_phone.errors import CalleeUnreachable, CallRefused
-from qwen3tts_phone.outbound import Placed, place_with_retries
 from qwen3tts_phone.phone import Phone, PhoneSettings
+from qwen3tts_phone.settings.file import config_from
 from qwen3tts_server.run import running_server
 from qwen3tts_settings.entries import from_yaml
 from qwen3tts_speech.latency import read_log
@@ -152,7 +152,7 @@ async def test_a_busy_line_is_called_again_as_the_file_says(
     async with asyncio.timeout(60), running_server(FakeEngine()) as server, callee(seen) as other:
         retry = with_retries("outbound: {retry: {attempts: 2, waits_s: [60], causes: [busy]}}")
         with monkeypatch.context() as patch:
-            patch.setattr("qwen3tts_phone.outbound.place_with_retries", quickly(waited))
+            patch.setattr("qwen3tts_phone.dialling.retries.place_with_retries", quickly(waited))
             await call.place(other.uri, retry, Words(text="Good"), Course(), server.url)
     assert seen == ["7", "7"]
     assert [round(each) for each in waited] == [60]

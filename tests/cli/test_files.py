@@ -14,9 +14,8 @@ import typer
 from qwen3tts_cli.files.sinks import FileSink
 from qwen3tts_cli.files.writable import SOUND_ENDINGS, check_sound_file, check_writable
 from qwen3tts_cli.main import run
-from qwen3tts_phone.encoded_file import write_encoded
-from qwen3tts_phone.record import StereoRecorder
-from qwen3tts_phone.recording import SUFFIXES
+from qwen3tts_phone.audio.wav import StereoRecorder
+from qwen3tts_phone.records.recording import SUFFIXES, write_encoded
 from tests.phone.voices import tone
 
 CODECS = {

@@ -11,7 +11,7 @@ from qwen3tts_cli.exits import ExitCode
 from qwen3tts_cli.lines import NAMES, LineOptions, Ports
 from qwen3tts_cli.main import run
 from qwen3tts_phone.phone import PhoneSettings
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.streams.kinds import NAMES as KINDS
 from qwen3tts_phone.streams.settings import StreamSettings
 from tests.e2e.test_outage import wav

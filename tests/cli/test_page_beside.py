@@ -16,7 +16,7 @@ from qwen3tts_cli.page_options import TOKEN_ENV
 from qwen3tts_cli.talk import Course
 from qwen3tts_cli.words import Words
 from qwen3tts_phone.phone import Phone, PhoneSettings
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
 from tests.cli.test_calls import telephone

@@ -18,9 +18,9 @@ from qwen3tts_cli.manner import Manner
 from qwen3tts_cli.talk import Course
 from qwen3tts_cli.telephone import Telephone
 from qwen3tts_cli.words import Words
-from qwen3tts_phone.config import config_from
 from qwen3tts_phone.errors import CallRefused
 from qwen3tts_phone.phone import Phone, PhoneSettings
+from qwen3tts_phone.settings.file import config_from
 from qwen3tts_phone.sip import AccountEvent
 from qwen3tts_server.run import running_server
 from qwen3tts_settings.entries import from_yaml

@@ -24,7 +24,7 @@ from qwen3tts_cli.say import (
     say_words,
 )
 from qwen3tts_cli.wav import UNKNOWN_BYTES, WavStream, WavWriter
-from qwen3tts_phone.words import from_text
+from qwen3tts_phone.call.text_sources import from_text
 from qwen3tts_server.run import running_server
 from qwen3tts_wire.context import Context
 from qwen3tts_wire.errors import ConnectionLost, EngineFailed, UnknownVoice

@@ -16,10 +16,10 @@ from qwen3tts_cli.manner import Manner
 from qwen3tts_cli.talk import Course, checked_digits
 from qwen3tts_cli.telephone import Telephone, local_address
 from qwen3tts_cli.words import Words, choose_words
-from qwen3tts_phone.call import Call
-from qwen3tts_phone.call_events import CallEnded, CallEvent, KeyPressed
-from qwen3tts_phone.call_facts import CallFacts, EndFacts
+from qwen3tts_phone.call.call import Call
+from qwen3tts_phone.call.events import CallEnded, CallEvent, KeyPressed
 from qwen3tts_phone.errors import CallRefused, TransferFailed
+from qwen3tts_phone.facts import CallFacts, EndFacts
 from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_speech.latency import UtteranceRecord
 from qwen3tts_speech.line import Spoken

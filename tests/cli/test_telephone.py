@@ -17,8 +17,8 @@ from qwen3tts_cli.telephone import (
     headers_of,
     read_config,
 )
-from qwen3tts_phone.config import PhoneConfig, config_from
 from qwen3tts_phone.phone import PhoneSettings
+from qwen3tts_phone.settings.file import PhoneConfig, config_from
 from qwen3tts_settings.entries import BadConfiguration, from_yaml
 
 FILE = """

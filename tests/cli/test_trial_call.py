@@ -16,9 +16,9 @@ import pytest
 from qwen3tts_cli.checks import Check, Level
 from qwen3tts_cli.main import run
 from qwen3tts_cli.trial_call import Hearing, Trial, tone, trial_settings, try_call
+from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.phone import Phone, PhoneSettings
-from qwen3tts_phone.phone_call import PhoneCall
-from qwen3tts_phone.sdp import SdpSession
+from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.sip import SipEndpoint
 from qwen3tts_phone.sip.settings import Account, SipSettings
 from qwen3tts_speech.link import SpeechLink

@@ -16,7 +16,7 @@ from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.agent.agent import Agent
 from qwen3tts_phone.agent.conversation import Conversation
 from qwen3tts_phone.agent.turn_record import TurnRecord
-from qwen3tts_phone.call import Call
+from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.recognise.callback import CallbackRecogniser
 from qwen3tts_server.run import running_server

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from qwen3tts_phone.agent.settings import AgentSettings
-from qwen3tts_phone.call_record import CallRecord
 from qwen3tts_phone.listening.settings import ListenSettings
+from qwen3tts_phone.records.record import CallRecord
 from qwen3tts_wire.errors import SpeechError
 from tests.e2e.agent_parties import talking
 from tests.peers.baresip_runner import tone

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qwen3tts_phone.call_events import (
+from qwen3tts_phone.call.events import (
     CallEarlyMedia,
     CallEnded,
     CallEvent,
@@ -27,6 +27,8 @@ from qwen3tts_phone.call_events import (
     TransferAsked,
     TransferProgress,
 )
+from qwen3tts_phone.call.phone_call import PhoneCall
+from qwen3tts_phone.dialling.guard import GuardSettings
 from qwen3tts_phone.errors import (
     BadSip,
     CallNotAllowed,
@@ -34,11 +36,9 @@ from qwen3tts_phone.errors import (
     TransferFailed,
     WrongState,
 )
-from qwen3tts_phone.guard import GuardSettings
 from qwen3tts_phone.phone import Account, Phone
-from qwen3tts_phone.phone_call import PhoneCall
-from qwen3tts_phone.record_settings import RecordSettings
-from qwen3tts_phone.sdp import SdpSession
+from qwen3tts_phone.sdp.session import SdpSession
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.sip.endpoint import SipEndpoint
 from qwen3tts_phone.sip.settings import SipSettings, Timers
 from qwen3tts_server.run import running_server

@@ -19,15 +19,15 @@ from qwen3tts_cli.talk import Course
 from qwen3tts_cli.telephone import Telephone
 from qwen3tts_cli.words import Words
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone import call_life
 from qwen3tts_phone.agent.agent import Agent
 from qwen3tts_phone.agent.settings import AgentSettings
-from qwen3tts_phone.call_events import CallTransferred
+from qwen3tts_phone.call import control as call_life
+from qwen3tts_phone.call.events import CallTransferred
+from qwen3tts_phone.call.phone_call import PhoneCall
+from qwen3tts_phone.diagnosis.outcome import Outcome
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.phone import Account, Phone, PhoneSettings
-from qwen3tts_phone.phone_call import PhoneCall
-from qwen3tts_phone.progress import Outcome
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_server.run import running_server
 from tests.e2e.agent_parties import Script
 from tests.e2e.parties import Ear, connected

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from qwen3tts_phone.call_events import CallHeld, CallResumed
+from qwen3tts_phone.call.events import CallHeld, CallResumed
 from qwen3tts_server.run import running_server
 from tests.audio import aligned, compare, reference_8k
 from tests.e2e.parties import Ear, connected, phone

@@ -15,7 +15,7 @@ from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.agent.agent import Agent
 from qwen3tts_phone.errors import CallRefused
 from qwen3tts_phone.phone import Phone, PhoneSettings
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
 from tests.e2e.parties import Ear

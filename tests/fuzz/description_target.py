@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from qwen3tts_phone import sdp
 from qwen3tts_phone.errors import BadSdp, NoCommonCodec
 from qwen3tts_phone.media.types import RemoteMedia
-from qwen3tts_phone.sdp import SdpSession
-from qwen3tts_phone.srtp_key import SUITES, SrtpKey
+from qwen3tts_phone.sdp import session as sdp
+from qwen3tts_phone.sdp.crypto import SUITES, SrtpKey
+from qwen3tts_phone.sdp.session import SdpSession
 from tests.fuzz import sip_examples as examples
 from tests.fuzz.target import Target
 

@@ -8,12 +8,15 @@ import struct
 import numpy as np
 
 from qwen3tts_codecs.errors import BadPayload
-from qwen3tts_codecs.payload import G722, OPUS, PCMU, Payload
+from qwen3tts_codecs.g711 import PCMU
+from qwen3tts_codecs.g722 import G722
+from qwen3tts_codecs.opus import OPUS
+from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.ring import InboundFrame
-from qwen3tts_phone.comfort import build_comfort_noise, parse_comfort_noise
-from qwen3tts_phone.hearing import Hearing
-from qwen3tts_phone.playout import END_S, Playout, PlayoutSettings
-from qwen3tts_phone.tracks import PLAYOUT as RECORDED
+from qwen3tts_phone.audio.concealment import build_comfort_noise, parse_comfort_noise
+from qwen3tts_phone.audio.inbound import Hearing
+from qwen3tts_phone.audio.playout import END_S, Playout, PlayoutSettings
+from qwen3tts_phone.records.call_recordings import PLAYOUT as RECORDED
 from tests.fuzz.target import Target, steps, story
 
 PAYLOADS = {0: PCMU, 9: G722, 96: OPUS}

@@ -6,12 +6,12 @@ import struct
 
 import numpy as np
 
-from qwen3tts_phone.call_events import HeardFrame
+from qwen3tts_phone.audio.frames import SentFrame
+from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.listening.core import ListeningCore
 from qwen3tts_phone.listening.events import ListenEvent, OnsetHeard, TurnEnded
 from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_phone.listening.turn_sound import MOST_HOLE_S, Continuous, TurnSound
-from qwen3tts_phone.sent_audio import SentFrame
 from tests.fuzz.target import Target, steps, story
 
 HEAD = struct.Struct("!BhB")

@@ -11,8 +11,7 @@ import numpy as np
 
 from qwen3tts_codecs.frames import FrameEncoder
 from qwen3tts_codecs.framing import Framer
-from qwen3tts_codecs.g711 import decode_alaw, decode_ulaw, encode_alaw, encode_ulaw
-from qwen3tts_codecs.payload import PCMA, PCMU
+from qwen3tts_codecs.g711 import PCMA, PCMU, decode_alaw, decode_ulaw, encode_alaw, encode_ulaw
 from qwen3tts_codecs.pcm import Int16Reader, from_bytes
 from qwen3tts_pacer.memory import CallMemory
 from qwen3tts_pacer.ring import InboundReader
@@ -31,7 +30,7 @@ from qwen3tts_phone.media.rtcp import (
 from qwen3tts_phone.media.rtp import RtpError, RtpPacket
 from qwen3tts_phone.media.srtp import Opener, Sealer
 from qwen3tts_phone.media.types import LegSpec, MediaEvent, RemoteMedia
-from qwen3tts_phone.srtp_key import SrtpKey
+from qwen3tts_phone.sdp.crypto import SrtpKey
 from tests.fuzz.target import Target, cuts, steps, story
 
 RECORD = struct.Struct("!BI4s")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
-from qwen3tts_phone.config import config_from
 from qwen3tts_phone.errors import BadCertificate
+from qwen3tts_phone.settings.file import config_from
 from qwen3tts_settings.entries import BadConfiguration, from_yaml
 from tests.fuzz.target import Target
 

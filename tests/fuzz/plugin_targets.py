@@ -12,7 +12,7 @@ from mr_qwen3tts.environment import PREFIX
 from mr_qwen3tts.partials import Growth, words_of
 from mr_qwen3tts.settings import Settings, SettingsError
 from mr_qwen3tts.variables import SHOWN_CHARS
-from qwen3tts_phone.numbers import EMERGENCY_EVERYWHERE
+from qwen3tts_phone.dialling.numbers import EMERGENCY_EVERYWHERE
 from qwen3tts_text.markdown import PlainText
 from tests.fuzz.target import Target, steps, story
 

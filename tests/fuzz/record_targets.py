@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from qwen3tts_phone.answering import AnsweringMachineDetector
-from qwen3tts_phone.call_facts import CallFacts, EndFacts
-from qwen3tts_phone.call_log import read_records
-from qwen3tts_phone.call_record import CallRecord
-from qwen3tts_phone.diagnosis import CODES, diagnose
-from qwen3tts_phone.reach import reach, same_address
-from qwen3tts_phone.recordings import party_in_name
-from qwen3tts_phone.tones import ToneDetector
+from qwen3tts_phone.audio.answering import AnsweringMachineDetector
+from qwen3tts_phone.audio.tones import ToneDetector
+from qwen3tts_phone.diagnosis.diagnose import CODES, diagnose
+from qwen3tts_phone.facts import CallFacts, EndFacts
+from qwen3tts_phone.records.log import read_records
+from qwen3tts_phone.records.record import CallRecord
+from qwen3tts_phone.records.store import party_in_name
+from qwen3tts_phone.sdp.addresses import reach, same_address
 from tests.fuzz.target import Target
 
 RATES = (8000, 16_000, 24_000, 48_000)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from urllib.parse import unquote
 
+from qwen3tts_phone.dialling.guard import Guard, GuardSettings
+from qwen3tts_phone.dialling.numbers import EMERGENCY_EVERYWHERE, number_of, readings
 from qwen3tts_phone.errors import BadSip, CallNotAllowed
-from qwen3tts_phone.guard import Guard, GuardSettings
-from qwen3tts_phone.numbers import EMERGENCY_EVERYWHERE, number_of, readings
 from qwen3tts_phone.sip.fields import parse_uri
 from qwen3tts_phone.sip.gate import DROP, GateSettings, Refusal, SourceGate
 from qwen3tts_phone.sip.message import Request, parse_message

@@ -6,10 +6,10 @@ import contextlib
 import ipaddress
 import re
 
-from qwen3tts_phone import sdp
 from qwen3tts_phone.errors import BadSdp, BadSip, NoCommonCodec
 from qwen3tts_phone.media.types import RemoteMedia
-from qwen3tts_phone.sdp import Media, SdpSession
+from qwen3tts_phone.sdp import session as sdp
+from qwen3tts_phone.sdp.session import Media, SdpSession
 from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.fields import parse_address, parse_uri, parse_via, split_list
 from qwen3tts_phone.sip.framing import StreamFramer

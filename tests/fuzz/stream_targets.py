@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from qwen3tts_phone.keypad import KEYS
+from qwen3tts_phone.call.keys import KEYS
 from qwen3tts_phone.streams.adapter import (
     Handshake,
     Refused,

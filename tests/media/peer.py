@@ -15,7 +15,7 @@ from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.rtp import RtpPacket
 from qwen3tts_phone.media.srtp import Opener, Sealer
 from qwen3tts_phone.media.types import LegStats, RemoteMedia
-from qwen3tts_phone.srtp_key import SrtpKey
+from qwen3tts_phone.sdp.crypto import SrtpKey
 
 SILENCE = b"\xff" * 160
 HEAD, TAIL = b"\xfd", b"\xfe"

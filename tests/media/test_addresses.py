@@ -14,7 +14,7 @@ from qwen3tts_phone.media.ports import open_pair
 from qwen3tts_phone.media.process import MediaProcess
 from qwen3tts_phone.media.types import LegSpec, MediaStarted, RemoteMedia, family
 from qwen3tts_phone.media.wire import Wire, numeric, plain_host
-from qwen3tts_phone.srtp_key import SrtpKey
+from qwen3tts_phone.sdp.crypto import SrtpKey
 from tests.media.peer import PATIENCE_S, Peer, event_of, until
 
 pytestmark = pytest.mark.network

@@ -16,7 +16,7 @@ from qwen3tts_phone.media.process import MediaProcess
 from qwen3tts_phone.media.rtp import RtpPacket
 from qwen3tts_phone.media.srtp import OLD_KEY_S, PROFILES, Opener, Sealer
 from qwen3tts_phone.media.types import LegSpec, MediaStarted, RemoteMedia
-from qwen3tts_phone.srtp_key import SrtpKey
+from qwen3tts_phone.sdp.crypto import SrtpKey
 from tests.media.peer import PATIENCE_S, SILENCE, Peer, event_of, speech, until
 
 SUITE = "AES_CM_128_HMAC_SHA1_80"

@@ -18,7 +18,7 @@ from qwen3tts_phone.media.rtp import RtpPacket
 from qwen3tts_phone.media.srtp import Sealer
 from qwen3tts_phone.media.stream import Stream
 from qwen3tts_phone.media.types import LegSpec, RemoteMedia
-from qwen3tts_phone.srtp_key import SrtpKey
+from qwen3tts_phone.sdp.crypto import SrtpKey
 
 pytestmark = pytest.mark.network
 

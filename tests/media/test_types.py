@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from qwen3tts_phone.media.types import LegSpec, MediaSettings, RemoteMedia, remote_media
-from qwen3tts_phone.srtp_key import SrtpKey
+from qwen3tts_phone.sdp.crypto import SrtpKey
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from qwen3tts_engine.base import SAMPLE_RATE
-from qwen3tts_phone.call_events import KeyPressed
-from qwen3tts_phone.phone_call import PhoneCall
+from qwen3tts_phone.call.events import KeyPressed
+from qwen3tts_phone.call.phone_call import PhoneCall
 from tests.audio import Samples, aligned, compare
 from tests.conftest import leave_out
 from tests.e2e.parties import Ear

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone.call_record import CallRecord
+from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.phone import Phone, PhoneSettings
-from qwen3tts_phone.phone_call import PhoneCall
+from qwen3tts_phone.records.record import CallRecord
 from qwen3tts_server.run import running_server
 
 SENTENCE = "Good morning, this is the clinic. Your appointment is on Friday at half past eight."

@@ -16,9 +16,9 @@ from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.agent.agent import Agent
 from qwen3tts_phone.agent.settings import AgentSettings
-from qwen3tts_phone.call_record import CallRecord
 from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_phone.phone import Phone, PhoneSettings
+from qwen3tts_phone.records.record import CallRecord
 from qwen3tts_server.run import running_server
 from qwen3tts_text.segmenter import Segmenter
 from tests.e2e.agent_parties import Script, spoken

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from scipy.signal import correlate
 
-from qwen3tts_phone.call_events import CallEnded, CallEvent, HeardFrame, KeyPressed, MediaSilent
-from qwen3tts_phone.call_record import CallRecord
+from qwen3tts_phone.call.events import CallEnded, CallEvent, HeardFrame, KeyPressed, MediaSilent
+from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.phone import Phone, PhoneSettings
-from qwen3tts_phone.phone_call import PhoneCall
+from qwen3tts_phone.records.record import CallRecord
 from qwen3tts_server.run import running_server
 from tests.audio import Samples, lag_of, reference_8k
 from tests.e2e.parties import at_8k

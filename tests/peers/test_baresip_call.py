@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from qwen3tts_codecs.g711 import decode_ulaw, encode_ulaw
 from qwen3tts_pacer.clock import LoopClock
-from qwen3tts_phone.call import Call
-from qwen3tts_phone.call_events import CallAnswered, CallEnded, KeyPressed
+from qwen3tts_phone.call.call import Call
+from qwen3tts_phone.call.events import CallAnswered, CallEnded, KeyPressed
+from qwen3tts_phone.call.text_sources import scripted
 from qwen3tts_phone.phone import Phone, PhoneSettings
-from qwen3tts_phone.words import scripted
 from qwen3tts_server.run import running_server
 from tests.audio import aligned, compare, lag_of, quality, reference_8k
 from tests.peers.baresip_runner import Baresip, baresip, tone

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qwen3tts_phone.call_events import (
+from qwen3tts_phone.call.events import (
     CallEvent,
     CallHeld,
     CallResumed,
     CallTransferred,
     TransferProgress,
 )
+from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.errors import TransferFailed
 from qwen3tts_phone.phone import Phone, PhoneSettings
-from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_server.run import running_server
 from tests.peers.baresip_runner import Baresip, baresip, free_port, tone
 from tests.peers.recording_engine import RecordingEngine

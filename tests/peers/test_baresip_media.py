@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from qwen3tts_codecs.g711 import decode_ulaw, encode_ulaw
-from qwen3tts_phone.call import Call
+from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.errors import CallRefused, NoCommonCodec
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.sip.settings import SipSettings, TlsSettings

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from qwen3tts_phone.errors import CallRefused, RegistrationFailed
-from qwen3tts_phone.sdp import SdpSession
+from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.sip import (
     Account,
     CallState,

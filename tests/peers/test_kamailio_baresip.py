@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from qwen3tts_phone.call import Call
+from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.phone import Account, Phone, PhoneSettings
 from qwen3tts_server.run import running_server
 from tests.audio import aligned, compare, reference_8k

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone.call import Call
-from qwen3tts_phone.call_events import CallAnswered, CallEnded, CallHeld, CallResumed
+from qwen3tts_phone.call.call import Call
+from qwen3tts_phone.call.events import CallAnswered, CallEnded, CallHeld, CallResumed
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.line import Spoken

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_phone.errors import CalleeUnreachable, CallRefused, PortBusy
-from qwen3tts_phone.sdp import SdpSession
+from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.sip import (
     Account,
     Answered,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from qwen3tts_phone.call_facts import CallFacts, EndFacts, MediaFacts
+from qwen3tts_phone.facts import CallFacts, EndFacts, MediaFacts
 from qwen3tts_phone.media.types import LegStats
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from qwen3tts_phone.answering import Answerer, AnsweringMachineDetector, AnsweringSettings
+from qwen3tts_phone.audio.answering import Answerer, AnsweringMachineDetector, AnsweringSettings
 from tests.phone.sounds import Pcm, noise, quiet, speech, tone
 
 

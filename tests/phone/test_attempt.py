@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 
-from qwen3tts_phone.answering import Answerer
-from qwen3tts_phone.attempt import Ready, one_call, who_answered
-from qwen3tts_phone.call_events import HeardFrame
-from qwen3tts_phone.call_facts import CallFacts, EndFacts
+from qwen3tts_phone.audio.answering import Answerer
+from qwen3tts_phone.call.events import HeardFrame
+from qwen3tts_phone.diagnosis.outcome import Outcome
+from qwen3tts_phone.dialling.retries import Ready, one_call, who_answered
 from qwen3tts_phone.errors import (
     CalleeUnreachable,
     CallError,
@@ -16,7 +16,7 @@ from qwen3tts_phone.errors import (
     CallRefused,
     WrongState,
 )
-from qwen3tts_phone.progress import Outcome
+from qwen3tts_phone.facts import CallFacts, EndFacts
 from tests.phone.sounds import Pcm, quiet, speech, tone
 
 

@@ -29,10 +29,10 @@ from qwen3tts_phone import (
     SpeechError,
     WrongState,
 )
-from qwen3tts_phone.call_body import CallBody, Voice
-from qwen3tts_phone.call_events import CallEnded
-from qwen3tts_phone.call_facts import CallFacts, EndFacts
-from qwen3tts_phone.call_files import CallFiles
+from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.call.events import CallEnded
+from qwen3tts_phone.facts import CallFacts, EndFacts
+from qwen3tts_phone.records.store import CallFiles
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.utterance import VoiceOptions

@@ -13,20 +13,14 @@ import pytest
 
 from qwen3tts_codecs import PCMA, PCMU, Payload
 from qwen3tts_pacer.frame import Frame
-from qwen3tts_phone.call_body import CallBody, Voice
-from qwen3tts_phone.call_events import (
-    CallAnswered,
-    CallEnded,
-    CodecChanged,
-    HeardFrame,
-    KeyPressed,
-)
-from qwen3tts_phone.call_facts import MAX_NOTED_KEYS, CallFacts, EndFacts
-from qwen3tts_phone.call_files import CallFiles
-from qwen3tts_phone.call_sink import Tap
+from qwen3tts_phone.audio.frames import Tap
+from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.call.events import CallAnswered, CallEnded, CodecChanged, HeardFrame, KeyPressed
 from qwen3tts_phone.errors import StreamLost, WrongState
+from qwen3tts_phone.facts import MAX_NOTED_KEYS, CallFacts, EndFacts
 from qwen3tts_phone.media.dtmf import KEYS_BURST
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.sink import Interruption, Played
 from qwen3tts_speech.utterance import VoiceOptions

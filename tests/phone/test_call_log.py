@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.call_log import MAX_LINE_BYTES, CallRecordLog, read_records
-from qwen3tts_phone.call_record import CallRecord
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.records.log import MAX_LINE_BYTES, CallRecordLog, read_records
+from qwen3tts_phone.records.record import CallRecord
+from qwen3tts_phone.settings.records import RecordSettings
 from tests.phone.facts import call_facts
 
 DAY_S = 86_400

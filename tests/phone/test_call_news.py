@@ -5,8 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import AsyncIterator
 
-from qwen3tts_phone.call_events import CallEnded, CallEvent, InfoHeard
-from qwen3tts_phone.call_news import MAX_UNREAD, CallNews
+from qwen3tts_phone.call.events import MAX_UNREAD, CallEnded, CallEvent, CallNews, InfoHeard
 
 
 async def test_a_far_end_cannot_fill_the_memory_of_a_program_that_does_not_listen() -> None:

@@ -10,16 +10,21 @@ import numpy as np
 import pytest
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone.answering import Answerer
-from qwen3tts_phone.attempt import Ready, one_call, who_answered
-from qwen3tts_phone.call import Call
-from qwen3tts_phone.call_log import read_records
-from qwen3tts_phone.diagnosis import diagnose
+from qwen3tts_phone.audio.answering import Answerer
+from qwen3tts_phone.call.call import Call
+from qwen3tts_phone.diagnosis.diagnose import diagnose
+from qwen3tts_phone.diagnosis.outcome import Outcome
+from qwen3tts_phone.dialling.retries import (
+    Ready,
+    RetryPolicy,
+    one_call,
+    place_with_retries,
+    who_answered,
+)
 from qwen3tts_phone.errors import CallError
-from qwen3tts_phone.outbound import RetryPolicy, place_with_retries
 from qwen3tts_phone.phone import Phone, PhoneSettings
-from qwen3tts_phone.progress import Outcome
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.records.log import read_records
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
 from tests.phone.sounds import quiet, speech, tone

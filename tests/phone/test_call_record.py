@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.call_facts import SOURCES_KEPT, CallFacts, EndFacts, MediaFacts
-from qwen3tts_phone.call_record import FIELDS, CallRecord, end_words
 from qwen3tts_phone.errors import CalleeUnreachable, CallRefused
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.facts import SOURCES_KEPT, CallFacts, EndFacts, MediaFacts
+from qwen3tts_phone.records.record import FIELDS, CallRecord, end_words
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_speech.latency import UtteranceRecord
 from qwen3tts_speech.utterance import Spoken
 from tests.phone.facts import call_facts, leg_stats, media_facts, unanswered

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.comfort import (
+from qwen3tts_phone.audio.concealment import (
     Background,
     ComfortNoise,
     Silence,

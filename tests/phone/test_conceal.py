@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qwen3tts_phone.comfort import Silence
-from qwen3tts_phone.conceal import Concealer
+from qwen3tts_phone.audio.concealment import Concealer, Silence
 from tests.phone.voices import Samples, hiss, rms, step, voice
 
 RATES = [8000, 16000, 24000, 48000]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_phone import secrets
-from qwen3tts_phone.config_accounts import check_apart, read_accounts, server_of, transport_of
-from qwen3tts_phone.config_secrets import secret_files
+from qwen3tts_phone.settings import secrets
+from qwen3tts_phone.settings.accounts import check_apart, read_accounts, server_of, transport_of
+from qwen3tts_phone.settings.secrets import secret_files
 from qwen3tts_phone.sip.settings import Account
 from qwen3tts_settings.entries import BadConfiguration, Entry, from_yaml
 from qwen3tts_settings.own_files import readable_by_others

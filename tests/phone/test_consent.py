@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qwen3tts_phone.consent import BEEP_HZ, ConsentPlan, beep
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.records.call_recordings import BEEP_HZ, ConsentPlan, beep
+from qwen3tts_phone.settings.records import RecordSettings
 
 
 @pytest.mark.parametrize("rate_hz", [8000, 16_000, 24_000, 48_000])

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from qwen3tts_phone.delay import ArrivalDelay
+from qwen3tts_phone.audio.playout import ArrivalDelay
 
 
 def arrivals(delay: ArrivalDelay, lateness: list[float], *, first: int = 0) -> None:

@@ -6,22 +6,14 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone import (
-    diagnosis,
-    why_bad_sound,
-    why_no_call,
-    why_no_sound,
-    why_no_stream,
-    why_no_web,
-)
-from qwen3tts_phone.call_facts import (
-    CallFacts,
-    EndFacts,
-    MediaFacts,
-    RegistrationFacts,
-    SourceChange,
-)
-from qwen3tts_phone.diagnosis import CODES, diagnose, finding_of, headline
+from qwen3tts_phone.diagnosis import audio_failure as why_no_sound
+from qwen3tts_phone.diagnosis import audio_quality as why_bad_sound
+from qwen3tts_phone.diagnosis import call_failure as why_no_call
+from qwen3tts_phone.diagnosis import diagnose as diagnosis
+from qwen3tts_phone.diagnosis import stream_audio as why_no_stream
+from qwen3tts_phone.diagnosis import web_audio as why_no_web
+from qwen3tts_phone.diagnosis.call_failure import REFUSALS
+from qwen3tts_phone.diagnosis.diagnose import CODES, diagnose, finding_of, headline
 from qwen3tts_phone.errors import (
     BadCertificate,
     BadSdp,
@@ -32,10 +24,10 @@ from qwen3tts_phone.errors import (
     RegistrationFailed,
     WhyUnreachable,
 )
+from qwen3tts_phone.facts import CallFacts, EndFacts, MediaFacts, RegistrationFacts, SourceChange
 from qwen3tts_phone.listening import errors as listening_errors
 from qwen3tts_phone.media import errors as media_errors
 from qwen3tts_phone.softphone import gateway
-from qwen3tts_phone.status_words import REFUSALS
 from qwen3tts_wire.errors import ConnectionLost
 from tests.phone.facts import call_facts, leg_stats, media_facts, unanswered
 

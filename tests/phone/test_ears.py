@@ -9,11 +9,10 @@ import numpy as np
 
 from qwen3tts_codecs.g711 import encode_ulaw
 from qwen3tts_pacer.ring import InboundFrame
-from qwen3tts_phone.call_facts import MediaFacts
-from qwen3tts_phone.ears import Ears
-from qwen3tts_phone.leg_ears import LegEars
+from qwen3tts_phone.audio.inbound import Ears, LegEars
+from qwen3tts_phone.facts import MediaFacts
 from qwen3tts_phone.media.leg import MediaLeg
-from qwen3tts_phone.sdp import Negotiated
+from qwen3tts_phone.sdp.session import Negotiated
 from tests.fakes import FakeClock, settle
 
 AGREED = Negotiated("192.0.2.1", 4000, 0, "PCMU", 20, None, True, True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from qwen3tts_phone.dialling.guard import CallNotAllowed, Guard, GuardSettings, refuse_emergency
 from qwen3tts_phone.errors import CallError
-from qwen3tts_phone.guard import CallNotAllowed, Guard, GuardSettings, refuse_emergency
 
 TRUNK = "sip:trunk.example.org:5070"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_phone.config import PhoneConfig, config_from
-from qwen3tts_phone.diagnosis import CODES
+from qwen3tts_phone.diagnosis.diagnose import CODES
+from qwen3tts_phone.settings.file import PhoneConfig, config_from
 from qwen3tts_settings.entries import from_yaml
 
 ROOT = Path(__file__).parents[2]

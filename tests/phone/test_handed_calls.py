@@ -3,8 +3,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+from qwen3tts_phone.call.incoming import RETRY_AFTER_S, refuse_for_now
 from qwen3tts_phone.errors import WrongState
-from qwen3tts_phone.handed_calls import RETRY_AFTER_S, refuse_for_now
 
 
 class Sip:

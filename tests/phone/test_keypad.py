@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from qwen3tts_phone.call_events import KeyPressed
-from qwen3tts_phone.keypad import UNREAD_KEYS, Keypad
+from qwen3tts_phone.call.events import KeyPressed
+from qwen3tts_phone.call.keys import UNREAD_KEYS, Keypad
 from tests.fakes import FakeClock, settle
 
 

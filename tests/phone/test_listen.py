@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from qwen3tts_phone.listen import OnsetGate, OnsetSettings
+from qwen3tts_phone.audio.onset import OnsetGate, OnsetSettings
 
 
 def frame(dbfs: float) -> NDArray[np.int16]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_phone.call_media import CONFIRM_WITHIN_S, confirm_within_s, sendable
+from qwen3tts_phone.call.media import CONFIRM_WITHIN_S, confirm_within_s, sendable
 from qwen3tts_phone.errors import BadSdp
 
 OUTSIDE = "203.0.113.9"

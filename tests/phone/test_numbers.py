@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_phone.numbers import (
+from qwen3tts_phone.dialling.numbers import (
     SURELY_INTERNATIONAL,
     international,
     is_emergency,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_phone.config import config_from
 from qwen3tts_phone.phone import PhoneSettings
+from qwen3tts_phone.settings.file import config_from
 from qwen3tts_phone.softphone.settings import SoftphoneSettings
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_settings.entries import BadConfiguration, from_yaml

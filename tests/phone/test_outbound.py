@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.outbound import NumberLog, Placed, RetryPolicy, place_with_retries
-from qwen3tts_phone.progress import Outcome
+from qwen3tts_phone.diagnosis.outcome import Outcome
+from qwen3tts_phone.dialling.retries import NumberLog, Placed, RetryPolicy, place_with_retries
 from tests.fakes import FakeClock
 
 
@@ -120,7 +120,7 @@ def test_a_policy_that_cannot_be_kept_is_refused_by_name(wrong: dict[str, Any], 
 
 
 def test_the_log_of_numbers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qwen3tts_phone.outbound.MAX_NUMBERS", 3)
+    monkeypatch.setattr("qwen3tts_phone.dialling.retries.MAX_NUMBERS", 3)
     log = NumberLog(RetryPolicy(per_number=1))
     for number in range(5):
         log.called(str(number), 0.0)

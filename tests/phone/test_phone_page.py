@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_phone.call_record import FIELDS
-from qwen3tts_phone.config import SECTIONS
-from qwen3tts_phone.diagnosis import CODES
+from qwen3tts_phone.diagnosis.diagnose import CODES
+from qwen3tts_phone.records.record import FIELDS
+from qwen3tts_phone.settings.file import SECTIONS
 from tests.phone.settings_table import BEGIN, PAGE, all_tables, written
 
 TEXT = PAGE.read_text("utf-8")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from qwen3tts_phone.presence import Presence
+from qwen3tts_phone.call.media import Presence
 from tests.fakes import FakeClock, settle
 
 

@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.call_facts import CallFacts, EndFacts
+from qwen3tts_phone.audio.tones import ToneKind
+from qwen3tts_phone.diagnosis.outcome import (
+    OUTCOME_WORDS,
+    Outcome,
+    outcome_of,
+    outcome_of_error,
+    outcome_of_status,
+    outcome_of_tone,
+    progress_words,
+)
 from qwen3tts_phone.errors import (
     BadSdp,
     BadSip,
@@ -14,16 +23,7 @@ from qwen3tts_phone.errors import (
     NoCommonCodec,
     RegistrationFailed,
 )
-from qwen3tts_phone.progress import (
-    OUTCOME_WORDS,
-    Outcome,
-    outcome_of,
-    outcome_of_error,
-    outcome_of_status,
-    outcome_of_tone,
-    progress_words,
-)
-from qwen3tts_phone.tones import ToneKind
+from qwen3tts_phone.facts import CallFacts, EndFacts
 from tests.phone.facts import call_facts, unanswered
 
 

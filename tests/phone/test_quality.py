@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.quality import (
+from qwen3tts_phone.diagnosis.quality import (
     RATINGS,
     RO_IS,
     burst_ratio,

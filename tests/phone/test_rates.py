@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.rates import Bucket, Recent
+from qwen3tts_phone.limits import Bucket, Recent
 
 
 def test_a_bucket_lets_its_burst_through_and_then_so_many_a_second() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.reach import Reach, reach, same_address
+from qwen3tts_phone.sdp.addresses import Reach, reach, same_address
 
 
 @pytest.mark.parametrize(

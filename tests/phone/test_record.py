@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from qwen3tts_phone.record import StereoRecorder, Track, recording_path, wav_header
+from qwen3tts_phone.audio.wav import StereoRecorder, Track, recording_path, wav_header
 
 
 def frame(value: int, samples: int = 160) -> NDArray[np.int16]:
@@ -119,7 +119,7 @@ def test_a_killed_process_leaves_a_file_that_plays(tmp_path: Path) -> None:
     path = tmp_path / "f.wav"
     code = (
         "import os, sys, numpy as np\n"
-        "from qwen3tts_phone.record import StereoRecorder\n"
+        "from qwen3tts_phone.audio.wav import StereoRecorder\n"
         "recorder = StereoRecorder(sys.argv[1])\n"
         "for number in range(100):\n"
         "    recorder.agent(np.full(160, 7, np.int16), number * 160)\n"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.settings.records import RecordSettings
 
 
 @pytest.mark.parametrize(

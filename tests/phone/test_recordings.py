@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from qwen3tts_phone.call_facts import CallFacts
-from qwen3tts_phone.call_files import CallFiles
-from qwen3tts_phone.encoded_file import EncodingFailed, write_encoded
-from qwen3tts_phone.record import StereoRecorder
-from qwen3tts_phone.record_settings import RecordSettings
-from qwen3tts_phone.recordings import Recordings
+from qwen3tts_phone.audio.wav import StereoRecorder
+from qwen3tts_phone.facts import CallFacts
+from qwen3tts_phone.records.recording import EncodingFailed, write_encoded
+from qwen3tts_phone.records.store import CallFiles, Recordings
+from qwen3tts_phone.settings.records import RecordSettings
 from tests.conftest import require_package
 from tests.fakes import FakeClock
 from tests.phone.facts import call_facts
@@ -142,7 +141,7 @@ def test_a_link_in_the_place_of_the_new_file_is_not_followed(tmp_path: Path) -> 
 FULL = """
 import resource, sys
 from pathlib import Path
-from qwen3tts_phone.encoded_file import EncodingFailed, write_encoded
+from qwen3tts_phone.records.recording import EncodingFailed, write_encoded
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 try:
     write_encoded(Path(sys.argv[1]), Path(sys.argv[2]))
@@ -187,7 +186,7 @@ def test_encoding_does_not_run_where_calls_are_served(
         seen.append(threading.get_ident())
         target.touch()
 
-    monkeypatch.setattr("qwen3tts_phone.recordings.write_encoded", note)
+    monkeypatch.setattr("qwen3tts_phone.records.store.write_encoded", note)
     finish(Recordings(settings(tmp_path, audio_format="both")), call_facts())
     assert seen != [threading.get_ident()]
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from qwen3tts_phone.dialling.guard import GuardSettings
 from qwen3tts_phone.errors import CallRefused
-from qwen3tts_phone.guard import GuardSettings
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.sip.endpoint import SipEndpoint
 from qwen3tts_phone.sip.incoming import IncomingCall

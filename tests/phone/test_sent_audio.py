@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_codecs import OPUS, PCMA, PCMU
-from qwen3tts_phone.call_sink import CallSink, Tap
-from qwen3tts_phone.sent_audio import KEPT_S, SentAudio, SentSide
+from qwen3tts_phone.audio.frames import KEPT_S, CallSink, SentAudio, SentSide, Tap
 
 LOUD = np.full(160, 8000, np.int16)
 

@@ -8,13 +8,14 @@ from typing import cast
 
 import pytest
 
-from qwen3tts_codecs.payload import G722, PCMA, PCMU
+from qwen3tts_codecs.g711 import PCMA, PCMU
+from qwen3tts_codecs.g722 import G722
 from qwen3tts_pacer.frame import Frame
 from qwen3tts_pacer.memory import ContextSent
+from qwen3tts_phone.audio.rtp_sink import RtpSink
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.types import Dropped, DroppedContext, RemoteMedia
-from qwen3tts_phone.rtp_sink import RtpSink
 from tests.fakes import settle
 
 NEW = RemoteMedia("127.0.0.1", 4000, 9, "G722", silence="ff" * 160)

@@ -8,8 +8,8 @@ import pytest
 
 from qwen3tts_pacer.frame import Frame
 from qwen3tts_pacer.memory import ContextSent
+from qwen3tts_phone.audio.rtp_sink import SinkContext
 from qwen3tts_phone.media.leg import MediaLeg
-from qwen3tts_phone.sink_context import SinkContext
 
 
 class FakeLeg:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from qwen3tts_phone.call_facts import ODD_KINDS, EndFacts
-from qwen3tts_phone.call_record import CallRecord
-from qwen3tts_phone.diagnosis import diagnose
+from qwen3tts_phone.diagnosis.diagnose import diagnose
 from qwen3tts_phone.errors import StreamLost
+from qwen3tts_phone.facts import ODD_KINDS, EndFacts
+from qwen3tts_phone.records.record import CallRecord
 from tests.phone.facts import call_facts, leg_stats, media_facts
 
 

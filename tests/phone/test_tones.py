@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from qwen3tts_phone.spectrum import Spectrum
-from qwen3tts_phone.tones import Tone, ToneDetector, ToneKind
+from qwen3tts_phone.audio.tones import Spectrum, Tone, ToneDetector, ToneKind
 from tests.phone.sounds import Pcm, noise, quiet, speech, tone
 
 FRAME_S = 0.02

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from qwen3tts_codecs import G722, OPUS, PCMA, PCMU, FrameEncoder, Payload, to_bytes
-from qwen3tts_phone.call_events import HeardFrame
-from qwen3tts_phone.record import StereoRecorder
-from qwen3tts_phone.sent_audio import SentFrame
-from qwen3tts_phone.tracks import CallTracks
+from qwen3tts_phone.audio.frames import SentFrame
+from qwen3tts_phone.audio.wav import StereoRecorder
+from qwen3tts_phone.call.events import HeardFrame
+from qwen3tts_phone.records.call_recordings import CallTracks
 from tests.phone.voices import Samples, hiss, rms, tone, voice
 
 ORIGIN = 50.0

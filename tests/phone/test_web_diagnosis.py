@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from qwen3tts_phone.call_facts import CallFacts
-from qwen3tts_phone.diagnosis import CODES, diagnose
+from qwen3tts_phone.diagnosis.diagnose import CODES, diagnose
+from qwen3tts_phone.facts import CallFacts
 
 
 def call(**media: object) -> CallFacts:

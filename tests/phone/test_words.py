@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.words import (
+from qwen3tts_phone.call.text_sources import (
     Utf8Reader,
     from_file,
     from_stdin,

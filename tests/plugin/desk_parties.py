@@ -10,8 +10,8 @@ from typing import Any
 
 from mr_qwen3tts.desk import Desk
 from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.phone import Phone, PhoneSettings
-from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_speech.link import SpeechLink
 
 NO_SERVER = "ws://127.0.0.1:1/v1/speech"

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from mr_qwen3tts import desk as desk_module
 from mr_qwen3tts.desk import Desk
 from qwen3tts_codecs.g711 import decode_ulaw
-from qwen3tts_codecs.payload import payload_by_name
+from qwen3tts_codecs.table import payload_by_name
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_pacer.frame import Frame
-from qwen3tts_phone.call_events import KeyPressed
+from qwen3tts_phone.call.events import KeyPressed
+from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.errors import CallRefused, WrongState
 from qwen3tts_phone.listening.key_turns import TURN_GAP_S
 from qwen3tts_phone.phone import Phone
-from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
 from tests.e2e.parties import Ear

@@ -8,9 +8,9 @@ import pytest
 
 from mr_qwen3tts.desk_phone import phone_settings
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone.call_events import KeyPressed
-from qwen3tts_phone.guard import CallNotAllowed, Guard
-from qwen3tts_phone.phone_call import PhoneCall
+from qwen3tts_phone.call.events import KeyPressed
+from qwen3tts_phone.call.phone_call import PhoneCall
+from qwen3tts_phone.dialling.guard import CallNotAllowed, Guard
 from qwen3tts_server.run import running_server
 from tests.e2e.parties import Ear
 from tests.e2e.test_handed_on import hand_on

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from qwen3tts_phone.sdp import SdpSession
+from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.sip import (
     CallState,
     ReinviteReceived,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_phone.errors import CalleeUnreachable, PortBusy
-from qwen3tts_phone.sdp import SdpSession
+from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.sip import (
     Account,
     Listener,

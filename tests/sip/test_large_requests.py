@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.sdp import SdpSession
+from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.sip import CallState, SipEndpoint, SipSettings
 from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.locate import Locator

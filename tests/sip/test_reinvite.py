@@ -10,7 +10,7 @@ from qwen3tts_phone.errors import (
     CallRefused,
     WrongState,
 )
-from qwen3tts_phone.sdp import SdpSession, parse
+from qwen3tts_phone.sdp.session import SdpSession, parse
 from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.call_state import (
     CallState,

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_phone.errors import NoCommonCodec
-from qwen3tts_phone.sdes import parse_crypto
-from qwen3tts_phone.sdp import SdpSession, parse
-from qwen3tts_phone.srtp_key import KEY_BYTES, SUITES, SrtpKey
+from qwen3tts_phone.sdp.crypto import KEY_BYTES, SUITES, SrtpKey, parse_crypto
+from qwen3tts_phone.sdp.session import SdpSession, parse
 
 HEAD = "v=0\r\no=them 1 1 IN IP4 10.0.0.9\r\ns=-\r\nc=IN IP4 10.0.0.9\r\nt=0 0\r\n"
 FIRST = "AES_CM_128_HMAC_SHA1_80"

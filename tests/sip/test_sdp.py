@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_phone.errors import BadSdp, CallError, NoCommonCodec, WrongState
-from qwen3tts_phone.sdp import Direction, SdpSession, parse
+from qwen3tts_phone.sdp.session import Direction, SdpSession, parse
 
 PHONE = (
     "v=0\r\no=phone 12 7 IN IP4 10.0.0.9\r\ns=call\r\nc=IN IP4 10.0.0.9\r\nt=0 0\r\n"

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_phone.errors import NoCommonCodec
-from qwen3tts_phone.sdp import AgreedPayload, Negotiated, SdpSession, parse
-from qwen3tts_phone.sdp_codecs import CODECS, codecs_of, ptime_for
+from qwen3tts_phone.sdp.negotiation import CODECS, codecs_of, ptime_for
+from qwen3tts_phone.sdp.session import AgreedPayload, Negotiated, SdpSession, parse
 
 ALL = ("PCMU", "PCMA", "G722", "opus")
 HEAD = "v=0\r\no=them 1 1 IN IP4 10.0.0.9\r\ns=-\r\nc=IN IP4 10.0.0.9\r\nt=0 0\r\n"

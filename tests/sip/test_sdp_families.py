@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.call_media import sendable
+from qwen3tts_phone.call.media import sendable
+from qwen3tts_phone.call.setup import media_host
 from qwen3tts_phone.errors import BadSdp, NoCommonFamily
-from qwen3tts_phone.media_host import media_host
-from qwen3tts_phone.sdp import SdpSession, parse
-from qwen3tts_phone.sdp_addresses import alternatives
+from qwen3tts_phone.sdp.addresses import alternatives
+from qwen3tts_phone.sdp.session import SdpSession, parse
 
 LINPHONE = (
     "v=0\r\no=alice 2391 3310 IN IP6 2001:db8::5\r\ns=Talk\r\nc=IN IP6 2001:db8::5\r\nt=0 0\r\n"

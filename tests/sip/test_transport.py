@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from qwen3tts_phone.errors import CallError, PortBusy
-from qwen3tts_phone.sdp import SdpSession
+from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.sip import SipEndpoint, SipSettings, stream
 from qwen3tts_phone.sip.connection import Connection
 from qwen3tts_phone.sip.dns import KEPT_S

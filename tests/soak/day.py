@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from qwen3tts_phone.phone import Phone, PhoneSettings
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.sip import SipSettings
 from tests.soak.endings import ENDINGS, LONGEST_S, Day
 from tests.soak.far_end import QUICK

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qwen3tts_phone.call_events import CallEarlyMedia, CallRinging, CallTransferred
+from qwen3tts_phone.call.events import CallEarlyMedia, CallRinging, CallTransferred
+from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.errors import CallError, CallRefused, WrongState
 from qwen3tts_phone.phone import Phone
-from qwen3tts_phone.phone_call import PhoneCall
 from tests.peers.sipp_runner import free_port
 
 LONGEST_S = 40.0

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.errors import CallError
-from qwen3tts_phone.sdp import SdpSession
+from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.sip import (
     ReinviteReceived,
     SipCall,

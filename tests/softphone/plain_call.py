@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_phone.call import Call
-from qwen3tts_phone.call_body import CallBody, Voice
-from qwen3tts_phone.call_events import CallHeld, CallResumed, HeardFrame
-from qwen3tts_phone.call_facts import CallFacts, EndFacts
-from qwen3tts_phone.call_files import CallFiles
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.call.call import Call
+from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.call.events import CallHeld, CallResumed, HeardFrame
+from qwen3tts_phone.facts import CallFacts, EndFacts
+from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.softphone.webrtc.media import WebSink
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.utterance import VoiceOptions

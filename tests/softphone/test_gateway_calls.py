@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from qwen3tts_phone import Phone, Streams
+from qwen3tts_phone.call.phone_call import PhoneCall
+from qwen3tts_phone.dialling.guard import GuardSettings
 from qwen3tts_phone.errors import BadSip, CallNotAllowed
-from qwen3tts_phone.guard import GuardSettings
-from qwen3tts_phone.phone_call import PhoneCall
 from qwen3tts_phone.softphone.bridge import Joined, LineState
 from qwen3tts_phone.softphone.gateway import Gateway
 from qwen3tts_phone.softphone.webrtc.call import WebCall

@@ -12,10 +12,10 @@ import pytest
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.opus import OPUS
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_phone.call import Call
-from qwen3tts_phone.call_events import CallRinging
-from qwen3tts_phone.call_facts import EndFacts
+from qwen3tts_phone.call.call import Call
+from qwen3tts_phone.call.events import CallRinging
 from qwen3tts_phone.errors import CallRefused
+from qwen3tts_phone.facts import EndFacts
 from qwen3tts_phone.softphone.bridge import Dialled, Guest, Joined, LineState
 from tests.fakes import FakeClock, settle
 from tests.softphone.plain_call import PTIME_S, PlainCall, Samples

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from qwen3tts_phone.call_events import MediaBegan, MediaSilent
-from qwen3tts_phone.call_facts import EndFacts
+from qwen3tts_phone.call.events import MediaBegan, MediaSilent
 from qwen3tts_phone.errors import CallError, CallNotAllowed, CallRefused
+from qwen3tts_phone.facts import EndFacts
 from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone.bridge import LineState
 from qwen3tts_phone.softphone.messages import Call, Dial, Listen, ServerMessage, State

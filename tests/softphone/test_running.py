@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from qwen3tts_phone.call import Call
+from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.softphone.gateway import LOOK_S, Gateway, NoSuchCall, RunningCall, RunningCalls
 from tests.fakes import FakeClock, settle
 from tests.softphone.plain_call import PlainCall

@@ -7,8 +7,8 @@ import importlib.util
 
 import pytest
 
-from qwen3tts_phone.call import LINGER_S
-from qwen3tts_phone.call_events import CallEnded, MediaBegan, MediaSilent
+from qwen3tts_phone.call.call import LINGER_S
+from qwen3tts_phone.call.events import CallEnded, MediaBegan, MediaSilent
 from qwen3tts_phone.errors import (
     BadSdp,
     CalleeUnreachable,

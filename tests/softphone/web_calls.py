@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from qwen3tts_pacer.clock import Clock, LoopClock
-from qwen3tts_phone.call_body import CallBody, Voice
-from qwen3tts_phone.call_events import CallEvent
-from qwen3tts_phone.call_files import CallFiles
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.call.events import CallEvent
+from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.softphone.settings import WebSettings
 from qwen3tts_phone.softphone.webrtc import peer
 from qwen3tts_phone.softphone.webrtc.call import Learnt, WebCall, new_facts

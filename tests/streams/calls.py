@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from qwen3tts_phone.call_body import CallBody, Voice
-from qwen3tts_phone.call_events import CallEvent
-from qwen3tts_phone.call_facts import CallFacts
-from qwen3tts_phone.call_files import CallFiles
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.call.events import CallEvent
+from qwen3tts_phone.facts import CallFacts
+from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.streams.adapter import Message, StreamAdapter, StreamKind
 from qwen3tts_phone.streams.call import StreamCall
 from qwen3tts_phone.streams.settings import StreamSettings

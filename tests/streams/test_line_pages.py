@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_phone.diagnosis import CODES
+from qwen3tts_phone.diagnosis.diagnose import CODES
 from qwen3tts_phone.streams.carriers.asterisk import FORMATS
 from qwen3tts_phone.streams.kinds import NAMES
 

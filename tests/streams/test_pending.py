@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.listening_sockets import MOST_CLOSING, Door
-from qwen3tts_phone.pending import PendingConnections, PendingLimits
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.limits import MOST_CLOSING, Door, PendingConnections, PendingLimits
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.streams.server import LATER_S, UNBEGUN_BURST, UNBEGUN_PER_S
 from tests.fakes import FakeClock, settle
 from tests.sip.certificates import Authority

@@ -78,7 +78,7 @@ class ChatTerminal:
         Raises:
             BadText: it is not UTF-8 text.
         """
-        from qwen3tts_phone.words import from_stdin
+        from qwen3tts_phone.call.text_sources import from_stdin
 
         if greets and not self._typed:
             await self._turn_over.wait()

@@ -44,7 +44,7 @@ def check_words(words: Words, listening: ListenOptions | None = None) -> None:
 
 def check_file(path: Path) -> None:
     """Read a file of words; raises BadText, LimitExceeded."""
-    from qwen3tts_phone.words import file_texts
+    from qwen3tts_phone.call.text_sources import file_texts
 
     if not speakable(file_texts(path)):
         raise _nothing_to_speak(str(path))
@@ -91,7 +91,7 @@ def _check_encoding(option: str, text: str) -> None:
 
 
 def _check_stdin() -> None:
-    from qwen3tts_phone.words import STDIN, Utf8Reader
+    from qwen3tts_phone.call.text_sources import STDIN, Utf8Reader
 
     try:
         status = os.fstat(0)

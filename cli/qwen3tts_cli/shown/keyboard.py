@@ -26,7 +26,7 @@ def from_keyboard(*, by_key: bool = False) -> AsyncIterator[str]:
     Raises:
         BadText: it is not UTF-8 text.
     """
-    from qwen3tts_phone.words import from_stdin
+    from qwen3tts_phone.call.text_sources import from_stdin
 
     if not typed_by_person():
         return from_stdin(by_key=by_key)

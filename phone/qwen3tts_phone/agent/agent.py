@@ -34,20 +34,19 @@ from qwen3tts_phone.agent.talk import Talk
 from qwen3tts_phone.agent.toolbox import Toolbox
 from qwen3tts_phone.agent.tools import Tool, tools_of
 from qwen3tts_phone.bridge import ChatClient, certificates
+from qwen3tts_phone.errors import without_words
 from qwen3tts_phone.listening.activity import make_detector
 from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_phone.listening.turn_end import TurnDetector
 from qwen3tts_phone.log_text import log_text
-from qwen3tts_phone.recognise.base import Recogniser
-from qwen3tts_phone.recognise.callback import Recognise
+from qwen3tts_phone.recognise.base import Recognise, Recogniser
 from qwen3tts_phone.recognise.shared import SharedRecognisers
-from qwen3tts_phone.without_words import without_words
 from qwen3tts_settings.constraints import UNSET, given
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.errors import BadRequest, SpeechError
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.call.call import Call
 
 logger = logging.getLogger(__name__)
 
@@ -280,7 +279,7 @@ class Agent:
             on_turn=self._on_turn,
             ends_at=ends_at,
         )
-        toolbox.tools.update(own_tools(self.settings, talk, call))
+        toolbox.tools.update(own_tools(self.settings, call, talk.farewell))
         self.conversations[call.id] = conversation
         try:
             await talk.run()

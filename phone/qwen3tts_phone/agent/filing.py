@@ -10,9 +10,9 @@ from typing import Any
 from qwen3tts_phone.agent.conversation import Conversation, ConversationLog
 from qwen3tts_phone.agent.reply import Reply
 from qwen3tts_phone.agent.turn_record import TurnKind, TurnRecord
+from qwen3tts_phone.errors import without_words
 from qwen3tts_phone.listening.turn import Turn
 from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
-from qwen3tts_phone.without_words import without_words
 
 logger = logging.getLogger(__name__)
 

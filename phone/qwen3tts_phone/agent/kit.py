@@ -14,7 +14,7 @@ from qwen3tts_phone.agent.source import Source
 from qwen3tts_phone.agent.toolbox import Toolbox
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.call.call import Call
 
 
 @dataclass(slots=True)

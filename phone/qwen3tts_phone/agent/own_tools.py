@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from qwen3tts_phone.agent.settings import AgentSettings
 from qwen3tts_phone.agent.tools import Tool, ToolError
+from qwen3tts_phone.diagnosis.call_failure import REFUSALS
 from qwen3tts_phone.errors import TransferFailed
-from qwen3tts_phone.status_words import REFUSALS
 from qwen3tts_wire.errors import BadRequest
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.agent.talk import Talk
-    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.call.call import Call
 
 TRANSFER_S = 90.0
 """A transfer may ring as long as this."""
@@ -27,13 +26,13 @@ def check_names(tools: Mapping[str, Tool], settings: AgentSettings) -> None:
             raise BadRequest(f"the tool {name} is the agent's own.", remedy="Rename yours.")
 
 
-def own_tools(settings: AgentSettings, talk: Talk, call: Call) -> dict[str, Tool]:
-    """Those that the settings ask for, on one call."""
+def own_tools(settings: AgentSettings, call: Call, farewell: Callable[[], None]) -> dict[str, Tool]:
+    """Those that the settings ask for, on one call; ``farewell`` ends it when all is heard."""
     found: dict[str, Tool] = {}
     if settings.hang_up_tool:
 
         async def hang_up() -> str:
-            talk.farewell()
+            farewell()
             return "The call ends as soon as the caller has heard your goodbye."
 
         found["hang_up"] = Tool(

@@ -28,8 +28,8 @@ from qwen3tts_phone.agent.kit import Kit
 from qwen3tts_phone.agent.mouth import Mouth
 from qwen3tts_phone.agent.saying import Saying
 from qwen3tts_phone.agent.turn_record import ToolUse, TurnRecord
+from qwen3tts_phone.errors import without_words
 from qwen3tts_phone.log_text import log_text
-from qwen3tts_phone.without_words import without_words
 from qwen3tts_wire.errors import ProtocolError, SpeechError
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from qwen3tts_speech.utterance import Utterance, VoiceOptions
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.call.call import Call
 
 SayingKind = Literal["reply", "fixed", "filler"]
 

@@ -15,7 +15,7 @@ from collections.abc import (
 from typing import Protocol, cast
 
 from qwen3tts_phone.agent.chat_message import ChatEvent, ChatMessage, ToolSpec
-from qwen3tts_phone.without_words import without_words
+from qwen3tts_phone.errors import without_words
 from qwen3tts_text.surrogates import SurrogateJoiner
 from qwen3tts_wire.errors import BadRequest, BadText
 

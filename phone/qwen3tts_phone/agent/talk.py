@@ -13,7 +13,7 @@ from qwen3tts_phone.agent.reply import Reply
 from qwen3tts_phone.agent.source import prepare
 from qwen3tts_phone.agent.turn_record import TurnKind
 from qwen3tts_phone.agent.turn_taking import Act, Happened, Phase, TurnTaking
-from qwen3tts_phone.call_events import CallHeld, CallResumed
+from qwen3tts_phone.call.events import CallHeld, CallResumed
 from qwen3tts_phone.listening.events import (
     ListenEvent,
     OnsetHeard,

@@ -11,8 +11,8 @@ from typing import Any
 
 from qwen3tts_phone.agent.chat_message import ToolCall
 from qwen3tts_phone.agent.tools import Tool, ToolError
+from qwen3tts_phone.errors import without_words
 from qwen3tts_phone.threads import Threads
-from qwen3tts_phone.without_words import without_words
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from qwen3tts_phone.call_events import KeyPressed
+from qwen3tts_phone.call.events import KeyPressed
 from qwen3tts_phone.dialogue.gathered import Gathered
 from qwen3tts_phone.listening.events import ListenEvent, OnsetHeard, SpeechResumed, TurnEnded
 from qwen3tts_phone.listening.listening import Listening
@@ -16,9 +16,8 @@ from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_speech.utterance import Utterance
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call import Call
-    from qwen3tts_phone.recognise.base import Recogniser
-    from qwen3tts_phone.recognise.callback import Recognise
+    from qwen3tts_phone.call.call import Call
+    from qwen3tts_phone.recognise.base import Recognise, Recogniser
 
 
 @dataclass(frozen=True, slots=True)

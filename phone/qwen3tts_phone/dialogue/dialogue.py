@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from qwen3tts_phone.answering import Answerer, AnsweringSettings
-from qwen3tts_phone.call_events import AnswererHeard
+from qwen3tts_phone.audio.answering import Answerer, AnsweringSettings
+from qwen3tts_phone.call.events import AnswererHeard
 from qwen3tts_phone.dialogue.asking import Question, ask
 from qwen3tts_phone.dialogue.gathered import Gathered
 from qwen3tts_phone.dialogue.greeting import OnMachine, await_greeting
 from qwen3tts_phone.errors import MachineAnswered
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call import Call
-    from qwen3tts_phone.recognise.base import Recogniser
-    from qwen3tts_phone.recognise.callback import Recognise
+    from qwen3tts_phone.call.call import Call
+    from qwen3tts_phone.recognise.base import Recognise, Recogniser
 
 
 class Dialogue:

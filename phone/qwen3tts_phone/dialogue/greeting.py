@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from typing import Literal, Protocol
 
-from qwen3tts_phone.answering import Answerer, AnsweringSettings
-from qwen3tts_phone.attempt import who_answered
-from qwen3tts_phone.call_events import HeardFrame
-from qwen3tts_phone.call_facts import CallFacts
+from qwen3tts_phone.audio.answering import Answerer, AnsweringSettings
+from qwen3tts_phone.call.events import HeardFrame
+from qwen3tts_phone.dialling.retries import who_answered
 from qwen3tts_phone.errors import MachineAnswered
+from qwen3tts_phone.facts import CallFacts
 
 OnMachine = Literal["speak", "hang-up", "after-beep"]
 """Where an answering machine takes a call: speak all the same, and listen for none; hang up; leave

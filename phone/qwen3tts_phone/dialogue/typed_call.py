@@ -20,18 +20,17 @@ from dataclasses import replace
 from typing import cast
 
 from qwen3tts_pacer.clock import Clock, LoopClock
-from qwen3tts_phone.call import Call
-from qwen3tts_phone.call_body import CallBody, Voice
-from qwen3tts_phone.call_facts import CallFacts, EndFacts
-from qwen3tts_phone.call_files import CallFiles
+from qwen3tts_phone.call.call import Call
+from qwen3tts_phone.call.core import CallBody, Voice
 from qwen3tts_phone.dialogue.written_utterance import WrittenUtterance
 from qwen3tts_phone.errors import WrongState
+from qwen3tts_phone.facts import CallFacts, EndFacts
 from qwen3tts_phone.listening.listening import Listening
 from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_phone.listening.turn_end import TurnDetector
-from qwen3tts_phone.recognise.base import Recogniser
-from qwen3tts_phone.recognise.callback import Recognise
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.recognise.base import Recognise, Recogniser
+from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.utterance import Utterance, VoiceOptions
 

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_codecs.resample import Resampler
-from qwen3tts_phone.call_events import HeardFrame
+from qwen3tts_phone.audio.frames import SentFrame
+from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.listening.activity import RATE_HZ, VoiceDetector, make_detector
 from qwen3tts_phone.listening.echo import EchoGuard
 from qwen3tts_phone.listening.events import ListenEvent, WhyEnded
 from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_phone.listening.steadiness import Steadiness
 from qwen3tts_phone.listening.turn_taking import TurnTaking
-from qwen3tts_phone.sent_audio import SentFrame
 
 Samples = NDArray[np.int16]
 

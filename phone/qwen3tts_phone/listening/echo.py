@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_codecs.resample import Resampler
+from qwen3tts_phone.audio.frames import SentFrame
 from qwen3tts_phone.listening.echo_canceller import TAPS, EchoCanceller
 from qwen3tts_phone.listening.echo_level import PIECE, GainBound, Leak
 from qwen3tts_phone.listening.echo_search import (
@@ -35,7 +36,6 @@ from qwen3tts_phone.listening.echo_search import (
 )
 from qwen3tts_phone.listening.high_pass import HighPass
 from qwen3tts_phone.listening.sample_line import SampleLine
-from qwen3tts_phone.sent_audio import SentFrame
 
 Samples = NDArray[np.int16]
 Floats = NDArray[np.float32]

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_pacer.clock import Clock
-from qwen3tts_phone.call_events import HeardFrame
+from qwen3tts_phone.call.events import HeardFrame
+from qwen3tts_phone.errors import without_words
 from qwen3tts_phone.listening.events import TurnEnded
 from qwen3tts_phone.listening.turn import Turn
 from qwen3tts_phone.listening.turn_sound import AtRate, Continuous, TurnSound
 from qwen3tts_phone.recognise.base import Recogniser, Recognition, Transcript
 from qwen3tts_phone.recognise.errors import RecognitionFailed
-from qwen3tts_phone.without_words import without_words
 from qwen3tts_speech.utterance import Utterance
 from qwen3tts_wire.errors import SpeechError
 

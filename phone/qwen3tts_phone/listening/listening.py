@@ -18,9 +18,10 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from qwen3tts_pacer.clock import Clock
-from qwen3tts_phone.call_events import HeardFrame, KeyPressed
-from qwen3tts_phone.call_facts import CallFacts
-from qwen3tts_phone.errors import WrongState
+from qwen3tts_phone.audio.frames import SentAudio
+from qwen3tts_phone.call.events import HeardFrame, KeyPressed
+from qwen3tts_phone.errors import WrongState, without_words
+from qwen3tts_phone.facts import CallFacts
 from qwen3tts_phone.listening.core import ListeningCore
 from qwen3tts_phone.listening.events import (
     CallerCutIn,
@@ -36,8 +37,6 @@ from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_phone.listening.turn import Turn
 from qwen3tts_phone.listening.turn_end import TurnDetector, TurnSoFar
 from qwen3tts_phone.recognise.base import Recogniser
-from qwen3tts_phone.sent_audio import SentAudio
-from qwen3tts_phone.without_words import without_words
 from qwen3tts_speech.utterance import Utterance
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_codecs.resample import Resampler
-from qwen3tts_phone.call_events import HeardFrame
+from qwen3tts_phone.call.events import HeardFrame
 
 Samples = NDArray[np.int16]
 

@@ -6,8 +6,8 @@ import struct
 from collections import deque
 from typing import NamedTuple
 
+from qwen3tts_phone.limits import Bucket
 from qwen3tts_phone.media.rtp import TIMESTAMP_MODULO
-from qwen3tts_phone.rates import Bucket
 
 KEYS = "0123456789*#ABCD"
 """Keys by event code, 0 to 15 (RFC 4733 section 3.2)."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from qwen3tts_phone.srtp_key import SrtpKey
+from qwen3tts_phone.sdp.crypto import SrtpKey
 
 PROFILES = {
     "AES_CM_128_HMAC_SHA1_80": "SRTP_PROFILE_AES128_CM_SHA1_80",

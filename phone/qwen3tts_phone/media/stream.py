@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from qwen3tts_pacer.memory import CallMemory, MediaWord, ParentWord, Want
+from qwen3tts_phone.limits import Bucket
 from qwen3tts_phone.media import rtp
 from qwen3tts_phone.media.permission import SendPermission
 from qwen3tts_phone.media.receiver import ANCILLARY, DATAGRAM_MOST, STAMP, Receiver
@@ -30,7 +31,6 @@ from qwen3tts_phone.media.types import (
     SourceRejected,
 )
 from qwen3tts_phone.media.wire import Wire, numeric
-from qwen3tts_phone.rates import Bucket
 
 CARE_EVERY_S = 0.5
 """How often reports, time limits and statistics are looked after."""

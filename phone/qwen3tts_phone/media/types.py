@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from qwen3tts_phone.srtp_key import SrtpKey
+from qwen3tts_phone.sdp.crypto import SrtpKey
 
 SILENCE = {"PCMU": b"\xff", "PCMA": b"\xd5"}
 """The idle code word of the payloads of which one is a tick long (ITU-T G.711)."""

@@ -14,6 +14,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from qwen3tts_pacer.clock import Clock, LoopClock
+from qwen3tts_phone.errors import without_words
 from qwen3tts_phone.recognise.base import (
     PartialTaker,
     RecogniserReport,
@@ -37,7 +38,6 @@ from qwen3tts_phone.recognise.socket_protocol import (
 )
 from qwen3tts_phone.recognise.socket_service import SocketService
 from qwen3tts_phone.recognise.socket_settings import SocketSettings
-from qwen3tts_phone.without_words import without_words
 from qwen3tts_wire.errors import ProtocolError, SpeechError
 
 log = logging.getLogger(__name__)

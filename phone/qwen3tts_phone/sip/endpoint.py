@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from qwen3tts_pacer.clock import Clock, LoopClock
-from qwen3tts_phone.errors import CallError, WrongState
+from qwen3tts_phone.errors import CallError, WrongState, without_words
 from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
 from qwen3tts_phone.sip.account import Account, address_of_record
 from qwen3tts_phone.sip.agent import Agent
@@ -31,7 +31,6 @@ from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_phone.sip.timekeeper import Timekeeper
 from qwen3tts_phone.sip.transaction import Hop
 from qwen3tts_phone.sip.ways import Ways, no_address
-from qwen3tts_phone.without_words import without_words
 
 log = logging.getLogger(__name__)
 

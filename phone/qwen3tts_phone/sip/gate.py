@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from qwen3tts_phone.errors import BadSip
-from qwen3tts_phone.rates import Bucket, Recent
+from qwen3tts_phone.limits import Bucket, Recent
 from qwen3tts_phone.sip.fields import parse_uri
 from qwen3tts_phone.sip.forwarded import origin_of
 from qwen3tts_phone.sip.gate_settings import GateSettings

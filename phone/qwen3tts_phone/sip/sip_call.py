@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
 from qwen3tts_phone.errors import CalleeUnreachable, CallError, WrongState
-from qwen3tts_phone.sdp import Direction, Negotiated, SdpSession
+from qwen3tts_phone.sdp.session import Direction, Negotiated, SdpSession
 from qwen3tts_phone.sip.asked import Asked
 from qwen3tts_phone.sip.call_headers import check_headers
 from qwen3tts_phone.sip.call_state import (

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from qwen3tts_pacer.clock import Clock
-from qwen3tts_phone.without_words import without_words
+from qwen3tts_phone.errors import without_words
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from qwen3tts_pacer.errors import PacerError
-from qwen3tts_phone.call import Call
-from qwen3tts_phone.call_events import (
+from qwen3tts_phone.call.call import Call
+from qwen3tts_phone.call.events import (
     CallAnswered,
     CallEarlyMedia,
     CallEnded,

@@ -11,7 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from qwen3tts_codecs.table import payload_by_name
-from qwen3tts_phone.call_events import MediaBegan, MediaSilent
+from qwen3tts_phone.call.events import MediaBegan, MediaSilent
+from qwen3tts_phone.errors import without_words
 from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone.messages import Call, Dial, Listen, ServerMessage, State
 from qwen3tts_phone.softphone.page_speech import Captions, PageVoice, TypedWords
@@ -19,12 +20,11 @@ from qwen3tts_phone.softphone.recordings import PageRecording
 from qwen3tts_phone.softphone.services import Desk
 from qwen3tts_phone.softphone.webrtc.call import WebCall
 from qwen3tts_phone.softphone.webrtc.statistics import FarReport
-from qwen3tts_phone.without_words import without_words
 from qwen3tts_speech.utterance import Utterance, VoiceOptions
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call import Call as AnyCall
+    from qwen3tts_phone.call.call import Call as AnyCall
     from qwen3tts_phone.listening.listening import Listening
     from qwen3tts_phone.listening.settings import ListenSettings
     from qwen3tts_phone.listening.turn import Turn

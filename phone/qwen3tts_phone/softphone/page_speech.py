@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.errors import without_words
 from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone.messages import ServerMessage
 from qwen3tts_phone.softphone.services import Desk
-from qwen3tts_phone.without_words import without_words
 from qwen3tts_speech.latency import UtteranceRecord
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.utterance import RATE_HZ, Utterance, VoiceOptions

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from qwen3tts_phone.call import Call
+from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.log_text import log_text
-from qwen3tts_phone.recording import Recording
+from qwen3tts_phone.records.recording import Recording
 from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone.messages import ServerMessage
 from qwen3tts_wire.errors import BadRequest, SpeechError

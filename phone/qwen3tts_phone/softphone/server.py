@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.errors import PortBusy
-from qwen3tts_phone.listening_sockets import Door
-from qwen3tts_phone.pending import PendingLimits
+from qwen3tts_phone.limits import Door, PendingLimits
 from qwen3tts_phone.softphone.access import Access, Front, Hosts, new_token
 from qwen3tts_phone.softphone.certificate import (
     Certificate,

@@ -10,10 +10,10 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qwen3tts_pacer.clock import Clock
-from qwen3tts_phone.call_body import CallBody, Voice
-from qwen3tts_phone.call_files import CallFiles
+from qwen3tts_phone.call.core import CallBody, Voice
 from qwen3tts_phone.recognise.shared import SharedRecognisers
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.softphone.engines import Engines, SpeechEngine
 from qwen3tts_phone.softphone.messages import (
     MAX_TYPED_CHARS,
@@ -33,7 +33,7 @@ from qwen3tts_wire.errors import BadRequest, ServerBusy
 from qwen3tts_wire.heap import heap
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call import Call
+    from qwen3tts_phone.call.call import Call
     from qwen3tts_phone.softphone.gateway import Gateway, RunningCall
 
 REFRESH_S = 1.0

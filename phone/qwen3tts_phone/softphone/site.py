@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from aiohttp import BodyPartReader, StreamReader, web
 from aiohttp.typedefs import Handler, Middleware
 
+from qwen3tts_phone.errors import without_words
 from qwen3tts_phone.softphone.access import (
     Access,
     Asked,
@@ -29,7 +30,6 @@ from qwen3tts_phone.softphone.engines import MOST_TEXT_CHARS, ReferenceVoice, ma
 from qwen3tts_phone.softphone.messages import PROTOCOL
 from qwen3tts_phone.softphone.services import Desk
 from qwen3tts_phone.softphone.session import Session
-from qwen3tts_phone.without_words import without_words
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy, SpeechError
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from types import MappingProxyType
 from qwen3tts_codecs.errors import CodecError
 from qwen3tts_pacer.policy import FillingPolicy
 from qwen3tts_phone import errors
-from qwen3tts_phone.call import LINGER_S, Call
-from qwen3tts_phone.call_body import CallBody
-from qwen3tts_phone.call_events import KeyPressed, MediaBegan, MediaSilent
-from qwen3tts_phone.call_facts import CallFacts, EndFacts
-from qwen3tts_phone.errors import CallError, NotPossible, WrongState
-from qwen3tts_phone.guard import Guard
-from qwen3tts_phone.keypad import checked_keys
+from qwen3tts_phone.call.call import LINGER_S, Call
+from qwen3tts_phone.call.core import CallBody
+from qwen3tts_phone.call.events import KeyPressed, MediaBegan, MediaSilent
+from qwen3tts_phone.call.incoming import Announcement
+from qwen3tts_phone.call.keys import checked_keys
+from qwen3tts_phone.dialling.guard import Guard
+from qwen3tts_phone.errors import CallError, NotPossible, WrongState, without_words
+from qwen3tts_phone.facts import CallFacts, EndFacts
 from qwen3tts_phone.log_text import log_text
-from qwen3tts_phone.outage import Announcement
 from qwen3tts_phone.streams.adapter import (
     Message,
     StreamAdapter,
@@ -38,7 +38,6 @@ from qwen3tts_phone.streams.connection import Wire
 from qwen3tts_phone.streams.inbound import StreamCounters, StreamHearing, StreamWatch
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_phone.streams.sink import StreamSink
-from qwen3tts_phone.without_words import without_words
 from qwen3tts_wire.errors import SpeechError
 
 logger = logging.getLogger(__name__)

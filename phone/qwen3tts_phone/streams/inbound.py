@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.ring import InboundFrame
-from qwen3tts_phone.call_events import HeardFrame
+from qwen3tts_phone.audio.inbound import MOST_SAMPLES, Hearing
+from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.errors import CalleeUnreachable
-from qwen3tts_phone.hearing import MOST_SAMPLES, Hearing
 from qwen3tts_phone.media.types import LegStats
 from qwen3tts_phone.streams.adapter import StreamAudio, StreamLost
 from qwen3tts_phone.streams.settings import StreamSettings

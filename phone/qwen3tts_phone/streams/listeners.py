@@ -15,11 +15,10 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
+from qwen3tts_phone.call.incoming import RETRY_AFTER_S, Outages
 from qwen3tts_phone.errors import BadCertificate, PortBusy
-from qwen3tts_phone.handed_calls import RETRY_AFTER_S
-from qwen3tts_phone.listening_sockets import Door
+from qwen3tts_phone.limits import Door
 from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
-from qwen3tts_phone.outage import Outages
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
 from qwen3tts_phone.streams.admission import StreamGate
 from qwen3tts_phone.streams.connection import UNSENT_BYTES, library_logger

@@ -25,17 +25,15 @@ from websockets.asyncio.server import Server, ServerConnection
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_pacer.policy import FillingPolicy
-from qwen3tts_phone.call_body import CallBody, Voice
-from qwen3tts_phone.call_facts import CallFacts, MediaFacts
-from qwen3tts_phone.call_files import CallFiles
+from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.call.incoming import Outages
 from qwen3tts_phone.errors import CalleeUnreachable, CallError
-from qwen3tts_phone.listening_sockets import Door
+from qwen3tts_phone.facts import CallFacts, MediaFacts
+from qwen3tts_phone.limits import Bucket, Door, PendingLimits
 from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
-from qwen3tts_phone.outage import Outages
-from qwen3tts_phone.pending import PendingLimits
-from qwen3tts_phone.rates import Bucket
 from qwen3tts_phone.recognise.shared import SharedRecognisers
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamAdapter, StreamKind
 from qwen3tts_phone.streams.admission import StreamGate, watch_pacing
 from qwen3tts_phone.streams.call import StreamCall

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qwen3tts_phone.guard import GuardSettings
-from qwen3tts_phone.outage import check_unavailable
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.call.incoming import check_unavailable
+from qwen3tts_phone.dialling.guard import GuardSettings
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.sip.settings import MAX_CALLS
 from qwen3tts_phone.streams.adapter import StreamKind
 from qwen3tts_phone.streams.carriers.audiosocket import TYPE_OF

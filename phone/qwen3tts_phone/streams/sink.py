@@ -18,7 +18,7 @@ from qwen3tts_pacer.clock import Clock
 from qwen3tts_pacer.frame import Slot
 from qwen3tts_pacer.pacer import PacerClosed
 from qwen3tts_pacer.policy import Filling, FillingPolicy
-from qwen3tts_phone.call_sink import Tap
+from qwen3tts_phone.audio.frames import Tap
 from qwen3tts_phone.streams.adapter import Message, StreamAdapter
 from qwen3tts_phone.streams.marks import Marks
 from qwen3tts_speech.pacer_sink import PacerSink

@@ -13,7 +13,7 @@ from qwen3tts_cli.listen_options import ListenOptions
 from qwen3tts_cli.readiness.texts import check_words, speakable
 from qwen3tts_cli.words import Words
 from qwen3tts_phone.bridge import ChatSettings
-from qwen3tts_phone.words import MAX_CHARS
+from qwen3tts_phone.call.text_sources import MAX_CHARS
 from qwen3tts_wire.errors import BadText, LimitExceeded
 
 

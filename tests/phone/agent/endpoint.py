@@ -74,7 +74,7 @@ def says(*deltas: str) -> Answer:
 
 def writes(text: str, token_s: float = 0.0, first_s: float = 0.0) -> Answer:
     """A reply token by token, as a model writes; for measurements with times."""
-    from qwen3tts_phone.words import tokens
+    from qwen3tts_phone.call.text_sources import tokens
 
     steps: list[Step] = [Sleeps(first_s)] if first_s else []
     for token in tokens(text):

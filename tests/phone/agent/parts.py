@@ -8,19 +8,19 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from qwen3tts_codecs.payload import PCMU
+from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_pacer.frame import Frame
 from qwen3tts_phone.agent.agent import Agent
 from qwen3tts_phone.agent.conversation import Conversation
 from qwen3tts_phone.agent.turn_record import TurnRecord
-from qwen3tts_phone.call import Call
-from qwen3tts_phone.call_body import CallBody, Voice
-from qwen3tts_phone.call_facts import CallFacts, EndFacts
-from qwen3tts_phone.call_files import CallFiles
+from qwen3tts_phone.call.call import Call
+from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.facts import CallFacts, EndFacts
 from qwen3tts_phone.listening.events import ListenEvent, OnsetHeard, TurnEnded
 from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_phone.listening.turn import Turn
-from qwen3tts_phone.record_settings import RecordSettings
+from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.alignment import Word
@@ -181,7 +181,7 @@ class ScriptedCall(Call):
         return self.listening
 
     def hold(self, held: bool = True) -> Any:
-        from qwen3tts_phone.call_events import CallHeld, CallResumed
+        from qwen3tts_phone.call.events import CallHeld, CallResumed
 
         kind = CallHeld if held else CallResumed
         self._body.tell(kind(self.time.now()))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_codecs.resample import Resampler
-from qwen3tts_phone.call_events import HeardFrame
+from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.listening.core import ListeningCore
 from qwen3tts_phone.listening.events import ListenEvent, OnsetHeard, TurnEnded
 from qwen3tts_phone.listening.settings import DETECTORS, DetectorName, ListenSettings

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from qwen3tts_codecs.resample import Resampler
-from qwen3tts_phone.call_events import HeardFrame
+from qwen3tts_phone.audio.frames import SentFrame
+from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.listening.core import ListeningCore
 from qwen3tts_phone.listening.echo import EchoGuard
 from qwen3tts_phone.listening.events import CallerCutIn, ListenEvent, OnsetHeard
 from qwen3tts_phone.listening.sample_line import SampleLine
 from qwen3tts_phone.listening.settings import ListenSettings
-from qwen3tts_phone.sent_audio import SentFrame
 from tests.phone.listening.spoken import (
     AGENT,
     CALLER,

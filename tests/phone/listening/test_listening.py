@@ -116,7 +116,7 @@ async def test_the_interruption_needs_no_turn_of_the_event_loop() -> None:
     heard = Listening(call, settings())
     heard._sent = call.sent_audio()
     call.speaking = True
-    from qwen3tts_phone.call_events import HeardFrame
+    from qwen3tts_phone.call.events import HeardFrame
     from tests.phone.listening.fake_call import LOUD
 
     for number in range(4):

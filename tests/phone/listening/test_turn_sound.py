@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qwen3tts_phone.call_events import HeardFrame
+from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.listening.turn_sound import PRE_ROLL_S, Continuous, TurnSound
 
 

@@ -9,6 +9,7 @@ import httpx
 import numpy as np
 
 from qwen3tts_pacer.clock import Clock, LoopClock
+from qwen3tts_phone.audio.wav import wav_header
 from qwen3tts_phone.bridge import certificates
 from qwen3tts_phone.recognise.base import PartialTaker, RecogniserReport, Samples, Transcript
 from qwen3tts_phone.recognise.by_turns import TurnRecognition
@@ -17,7 +18,6 @@ from qwen3tts_phone.recognise.errors import RecogniserUnavailable, RecognitionFa
 from qwen3tts_phone.recognise.keys import key_for, key_variable
 from qwen3tts_phone.recognise.openai.answers import AGAIN, MOST_BYTES, read_text, refusal
 from qwen3tts_phone.recognise.openai.settings import TranscriptionSettings
-from qwen3tts_phone.record import wav_header
 from qwen3tts_wire.errors import ProtocolError, SpeechError
 from qwen3tts_wire.whisper.guards import silent
 

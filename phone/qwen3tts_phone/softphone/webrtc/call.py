@@ -18,19 +18,18 @@ from typing import Any
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_pacer.policy import FillingPolicy
-from qwen3tts_phone.call import LINGER_S, Call
-from qwen3tts_phone.call_body import CallBody
-from qwen3tts_phone.call_events import HeardFrame, KeyPressed, MediaBegan, MediaSilent
-from qwen3tts_phone.call_facts import CallFacts, EndFacts, MediaFacts
-from qwen3tts_phone.errors import CallError, WrongState
-from qwen3tts_phone.keypad import checked_keys
+from qwen3tts_phone.call.call import LINGER_S, Call
+from qwen3tts_phone.call.core import CallBody
+from qwen3tts_phone.call.events import HeardFrame, KeyPressed, MediaBegan, MediaSilent
+from qwen3tts_phone.call.keys import checked_keys
+from qwen3tts_phone.errors import CallError, WrongState, without_words
+from qwen3tts_phone.facts import CallFacts, EndFacts, MediaFacts
 from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.softphone.settings import WebSettings
 from qwen3tts_phone.softphone.webrtc.line import WebLine
 from qwen3tts_phone.softphone.webrtc.media import WebSink
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice, Offer, read_offer
 from qwen3tts_phone.softphone.webrtc.statistics import FarReport, LineFigures, LineState, web_stats
-from qwen3tts_phone.without_words import without_words
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.utterance import Utterance, VoiceOptions
 

@@ -10,9 +10,9 @@ from qwen3tts_pacer.clock import Clock
 from qwen3tts_pacer.frame import Kind, Slot
 from qwen3tts_pacer.policy import Filling, FillingPolicy
 from qwen3tts_pacer.ring import InboundFrame
-from qwen3tts_phone.call_events import HeardFrame
-from qwen3tts_phone.call_sink import Tap
-from qwen3tts_phone.hearing import Hearing
+from qwen3tts_phone.audio.frames import Tap
+from qwen3tts_phone.audio.inbound import Hearing
+from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.media.jitter import JitterBuffer
 from qwen3tts_phone.media.reception import Reception, ReportFigures
 from qwen3tts_speech.pacer_sink import PacerSink

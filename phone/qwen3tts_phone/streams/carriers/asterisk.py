@@ -17,7 +17,7 @@ from qwen3tts_codecs.g722 import G722
 from qwen3tts_codecs.l16 import slin
 from qwen3tts_codecs.opus import opus
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_phone.keypad import KEYS
+from qwen3tts_phone.call.keys import KEYS
 from qwen3tts_phone.streams.adapter import (
     Handshake,
     Message,

@@ -1,0 +1,219 @@
+"""Who answered: a person or a machine, by the greeting's length and pauses (pure).
+
+A person says a few words and waits. A machine speaks on, and then beeps. So: a short greeting and
+then quiet is a person; much speech, or a beep, is a machine; nothing at all is not known yet. How
+often that is right is measured by benchmarks/answering_machine.py, with which the times below were
+chosen. What was said may be corrected later: who took silence for nobody is told when somebody
+speaks, and a beep makes a machine of a person.
+
+    detector = AnsweringMachineDetector(8000)
+    for frame in frames:                       # from the answer on
+        answerer = detector.push(frame)        # told when it is known
+        if detector.ready_s is not None: ...   # a machine listens: leave the message
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_phone.audio.tones import HOP_S, Moment, Spectrum, Tone, ToneDetector, ToneKind
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweringSettings:
+    """When what has been heard is enough. Times in seconds of sound after the answer."""
+
+    silence_s: float = 3.5
+    """Nothing was said for so long: ``silence``."""
+    human_speech_s: float = 2.5
+    """A greeting up to this length is a person's..."""
+    human_quiet_s: float = 1.1
+    """...once so much quiet has followed it."""
+    machine_speech_s: float = 3.0
+    """So much speech without such a pause is a machine's."""
+    most_s: float = 8.0
+    """By then it is decided by what is more likely."""
+    message_quiet_s: float = 2.5
+    """A machine that does not beep is taken to listen after so much quiet."""
+
+    def __post_init__(self) -> None:
+        if not 0.2 <= self.human_quiet_s <= 5.0:
+            raise ValueError(f"human_quiet_s={self.human_quiet_s} is not between 0.2 and 5")
+        if not 0.2 <= self.human_speech_s <= self.machine_speech_s:
+            raise ValueError("human_speech_s must be 0.2 or above, and not above machine_speech_s")
+        if not self.machine_speech_s <= self.most_s <= 60.0:
+            raise ValueError("most_s must be 60 or below, and not below machine_speech_s")
+        if not 0.5 <= self.silence_s <= self.most_s:
+            raise ValueError("silence_s must be 0.5 or above, and not above most_s")
+        if not 0.5 <= self.message_quiet_s <= 30.0:
+            raise ValueError(f"message_quiet_s={self.message_quiet_s} is not between 0.5 and 30")
+
+
+Kind = Literal["human", "machine", "silence"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answerer:
+    """Who answered, as far as that can be heard."""
+
+    kind: Kind
+    at_s: float
+    """When it was known, seconds of sound after the answer."""
+    words: str
+    """By what."""
+
+
+FLOOR_S: Final = 3.0
+"""The quietest moment of so long is the noise of the line."""
+ABOVE_DB: Final = 9.0
+"""Speech is so much louder than that noise."""
+LEAST_DBFS: Final = -48.0
+"""What is quieter is no speech, however quiet the line."""
+NOISIEST_DBFS: Final = -30.0
+"""A line is not taken to be noisier than this: then it is somebody who does not pause."""
+BELOW_PEAK_DB: Final = 22.0
+"""What is so much quieter than the loudest of the voice is the room behind it."""
+PEAK_FALL_DB: Final = 0.01
+"""How fast the loudest is forgotten, in 10 ms."""
+SMOOTH: Final = 5
+"""Moments of 10 ms over which loudness is averaged."""
+BRIDGE_S: Final = 0.25
+"""A pause shorter than this is part of the speech: a stop consonant, a breath."""
+CLICK_S: Final = 0.08
+"""Sound shorter than this is none: the click of the answer."""
+PART_S: Final = 0.03
+"""Of a greeting that has begun, so much is enough: in noise only its loudest parts are heard."""
+WORD_S: Final = 0.14
+"""Less speech than this in all is no greeting, but a noise."""
+
+
+class VoiceGate:
+    """Whether each moment holds a voice: louder than the line's own noise, and no tone."""
+
+    def __init__(self) -> None:
+        self._recent: deque[float] = deque(maxlen=SMOOTH)
+        # The least of each 100 ms, of 3 s.
+        self._lows: deque[float] = deque(maxlen=round(FLOOR_S / 0.1))
+        self._low, self._in_low = 0.0, 0
+        self._peak = LEAST_DBFS
+
+    def push(self, moment: Moment) -> bool:
+        """Whether it is loud enough."""
+        self._recent.append(10 ** (moment.level_dbfs / 10))
+        level = 10 * float(np.log10(sum(self._recent) / len(self._recent)))
+        self._low = min(self._low, level) if self._in_low else level
+        self._in_low = (self._in_low + 1) % 10
+        if self._in_low == 0:
+            self._lows.append(self._low)
+        floor = min(*self._lows, self._low, NOISIEST_DBFS)
+        self._peak = max(self._peak - PEAK_FALL_DB, level)
+        return level >= max(floor + ABOVE_DB, LEAST_DBFS, self._peak - BELOW_PEAK_DB)
+
+
+class AnsweringMachineDetector:
+    """Samples of the far end from the answer on; says who answered."""
+
+    def __init__(self, rate_hz: int = 8000, settings: AnsweringSettings | None = None) -> None:
+        self.settings = settings or AnsweringSettings()
+        self.answerer: Answerer | None = None
+        """What was said last; None = not yet."""
+        self.beep: Tone | None = None
+        """The last beep that was heard."""
+        self.ready_s: float | None = None
+        """When a machine began to record, seconds of sound: after its beep, or after a long quiet
+        where it does not beep. None = not yet, or it is no machine."""
+        self._spectrum = Spectrum(rate_hz)
+        self._tones = ToneDetector(rate_hz)
+        self._gate = VoiceGate()
+        self._now = 0.0
+        self._speech_s = 0.0
+        """Of the greeting, short pauses included."""
+        self._burst_s = 0.0
+        """Of the sound that lasts."""
+        self._quiet_s = 0.0
+        """Since the last sound."""
+
+    @property
+    def heard_s(self) -> float:
+        """Seconds of sound so far."""
+        return self._now
+
+    def push(self, samples: NDArray[np.int16]) -> Answerer | None:
+        """Take linear samples, shape [n], any n; who answered, when that is known or corrected."""
+        told = None
+        for moment in self._spectrum.push(samples):
+            told = self._step(moment) or told
+        return told
+
+    def _step(self, moment: Moment) -> Answerer | None:
+        self._now = moment.at_s
+        tones = self._tones.follow([moment])
+        voice = self._gate.push(moment) and not self._tones.sounding
+        self._count(voice)
+        known = None
+        for tone in tones:
+            if tone.kind in (ToneKind.FAX_CED, ToneKind.SIT):
+                known = known or self._decide("machine", f"a tone ({tone.kind})")
+            if tone.kind is ToneKind.BEEP:
+                self.beep = tone
+                known = known or self._decide("machine", "a beep")
+                if self._is_machine:
+                    self.ready_s = self._now
+        waited = self._speech_s > 0 and self._quiet_s >= self.settings.message_quiet_s
+        if waited and self._is_machine and self.ready_s is None:
+            self.ready_s = self._now
+        return known or self._judge()
+
+    @property
+    def _is_machine(self) -> bool:
+        return self.answerer is not None and self.answerer.kind == "machine"
+
+    def _count(self, voice: bool) -> None:
+        least_s = PART_S if self._speech_s else CLICK_S
+        if not voice:
+            if self._burst_s < least_s:
+                self._quiet_s += self._burst_s
+            self._burst_s = 0.0
+            self._quiet_s += HOP_S
+            return
+        self._burst_s += HOP_S
+        if self._burst_s < least_s - 1e-9:
+            return
+        if self._quiet_s:  # it begins, or goes on after a pause
+            bridged = self._speech_s > 0 and self._quiet_s < BRIDGE_S
+            self._speech_s += self._burst_s + (self._quiet_s if bridged else 0.0)
+            self._quiet_s = 0.0
+        else:
+            self._speech_s += HOP_S
+
+    def _judge(self) -> Answerer | None:
+        settings = self.settings
+        if self.answerer is not None and self.answerer.kind != "silence":
+            return None
+        if not self._speech_s:
+            if self._now >= settings.silence_s and self.answerer is None:
+                return self._decide("silence", f"nothing was said for {settings.silence_s:g} s")
+            return None
+        if self._speech_s >= settings.machine_speech_s:
+            return self._decide("machine", f"{self._speech_s:.1f} s of speech in one go")
+        if self._quiet_s >= settings.human_quiet_s:
+            if self._speech_s < WORD_S:
+                self._speech_s = 0.0
+                return None
+            if self._speech_s <= settings.human_speech_s:
+                return self._decide("human", f"{self._speech_s:.1f} s of speech, then quiet")
+            return self._decide("machine", f"{self._speech_s:.1f} s of speech, then quiet")
+        if self._now >= settings.most_s:
+            return self._decide("machine", "sound without an end")
+        return None
+
+    def _decide(self, kind: Kind, words: str) -> Answerer | None:
+        if self.answerer is not None and kind in (self.answerer.kind, "silence"):
+            return None
+        self.answerer = Answerer(kind, self._now, words)
+        return self.answerer

@@ -1,0 +1,360 @@
+"""Packet loss concealment (ITU-T G.711 Appendix I) and comfort noise (RFC 3389)."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_codecs.resample import Resampler
+from qwen3tts_phone.audio.pitch import period_of_end
+
+Samples = NDArray[np.int16]
+Floats = NDArray[np.float64]
+
+FULL_SCALE = 32768.0
+ORDER = 8
+"""Coefficients of a spectrum that was heard; RFC 3389 section 3.2 thinks of up to 10 at 8 kHz."""
+MOST_COEFFICIENTS = 32
+RESPONSE = 96
+"""Samples of the impulse response that are used."""
+WIDEN = 0.98
+"""Draws the filter's poles inwards, so that the response has died away by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """How a silence sounds."""
+
+    level_dbov: float
+    """Decibels relative to full scale, 0 or less."""
+    reflection: tuple[float, ...] = ()
+    """Reflection coefficients of its spectrum, each between -1 and 1; none = white."""
+
+
+def parse_comfort_noise(payload: bytes) -> Silence | None:
+    """Read a payload of RFC 3389 section 3; None for one that is none."""
+    if not payload:
+        return None
+    # Section 3.1: -dBov in 7 bits, the first is 0.
+    level = -float(payload[0] & 0x7F)
+    # Section 3.2: 8 bits each, 127 is zero; 255 is reserved.
+    steps = [min(step, 254) for step in payload[1 : 1 + MOST_COEFFICIENTS]]
+    return Silence(level, tuple(258 * (step - 127) / 32768 for step in steps))
+
+
+def build_comfort_noise(silence: Silence) -> bytes:
+    """Write a payload of RFC 3389 section 3."""
+    level = min(127, max(0, round(-silence.level_dbov)))
+    steps = (round(each * 32768 / 258) + 127 for each in silence.reflection[:MOST_COEFFICIENTS])
+    return bytes((level, *(min(254, max(0, step)) for step in steps)))
+
+
+def silence_of(samples: Samples) -> Silence:
+    """How these samples, shape [n], would sound as a silence: their level and spectrum."""
+    signal = samples.astype(np.float64)
+    power = float(np.mean(signal**2)) if len(signal) else 0.0
+    if power < 0.25:
+        return Silence(-127.0)
+    level = 10 * float(np.log10(power / FULL_SCALE**2))
+    return Silence(level, _reflection(signal * np.hanning(len(signal))))
+
+
+def _reflection(signal: Floats) -> tuple[float, ...]:
+    """The Levinson-Durbin recursion."""
+    count = min(ORDER, len(signal) - 1)
+    auto = np.array([float(signal[: len(signal) - lag] @ signal[lag:]) for lag in range(count + 1)])
+    if auto[0] <= 0:
+        return ()
+    auto[0] *= 1.0001  # a floor of noise, so that the filter stays tame
+    error, taps, found = auto[0], np.array([1.0]), []
+    for order in range(1, count + 1):
+        coefficient = -float(taps @ auto[order:0:-1]) / error
+        taps = np.append(taps, 0.0)
+        taps = taps + coefficient * taps[::-1]
+        error *= 1 - coefficient**2
+        found.append(coefficient)
+        if error <= 0:
+            break
+    return tuple(found)
+
+
+def _response(reflection: Sequence[float]) -> Floats:
+    """The impulse response of the filter, with an energy of 1; shape [RESPONSE]."""
+    taps = np.array([1.0])
+    for coefficient in reflection:
+        taps = np.append(taps, 0.0)
+        taps = taps + coefficient * taps[::-1]
+    taps *= WIDEN ** np.arange(len(taps))
+    response = np.zeros(RESPONSE)
+    response[0] = 1.0
+    for at in range(1, RESPONSE):
+        past = response[max(0, at - len(taps) + 1) : at][::-1]
+        response[at] = -float(taps[1 : len(past) + 1] @ past)
+    scaled: Floats = response / np.sqrt(float(response @ response))
+    return scaled
+
+
+class ComfortNoise:
+    """A source of noise without end; ``sound`` may change while it runs."""
+
+    def __init__(self, silence: Silence | None = None, *, seed: int = 1) -> None:
+        self._random = np.random.default_rng(seed)
+        self._white = self._random.standard_normal(RESPONSE - 1)
+        self._silence = Silence(-127.0)
+        self._filter = _response(())
+        self._scale = 0.0
+        if silence is not None:
+            self.sound(silence)
+
+    @property
+    def silence(self) -> Silence:
+        """How it sounds."""
+        return self._silence
+
+    def sound(self, silence: Silence) -> None:
+        """Sound like this from now on."""
+        if silence == self._silence:
+            return
+        self._silence = silence
+        self._filter = _response(silence.reflection)
+        audible = silence.level_dbov > -90
+        self._scale = FULL_SCALE * 10 ** (silence.level_dbov / 20) if audible else 0.0
+
+    def make(self, count: int) -> Floats:
+        """Return the next samples, shape [count]."""
+        if not self._scale or not count:
+            return np.zeros(count)
+        white = np.concatenate((self._white, self._random.standard_normal(count)))
+        self._white = white[len(white) - RESPONSE + 1 :]
+        noise: Floats = np.convolve(white, self._filter, mode="valid") * self._scale
+        return noise
+
+
+class Background:
+    """Learns how the far end's silence sounds, from the quietest of its frames."""
+
+    EVERY = 4
+    """One frame in so many is looked at: a pause is longer."""
+    RISE = 1.08
+    """A floor that is too low rises by this much at each look: a factor of 7 in two seconds."""
+    LOOKS = 12
+    """Before so many, the quietest frame may be speech, and nothing is believed."""
+    MOST_GAIN = 20.0
+    """What a filter of this order predicts to 13 dB is a voice (the bound of WebRTC's NetEQ)."""
+    LOUDEST_DBOV = -40.0
+    """What is louder is no background, or none that anybody wants to be continued."""
+
+    def __init__(self) -> None:
+        self._floor = np.inf
+        self._frames = 0
+        self._quietest: Samples | None = None  # not yet analysed
+        self._silence = Silence(-127.0)
+
+    @property
+    def rms(self) -> float:
+        """Its level as far as is known, a root mean square; 0 = nothing is known."""
+        return self._floor if self._frames >= self.LOOKS * self.EVERY else 0.0
+
+    @property
+    def silence(self) -> Silence:
+        """How it sounds, as far as is known."""
+        if self._frames < self.LOOKS * self.EVERY:
+            return Silence(-127.0)
+        if self._quietest is not None:
+            found, self._quietest = silence_of(self._quietest), None
+            flatness = float(np.prod([1 - each**2 for each in found.reflection]))
+            if flatness * self.MOST_GAIN >= 1:
+                level = min(found.level_dbov, self.LOUDEST_DBOV)
+                self._silence = Silence(level, found.reflection)
+        return self._silence
+
+    def hear(self, samples: Samples) -> None:
+        """Take a frame, shape [n]."""
+        self._frames += 1
+        if self._frames % self.EVERY or not len(samples):
+            return
+        signal = samples.astype(np.float32)
+        level = math.sqrt(float(signal @ signal) / len(signal))
+        self._floor *= self.RISE
+        if level <= self._floor:
+            self._floor = max(level, 1.0)
+            self._quietest = samples
+
+
+WINDOW_MS = 12.0
+"""What is compared to find the pitch period; 10 to 15 are as good (PESQ within 0.02)."""
+HISTORY_MS = 50.0
+STEADY_MS = 10.0
+"""So long the made-up sound keeps its level."""
+FADE_MS = 60.0
+"""When it is gone."""
+QUIET_RMS = 50.0
+"""-56 dBFS."""
+LOUD_RMS = 330.0
+"""-40 dBFS: no background is believed to be louder."""
+MERGE_MS = 4.0
+"""Of each 10 ms that were lost, in the fade back to the real sound."""
+MERGE_MOST_MS = 5.0
+
+
+class Concealer:
+    """One stream's frames through it, and frames for the holes out of it (pure)."""
+
+    def __init__(self, rate_hz: int, history: Samples | None = None) -> None:
+        self.rate_hz = rate_hz
+        self._size = self._count(HISTORY_MS)
+        self._recent: deque[Samples] = deque((np.zeros(self._size, np.int16),))
+        self._recent_size = self._size
+        if history is not None:
+            self._remember(history)
+        self._background = Background()
+        self._noise = ComfortNoise()
+        self._hole: _Hole | None = None
+        self._resting: Silence | None = None
+
+    def at_rate(self, rate_hz: int) -> Concealer:
+        """Return one at another rate that knows what was heard last."""
+        resampler = Resampler(self.rate_hz, rate_hz, aligned=True)
+        history = np.concatenate((resampler.push(self.history), resampler.flush()))
+        concealer = Concealer(rate_hz, history)
+        concealer._background, concealer._noise = self._background, self._noise
+        return concealer
+
+    @property
+    def history(self) -> Samples:
+        """What was heard last, shape [50 ms]."""
+        return np.concatenate(self._recent)[-self._size :]
+
+    @property
+    def quiet_rms(self) -> float:
+        """Up to this level nobody speaks, as far as is known."""
+        return min(LOUD_RMS, max(QUIET_RMS, 2 * self._background.rms))
+
+    @property
+    def lost_s(self) -> float:
+        """How much has been made up since the last real frame."""
+        return 0.0 if self._hole is None else self._hole.done / self.rate_hz
+
+    def hear(self, samples: Samples) -> Samples:
+        """Take a frame that came, shape [n]; return it as it is to be heard."""
+        self._background.hear(samples)
+        hole, self._hole, self._resting = self._hole, None, None
+        if hole is not None:
+            samples = self._merge(hole, samples)
+        self._remember(samples)
+        return samples
+
+    def rest(self, silence: Silence) -> None:
+        """The far end is silent and has said how: until a frame comes, holes sound like this."""
+        self._resting = silence
+        self._noise.sound(silence)
+
+    def fill(self, count: int) -> Samples:
+        """Return the next ``count`` samples of a hole."""
+        if self._hole is None:
+            self._noise.sound(self._resting or self._background.silence)
+            self._hole = _Hole(self.history.astype(np.float64), self.rate_hz)
+            if self._resting is not None:
+                self._hole.done = self._count(FADE_MS)
+        made = _samples(self._made(self._hole, count))
+        self._remember(made)
+        return made
+
+    def _made(self, hole: _Hole, count: int) -> Floats:
+        gains = hole.gains(count)
+        made: Floats = hole.next(count) * gains + self._noise.make(count) * (1 - gains)
+        return made
+
+    def _merge(self, hole: _Hole, samples: Samples) -> Samples:
+        """Fade from what would have been made up next to what came."""
+        lost_ms = 1000 * hole.done / self.rate_hz
+        merge_ms = min(
+            MERGE_MOST_MS, 1000 * hole.period / self.rate_hz / 4 + MERGE_MS * lost_ms / 10
+        )
+        count = min(len(samples), self._count(merge_ms))
+        rise = (np.arange(count) + 0.5) / max(1, count)
+        merged = samples.copy()
+        merged[:count] = _samples(samples[:count] * rise + self._made(hole, count) * (1 - rise))
+        return merged
+
+    def _remember(self, samples: Samples) -> None:
+        recent = self._recent
+        recent.append(samples)
+        self._recent_size += len(samples)
+        while self._recent_size - len(recent[0]) >= self._size:
+            self._recent_size -= len(recent.popleft())
+
+    def _count(self, ms: float) -> int:
+        return round(ms * self.rate_hz / 1000)
+
+
+class _Hole:
+    """The continuation of one history."""
+
+    def __init__(self, history: Floats, rate_hz: int) -> None:
+        self._history = history
+        self._rate_hz = rate_hz
+        window = round(WINDOW_MS * rate_hz / 1000)
+        self.period, voiced = period_of_end(history, rate_hz, window)
+        self.done = 0
+        self._voiced = min(1.0, max(0.0, (voiced - 0.2) / 0.3))
+        self._breath: ComfortNoise | None = None
+        if self._voiced < 1:
+            self._breath = ComfortNoise(silence_of(_samples(history[-window:])))
+        self._periods = 0
+        self._cycle = self._phase = history[:0]
+        self._phase_at = 0
+        self._use(1)
+        # The natural neighbour of the cycle's first sample is the one before it.
+        step = history[-1] - history[-1 - self.period]
+        self._step = step * self._voiced
+        self._step_count = max(1, self.period // 4)
+
+    def gains(self, count: int) -> Floats:
+        """The level of the next samples, 1 to 0; shape [count]."""
+        ms = 1000 * (self.done + np.arange(count)) / self._rate_hz
+        levels: Floats = np.clip((FADE_MS - ms) / (FADE_MS - STEADY_MS), 0.0, 1.0)
+        return levels
+
+    def next(self, count: int) -> Floats:
+        """The next samples, at the level of the last ones that came; shape [count]."""
+        # Appendix I: after 10 ms two periods take turns, after 20 ms three, or it would buzz.
+        lost_ms = 1000 * self.done / self._rate_hz
+        self._use(1 if lost_ms < 10 else 2 if lost_ms < 20 else 3)
+        at = (self._phase_at + np.arange(count)) % len(self._cycle)
+        self._phase_at = (self._phase_at + count) % len(self._cycle)
+        made = self._cycle[at] * self._voiced
+        if self._breath is not None:
+            made = made + self._breath.make(count) * np.sqrt(1 - self._voiced**2)
+        if self.done < self._step_count:
+            left = self._step_count - self.done
+            share = np.clip((left - np.arange(count)) / self._step_count, 0.0, 1.0)
+            made = made + self._step * share
+        self.done += count
+        result: Floats = made
+        return result
+
+    def _use(self, periods: int) -> None:
+        """Make a cycle of the last periods, whose end goes over into its beginning."""
+        if periods == self._periods:
+            return
+        length, overlap = periods * self.period, max(1, self.period // 4)
+        cycle = self._history[-length:].copy()
+        before = self._history[-length - overlap : -length]
+        rise = (np.arange(len(before)) + 0.5) / max(1, len(before))
+        if len(before):
+            cycle[-len(before) :] = cycle[-len(before) :] * (1 - rise) + before * rise
+        if self._periods:  # go on at the same place within the period
+            phase = self._phase_at % self.period
+            self._phase_at = length - self.period + phase if phase else 0
+        self._cycle, self._periods = cycle, periods
+
+
+def _samples(signal: Floats) -> Samples:
+    clipped: Samples = np.clip(np.rint(signal), -32768, 32767).astype(np.int16)
+    return clipped

@@ -1,0 +1,181 @@
+"""Audio frames of both directions, and taps on the sent side."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_codecs.errors import CodecError
+from qwen3tts_codecs.payload import Decoder, Payload
+from qwen3tts_speech.live_sound import LiveSound
+from qwen3tts_speech.sink import FrameSink
+
+Tap = Callable[[bytes, float], None]
+"""Takes the payload of a frame that went out, and when (seconds of the monotonic clock)."""
+
+
+class CallSink(FrameSink, Protocol):
+    """A `FrameSink` that also tells what has gone out, and when."""
+
+    @property
+    def last_at(self) -> float | None:
+        """When the last utterance that was played to its end went out, seconds; None = none was.
+
+        Hanging up waits a little after it, for the far end's buffer.
+        """
+
+    def tap(self, tap: Tap) -> None:
+        """``tap`` is given the payload of each frame of speech that goes out from now on."""
+
+    def untap(self, tap: Tap) -> None:
+        """No more of them; harmless where it was never tapped."""
+
+    def follow(self) -> None:
+        """Give the taps what has gone out by now, where they are not told at once."""
+
+    def gone(self) -> None:
+        """The line is gone: whoever waits for the end of what is being said learns that."""
+
+
+KEPT_S = 5.0
+"""What a taker has not taken is forgotten after so much sound."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentFrame:
+    """One frame of speech that went out. Silence between utterances is no frame."""
+
+    samples: NDArray[np.int16]
+    """Linear samples, shape [n], as the far end decodes them."""
+    rate_hz: int
+    at: float
+    """When it went out, or is to be heard where the far end keeps the clock (monotonic, s)."""
+    live: bool = False
+    """Whether it is of live sound (`Call.live`), and not of what was said or played."""
+
+    @property
+    def duration_s(self) -> float:
+        """How long it lasts, seconds."""
+        return len(self.samples) / self.rate_hz
+
+
+Take = Callable[[SentFrame], None]
+
+
+class SentSide:
+    """One call's: decodes what its sink tells, once for all who want it."""
+
+    def __init__(self) -> None:
+        self._sink: CallSink | None = None
+        self._payload: Payload | None = None
+        self._decoder: Decoder | None = None
+        self._takers: list[Take] = []
+        self._live: weakref.WeakSet[LiveSound] = weakref.WeakSet()
+
+    def begin(self, sink: CallSink, payload: Payload) -> None:
+        """The line is there. Raises CodecMissing."""
+        self._sink = sink
+        self.change(payload)
+        if self._takers:
+            sink.tap(self.sent)
+
+    def change(self, payload: Payload) -> None:
+        """What is sent from now on has this format. Raises CodecMissing."""
+        if payload != self._payload or self._decoder is None:
+            self._decoder = payload.decoder()
+        self._payload = payload
+
+    def add(self, take: Take) -> None:
+        """``take`` is given each frame from now on."""
+        if not self._takers and self._sink is not None:
+            self._sink.tap(self.sent)
+        self._takers.append(take)
+
+    def add_live(self, sound: LiveSound) -> None:
+        """Frames of this sound are told apart."""
+        self._live.add(sound)
+
+    def remove(self, take: Take) -> None:
+        """No more of them; harmless where it never was."""
+        if take in self._takers:
+            self._takers.remove(take)
+            if not self._takers and self._sink is not None:
+                self._sink.untap(self.sent)
+
+    def follow(self) -> None:
+        """See what has gone out by now."""
+        if self._sink is not None:
+            self._sink.follow()
+
+    def sent(self, payload: bytes, at: float) -> None:
+        """A frame of ours went out ``at`` (monotonic, s)."""
+        if self._decoder is None or self._payload is None:
+            return
+        try:
+            samples = self._decoder.decode(payload)
+        except CodecError:  # of the codec before: a frame that went out during the change
+            return
+        live = any(sound.made(payload) for sound in self._live)
+        frame = SentFrame(samples, self._payload.sample_hz, at, live)
+        for take in list(self._takers):
+            take(frame)
+
+
+class SentAudio:
+    """What has gone out on a call since it was asked last; made by `Call.sent_audio`.
+
+    One that is not asked for long keeps the newest `KEPT_S` seconds. `close` it, or drop it, when
+    it is needed no more: a call of which nobody wants to know what was sent decodes nothing.
+    """
+
+    def __init__(self, side: SentSide) -> None:
+        self._side = side
+        self._kept: deque[SentFrame] = deque()
+        self._kept_s = 0.0
+        self._tap = _forgetful(self, side)
+        side.add(self._tap)
+
+    def take(self) -> list[SentFrame]:
+        """The frames since the last time, in order; never waits."""
+        self._side.follow()
+        frames = list(self._kept)
+        self._kept.clear()
+        self._kept_s = 0.0
+        return frames
+
+    def close(self) -> None:
+        """Keep no more; what is kept can still be taken."""
+        self._side.remove(self._tap)
+
+    def __enter__(self) -> SentAudio:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def keep(self, frame: SentFrame) -> None:
+        """A frame went out. For `SentSide`."""
+        self._kept.append(frame)
+        self._kept_s += frame.duration_s
+        while self._kept_s > KEPT_S and len(self._kept) > 1:
+            self._kept_s -= self._kept.popleft().duration_s
+
+
+def _forgetful(sent: SentAudio, side: SentSide) -> Take:
+    """Gives frames to ``sent`` as long as somebody has it."""
+    known = weakref.ref(sent)
+
+    def take(frame: SentFrame) -> None:
+        there = known()
+        if there is None:
+            side.remove(take)
+        else:
+            there.keep(frame)
+
+    return take

@@ -1,0 +1,291 @@
+"""Inbound audio of a call: packets decoded, losses concealed, frames fanned out to listeners."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_codecs.errors import CodecError
+from qwen3tts_codecs.payload import Decoder, Payload
+from qwen3tts_codecs.table import agreed_payload, payload_by_name
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_pacer.ring import InboundFrame
+from qwen3tts_phone.audio.concealment import ComfortNoise, Concealer, parse_comfort_noise
+from qwen3tts_phone.audio.playout import Playout
+from qwen3tts_phone.call.events import HeardFrame
+from qwen3tts_phone.errors import CallError
+from qwen3tts_phone.facts import MediaFacts
+from qwen3tts_phone.media.leg import MediaLeg
+from qwen3tts_phone.sdp.negotiation import DEFAULT_PTIME_MS
+from qwen3tts_phone.sdp.session import Negotiated
+
+LISTEN_FRAMES = 500
+"""Frames kept for a listener that does not keep up (10 s); the oldest go first, and are counted."""
+LOUD_PEAK = 64
+"""A frame with a sample above this is sound; idle codes and the noise of a quiet line are not."""
+
+Tap = Callable[[HeardFrame], None]
+"""Is given each frame when it is taken; it must take no time."""
+
+
+class Ears:
+    """One call's; frames are taken from its line and given to all who listen."""
+
+    def __init__(self, clock: Clock, facts: MediaFacts) -> None:
+        self.unheard_frames = 0
+        """Frames of the caller that a listener was too slow to take."""
+        self.ptime_ms = 20
+        """Length of a frame of the steady sound."""
+        self.fetch: Callable[[], None] = _nothing
+        """Takes what has come to the line and has not been looked at yet."""
+        self._clock = clock
+        self._facts = facts
+        self._taps: list[Tap] = []
+        self._listeners: list[asyncio.Queue[HeardFrame | None]] = []
+        self._over = False
+
+    def take(self, heard: HeardFrame) -> None:
+        """A frame of the far end has come."""
+        facts = self._facts
+        loud = not (heard.concealed or heard.noise) and len(heard.samples) > 0
+        if loud and int(np.abs(heard.samples.astype(np.int32)).max()) > LOUD_PEAK:
+            facts.loud_in_s = (facts.loud_in_s or 0.0) + heard.duration_s
+        elif facts.loud_in_s is None:
+            facts.loud_in_s = 0.0
+        for tap in list(self._taps):
+            tap(heard)
+        for queue in self._listeners:
+            if queue.qsize() >= LISTEN_FRAMES:
+                queue.get_nowait()
+                self.unheard_frames += 1
+            queue.put_nowait(heard)
+
+    def tap(self, tap: Tap) -> None:
+        """``tap`` is given every frame from now on, at the moment it is taken."""
+        self._taps.append(tap)
+
+    def untap(self, tap: Tap) -> None:
+        """No more of them; harmless where it was never tapped."""
+        if tap in self._taps:
+            self._taps.remove(tap)
+
+    async def audio(self, *, steady: bool = False) -> AsyncGenerator[HeardFrame, None]:
+        """Frame by frame until the call ends; for any number of readers.
+
+        As they come; ``steady``: on our clock, one for each packet time, without holes: behind an
+        adaptive jitter buffer, for recording, bridging and recognisers that count time by frames.
+        """
+        queue: asyncio.Queue[HeardFrame | None] = asyncio.Queue()
+        self._listeners.append(queue)
+        if self._over:
+            queue.put_nowait(None)
+        try:
+            frames = self._steady(queue) if steady else _as_they_come(queue)
+            async for frame in frames:
+                yield frame
+        finally:
+            self._listeners.remove(queue)
+
+    def close(self) -> None:
+        """Nothing comes any more."""
+        self._over = True
+        for queue in self._listeners:
+            queue.put_nowait(None)
+
+    # --- inside
+
+    async def _steady(self, queue: asyncio.Queue[HeardFrame | None]) -> AsyncIterator[HeardFrame]:
+        first = await queue.get()
+        if first is None:
+            return
+        playout = Playout(first.rate_hz, self.ptime_ms)
+        playout.push(first)
+        while (deadline := playout.next_deadline) is not None:
+            await self._clock.sleep_until(deadline)
+            self.fetch()  # what has come while this process was busy counts by when it came
+            while not queue.empty():
+                frame = queue.get_nowait()
+                if frame is None:
+                    for last in playout.end():
+                        yield last
+                    return
+                playout.push(frame)
+            for due in playout.due(self._clock.now()):
+                yield due
+
+
+async def _as_they_come(queue: asyncio.Queue[HeardFrame | None]) -> AsyncIterator[HeardFrame]:
+    while (frame := await queue.get()) is not None:
+        yield frame
+
+
+def _nothing() -> None:
+    """A line that gives each frame when it comes has nothing more."""
+
+
+Samples = NDArray[np.int16]
+
+COMFORT_NOISE = 13
+"""Payload type of RFC 3389 at a clock of 8 kHz."""
+USUAL_S = 0.02
+"""A frame's length until one has come."""
+MOST_SAMPLES = 5760
+"""Of a frame: 120 ms at 48 kHz, the longest of Opus (RFC 6716 section 2.1.4)."""
+
+
+class Hearing:
+    """Turns a leg's inbound frames into samples (pure); one object for one call.
+
+    Nothing is held back: what `take` returns may be acted upon at once, for a caller who cuts in
+    must not wait for a buffer. Who wants a steady flow has a `Playout` behind it.
+    """
+
+    def __init__(
+        self,
+        payloads: Mapping[int, Payload],
+        *,
+        comfort_noise: frozenset[int] = frozenset({COMFORT_NOISE}),
+    ) -> None:
+        self._payloads = dict(payloads)
+        self._comfort_noise = comfort_noise
+        self._payload: Payload | None = None
+        self._decoder: Decoder | None = None
+        self._concealer: Concealer | None = None
+        self._frame_s = USUAL_S
+        self._noise = ComfortNoise()
+        self.undecodable = 0
+        """Packets that were no frame of their format; they were concealed."""
+        self.concealed_s = 0.0
+        """Sound that was made up, seconds."""
+
+    def change(self, payloads: Mapping[int, Payload]) -> None:
+        """Other formats were agreed in mid-call; what was heard last is remembered.
+
+        Those before stay known: packets of them are on their way (RFC 3264 section 8.3.2).
+        """
+        self._payloads |= payloads
+
+    def take(self, frame: InboundFrame) -> list[HeardFrame]:
+        """Return what is heard with this frame, in order; [] for what is no sound.
+
+        Raises CodecMissing when the format's library is not installed.
+        """
+        if frame.payload_type in self._comfort_noise and not frame.concealed:
+            return self._comfort(frame)
+        payload = self._payloads.get(frame.payload_type)
+        if payload is None:
+            return []
+        concealer = self._use(payload)
+        samples = None if frame.concealed else self._decode(frame.payload)
+        concealed = samples is None
+        if samples is None:
+            samples = concealer.fill(round(self._frame_s * payload.sample_hz))
+            self.concealed_s += self._frame_s
+        elif len(samples):
+            self._frame_s = len(samples) / payload.sample_hz
+            samples = concealer.hear(samples)
+        else:
+            return []
+        return [_heard(frame, samples, payload, concealed=concealed)]
+
+    def _use(self, payload: Payload) -> Concealer:
+        """Be ready for this format."""
+        concealer = self._concealer
+        if concealer is None:
+            concealer = Concealer(payload.sample_hz)
+        elif concealer.rate_hz != payload.sample_hz:
+            concealer = concealer.at_rate(payload.sample_hz)
+        if payload != self._payload or self._decoder is None:
+            self._payload, self._decoder = payload, payload.decoder()
+        self._concealer = concealer
+        return concealer
+
+    def _decode(self, data: bytes) -> Samples | None:
+        assert self._decoder is not None
+        try:
+            return self._decoder.decode(data)[:MOST_SAMPLES]
+        except CodecError:
+            self.undecodable += 1
+            return None
+
+    def _comfort(self, frame: InboundFrame) -> list[HeardFrame]:
+        """One frame of the far end's silence, at the rate of what was heard last."""
+        silence = parse_comfort_noise(frame.payload)
+        if silence is None:
+            return []
+        payload = self._payload or next(iter(self._payloads.values()), None)
+        if payload is None:
+            return []
+        self._noise.sound(silence)
+        noise = self._noise.make(round(self._frame_s * payload.sample_hz))
+        samples = np.clip(np.rint(noise), -32768, 32767).astype(np.int16)
+        if self._concealer is not None and self._concealer.rate_hz == payload.sample_hz:
+            samples = self._concealer.hear(samples)
+        return [_heard(frame, samples, payload, noise=True)]
+
+
+def _heard(
+    frame: InboundFrame,
+    samples: Samples,
+    payload: Payload,
+    *,
+    concealed: bool = False,
+    noise: bool = False,
+) -> HeardFrame:
+    return HeardFrame(
+        samples,
+        frame.at,
+        concealed,
+        payload.sample_hz,
+        frame.timestamp,
+        payload.clock_hz,
+        noise,
+    )
+
+
+def warm(names: Iterable[str]) -> None:
+    """Load what the codecs need now: no call shall wait for it. Raises CodecMissing."""
+    for name in names:
+        payload = payload_by_name(name)
+        payload.encoder(DEFAULT_PTIME_MS)
+        payload.decoder()
+
+
+class LegEars:
+    """Feeds a call's `Ears` from its leg."""
+
+    def __init__(self, leg: MediaLeg, ears: Ears) -> None:
+        self._leg = leg
+        self._ears = ears
+        self._hearing: Hearing | None = None
+        ears.fetch = self.take
+
+    def agree(self, agreed: Negotiated) -> None:
+        """What may come from now on."""
+        payloads = {agreed.payload_type: agreed_payload(agreed.payload_name, agreed.payload_type)}
+        for each in agreed.also_receive:
+            payloads.setdefault(each.payload_type, agreed_payload(each.name, each.payload_type))
+        noise = {13} if agreed.comfort_noise_pt is None else {13, agreed.comfort_noise_pt}
+        if self._hearing is None:
+            self._hearing = Hearing(payloads, comfort_noise=frozenset(noise))
+        else:
+            self._hearing.change(payloads)
+        self._ears.ptime_ms = agreed.ptime_ms
+
+    async def listen(self) -> None:
+        """Take what comes, until the leg is closed."""
+        with contextlib.suppress(CallError):
+            while True:
+                await self._leg.wait_inbound()
+                self.take()
+
+    def take(self) -> None:
+        """Take what has come."""
+        hearing = self._hearing
+        for frame in self._leg.read_inbound():
+            for heard in hearing.take(frame) if hearing is not None else ():
+                self._ears.take(heard)

@@ -1,0 +1,403 @@
+"""Control of a SIP call: its signalling and media events, from the first to the record."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from qwen3tts_phone.call.core import CallBody
+from qwen3tts_phone.call.events import (
+    CallEarlyMedia,
+    CallForwarded,
+    CallQueued,
+    CallRinging,
+    InfoHeard,
+    MediaBegan,
+    MediaSilent,
+)
+from qwen3tts_phone.call.keys import CallKeys
+from qwen3tts_phone.call.media import CallMedia, Presence
+from qwen3tts_phone.call.transfers import CallTransfers
+from qwen3tts_phone.errors import (
+    BadSdp,
+    CalleeUnreachable,
+    CallError,
+    NoCommonCodec,
+    NoCommonFamily,
+    without_words,
+)
+from qwen3tts_phone.facts import EndFacts
+from qwen3tts_phone.log_text import log_text
+from qwen3tts_phone.media.leg import MediaLeg
+from qwen3tts_phone.media.types import (
+    ContextPlayed,
+    Dtmf,
+    KeysIgnored,
+    LegFailed,
+    MediaStarted,
+    MediaTimeout,
+    SendingPaused,
+    SendingResumed,
+    SourceRejected,
+)
+from qwen3tts_phone.sdp.session import Negotiated, SdpSession
+from qwen3tts_phone.sip.call_state import (
+    Answered,
+    EarlyAnswer,
+    EarlyMedia,
+    Ended,
+    ReinviteConfirmed,
+    ReinviteReceived,
+    Ringing,
+)
+from qwen3tts_phone.sip.info import DtmfInfo, InfoReceived
+from qwen3tts_phone.sip.sip_call import SipCall
+from qwen3tts_phone.sip.transfer_events import ReferReceived
+from qwen3tts_phone.sip.via import bracketed
+from qwen3tts_wire.errors import SpeechError
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.phone import Phone
+
+
+def ended_in_words(ended: Ended, error: SpeechError | None = None) -> str:
+    """One clause, without a full stop where it is no error's own message."""
+    if error is not None:
+        return str(error)
+    if ended.by == "local":
+        return "we hung up"
+    if ended.by == "remote":
+        return f"the other side hung up{f' ({ended.reason})' if ended.reason else ''}"
+    return f"{ended.by} {ended.status or ''} {ended.reason}".strip()
+
+
+logger = logging.getLogger(__name__)
+
+PROVISIONAL: dict[int, type[CallRinging | CallForwarded | CallQueued]] = {
+    180: CallRinging,
+    181: CallForwarded,
+    182: CallQueued,
+}
+CALLER_WITHIN_S = 2.0
+"""How long sound goes to a caller from whom neither an ACK nor sound has come."""
+CLAIM_WITHIN_S = 5.0
+"""A call that took the place of another one is hung up when no program takes it over by then."""
+HANDED_ON_S = 5.0
+"""How long a far end that has handed us on may leave its own call open."""
+UNUSABLE = (BadSdp, NoCommonCodec)
+"""What an offer is refused for with 488."""
+
+
+def warning_of(error: CallError, host: str) -> dict[str, str]:
+    """The header Warning of a 488 (RFC 3261 section 20.43); empty where no code fits."""
+    if isinstance(error, NoCommonFamily):
+        return {"Warning": f'301 {bracketed(host)} "Incompatible network address formats"'}
+    if isinstance(error, NoCommonCodec):
+        return {"Warning": f'305 {bracketed(host)} "Incompatible media format"'}
+    return {}
+
+
+class CallLife:
+    """Joins a call's signalling to its media, from the first event to the record."""
+
+    def __init__(
+        self, phone: Phone, sip: SipCall, leg: MediaLeg, session: SdpSession, body: CallBody
+    ) -> None:
+        self.sip = sip
+        self.session = session
+        self.body = body
+        self.facts = body.facts
+        self.news = body.news
+        self._phone = phone
+        self._leg = leg
+        self.media = CallMedia(leg, body, phone.trusts_media_of)
+        self.keys = CallKeys(leg, sip, phone.clock, body.facts)
+        self.transfers = CallTransfers(phone, self)
+        self._presence = Presence(
+            phone.clock, sip.probe, lambda: leg.stats().received, phone.settings.vanished_s
+        )
+        self._early_answer: str | None = None
+        """Our description as early media out has given it; the answer is the same."""
+        self._ended: Ended | None = None
+        self._refused_change = False
+        self.task = asyncio.create_task(self._signalling(), name=f"call {sip.call_id}")
+        """Ends when all is cleared away."""
+
+    @property
+    def id(self) -> str:
+        """The SIP Call-ID."""
+        return self.sip.call_id
+
+    async def end_by(self, until: float) -> None:
+        """Hang up when a moment of the phone's clock has come."""
+        await self._phone.clock.sleep_until(until)
+        self.body.error = CallError(
+            "The call has reached the longest time that it may last.",
+            remedy="Raise max_minutes of the guard for longer calls.",
+        )
+        await self.give_up()
+
+    async def agree(self, agreed: Negotiated) -> None:
+        """Media flows as both ends have agreed; see `CallMedia.agree`."""
+        self.facts.media.peer_host = self.sip.remote_address[0]
+        if await self.media.agree(agreed):
+            self.body.check_up()  # it may have ended meanwhile
+            self.body.start(self._follow_media(), "media events")
+            self.body.start(self.media.ears.listen(), "inbound audio")
+            if self.sip.direction == "in":
+                self.body.start(self._await_caller(), "wait for the caller")
+
+    async def _await_caller(self) -> None:
+        """Send no more to an address that may never have asked for it.
+
+        Whoever forges the source of an INVITE would have our sound sent to a third party until our
+        answer is given up for want of an ACK (32 s).
+        """
+        await self._phone.clock.sleep_until(self._now() + CALLER_WITHIN_S)
+        if self.body.up.done() or self.body.speaks_early or self._leg.stats().received:
+            return
+        await self.media.pause(True)
+        await asyncio.shield(self.body.up)
+        await self.media.pause(False)
+
+    def _now(self) -> float:
+        return self._phone.clock.now()
+
+    async def describe(self) -> str:
+        """Our answer to a call that came in, or our offer where it has none; media is ready."""
+        if self._early_answer is not None:
+            return self._early_answer
+        offer = self.sip.offer
+        if offer is None:
+            return self.session.offer()
+        try:
+            answer, agreed = self.session.answer(offer)
+            self._note_media()
+            await self.agree(agreed)
+        except UNUSABLE as error:
+            await self.sip.reject(488, headers=warning_of(error, self.session.host))
+            raise
+        self.body.check_up()
+        return answer
+
+    async def speak_early(self) -> None:
+        """Let it ring with early media; see `Call.ringing`."""
+        self.body.check_up()
+        if not self.sip.can_send_early_media:
+            self.sip.ringing()
+            return
+        self._early_answer = answer = await self.describe()
+        self.sip.ringing(answer)
+        # Where the offer was ours, sound may flow when the answer to it has come.
+        self.body.speaks_early = self.body.speaker is not None
+
+    async def _signalling(self) -> None:
+        """Follow the SIP call to its end, and clear away."""
+        try:
+            async for event in self.sip.events:
+                try:
+                    await self._signalled(event)
+                except CallError as error:
+                    # What the far end described cannot be used: the call cannot go on.
+                    self.body.error = error
+                    logger.warning("call %s: %s", log_text(self.id), log_text(error))
+                    self.body.start(self.give_up(), "end")
+        except Exception as error:
+            # The end of the task: the far end must not be left with a dead call.
+            logger.error("call %s broke\n%s", log_text(self.id), without_words(error))
+            self.body.cause = "it broke here; the log has the traceback"
+            await self.give_up()
+        finally:
+            if self._ended is not None and self._ended.by == "local":
+                self.transfers.call_over()
+            await self._clear()
+
+    def await_claim(self) -> None:
+        """This call has the place of another one: end it unless a program takes it over."""
+        if not self.body.claimed.is_set():
+            self.body.start(self._end_unclaimed(), "wait for a program")
+
+    async def _end_unclaimed(self) -> None:
+        await self._phone.clock.sleep_until(self._now() + CLAIM_WITHIN_S)
+        if self.body.claimed.is_set():
+            return
+        self.body.error = CallError(
+            "No program took over the call that a transfer led to.",
+            remedy="Await call.successor(), or read CallTransferred.call.",
+        )
+        logger.warning("call %s: %s", log_text(self.id), log_text(self.body.error))
+        await self.give_up()
+
+    async def end_handed_on(self, new: CallBody) -> None:
+        """End this call, whose place another one has, where the far end does not (RFC 5589 6.1)."""
+        await new.claimed.wait()
+        await self._phone.clock.sleep_until(self._now() + HANDED_ON_S)
+        await self.give_up()
+
+    async def give_up(self) -> None:
+        """Hang up, whatever the state."""
+        with contextlib.suppress(CallError):
+            await self.sip.bye()
+
+    async def _signalled(self, event: object) -> None:
+        match event:
+            case Ringing(status=status):
+                self._rings(status)
+            case EarlyMedia(sdp=sdp):
+                await self._accept(sdp)
+                if self.facts.early_media_at is None:
+                    self.facts.early_media_at = self._now()
+                    self.news.tell(CallEarlyMedia(self._now()))
+            case EarlyAnswer(sdp=sdp):
+                await self._accept(sdp)
+                self.body.speaks_early = True
+            case Answered(sdp=sdp):
+                if sdp is not None:
+                    await self._accept(sdp)
+                self._answered()
+            case ReinviteReceived(offer=offer, respond=respond):
+                await self._renegotiate(offer, respond)
+            case ReinviteConfirmed(sdp=sdp):
+                if sdp is not None:
+                    await self._accept(sdp)
+            case DtmfInfo(digit=digit, duration_ms=duration):
+                self._pressed(digit, duration, "info", self._now())
+            case InfoReceived(content_type=content_type, body=body):
+                text = body.decode("utf-8", "replace")
+                self.news.tell(InfoHeard(self._now(), content_type, text))
+            case ReferReceived():
+                self.transfers.asked(event)
+            case Ended():
+                self._ended = event
+                self.body.error = self.body.error or event.error
+                self.body.cause = self.body.cause or ended_in_words(event, self.body.error)
+            case _:
+                logger.debug("call %s: %s", log_text(self.id), type(event).__name__)
+
+    def _rings(self, status: int) -> None:
+        self.facts.provisional_status = status
+        kind = PROVISIONAL.get(status)
+        if kind is CallRinging and self.facts.ringing_at is None:
+            self.facts.ringing_at = self._now()
+        if kind is not None:
+            self.news.tell(kind(self._now()))
+
+    def _answered(self) -> None:
+        if self.body.payload is None:
+            raise BadSdp("The far end answered without describing its media.")
+        self.body.answered()
+
+    async def _accept(self, sdp: str) -> None:
+        agreed = self.session.accept(sdp)
+        self._note_media()
+        await self.agree(agreed)
+
+    async def _renegotiate(self, offer: str | None, respond: object) -> None:
+        assert callable(respond)
+        if offer is None:
+            respond(self.session.offer())
+            return
+        saved = self.session.saved()
+        try:
+            answer, agreed = self.session.answer(offer)
+            await self.agree(agreed)
+        except UNUSABLE as error:
+            # Once: the far end must not fill the log.
+            level = logging.DEBUG if self._refused_change else logging.WARNING
+            self._refused_change = True
+            logger.log(
+                level,
+                "call %s: a change by the far end was refused: %s",
+                log_text(self.id),
+                log_text(error),
+            )
+            self.session.restore(saved)
+            respond(None)
+        else:
+            respond(answer)
+
+    def _note_media(self) -> None:
+        """What both ends describe, for the record."""
+        media, remote = self.facts.media, self.session.remote
+        media.our_codecs = self.session.codecs
+        if remote is not None:
+            media.their_codecs = tuple(each.name for each in remote.payloads if each.name)
+
+    async def _follow_media(self) -> None:
+        sink = self.media.sink
+        assert sink is not None
+        async for event in self._leg.events:
+            match event:
+                case ContextPlayed(context=context):
+                    sink.context_played(context)
+                case Dtmf(digit=digit, duration_ms=duration, at=at):
+                    self._pressed(digit, duration, "rfc4733", at)
+                case KeysIgnored():
+                    logger.warning(
+                        "call %s: keys come too fast, some are ignored", log_text(self.id)
+                    )
+                case MediaStarted(source=source, at=at):
+                    self.facts.media.note_source(source, at)
+                    self.facts.first_rtp_in_at = self.facts.first_rtp_in_at or at
+                    self.news.tell(MediaBegan(at))
+                case SourceRejected(source=source, at=at):
+                    self.facts.media.note_refused(source, at)
+                case SendingPaused(host=host):
+                    self.facts.media.unconfirmed = host
+                    logger.warning(
+                        "call %s: nothing came from %s, sending is paused", log_text(self.id), host
+                    )
+                case SendingResumed():
+                    self.facts.media.unconfirmed = ""
+                case MediaTimeout(silent_s=silent, at=at):
+                    self.facts.media.silent_s = silent
+                    ever = self.facts.first_rtp_in_at is not None
+                    self.news.tell(MediaSilent(at, silent, ever))
+                    self.body.start(self._await_return(silent), "silence")
+                case LegFailed(cause=cause):
+                    self.facts.media.failed = cause
+                    logger.error("call %s: media failed: %s", log_text(self.id), log_text(cause))
+                case _:
+                    logger.debug("call %s: %s", log_text(self.id), type(event).__name__)
+        sink.gone()
+        if not self.body.over.is_set():
+            # The media process, or this call's part of it, is gone: nobody could be heard.
+            self.facts.media.failed = self.facts.media.failed or "the media process ended"
+            self.body.start(self.give_up(), "end")
+
+    def _pressed(self, digit: str, duration_ms: int, by: str, at: float) -> None:
+        key = self.keys.heard(digit, duration_ms, by, at)
+        if key is not None:
+            self.body.pressed(key)
+
+    async def _await_return(self, silent_s: float) -> None:
+        if await self._presence.lost(silent_s):
+            self.body.error = CalleeUnreachable(
+                "The far end has vanished: it sends no media and answers no request.",
+                remedy="Check the network between, then call again.",
+                why="session",
+            )
+            await self.give_up()
+
+    async def _clear(self) -> None:
+        """The call is over: settle what was being said, free the ports, finish what is kept."""
+        body, facts, ended = self.body, self.facts, self._ended
+        await body.settle()
+        await self.media.close()
+        facts.user_agent = self.sip.user_agent
+        facts.remote_uri = self.sip.remote_uri
+        facts.identity = self.sip.asserted_identity or ""
+        facts.media.peer_host = self.sip.remote_address[0]
+        end = EndFacts(
+            by=ended.by if ended is not None else "error",
+            status=ended.status if ended is not None else None,
+            reason=ended.reason if ended is not None else body.cause,
+            error=body.error,
+        )
+
+        async def forgotten() -> None:
+            self._phone.forget(self)
+
+        await body.finish(end, body.cause, before_filing=forgotten)

@@ -1,0 +1,357 @@
+"""State and services of a call over any line: speaker, inbound audio, events, recordings."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qwen3tts_codecs.payload import Payload
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.audio.frames import CallSink, SentSide
+from qwen3tts_phone.audio.inbound import Ears
+from qwen3tts_phone.call.events import (
+    CallAnswered,
+    CallEnded,
+    CallEvent,
+    CallNews,
+    CodecChanged,
+    KeyPressed,
+)
+from qwen3tts_phone.call.keys import Keypad
+from qwen3tts_phone.errors import WrongState, without_words
+from qwen3tts_phone.facts import CallFacts, EndFacts
+from qwen3tts_phone.limits import Bucket
+from qwen3tts_phone.log_text import log_text
+from qwen3tts_phone.media.dtmf import KEYS_BURST, KEYS_PER_S
+from qwen3tts_phone.recognise.shared import SharedRecognisers
+from qwen3tts_phone.records.call_recordings import CallRecordings
+from qwen3tts_phone.records.record import CallRecord
+from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_speech.line import Speaker
+from qwen3tts_speech.link import SpeechLink
+from qwen3tts_speech.record_sink import EndOfCallSink, RecordSink
+from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_wire.errors import SpeechError
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.call.call import Call
+
+
+class Succession:
+    """One call's. A REFER (RFC 3515) and an INVITE with Replaces (RFC 3891) both end in it."""
+
+    def __init__(self) -> None:
+        self._next: asyncio.Future[Call | None] = asyncio.get_running_loop().create_future()
+        self._under_way = 0
+        """Transfers whose new call is not answered yet."""
+        self._over = False
+        self._waiting = 0
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a program goes on with the next call."""
+        return self._waiting > 0
+
+    def begin(self) -> None:
+        """A transfer is under way; `goes_on` or `failed` follows."""
+        self._under_way += 1
+
+    def failed(self) -> None:
+        """It came to nothing."""
+        self._under_way -= 1
+        self._settle()
+
+    def goes_on(self, call: Call) -> None:
+        """It is up; where another one was up before, that one stays the successor."""
+        self._under_way -= 1
+        if not self._next.done():
+            self._next.set_result(call)
+
+    def call_over(self) -> None:
+        """The call itself has ended."""
+        self._over = True
+        self._settle()
+
+    async def wait(self) -> Call | None:
+        """Wait for the next call, which is taken over by that; None where none follows."""
+        self._waiting += 1
+        try:
+            following = await asyncio.shield(self._next)
+        finally:
+            self._waiting -= 1
+        if following is not None:
+            following.claim()
+        return following
+
+    def _settle(self) -> None:
+        if self._over and not self._under_way and not self._next.done():
+            self._next.set_result(None)
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """What a call speaks with."""
+
+    link: SpeechLink
+    options: VoiceOptions
+    log: RecordSink | None = None
+    """Takes the record of each utterance."""
+
+
+class CallBody:
+    """One call's; made in a running event loop.
+
+    Args:
+        facts: what is known of the call, and kept up to date here.
+        clock: the call's time, seconds.
+        voice: what speaks on it.
+        files: where its recording and its record go.
+        recognisers: those that calls ask for by name; None = this call has its own.
+    """
+
+    def __init__(
+        self,
+        facts: CallFacts,
+        clock: Clock,
+        voice: Voice,
+        files: CallFiles,
+        recognisers: SharedRecognisers | None = None,
+    ) -> None:
+        self.facts = facts
+        self.clock = clock
+        self.voice = voice
+        self.files = files
+        self.news = CallNews()
+        self.keypad = Keypad(clock)
+        self._key_rate = Bucket(KEYS_PER_S, KEYS_BURST, clock.now())
+        self.ears = Ears(clock, facts.media)
+        self.sent = SentSide()
+        self.recordings = CallRecordings(self)
+        self.recognisers = recognisers or SharedRecognisers()
+        self._own_recognisers = recognisers is None
+        self.payload: Payload | None = None
+        """What we send with; None before `begin`, as the next two."""
+        self.sink: CallSink | None = None
+        self.speaker: Speaker | None = None
+        self.held = False
+        """Whether the far end has put us on hold."""
+        self.speaks_early = False
+        """Whether something can be said before the answer."""
+        self.up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when both ends agree."""
+        self.over = asyncio.Event()
+        """Set when the call is over."""
+        self.cleared = asyncio.Event()
+        """Set when its recording and record are done as well."""
+        self.cause = ""
+        """Why it is over, in plain words."""
+        self.error: SpeechError | None = None
+        """The same, where it ended otherwise than by hanging up."""
+        self.record: CallRecord | None = None
+        """Once it is over and its recording is done."""
+        self.succession = Succession()
+        self.claimed = asyncio.Event()
+        """Set when a program has taken this call over from the one before it."""
+        self._settled = self._finishing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def may_speak(self) -> bool:
+        """Whether something can be said."""
+        return self.speaker is not None and (self.up.done() or self.speaks_early)
+
+    def check_up(self) -> None:
+        """Raise WrongState when it is over."""
+        if self.over.is_set():
+            raise WrongState(f"The call is over: {self.cause or 'it was ended'}.")
+
+    def start(self, work: Coroutine[None, None, None], name: str) -> None:
+        """Something of the call's that is cancelled with its end."""
+        task = asyncio.create_task(work, name=f"{name} of {self.facts.call_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- what happens
+
+    def tell(self, event: CallEvent) -> None:
+        """Something happened: whoever follows the call's events is told."""
+        self.news.tell(event)
+
+    def begin(self, payload: Payload, sink: CallSink, ptime_ms: int = 20) -> None:
+        """The format is known, and ``sink`` takes it: the call can speak once it is answered.
+
+        What is recorded without a notice begins now. Raises CodecMissing.
+        """
+        self.sent.begin(sink, payload)
+        self.payload, self.sink = payload, sink
+        self.facts.media.codec, self.facts.media.ptime_ms = payload.name, ptime_ms
+        self.ears.ptime_ms = ptime_ms
+        self.speaker = Speaker(
+            self.voice.link,
+            sink,
+            payload,
+            ptime_ms=ptime_ms,
+            voice=self.voice.options,
+            call_id=self.facts.call_id,
+            line=self.facts.line,
+            log=self.voice.log,
+            clock=self.clock,
+            on_spoken=self.facts.note_spoken,
+        )
+        self.recordings.agreed()
+
+    def change(self, payload: Payload, ptime_ms: int) -> None:
+        """Another codec in mid-call: what waits to be said goes on in it. Raises CodecMissing.
+
+        The sink takes the new format from now on; when it takes frames again: ``speaker.pump()``.
+        """
+        assert self.speaker is not None
+        self.sent.change(payload)
+        self.speaker.change(payload, ptime_ms)
+        self.payload = payload
+
+    def changed(self) -> None:
+        """The codec has been changed, and all goes on."""
+        assert self.payload is not None
+        self.tell(CodecChanged(self.clock.now(), self.payload.name))
+
+    def answered(self) -> None:
+        """Both ends agree; a second time does nothing."""
+        if self.up.done():
+            return
+        assert self.payload is not None
+        self.facts.answered_at = self.clock.now()
+        self.up.set_result(None)
+        self.tell(CallAnswered(self.clock.now(), self.payload.name))
+        self.recordings.answered()
+
+    def pressed(self, key: KeyPressed) -> None:
+        """Take a key of the far end; one beyond what a person presses is counted and left out."""
+        if not self._key_rate.take(self.clock.now()):
+            if not self.facts.keys_ignored:
+                logger.warning(
+                    "call %s: keys come too fast, some are ignored", log_text(self.facts.call_id)
+                )
+            self.facts.keys_ignored += 1
+            return
+        self.facts.note_keys(key.digit, ours=False)
+        self.keypad.pressed(key)
+        self.tell(key)
+
+    # --- the end
+
+    def silence(self) -> None:
+        """The far end has gone, or is about to: nothing goes out from this moment on, and nothing
+        more can be said."""
+        self.over.set()
+        if self.speaker is not None and self.speaker.speaking:
+            self.speaker.interrupt()
+
+    async def settle(self) -> None:
+        """The call is over: nothing more is said, and what has been said is known."""
+        self.over.set()
+        if self.speaker is not None and self.sink is not None and not self._settled:
+            self._settled = True
+            await self.speaker.close()
+            self.ears.fetch()
+            self.sink.gone()
+
+    async def finish(
+        self,
+        end: EndFacts,
+        cause: str,
+        *,
+        before_filing: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Clear away: recordings, listeners, the last event and the record.
+
+        ``before_filing`` is awaited when all have been told, and before the record is made. A
+        second time it waits for the first.
+        """
+        if self._finishing:
+            await self.cleared.wait()
+            return
+        self._finishing = True
+        facts, error = self.facts, end.error
+        self.cause, self.error = cause, error
+        await self.settle()
+        for task in (tasks := list(self._tasks)):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.recordings.close(self.clock.now())
+        self.ears.close()
+        self.keypad.close()
+        facts.ended_at = self.clock.now()
+        if self.speaker is not None:
+            facts.utterances, facts.interrupted = self.speaker.utterances, self.speaker.interrupted
+        facts.end = end
+        if not self.up.done():
+            self.up.set_exception(error or WrongState(f"The call ended: {cause}."))
+            self.up.exception()  # nobody needs to ask
+        self.tell(
+            CallEnded(
+                self.clock.now(),
+                cause,
+                by=end.by,
+                status=end.status,
+                code=error.code if error is not None else "",
+                remedy=error.remedy if error is not None else "",
+            )
+        )
+        self.news.close()
+        self.succession.call_over()
+        self._tell_sink(facts)
+        try:
+            if self._own_recognisers:
+                await self.recognisers.close()
+            if before_filing is not None:
+                await before_filing()
+            await self._file()
+        finally:
+            self.cleared.set()
+
+    def _tell_sink(self, facts: CallFacts) -> None:
+        """What takes the utterances may want to know of the call, too, but of no name or number."""
+        log, end, ended_at = self.voice.log, facts.end, facts.ended_at
+        if not isinstance(log, EndOfCallSink) or end is None or ended_at is None:
+            return
+        attributes: dict[str, str | float] = {
+            "line": facts.line,
+            "direction": facts.direction,
+            "transport": facts.transport,
+            "codec": facts.media.codec,
+            "ended_by": end.by,
+            "interrupted": facts.interrupted,
+        }
+        if facts.answered_at is not None:
+            attributes["answered_ms"] = round((facts.answered_at - facts.started_at) * 1000, 1)
+        log.call_ended(
+            facts.call_id,
+            began_unix_s=facts.started_wall,
+            ended_unix_s=facts.started_wall + ended_at - facts.started_at,
+            attributes=attributes,
+            error=end.error.code if end.error is not None else "",
+        )
+
+    async def _file(self) -> None:
+        """The record is written, at once where no Opus file is to be made first."""
+        asked = self.recordings.asked
+        filing = self.files.file(self.facts, self.recordings.automatic, asked)
+
+        def filed(task: asyncio.Task[CallRecord]) -> None:
+            if not task.cancelled() and task.exception() is None:
+                self.record = task.result()
+            elif (broke := task.exception() if not task.cancelled() else None) is not None:
+                named = log_text(self.facts.call_id)
+                logger.error("call %s has no record\n%s", named, without_words(broke))
+
+        filing.add_done_callback(filed)
+        slow = self.recordings.automatic is not None and self.files.settings.audio_format != "wav"
+        if not (slow or any(each.encodes for each in asked)):
+            await asyncio.wait([filing])

@@ -1,0 +1,214 @@
+"""Incoming calls that no program answers: replacements (RFC 3891), outages of the speech server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import wave
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_phone.errors import CallError
+from qwen3tts_phone.log_text import log_text
+from qwen3tts_wire.errors import SpeechError
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.call.phone_call import PhoneCall
+    from qwen3tts_phone.sip.sip_call import SipCall
+    from qwen3tts_speech.link import SpeechLink
+
+
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER_S = 10
+"""A caller for whom there is nothing free at the moment may come again after this time."""
+
+
+async def refuse_for_now(sip: SipCall) -> None:
+    """Answer 503 with Retry-After; a call that is over already is left alone."""
+    with contextlib.suppress(CallError):
+        await sip.reject(503, headers={"Retry-After": str(RETRY_AFTER_S)})
+
+
+class HandedCalls:
+    """One phone's.
+
+    Args:
+        call_of: the phone's call with that signalling.
+        receive: opens media for a call that came in.
+    """
+
+    def __init__(
+        self,
+        call_of: Callable[[SipCall | None], PhoneCall | None],
+        receive: Callable[[SipCall], Awaitable[PhoneCall]],
+    ) -> None:
+        self._call_of = call_of
+        self._receive = receive
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run something that is cancelled when the phone is closed."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def takes_place(self, sip: SipCall) -> bool:
+        """Answer a call with Replaces for the program that goes on with it; False where none does.
+
+        Then the call is one of those that come in.
+        """
+        old = self._call_of(sip.replaces)
+        if old is None or not old.succession_awaited:
+            return False
+        self.start(self._take_place(sip), f"answer to {sip.call_id}")
+        return True
+
+    async def _take_place(self, sip: SipCall) -> None:
+        try:
+            call = await self._receive(sip)
+            await call.take()
+        except (CallError, OSError) as error:
+            logger.warning(
+                "call %s: it could not replace another one: %s",
+                log_text(sip.call_id),
+                log_text(error),
+            )
+            await refuse_for_now(sip)
+        else:
+            call.life.await_claim()
+
+    async def close(self) -> None:
+        """Cancel what is under way."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+MAX_SECONDS = 300.0
+"""Longest announcement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """Sound of a file."""
+
+    samples: NDArray[np.int16] = field(repr=False)
+    """Shape [n], one channel."""
+    rate_hz: int
+
+
+def read_announcement(path: Path) -> Announcement:
+    """Read a WAV file of 16-bit PCM; of two channels the mean. Raises ValueError."""
+    try:
+        with wave.open(str(path), "rb") as wav:
+            channels, width, rate_hz, count = wav.getparams()[:4]
+            if width != 2 or channels not in (1, 2):
+                raise ValueError(
+                    f"{path} has {8 * width} bits and {channels} channels, not 16 bits"
+                )
+            if not (8000 <= rate_hz <= 48000 and 0 < count <= MAX_SECONDS * rate_hz):
+                raise ValueError(
+                    f"{path}: {count} samples at {rate_hz} Hz; 8000 to 48000 Hz and up to"
+                    f" {MAX_SECONDS:g} s can be played"
+                )
+            pcm = np.frombuffer(wav.readframes(count), "<i2")
+    except (OSError, EOFError, wave.Error) as error:
+        raise ValueError(f"{path} cannot be read as a WAV file ({error})") from error
+    mono = pcm[: len(pcm) // channels * channels].reshape(-1, channels).mean(axis=1)
+    return Announcement(np.rint(mono).astype(np.int16), rate_hz)
+
+
+def check_unavailable(file: Path | None) -> None:
+    """Raise ValueError, with the setting's name, for a file that cannot be played."""
+    try:
+        if file is not None:
+            read_announcement(file)
+    except ValueError as error:
+        raise ValueError(f"unavailable_file={error}") from error
+
+
+class Outages:
+    """The outages of the speech server as one line's callers meet them.
+
+    Args:
+        link: knows whether a speech server can be reached.
+        file: played to callers; None = they are refused. Raises ValueError as `read_announcement`.
+    """
+
+    def __init__(self, link: SpeechLink, file: Path | None) -> None:
+        self.announcement = read_announcement(file) if file is not None else None
+        self._link = link
+        self._turned_away = 0
+
+    async def now(self) -> SpeechError | None:
+        """Return why no server can be reached, as `SpeechLink.outage`; log that it is back."""
+        outage = await self._link.outage()
+        if outage is None and self._turned_away:
+            logger.warning("the speech server is back; %d callers missed it", self._turned_away)
+            self._turned_away = 0
+        return outage
+
+    def turned_away(self, outage: SpeechError) -> None:
+        """Count a caller; the first one is logged."""
+        self._turned_away += 1
+        if self._turned_away == 1:
+            logger.warning("callers are turned away: %s", log_text(outage))
+
+
+class OutagePolicy:
+    """What one phone does with callers then.
+
+    Args:
+        outages: what is known of the speech server, and what is played.
+        receive: opens media for a call that came in.
+        start: runs something until the phone is closed.
+    """
+
+    def __init__(
+        self,
+        outages: Outages,
+        receive: Callable[[SipCall], Awaitable[PhoneCall]],
+        start: Callable[[Coroutine[Any, Any, None], str], object],
+    ) -> None:
+        self._outages = outages
+        self._receive = receive
+        self._start = start
+
+    async def turns_away(self, sip: SipCall) -> bool:
+        """Return whether a call is turned away, which then happens here."""
+        outage = await self._outages.now()
+        if outage is None:
+            return False
+        self._start(self._turn_away(sip, outage), f"refusal of {sip.call_id}")
+        return True
+
+    async def _turn_away(self, sip: SipCall, outage: SpeechError) -> None:
+        """Refuse one call, or play the announcement to it and hang up."""
+        self._outages.turned_away(outage)
+        try:
+            if self._outages.announcement is None:
+                await refuse_for_now(sip)
+            else:
+                await self._announce(sip, self._outages.announcement, outage)
+        except (CallError, OSError) as error:
+            logger.info(
+                "call %s did not hear the announcement: %s", log_text(sip.call_id), log_text(error)
+            )
+            await refuse_for_now(sip)
+
+    async def _announce(self, sip: SipCall, said: Announcement, outage: SpeechError) -> None:
+        call = await self._receive(sip)
+        try:
+            await call.answer()
+            await call.play(said.samples, said.rate_hz)
+            call.life.body.error = outage
+        finally:
+            await call.hangup()

@@ -1,0 +1,278 @@
+"""Rate limits by source, and limits on connections that have not begun a call."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import socket
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from qwen3tts_pacer.clock import Clock
+
+T = TypeVar("T")
+
+
+class Bucket:
+    """Lets through ``burst`` at once, and ``per_s`` a second from then on.
+
+    Args:
+        per_s: tokens that come back in a second.
+        burst: tokens that it holds, and begins with.
+    """
+
+    __slots__ = ("_at", "_left", "burst", "per_s")
+
+    def __init__(self, per_s: float, burst: float, now: float) -> None:
+        self.per_s = per_s
+        self.burst = burst
+        self._left = burst
+        self._at = now
+
+    def take(self, now: float) -> bool:
+        """Take one token; False when there is none."""
+        self._refill(now)
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+    def wait_s(self, now: float) -> float:
+        """Seconds until there is a token; 0 when there is one."""
+        self._refill(now)
+        return max(0.0, (1.0 - self._left) / self.per_s) if self.per_s > 0 else 0.0
+
+    def _refill(self, now: float) -> None:
+        # A clock that steps back takes nothing away.
+        self._left = min(self.burst, self._left + max(0.0, now - self._at) * self.per_s)
+        self._at = max(self._at, now)
+
+
+class Recent(Generic[T]):
+    """What is remembered of each source, the ``most`` that were seen last."""
+
+    def __init__(self, make: Callable[[str, float], T], most: int) -> None:
+        self._make = make
+        self._most = most
+        self._kept: OrderedDict[str, T] = OrderedDict()
+
+    def of(self, key: str, now: float) -> T:
+        """What is known of one; made where it was not seen lately."""
+        known = self._kept.get(key)
+        if known is None:
+            known = self._kept[key] = self._make(key, now)
+            if len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(key)
+        return known
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._kept.clear()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingLimits:
+    """Limits of connections that wait."""
+
+    total: int
+    per_host: int
+    wait_s: float
+    """Seconds from the acceptance on."""
+    is_proxy: Callable[[str], bool] = lambda host: False
+    """Whether an address stands for many others: ``per_host`` is not asked of it."""
+
+
+class PendingConnections:
+    """Those of one port. Times are seconds of one clock; keys name connections."""
+
+    def __init__(self, limits: PendingLimits) -> None:
+        self._limits = limits
+        self._waiting: dict[Hashable, tuple[str, float]] = {}
+        """Address and deadline, oldest first."""
+        self._by_host: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def accepted(self, key: Hashable, host: str, now: float) -> Hashable | None:
+        """Count a new connection; returns the one to close in its place, if there are too many."""
+        self.left(key)
+        victim: Hashable | None = None
+        if self._by_host[host] >= self._limits.per_host and not self._limits.is_proxy(host):
+            victim = self._oldest_of(host)
+        elif len(self._waiting) >= self._limits.total:
+            victim = self._oldest_of(max(self._by_host, key=self._by_host.__getitem__))
+        if victim is not None:
+            self.left(victim)
+        self._waiting[key] = (host, now + self._limits.wait_s)
+        self._by_host[host] += 1
+        return victim
+
+    def left(self, key: Hashable) -> None:
+        """It has shown what it is for, or is closed; harmless for one that does not wait."""
+        found = self._waiting.pop(key, None)
+        if found is None:
+            return
+        self._by_host[found[0]] -= 1
+        if not self._by_host[found[0]]:
+            del self._by_host[found[0]]
+
+    def overdue(self, now: float) -> list[Hashable]:
+        """Take out the connections whose time is over, for closing."""
+        found = []
+        for key, (_, deadline) in self._waiting.items():
+            if deadline > now:
+                break
+            found.append(key)
+        for key in found:
+            self.left(key)
+        return found
+
+    def _oldest_of(self, host: str) -> Hashable:
+        return next(key for key, (each, _) in self._waiting.items() if each == host)
+
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 0.5
+"""How often deadlines are looked at."""
+MOST_CLOSING: Final = 64
+"""Connections that are being closed; with more no further one is accepted for the moment."""
+BACKLOG: Final = 128
+LINE_EVERY_S: Final = 10.0
+
+
+class Door:
+    """The connections of one or more listening sockets."""
+
+    def __init__(self, limits: PendingLimits, clock: Clock) -> None:
+        self._pending = PendingConnections(limits)
+        self._clock = clock
+        self._sockets: dict[Hashable, _Accepted] = {}
+        self._closing: set[Hashable] = set()
+        self._lines = Bucket(1 / LINE_EVERY_S, 1, clock.now())
+
+    @property
+    def open_sockets(self) -> int:
+        """Accepted sockets that are not closed."""
+        return len(self._sockets)
+
+    @property
+    def waiting(self) -> int:
+        """Those that have not shown what they are for."""
+        return len(self._pending)
+
+    def listen(self, host: str, port: int) -> list[socket.socket]:
+        """Return a listening socket for each address of ``host``, on one port; raises OSError.
+
+        A name may have addresses that this machine lacks, as ``localhost`` without IPv6: of these
+        there is no socket, as long as there is another one.
+        """
+        flags = socket.AI_PASSIVE
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
+        listeners: list[_Listener] = []
+        lacking: OSError | None = None
+        for family, _, _, _, address in dict.fromkeys(found):
+            try:
+                listeners.append(self._listener(family, (address[0], port, *address[2:])))
+            except OSError as error:
+                lacking = error
+                if error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+                    continue
+                for listener in listeners:
+                    listener.close()
+                raise
+            port = port or listeners[0].getsockname()[1]
+        if not listeners and lacking is not None:
+            raise lacking
+        return [*listeners]
+
+    def _listener(self, family: int, address: tuple[Any, ...]) -> _Listener:
+        listener = _Listener(self, family, socket.SOCK_STREAM)
+        try:
+            listener.setblocking(False)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+        return listener
+
+    def begun(self, address: Hashable) -> None:
+        """Note that the connection from ``address`` has shown what it is for."""
+        self._pending.left(address)
+
+    async def keep_time(self) -> None:
+        """Close connections whose time is over, until it is cancelled."""
+        while True:
+            await self._clock.sleep_until(self._clock.now() + LOOK_S)
+            for key in self._pending.overdue(self._clock.now()):
+                self._shut(key)
+
+    # --- for its sockets
+
+    def room(self) -> bool:
+        """Return whether a further connection may be accepted at this moment."""
+        return len(self._closing) < MOST_CLOSING
+
+    def accepted(self, sock: _Accepted, address: Any) -> None:
+        """Count a connection, and make room for it."""
+        now = self._clock.now()
+        sock.on_close = lambda: self._closed(address, sock)
+        self._sockets[address] = sock
+        victim = self._pending.accepted(address, str(address[0]), now)
+        if victim is not None:
+            if self._lines.take(now):
+                logger.warning("too many connections wait before a call; the oldest are closed")
+            self._shut(victim)
+
+    def _shut(self, key: Hashable) -> None:
+        sock = self._sockets.get(key)
+        if sock is None:
+            return
+        self._closing.add(key)
+        with contextlib.suppress(OSError):  # it is gone already
+            sock.shutdown(socket.SHUT_RDWR)  # its server reads the end, and closes it
+
+    def _closed(self, address: Hashable, sock: _Accepted) -> None:
+        if self._sockets.get(address) is sock:
+            del self._sockets[address]
+            self._closing.discard(address)
+            self._pending.left(address)
+
+
+class _Listener(socket.socket):
+    def __init__(self, door: Door, family: int, kind: int) -> None:
+        super().__init__(family, kind)
+        self._door = door
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """As for any socket; raises BlockingIOError where none may be accepted now, too."""
+        if not self._door.room():
+            raise BlockingIOError
+        sock, address = super().accept()
+        accepted = _Accepted(sock.family, sock.type, sock.proto, fileno=sock.detach())
+        self._door.accepted(accepted, address)
+        return accepted, address
+
+
+class _Accepted(socket.socket):
+    on_close: Callable[[], None] | None = None
+
+    def close(self) -> None:
+        """Close it, and count it no more."""
+        super().close()
+        if self.on_close is not None:
+            on_close, self.on_close = self.on_close, None
+            on_close()

@@ -1,0 +1,407 @@
+"""Recordings of one call: notice, stereo tracks, start and end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_codecs.resample import Resampler
+from qwen3tts_phone.audio.frames import SentFrame
+from qwen3tts_phone.audio.playout import Playout, PlayoutSettings
+from qwen3tts_phone.audio.wav import StereoRecorder
+from qwen3tts_phone.call.events import HeardFrame
+from qwen3tts_phone.errors import CallError
+from qwen3tts_phone.log_text import log_text
+from qwen3tts_phone.records.recording import Recording, checked
+from qwen3tts_phone.settings.records import RecordSettings
+from qwen3tts_speech.sound import Sound
+from qwen3tts_wire.errors import SpeechError
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.call.core import CallBody
+
+
+BEEP_HZ: Final = 1400.0
+BEEP_S: Final = 0.2
+"""A beep of 1400 Hz and 0.2 s each 15 s is what telephone recorders in North America use."""
+BEEP_DBFS: Final = -20.0
+EDGE_S: Final = 0.005
+"""Raised-cosine edges: no clicks."""
+PATIENCE_S: Final = 5.0
+"""So long a repeated beep waits for the end of what is being said."""
+
+
+def beep(rate_hz: int = 8000) -> NDArray[np.int16]:
+    """The notice's tone, shape [n] at ``rate_hz``; it begins and ends in silence."""
+    count = round(BEEP_S * rate_hz)
+    wave = np.sin(2 * np.pi * BEEP_HZ * np.arange(count) / rate_hz)
+    edge = round(EDGE_S * rate_hz)
+    rise = 0.5 - 0.5 * np.cos(np.pi * np.arange(edge) / edge)
+    wave[:edge] *= rise
+    wave[-edge:] *= rise[::-1]
+    scaled = wave * 32767 * 10 ** (BEEP_DBFS / 20) * np.sqrt(2)
+    samples: NDArray[np.int16] = np.rint(scaled).astype(np.int16)
+    return samples
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What the other side hears before recording begins."""
+
+    text: str | None
+    """Spoken first; None = nothing is said."""
+    tone: bool
+    """Whether the beep follows."""
+
+    def __bool__(self) -> bool:
+        return self.tone or self.text is not None
+
+
+class ConsentPlan:
+    """One call's notices."""
+
+    def __init__(self, settings: RecordSettings) -> None:
+        self._every_s = settings.consent_every_s
+        self._next: float | None = None
+        spoken = settings.consent == "announcement"
+        self.before_recording = Notice(
+            settings.consent_text if spoken else None, settings.consent != "none"
+        )
+        """What comes first; false where nothing is to be heard."""
+
+    def began(self, now: float) -> None:
+        """The first notice has been heard, and recording begins."""
+        self._next = now + self._every_s if self._every_s else None
+
+    @property
+    def next_at(self) -> float | None:
+        """When the beep is due again; None = never."""
+        return self._next
+
+    def due(self, now: float, *, speaking: bool) -> bool:
+        """Whether to beep now; True once each time.
+
+        While something is being said it waits for the end of it, up to `PATIENCE_S`; the count
+        goes on from when it was due.
+        """
+        if self._next is None or now < self._next:
+            return False
+        if speaking and now < self._next + PATIENCE_S:
+            return False
+        while self._next <= now:
+            self._next += self._every_s
+        return True
+
+
+Samples = NDArray[np.int16]
+
+SNAP_S = 0.01
+"""A frame this near to the end of the one before follows it exactly: the clock's own jitter."""
+
+BEHIND_S = 0.5
+"""The caller's track is written so long after its time. Nobody waits for it, and what a busy
+process takes from the line only now has its place all the same."""
+
+HOLD_S = 0.4
+"""So much jitter does not change a sample of the caller's words."""
+PLAYOUT = PlayoutSettings(max_delay_s=1.5, hold_s=HOLD_S)
+
+
+class CallTracks:
+    """Puts both directions of one call into a `StereoRecorder`, at its rate.
+
+    The agent's frames lie where they went out. What the caller says goes through a `Playout`, one
+    that holds it long: it lies where it came in on a line at rest, without holes, and its clock
+    cannot run away from ours. The pauses make up for that: no period of a word is left out or
+    repeated unless the buffer would run dry, or over. A codec may change in mid-call; the recording
+    keeps its rate.
+    """
+
+    def __init__(self, recorder: StereoRecorder, origin: float) -> None:
+        self._recorder = recorder
+        self._origin = origin
+        self._rate_hz = recorder.rate_hz
+        self._agent_end = 0
+        self._playout = Playout(recorder.rate_hz, settings=PLAYOUT)
+        self._caller_from: int | None = None
+        self._resampler: Resampler | None = None
+
+    @property
+    def error(self) -> OSError | None:
+        """Why the file is not complete; None while all is well."""
+        return self._recorder.error
+
+    def sent(self, frame: SentFrame) -> None:
+        """A frame of ours went out."""
+        samples = self._resampled(frame)
+        position = round((frame.at - self._origin) * self._rate_hz)
+        if abs(position - self._agent_end) <= SNAP_S * self._rate_hz:
+            position = self._agent_end
+        if position >= 0:
+            self._recorder.agent(samples, position)
+            self._agent_end = position + len(samples)
+
+    def heard(self, heard: HeardFrame) -> None:
+        """A frame of the far end came."""
+        self._playout.push(heard)
+
+    def tick(self, now: float) -> None:
+        """Write what is due half a second before ``now``."""
+        for frame in self._playout.due(now - BEHIND_S):
+            self._put(frame)
+
+    def close(self, now: float) -> None:
+        """The call is over."""
+        for frame in (*self._playout.due(now), *self._playout.end()):
+            if not frame.concealed or frame.at - HOLD_S + frame.duration_s <= now:
+                self._put(frame)
+        self._recorder.close(end=round((now - self._origin) * self._rate_hz))
+
+    def _put(self, frame: HeardFrame) -> None:
+        if self._caller_from is None:
+            came_at = frame.at - HOLD_S - self._origin
+            self._caller_from = round(came_at * self._rate_hz) - frame.timestamp
+        position = self._caller_from + frame.timestamp
+        if position >= 0:
+            self._recorder.caller(frame.samples, position)
+
+    def _resampled(self, frame: SentFrame) -> Samples:
+        if frame.rate_hz == self._rate_hz:
+            self._resampler = None
+            return frame.samples
+        if self._resampler is None or self._resampler.from_hz != frame.rate_hz:
+            self._resampler = Resampler(frame.rate_hz, self._rate_hz)
+        return self._resampler.push(frame.samples)
+
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 0.25
+"""How often it is looked whether a beep is due."""
+FOLLOW_S = 0.1
+"""How often a recording looks at what has been sent."""
+
+
+class CallRecordings:
+    """The one that the settings ask for, and those that the program begins.
+
+    None begins before the far end has heard the notice that the settings' ``consent`` asks for.
+    """
+
+    def __init__(self, body: CallBody) -> None:
+        self.automatic: Path | None = None
+        """The file that the settings ask for; None = nothing is recorded by them (yet)."""
+        self.asked: list[Recording] = []
+        """Those of the program that have begun."""
+        self._body = body
+        self._settings = body.files.settings
+        self._plan = ConsentPlan(body.files.settings)
+        self._told: asyncio.Task[bool] | None = None
+        self._running: dict[Path, CallTracks] = {}
+        self._waiting: set[Recording] = set()
+        self._asked_for_notice = False
+        """Whether one waits for the answer that needs the notice."""
+        self._following = False
+        self._over = False
+
+    # --- by the settings
+
+    def agreed(self) -> None:
+        """The line is there: what needs no notice begins."""
+        if not (self._plan.before_recording or self._body.over.is_set()):
+            self._begin_automatic()
+
+    def answered(self) -> None:
+        """The far end can hear the notice."""
+        automatic = bool(self._plan.before_recording) and self._body.files.records_audio
+        if automatic or self._asked_for_notice:
+            # At once: what the program says next must not come between the words and the beep, or
+            # it would not be recorded.
+            told = self._tell()
+            if automatic:
+                self._body.start(self._begin_when(told), "recording's notice")
+
+    # --- by the program
+
+    def record(self, path: Path, *, notice: bool) -> Recording:
+        """Begin one more; see `Call.record`."""
+        path = checked(path)
+        if any(path == each.path for each in (*self._waiting, *self.asked) if self._lasts(each)):
+            raise ValueError(f"path={str(path)!r}: this call is recorded into that file already")
+        recording = Recording(path, self._stop, bitrate=self._settings.audio_bitrate)
+        body = self._body
+        needs_notice = notice and bool(self._plan.before_recording)
+        if body.payload is not None and not needs_notice:
+            self._begin_asked(recording)
+        else:
+            self._waiting.add(recording)
+            self._asked_for_notice = self._asked_for_notice or needs_notice
+            if needs_notice and body.up.done():
+                self._tell()
+            body.start(self._begin_later(recording, needs_notice), "recording")
+        return recording
+
+    def close(self, now: float) -> None:
+        """The call is over."""
+        self._over = True
+        for tracks in self._running.values():
+            tracks.close(now)
+        for each in self._waiting:
+            each.failed(CallError("Nothing was recorded: the call ended before that."))
+        self._waiting.clear()
+
+    # --- inside
+
+    def _lasts(self, recording: Recording) -> bool:
+        return recording in self._waiting or recording.wav in self._running
+
+    def _begin_automatic(self) -> None:
+        if self.automatic is not None:
+            return
+        body = self._body
+        try:
+            path = body.files.path_for(body.facts)
+            if path is None:
+                return
+            self._open(path)
+        except OSError as error:  # no reason to hang up on the caller
+            logger.error(
+                "call %s is not recorded: %s", log_text(body.facts.call_id), log_text(error)
+            )
+            body.facts.unrecorded = "its file could not be written"
+            return
+        self.automatic = path
+
+    def _begin_asked(self, recording: Recording) -> None:
+        self._open(recording.wav)
+        self.asked.append(recording)
+        recording.begun(self._body.clock.now())
+
+    async def _begin_when(self, told: asyncio.Task[bool]) -> None:
+        if await asyncio.shield(told):
+            self._begin_automatic()
+
+    async def _begin_later(self, recording: Recording, needs_notice: bool) -> None:
+        """When the call is answered, and the notice was heard where one is needed."""
+        await asyncio.shield(self._body.up)
+        if needs_notice and not await asyncio.shield(self._tell()):
+            error = CallError("Nothing was recorded: the notice was not heard to its end.")
+            recording.failed(error)
+        elif recording in self._waiting:
+            try:
+                self._begin_asked(recording)
+            except OSError as error:
+                recording.failed(error)
+        self._waiting.discard(recording)
+
+    def _stop(self, recording: Recording) -> None:
+        if recording in self._waiting:
+            self._waiting.discard(recording)
+            recording.failed(
+                CallError(
+                    f"Nothing was recorded into {recording.path.name}: it was stopped before it "
+                    "had begun.",
+                    remedy="Await the recording before it is stopped.",
+                )
+            )
+        tracks = self._running.pop(recording.wav, None)
+        if tracks is None or self._over:
+            return
+        body = self._body
+        body.sent.follow()
+        body.ears.fetch()
+        body.ears.untap(tracks.heard)
+        body.sent.remove(tracks.sent)
+        tracks.close(body.clock.now())
+        if tracks.error is not None:
+            recording.failed(tracks.error)
+
+    def _open(self, path: Path) -> None:
+        """Record into this file from now on; raises OSError."""
+        body = self._body
+        assert body.payload is not None
+        recorder = StereoRecorder(path, rate_hz=body.payload.sample_hz)
+        body.sent.follow()
+        body.ears.fetch()  # what came before is not in it
+        self._running[path] = tracks = CallTracks(recorder, body.clock.now())
+        body.ears.tap(tracks.heard)
+        body.sent.add(tracks.sent)
+        if not self._following:
+            self._following = True
+            body.start(self._follow(), "recording")
+
+    async def _follow(self) -> None:
+        """Look at what has been sent, and write what is due, to the end."""
+        body = self._body
+        origin, count = body.clock.now(), 0
+        while True:
+            count += 1
+            await body.clock.sleep_until(origin + count * FOLLOW_S)
+            body.sent.follow()
+            body.ears.fetch()
+            for tracks in self._running.values():
+                tracks.tick(body.clock.now())
+
+    # --- the notice
+
+    def _tell(self) -> asyncio.Task[bool]:
+        """Queue what the far end is told, once a call; whether it was heard."""
+        if self._told is None:
+            notice, speaker = self._plan.before_recording, self._body.speaker
+            said = (
+                speaker.say(notice.text)
+                if speaker is not None and notice.text is not None
+                else None
+            )
+            tone = self._queue_beep() if notice.tone else None
+
+            async def heard() -> bool:
+                try:
+                    if said is not None:
+                        await said.spoken()
+                    if tone is None or not await tone.played():
+                        self._body.facts.unrecorded = "its notice was cut"
+                        logger.warning(
+                            "call %s is not recorded: its notice was cut", log_text(self._id)
+                        )
+                        return False
+                except SpeechError as error:
+                    self._body.facts.unrecorded = "its notice was not heard"
+                    logger.warning(
+                        "call %s is not recorded: its notice was not heard: %s",
+                        log_text(self._id),
+                        log_text(error),
+                    )
+                    return False
+                self._plan.began(self._body.clock.now())
+                self._body.start(self._remind(), "recording's beeps")
+                return True
+
+            self._told = asyncio.create_task(heard(), name=f"notice of {self._id}")
+        return self._told
+
+    @property
+    def _id(self) -> str:
+        return self._body.facts.call_id
+
+    async def _remind(self) -> None:
+        """The beep again, as often as the settings ask for."""
+        clock, speaker = self._body.clock, self._body.speaker
+        while (next_at := self._plan.next_at) is not None and speaker is not None:
+            await clock.sleep_until(max(next_at, clock.now() + LOOK_S))
+            if self._plan.due(clock.now(), speaking=speaker.speaking):
+                tone = self._queue_beep()
+                if tone is not None:
+                    await tone.played()
+
+    def _queue_beep(self) -> Sound | None:
+        speaker, payload = self._body.speaker, self._body.payload
+        if speaker is None or payload is None:
+            return None
+        return speaker.play(beep(payload.sample_hz), payload.sample_hz)

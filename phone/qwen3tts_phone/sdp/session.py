@@ -1,0 +1,344 @@
+"""Offer and answer (RFC 3264) for one audio stream.
+
+:class:`SdpSession` is our side of one call: it writes offers and answers, counts the version up,
+keeps the order of the media lines and its SRTP keys; :class:`Negotiated` is what both ends will do.
+All is pure; a description that cannot be used is BadSdp, a codec or an encryption that we lack
+NoCommonCodec.
+"""
+
+from __future__ import annotations
+
+import copy
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qwen3tts_codecs.payload import CodecSpec
+from qwen3tts_codecs.table import SDP_CODECS, codecs_by_name
+from qwen3tts_phone.errors import NoCommonCodec, WrongState
+from qwen3tts_phone.sdp.crypto import KEY_BYTES, SUITES, Crypto, SrtpKey, choose, confirmed
+from qwen3tts_phone.sdp.description import (
+    ENCRYPTED,
+    Direction,
+    Media,
+    PayloadOffer,
+    SessionDescription,
+    parse,
+)
+from qwen3tts_phone.sdp.negotiation import (
+    COMFORT_NOISE_PT,
+    EVENT_PTS,
+    AgreedPayload,
+    Negotiated,
+    Ours,
+    answering,
+    settle,
+)
+
+__all__ = [
+    "AgreedPayload",
+    "Direction",
+    "ENCRYPTED",
+    "Media",
+    "Negotiated",
+    "PayloadOffer",
+    "SdpSession",
+    "SessionDescription",
+    "answering",
+    "parse",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One media line of ours: the audio, or the refusal of something else."""
+
+    kind: str
+    protocol: str
+    formats: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """One format of our audio line."""
+
+    number: int
+    rtpmap: str
+    parameters: str = ""
+
+
+class SdpSession:
+    """Our side of a call's offers and answers.
+
+    Args:
+        host: where our RTP is received, a numeric address of either family.
+        port: its port; RTCP is one above it.
+        codecs: names of `SDP_CODECS`, in order of preference.
+        ptime_ms: the packet time that we ask for, and send where the far end asks for none.
+        srtp: ``off``; ``accept`` = where the far end offers a key; ``require`` = we offer SRTP
+            alone and take nothing else.
+        srtp_suites: what we offer and take, in order.
+        comfort_noise: ``off``; ``accept`` = where the far end offers it; ``offer``.
+        rtcp_mux: ``off`` or ``accept`` = where the far end offers it.
+
+    Raises ValueError for settings that are none of these.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        codecs: Sequence[str] = ("PCMU", "PCMA"),
+        ptime_ms: int = 20,
+        telephone_event: bool = True,
+        srtp: str = "off",
+        srtp_suites: Sequence[str] = SUITES,
+        comfort_noise: str = "off",
+        rtcp_mux: str = "accept",
+        maxptime_ms: int | None = None,
+        opus_fmtp: str = "",
+    ) -> None:
+        self._codecs = codecs_by_name(codecs)
+        check_settings(port, srtp, srtp_suites, comfort_noise)
+        self.host = host
+        self.port = port
+        self.peer = ""
+        """Address that the far end's signalling comes from; empty = not known."""
+        self.negotiated: Negotiated | None = None
+        """What was agreed last."""
+        self.remote: Media | None = None
+        """The audio line that the far end described last."""
+        self.direction: Direction = "sendrecv"
+        """What our last description says."""
+        self.direction_wanted: Direction = "sendrecv"
+        """What we want, whatever the far end lets us have."""
+        self._ptime_ms = ptime_ms
+        self._maxptime_ms = maxptime_ms
+        self._opus_fmtp = opus_fmtp
+        self._srtp = srtp
+        self._suites = tuple(srtp_suites)
+        self._noise = comfort_noise
+        self._mux_allowed = rtcp_mux == "accept"
+        self._mux = False
+        self._events = telephone_event
+        # Those of 8 kHz are offered with Opus as well: many phones know no others.
+        clocks = dict.fromkeys((*(codec.clock_hz for codec in self._codecs), 8000))
+        self._event_pts = {clock_hz: EVENT_PTS[clock_hz] for clock_hz in clocks}
+        self._id = secrets.randbits(31)
+        self._version = secrets.randbits(24)
+        self._body = ""
+        self._keys: dict[str, SrtpKey] = {}
+        self._crypto: tuple[Crypto, ...] = ()
+        """Our own lines, as last described."""
+        if srtp == "require":
+            self._crypto = tuple(
+                Crypto(number, self._key(suite)) for number, suite in enumerate(self._suites, 1)
+            )
+        self._lines = [_Line("audio", "RTP/SAVP" if self._crypto else "RTP/AVP", ())]
+        self._audio_index = 0
+        self._formats = tuple(self._format(codec) for codec in self._codecs)
+        self._noise_pt: int | None = None
+        """What our descriptions say; None = nothing about it."""
+        if comfort_noise == "offer" and any(codec.comfort_noise for codec in self._codecs):
+            self._noise_pt = COMFORT_NOISE_PT
+
+    # --- what is said
+
+    def offer(self, direction: Direction | None = None) -> str:
+        """An offer; the version counts up when it says something else than the last one."""
+        self.direction_wanted = direction or self.direction_wanted
+        return self._write(self.direction_wanted)
+
+    @property
+    def holding(self) -> Direction:
+        """The direction that puts the far end on hold (RFC 3264 section 8.4)."""
+        # Whoever is held already must not be told that we still send.
+        return (
+            "inactive" if self.negotiated is not None and not self.negotiated.send else "sendonly"
+        )
+
+    @property
+    def codecs(self) -> tuple[str, ...]:
+        """The names of our codecs, in order of preference."""
+        return tuple(codec.name for codec in self._codecs)
+
+    def saved(self) -> SdpSession:
+        """What :meth:`restore` takes back: the session as it is now."""
+        return copy.copy(self)
+
+    def restore(self, saved: SdpSession) -> None:
+        """A change was not made, and what was written for it was never sent: all is as it was."""
+        self.__dict__.update(saved.__dict__)
+
+    def accept(self, text: str | SessionDescription) -> Negotiated:
+        """The far end's answer to our offer; raises BadSdp or NoCommonCodec."""
+        if not self._body:
+            raise WrongState("There is an answer, and no offer was made.")
+        description = parse(text) if isinstance(text, str) else text
+        wanted = self._srtp if self._crypto or self._srtp == "require" else "off"
+        remote = description.media[description.audio_line(wanted, self.host)]
+        keys: tuple[SrtpKey, SrtpKey] | None = None
+        if self._crypto and remote.encrypted:
+            pair = confirmed(remote.crypto, self._crypto)
+            if pair is None:
+                raise NoCommonCodec(
+                    "The far end's answer has a key for none of the suites that we offered.",
+                    remedy="Let the other side answer with the tag and suite of our offer.",
+                )
+            keys = (pair[0].key, pair[1].key)
+        elif self._crypto and self._was_encrypted:
+            raise NoCommonCodec(
+                "The far end would go on without encryption.",
+                remedy="Let the other side keep SRTP for the whole call.",
+            )
+        agreed = self._settle(remote, keys, self.direction_wanted)
+        self._agreed(agreed, remote)
+        return agreed
+
+    def answer(
+        self, offered: str | SessionDescription, direction: Direction | None = None
+    ) -> tuple[str, Negotiated]:
+        """Our answer to the far end's offer, and what was agreed."""
+        description = parse(offered) if isinstance(offered, str) else offered
+        # What has begun encrypted does not go on in the clear.
+        index = description.audio_line("require" if self._was_encrypted else self._srtp, self.host)
+        remote = description.media[index]
+        crypto: Crypto | None = None
+        if self._srtp != "off" and remote.encrypted:
+            crypto = choose(remote.crypto, self._suites)
+            if crypto is None:
+                offered_suites = ", ".join(line.key.suite for line in remote.crypto)
+                raise NoCommonCodec(
+                    f"No common crypto suite: the far end has {offered_suites[:120]}.",
+                    remedy=f"Allow {self._suites[0]} on the other side.",
+                )
+        wanted = direction or self.direction_wanted
+        keys = (self._key(crypto.key.suite), crypto.key) if crypto is not None else None
+        agreed = self._settle(remote, keys, wanted, answered=True)
+        self.direction_wanted = wanted
+        # RFC 3264 section 6: as many media lines as the offer has, in its order.
+        self._lines = [_Line(m.kind, m.protocol, m.formats) for m in description.media]
+        self._audio_index = index
+        self._crypto = (Crypto(crypto.tag, keys[0]),) if crypto is not None and keys else ()
+        # RFC 3264 section 6.1: the payload numbers of the offer are used.
+        codec = SDP_CODECS[agreed.payload_name.upper()]
+        self._formats = (self._format(codec, agreed.payload_type),)
+        self._noise_pt = agreed.comfort_noise_pt
+        self._mux = agreed.rtcp_mux
+        described = agreed.telephone_event_pt
+        if described is not None:
+            self._event_pts = {agreed.telephone_event_hz: described}
+        body = self._write(answering(remote, wanted), events=described is not None)
+        self._agreed(agreed, remote)
+        return body, agreed
+
+    # --- what is agreed
+
+    @property
+    def _was_encrypted(self) -> bool:
+        return self.negotiated is not None and self.negotiated.srtp_send is not None
+
+    def _agreed(self, agreed: Negotiated, remote: Media) -> None:
+        self.negotiated, self.remote = agreed, remote
+
+    def _settle(
+        self,
+        remote: Media,
+        keys: tuple[SrtpKey, SrtpKey] | None,
+        wanted: Direction,
+        *,
+        answered: bool = False,
+    ) -> Negotiated:
+        """What both ends will do; ``answered``: it is we who answer, and with one codec."""
+        return settle(
+            remote,
+            Ours(
+                codecs=self._codecs,
+                host=self.host,
+                peer=self.peer,
+                direction=wanted,
+                ptime_ms=self._ptime_ms,
+                events=self._events,
+                event_pts=tuple(self._event_pts.values()),
+                noise=self._noise != "off" if answered else self._noise_pt is not None,
+                rtcp_mux=self._mux_allowed if answered else self._mux,
+                current=self.negotiated.payload_name if self.negotiated is not None else "",
+                numbers=None if answered else {each.rtpmap: each.number for each in self._formats},
+            ),
+            keys,
+        )
+
+    # --- what is written
+
+    def _key(self, suite: str) -> SrtpKey:
+        """Our key for a suite: one for the whole call, or each description would be a new one."""
+        if suite not in self._keys:
+            self._keys[suite] = SrtpKey.new(suite)
+        return self._keys[suite]
+
+    def _format(self, codec: CodecSpec, payload_type: int | None = None) -> _Format:
+        number = codec.payload_type if payload_type is None else payload_type
+        parameters = codec.fmtp
+        if codec.name == "opus" and self._opus_fmtp:
+            parameters = self._opus_fmtp
+        return _Format(number, codec.rtpmap, parameters)
+
+    def _all_formats(self, *, events: bool) -> list[_Format]:
+        """The audio line's formats: codecs, noise, keys."""
+        formats = list(self._formats)
+        if self._noise_pt is not None:
+            formats.append(_Format(self._noise_pt, "CN/8000"))
+        if events and self._events:
+            formats += [
+                _Format(number, f"telephone-event/{clock_hz}", "0-15")
+                for clock_hz, number in self._event_pts.items()
+            ]
+        return formats
+
+    def _audio(self, line: _Line, direction: Direction, *, events: bool) -> list[str]:
+        formats = self._all_formats(events=events)
+        numbers = " ".join(str(each.number) for each in formats)
+        lines = [f"m=audio {self.port} {line.protocol} {numbers}"]
+        lines += [f"a=rtpmap:{each.number} {each.rtpmap}" for each in formats]
+        lines += [f"a=fmtp:{each.number} {each.parameters}" for each in formats if each.parameters]
+        lines += [f"a=crypto:{line}" for line in self._crypto]
+        lines.append(f"a=ptime:{self._ptime_ms}")
+        if self._maxptime_ms is not None:
+            lines.append(f"a=maxptime:{self._maxptime_ms}")
+        if self._mux:
+            lines.append("a=rtcp-mux")
+        return [*lines, f"a={direction}"]
+
+    def _write(self, direction: Direction, *, events: bool = True) -> str:
+        self.direction = direction
+        lines = ["s=-", f"c=IN {_family(self.host)} {self.host}", "t=0 0"]
+        for index, line in enumerate(self._lines):
+            if index == self._audio_index:
+                lines += self._audio(line, direction, events=events)
+            else:
+                lines.append(f"m={line.kind} 0 {line.protocol} {' '.join(line.formats) or '0'}")
+        body = "".join(f"{line}\r\n" for line in lines)
+        if body != self._body:
+            # RFC 3264 section 8: the version rises by one with each change, and with changes only.
+            self._version += 1
+            self._body = body
+        origin = f"o=- {self._id} {self._version} IN {_family(self.host)} {self.host}"
+        return f"v=0\r\n{origin}\r\n{body}"
+
+
+def check_settings(port: int, srtp: str, srtp_suites: Sequence[str], comfort_noise: str) -> None:
+    """Refuse what no session can be made with; ValueError names it."""
+    if not 0 < port < 65536:
+        raise ValueError(f"port={port} is not between 1 and 65535")
+    if srtp not in ("off", "accept", "require"):
+        raise ValueError(f"srtp={srtp!r}: off, accept or require")
+    unknown = set(srtp_suites) - set(KEY_BYTES)
+    if unknown or not srtp_suites:
+        raise ValueError(f"srtp_suites={tuple(srtp_suites)!r}: known are {', '.join(KEY_BYTES)}")
+    if comfort_noise not in ("off", "accept", "offer"):
+        raise ValueError(f"comfort_noise={comfort_noise!r}: off, accept or offer")
+
+
+def _family(host: str) -> str:
+    return "IP6" if ":" in host else "IP4"

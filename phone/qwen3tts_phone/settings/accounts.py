@@ -1,0 +1,143 @@
+"""Accounts and trunks as a file of settings has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Literal
+
+from qwen3tts_phone.errors import CallError
+from qwen3tts_phone.settings.secrets import refuse_secret, take_secret
+from qwen3tts_phone.sip.fields import parse_uri
+from qwen3tts_phone.sip.settings import Account
+from qwen3tts_settings.building import build, unknown_setting
+from qwen3tts_settings.entries import BadConfiguration, Entry
+
+Kind = Literal["accounts", "trunks"]
+KINDS: tuple[Kind, ...] = ("accounts", "trunks")
+
+WAYS = ("password_env", "password_file")
+"""What stands in the file in place of a password."""
+_OWN = tuple(each.name for each in fields(Account) if each.init)
+KEYS: Mapping[Kind, tuple[str, ...]] = {
+    "accounts": (*(name for name in _OWN if name != "password"), *WAYS),
+    # A trunk is a server that we do not register with: it knows our address.
+    "trunks": (
+        "server",
+        *(name for name in _OWN if name not in ("password", "registrar", "register", "expires")),
+        *WAYS,
+    ),
+}
+"""The names that may stand in one of them."""
+OF_THE_PHONE = ("host", "port", "tls", "listeners", "advertised_host")
+"""What somebody may look for in an account, and the whole phone has."""
+DEFAULT_PORTS = {"udp": 5060, "tcp": 5060, "tls": 5061}
+
+
+def read_accounts(kind: Kind, entry: Entry, env: Mapping[str, str]) -> list[Account]:
+    """The accounts or trunks of a file's list of them.
+
+    Raises:
+        BadConfiguration: a name is unknown or missing, a value cannot be, or a password cannot be
+            had.
+    """
+    if entry.value is None:
+        return []
+    if not isinstance(entry.value, list):
+        raise BadConfiguration(
+            f"{kind} must be a list ({entry.where}).",
+            remedy="Begin each of them with a dash: `- name: NAME`.",
+        )
+    return [_account(kind, f"{kind}[{i}]", each, env) for i, each in enumerate(entry.value)]
+
+
+def _account(kind: Kind, path: str, entry: Entry, env: Mapping[str, str]) -> Account:
+    if not isinstance(entry.value, dict):
+        raise BadConfiguration(
+            f"{path} must be a section ({entry.where}).", remedy="Write `name: NAME` and the rest."
+        )
+    given = dict(entry.value)
+    refuse_secret(path, given, "password")
+    for name, inner in given.items():
+        if name in OF_THE_PHONE:
+            raise BadConfiguration(
+                f"The setting {path}.{name} is unknown ({inner.where}).",
+                remedy=f"All accounts share listen.{name}; listen.listeners has several.",
+            )
+        if name not in KEYS[kind]:
+            raise unknown_setting(f"{path}.{name}", inner, list(KEYS[kind]))
+    take_secret(path, given, "password", env)
+    if kind == "trunks":
+        if "server" not in given:
+            raise BadConfiguration(
+                f"{path}.server is missing ({entry.where}).",
+                remedy="Name the trunk's server: sip:HOST, or sip:HOST:PORT;transport=tcp.",
+            )
+        given["registrar"] = given.pop("server")
+        given["register"] = Entry(False, entry.where)
+        given.setdefault("user", Entry("", entry.where))
+    try:
+        return build(Account, Entry(given, entry.where), path)
+    except CallError as error:  # an address that is none
+        raise BadConfiguration(
+            f"{path}: {error.message} ({_blamed(error.message, given) or entry.where})",
+            remedy=error.remedy or "Change it there.",
+        ) from error
+
+
+def _blamed(message: str, given: Mapping[str, Entry]) -> str:
+    """Where the setting stands that an error begins with, or else the longest that it quotes."""
+    for name, entry in given.items():
+        if re.match(rf"{name}\b", message):
+            return entry.where
+    scalars = [
+        each
+        for entry in given.values()
+        for each in (entry.value if isinstance(entry.value, list) else (entry,))
+        if isinstance(each.value, str) and each.value and each.value in message
+    ]
+    return max(scalars, key=lambda each: len(each.value)).where if scalars else ""
+
+
+def check_apart(accounts: list[Account], places: list[str]) -> None:
+    """Refuse accounts that cannot be told from each other; ``places``: where each stands.
+
+    Raises:
+        BadConfiguration: two have one name, or are the same user at one server.
+    """
+    names: dict[str, str] = {}
+    users: dict[tuple[str, str, int], tuple[str, str]] = {}
+    for account, place in zip(accounts, places, strict=True):
+        if account.name in names:
+            raise BadConfiguration(
+                f"Two accounts have the name {account.name!r}: {names[account.name]} and {place}.",
+                remedy="Give each a name of its own.",
+            )
+        names[account.name] = place
+        host, port = server_of(account)
+        key = (account.user, host, port)
+        if key in users:
+            other, where = users[key]
+            raise BadConfiguration(
+                f"The accounts {other!r} ({where}) and {account.name!r} ({place}) are the same"
+                f" user {account.user!r} at {host}:{port}.",
+                remedy="Take one out: a registrar keeps one of them and forgets the other.",
+            )
+        users[key] = account.name, place
+
+
+def server_of(account: Account) -> tuple[str, int]:
+    """Host in lower case, and port, of an account's registrar or a trunk's server."""
+    uri = parse_uri(account.registrar)
+    port = DEFAULT_PORTS[transport_of(account) or "udp"]
+    return uri.host.strip("[]").lower(), uri.port or port
+
+
+def transport_of(account: Account) -> str:
+    """udp, tcp or tls, where an account says which; empty where DNS does."""
+    uri = parse_uri(account.proxy or account.registrar)
+    if uri.scheme == "sips":
+        return "tls"
+    named = str(uri.parameters.get("transport") or account.transport).lower()
+    return named if named in DEFAULT_PORTS else ""

@@ -1,0 +1,194 @@
+"""What a phone is told: read once, checked once, frozen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from qwen3tts_codecs.payload import PTIMES_MS
+from qwen3tts_codecs.table import codecs_by_name
+from qwen3tts_phone.call.incoming import check_unavailable
+from qwen3tts_phone.dialling.guard import GuardSettings
+from qwen3tts_phone.media.types import LegSpec, MediaSettings
+from qwen3tts_phone.settings.records import RecordSettings
+from qwen3tts_phone.sip.account import Account
+from qwen3tts_phone.sip.gate_settings import GateSettings
+from qwen3tts_phone.sip.settings import MAX_CALLS, SipSettings, TlsSettings
+from qwen3tts_speech.spans import endpoint_of
+from qwen3tts_speech.utterance import VoiceOptions
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class PhoneSettings:
+    """How a phone is reached, what it speaks with, what it allows and what it keeps.
+
+    Raises ValueError whose text begins with the name of the field.
+    """
+
+    host: str = LOOPBACK
+    """Address to bind SIP and RTP to; 0.0.0.0 for all."""
+    port: int = 0
+    """SIP port, UDP and TCP; 0 = any free one."""
+    server_url: str | None = None
+    """The synthesis server. None: that of the environment's ``MR_QWEN3TTS_SERVER``, else one that
+    answers at ws://127.0.0.1:8765/v1/speech, else the phone starts a voice process of its own."""
+    account: Account | None = None
+    """Registers with it at the start, and answers challenges with it."""
+    voice: str | None = None
+    language: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of ``context.open``, such as ``mode``, ``instructions`` or ``seed``."""
+    codecs: tuple[str, ...] = ("PCMU", "PCMA")
+    """Names of `qwen3tts_codecs.table.SDP_CODECS`, in order of preference."""
+    ptime_ms: int = 20
+    """Length of a packet, where the far end asks for no other: 10 to 60."""
+    rtp_ports: tuple[int, int] = (0, 0)
+    """Lowest and highest RTP port; (0, 0) lets the system choose."""
+    user: str = "agent"
+    """User part of our own address; calls with an account, and to it, have the account's."""
+    display_name: str = ""
+    advertised_host: str = ""
+    """Host in SIP and SDP; empty = the bound one, or the one that routes to the peer."""
+    record_path: Path | None = None
+    """Stereo WAV of both directions; further calls get ``-2``, ``-3``, ... (0600)."""
+    latency_log: Path | None = None
+    """One JSON line an utterance is appended here."""
+    otel: str | None = None
+    """Collector that gets a span of each utterance (OpenTelemetry), such as http://127.0.0.1:4318;
+    ``1``: the one that the ``OTEL_*`` variables name."""
+    max_calls: int = MAX_CALLS
+    media: MediaSettings = field(default_factory=MediaSettings)
+    accounts: tuple[Account, ...] = ()
+    """Further accounts and trunks, the preferred one first."""
+    sip: SipSettings | None = None
+    """Everything about SIP; then ``host`` to ``max_calls`` above say nothing about it, and RTP is
+    bound where SIP is, unless ``host`` says otherwise."""
+    tls: TlsSettings | None = None
+    """Certificates for SIP over TLS, where ``sip`` does not have them."""
+    guard: GuardSettings | None = None
+    """Whom it may call; None = everybody but emergency services. Transfers are guarded all the
+    same."""
+    gate: GateSettings | None = None
+    """Limits for each source of SIP messages; None = those of ``sip``, or the usual ones."""
+    records: RecordSettings | None = None
+    """Call records and recordings in a folder."""
+    srtp: str = "accept"
+    """``off``; ``accept`` = encrypted where the far end offers a key; ``require`` = never else."""
+    comfort_noise: str = "accept"
+    """``off``; ``accept`` = silence is sent as comfort noise where the far end offers that;
+    ``offer``."""
+    dtmf: str = "auto"
+    """How keys are pressed: ``rfc4733``, ``info``, or ``auto`` = as the far end takes them."""
+    transfers: str = "refuse"
+    """What becomes of a transfer that the far end asks for: ``refuse``, ``ask`` (an event) or
+    ``accept``; always within the guard's rules."""
+    media_silent_s: float = 20.0
+    """A far end that has sent nothing for so long is told of; 0 = never."""
+    vanished_s: float = 60.0
+    """A call ends when nothing has come for so long and the far end does not answer an OPTIONS,
+    either; 0 = never."""
+    unavailable_file: Path | None = None
+    """WAV file that callers hear while no speech server can be reached; then their call ends. None:
+    they are refused with 503 and Retry-After."""
+    require_registration: bool = True
+    """Whether entering the phone waits for the accounts to be registered, and fails without."""
+    continuous: bool = True
+    """Whether silence is sent between utterances, where no comfort noise is agreed."""
+    symmetric: bool = True
+    """Whether media goes to where media comes from (NAT)."""
+    third_hosts: str = "trusted"
+    """Sound to a host that the far end describes, that is not where its SIP comes from, and that
+    sends nothing: ``pause`` = it ends after 5 s; ``trusted`` = it goes on for the accounts' servers
+    and the gate's trusted networks alone; ``send`` = for all."""
+    freeze_heap: bool = True
+    """Whether the garbage collector leaves alone, from the phone's start to its end, what this
+    process had loaded by then: looking through it stops calls' sound. What came later is swept
+    when no call is up."""
+    jitter_max_s: float = 0.2
+    """Longest wait for a packet that is missing."""
+
+    def __post_init__(self) -> None:
+        codecs_by_name(self.codecs)
+        endpoint_of(self.otel)
+        check_unavailable(self.unavailable_file)
+        if self.ptime_ms not in PTIMES_MS:
+            raise ValueError(f"ptime_ms={self.ptime_ms}: one of {PTIMES_MS}")
+        for name, known in (
+            ("srtp", ("off", "accept", "require")),
+            ("comfort_noise", ("off", "accept", "offer")),
+            ("dtmf", ("auto", "rfc4733", "info")),
+            ("transfers", ("refuse", "ask", "accept")),
+            ("third_hosts", ("pause", "trusted", "send")),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r}: one of {', '.join(known)}")
+        for name in ("media_silent_s", "vanished_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name}={value} must be 0 (never) or more seconds")
+        if self.vanished_s and not self.media_silent_s:
+            raise ValueError("vanished_s needs media_silent_s above 0: silence is noticed by it")
+        names = [account.name for account in self.all_accounts]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"accounts: two have the name {twice!r}")
+        self.leg_spec(LOOPBACK)
+
+    @property
+    def speech(self) -> VoiceOptions:
+        """How its calls speak where an utterance says nothing else."""
+        return VoiceOptions(self.voice, self.language, dict(self.options))
+
+    @property
+    def all_accounts(self) -> tuple[Account, ...]:
+        """``account`` and ``accounts``."""
+        return (*((self.account,) if self.account is not None else ()), *self.accounts)
+
+    @property
+    def all_codecs(self) -> set[str]:
+        """Names of those that some call may have."""
+        further = (name for each in self.all_accounts for name in each.codecs or ())
+        return {*self.codecs, *further}
+
+    def sip_settings(self) -> SipSettings:
+        """Everything about SIP."""
+        if self.sip is not None:
+            sip = self.sip
+        else:
+            sip = SipSettings(
+                host=self.host,
+                port=self.port,
+                user=self.user,
+                display_name=self.display_name,
+                advertised_host=self.advertised_host,
+                max_calls=self.max_calls,
+            )
+        if self.tls is not None and sip.tls is None:
+            sip = replace(sip, tls=self.tls)
+        if self.gate is not None:
+            sip = replace(sip, gate=self.gate)
+        return sip
+
+    def leg_spec(self, towards: str) -> LegSpec:
+        """How ports for media are opened; ``towards``: our address as the far end is told it."""
+        return LegSpec(
+            local_host=self._media_host(towards),
+            port_range=self.rtp_ports,
+            continuous=self.continuous,
+            symmetric=self.symmetric,
+            timeout_s=self.media_silent_s,
+            jitter_max_s=self.jitter_max_s,
+        )
+
+    def _media_host(self, towards: str) -> str:
+        """Where RTP is bound: of the addresses where SIP is, one of the same family."""
+        hosts: tuple[str, ...] = (self.host,)
+        if self.sip is not None and self.host == LOOPBACK:
+            hosts = self.sip.hosts
+        six = ":" in towards
+        return next((host for host in hosts if (":" in host) == six), hosts[0])
