@@ -125,8 +125,6 @@ def draw(
     at = torch.arange(rows)[:, None, None]
     uniforms = uniform(torch.tensor(low), torch.tensor(high), at, stream_keys(1, ranks, CPU))
     noise = gumbel(uniforms)[:, 0]
-        :, 0
-    ]
     noise[:, (top_k or ranks) :] = -torch.inf
     out = torch.empty(rows, 1, dtype=torch.int64)
     no = torch.zeros(rows, 1, dtype=torch.bool)
