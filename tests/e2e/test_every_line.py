@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from qwen3tts_agent import CallbackRecogniser
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone import Call, CallbackRecogniser, CallEnded, Phone, Spoken, Streams, Turn
+from qwen3tts_phone import Call, CallEnded, Phone, Spoken, Streams, Turn
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
 from tests.e2e.far_ends import FarEnd, SipFar, audiosocket_far, speech, twilio_far

@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from qwen3tts_phone import AgentSettings, ChatSettings, ListenSettings
+from qwen3tts_agent import AgentSettings, ChatSettings
+from qwen3tts_phone import ListenSettings
 from tests.phone.settings_table import BEGIN, END, remarks_of, row
 
 PAGE = Path(__file__).parents[2] / "docs" / "agent.md"

@@ -8,10 +8,11 @@ from typing import Any
 
 from typer.main import get_command
 
+import qwen3tts_agent
 import qwen3tts_phone
+from qwen3tts_agent import Agent
 from qwen3tts_cli.lines import NAMES
 from qwen3tts_cli.main import app
-from qwen3tts_phone import Agent
 from qwen3tts_phone.agent.turn_record import STAGES
 from tests.phone.agent_tables import PAGE, written
 
@@ -45,9 +46,10 @@ def test_the_stages_that_are_named_are_those_of_the_records() -> None:
 
 
 def test_every_name_that_is_imported_is_there() -> None:
-    for names in re.findall(r"from qwen3tts_phone import (.*)", TEXT):
+    packages = {"agent": qwen3tts_agent, "phone": qwen3tts_phone}
+    for package, names in re.findall(r"from qwen3tts_(agent|phone) import (.*)", TEXT):
         for name in names.split(", "):
-            assert hasattr(qwen3tts_phone, name), name
+            assert hasattr(packages[package], name), name
 
 
 async def test_the_agent_of_functions_is_made_as_it_is_printed() -> None:

@@ -1,4 +1,4 @@
-"""What the package offers at its top, without loading it before it is asked for."""
+"""Names that the packages export, without loading them before they are used."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import qwen3tts_agent
 import qwen3tts_phone
 
-SOURCE = Path(qwen3tts_phone.__file__)
+PACKAGES = [qwen3tts_phone, qwen3tts_agent]
+EXPORTS = [(package, name) for package in PACKAGES for name in package.__all__]
 
 
-@pytest.mark.parametrize("name", qwen3tts_phone.__all__)
-def test_every_name_is_there(name: str) -> None:
-    assert getattr(qwen3tts_phone, name) is not None
-    assert name in dir(qwen3tts_phone)
+@pytest.mark.parametrize(("package", "name"), EXPORTS)
+def test_every_name_is_there(package: ModuleType, name: str) -> None:
+    assert getattr(package, name) is not None
+    assert name in dir(package)
 
 
-def test_what_a_type_checker_sees_is_what_is_loaded() -> None:
-    tree = ast.parse(SOURCE.read_text("utf-8"))
+@pytest.mark.parametrize("package", PACKAGES)
+def test_what_a_type_checker_sees_is_what_is_loaded(package: ModuleType) -> None:
+    tree = ast.parse(Path(str(package.__file__)).read_text("utf-8"))
     [checking] = [node for node in tree.body if isinstance(node, ast.If)]
     seen = {
         (node.module, alias.name)
@@ -29,22 +33,25 @@ def test_what_a_type_checker_sees_is_what_is_loaded() -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    loaded = {(module, name) for name, module in qwen3tts_phone._MODULE.items()}
+    loaded = {(module, name) for name, module in package._MODULE.items()}
     assert seen == loaded
-    assert {name for _, name in seen} == set(qwen3tts_phone.__all__)
+    assert {name for _, name in seen} == set(package.__all__)
 
 
-def test_a_name_that_is_none_is_an_attribute_error() -> None:
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_name_that_is_none_is_an_attribute_error(package: ModuleType) -> None:
     with pytest.raises(AttributeError, match="no attribute 'Telephone'"):
-        _ = qwen3tts_phone.Telephone
+        _ = package.Telephone
 
 
-def test_importing_it_loads_nothing_of_it() -> None:
+@pytest.mark.parametrize("package", PACKAGES)
+def test_importing_it_loads_nothing_of_it(package: ModuleType) -> None:
+    name = package.__name__
     code = (
-        "import sys; before = set(sys.modules); import qwen3tts_phone; "
+        f"import sys; before = set(sys.modules); import {name}; "
         "print(*[name for name in set(sys.modules) - before if '.' in name or 'numpy' in name])"
     )
     loaded = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
     ).stdout.split()
-    assert not [name for name in loaded if name.startswith(("qwen3tts_phone.", "numpy"))]
+    assert not [each for each in loaded if each.startswith((f"{name}.", "numpy"))]

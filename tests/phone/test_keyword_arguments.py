@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone import Agent, AgentSettings, Phone, PhoneSettings
+from qwen3tts_agent import Agent, AgentSettings
+from qwen3tts_phone import Phone, PhoneSettings
 from qwen3tts_settings.constraints import UNSET
 from qwen3tts_speech.link import SpeechLink
 

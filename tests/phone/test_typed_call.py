@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from qwen3tts_phone import Agent, ChatMessage, tool
+from qwen3tts_agent import Agent, ChatMessage, tool
 from qwen3tts_phone.agent.conversation import Conversation
 from qwen3tts_phone.dialogue.typed_call import TypedCall
 from qwen3tts_phone.errors import WrongState

@@ -243,7 +243,7 @@ def recogniser(
         made.append((name, options))
         return model
 
-    monkeypatch.setattr("qwen3tts_phone.recognise.base.recogniser_named", named)
+    monkeypatch.setattr("qwen3tts_phone.recognise.kinds.recogniser_named", named)
     settings = Wishes(**{"sip_stt": "whisper", **wishes})
     return DeskRecogniser(lambda: settings, lambda _, error: told.append(str(error))), told
 

@@ -126,7 +126,7 @@ async def _recogniser(parties: Parties, voice: OwnVoice | None) -> tuple[Check, 
     name = "recogniser"
     try:
         with needs("phone"):
-            from qwen3tts_phone.recognise.base import check_recogniser, recogniser_named
+            from qwen3tts_phone.recognise.kinds import check_recogniser, recogniser_named
             from qwen3tts_phone.recognise.whisper import WhisperRecogniser
         language = parties.manner.language
         options: dict[str, object] = {}

@@ -9,7 +9,7 @@ When a turn begins and ends is not theirs to decide: whoever listens says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from qwen3tts_phone.recognise.errors import (
 
 __all__ = [
     "PartialTaker",
+    "Recognise",
     "Recogniser",
     "RecogniserBusy",
     "RecogniserCheck",
@@ -35,8 +36,6 @@ __all__ = [
     "RecognitionTimeout",
     "Samples",
     "Transcript",
-    "check_recogniser",
-    "recogniser_named",
 ]
 
 Samples = NDArray[np.int16]
@@ -54,6 +53,9 @@ class Transcript:
     confidence: float | None = None
     """0 to 1, where the recogniser tells."""
 
+
+Recognise = Callable[[Samples, int], "Awaitable[str | Transcript] | str | Transcript"]
+"""Takes samples (int16, mono, shape [n]) and their rate in Hz; returns the words, "" for none."""
 
 PartialTaker = Callable[[Transcript], None]
 """Takes what is understood so far of a turn that has not ended; called in the event loop."""
@@ -175,32 +177,3 @@ class RecogniserCheck(Protocol):
             RecognitionFailed: not now.
         """
         ...
-
-
-def recogniser_named(text: str, **options: Any) -> Recogniser:
-    """The recogniser that a setting names; nothing is loaded or connected yet.
-
-    ``text``: a row of `qwen3tts_phone.recognise.kinds.KINDS`, such as ``whisper`` or
-    ``wss://HOST/PATH`` (docs/recognisers.md). ``options`` are fields of that kind's settings.
-
-    Raises:
-        BadRequest: it names none, or an option is wrong.
-    """
-    from qwen3tts_phone.recognise.kinds import named
-
-    kind, settings = named(text, options)
-    return kind.recogniser(settings)
-
-
-async def check_recogniser(text: str, **options: Any) -> RecogniserReport:
-    """Try the recogniser that a setting names as a call would use it; takes as `recogniser_named`.
-
-    Raises:
-        BadRequest: it names none, or an option is wrong.
-        RecogniserUnavailable: it cannot work here; says what to do.
-        RecognitionFailed: not now.
-    """
-    from qwen3tts_phone.recognise.kinds import named
-
-    kind, settings = named(text, options)
-    return await kind.check(settings)

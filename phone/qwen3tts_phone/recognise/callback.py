@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import weakref
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from qwen3tts_phone.recognise.base import PartialTaker, Samples, Transcript
+from qwen3tts_phone.recognise.base import PartialTaker, Recognise, Samples, Transcript
 from qwen3tts_phone.recognise.by_turns import TurnRecognition, TurnRules
 from qwen3tts_phone.recognise.errors import RecogniserBusy, RecognitionFailed
 from qwen3tts_phone.threads import Threads, TooManyThreads
 from qwen3tts_wire.errors import SpeechError
 
-Recognise = Callable[[Samples, int], "Awaitable[str | Transcript] | str | Transcript"]
-"""Takes samples (int16, mono, shape [n]) and their rate in Hz; returns the words, "" for none."""
 MOST_TEXT = 20_000
 """Characters of one turn; a text that is longer is cut."""
 

@@ -7,7 +7,13 @@ from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import Any, cast
 
-from qwen3tts_phone.recognise.base import Recogniser, RecogniserCheck, RecogniserReport
+from qwen3tts_phone.recognise.base import (
+    Recognise,
+    Recogniser,
+    RecogniserCheck,
+    RecogniserReport,
+)
+from qwen3tts_phone.recognise.callback import CallbackRecogniser
 from qwen3tts_phone.recognise.deepgram.settings import named as deepgram_named
 from qwen3tts_phone.recognise.openai.settings import named as transcription_named
 from qwen3tts_wire.errors import BadRequest
@@ -119,3 +125,37 @@ def named(text: str, options: dict[str, Any]) -> tuple[RecogniserKind, Any]:
         if (found := kind.options(text.strip())) is not None:
             return kind, kind.settings({**found, **options})
     raise BadRequest(f"{text[:100]!r} names no recogniser.", remedy=f"Write one of: {WRITTEN}.")
+
+
+def recogniser_named(text: str, **options: Any) -> Recogniser:
+    """The recogniser that a setting names; nothing is loaded or connected yet.
+
+    ``text``: a row of `qwen3tts_phone.recognise.kinds.KINDS`, such as ``whisper`` or
+    ``wss://HOST/PATH`` (docs/recognisers.md). ``options`` are fields of that kind's settings.
+
+    Raises:
+        BadRequest: it names none, or an option is wrong.
+    """
+    kind, settings = named(text, options)
+    return kind.recogniser(settings)
+
+
+async def check_recogniser(text: str, **options: Any) -> RecogniserReport:
+    """Try the recogniser that a setting names as a call would use it; takes as `recogniser_named`.
+
+    Raises:
+        BadRequest: it names none, or an option is wrong.
+        RecogniserUnavailable: it cannot work here; says what to do.
+        RecognitionFailed: not now.
+    """
+    kind, settings = named(text, options)
+    return await kind.check(settings)
+
+
+def recogniser_of(given: str | Recognise) -> Recogniser:
+    """Return a recogniser for a name, as `recogniser_named`, or for a function of a turn's sound.
+
+    Raises:
+        BadRequest: there is no recogniser of that name.
+    """
+    return recogniser_named(given) if isinstance(given, str) else CallbackRecogniser(given)

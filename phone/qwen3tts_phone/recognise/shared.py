@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import cast
+from importlib import import_module
+from typing import Final, cast
 
-from qwen3tts_phone.recognise.base import Recogniser, recogniser_named
-from qwen3tts_phone.recognise.callback import CallbackRecogniser, Recognise
+from qwen3tts_phone.recognise.base import Recognise, Recogniser
 from qwen3tts_wire.errors import BadRequest
+
+RECOGNITION: Final = "qwen3tts_phone.recognise.kinds"
+"""Module with ``recogniser_of``. It is above this package, which imports it by this name when a
+call first names a recogniser, as `logging.config` does with handlers."""
 
 
 class SharedRecognisers:
@@ -29,9 +33,7 @@ class SharedRecognisers:
                 remedy="Give a name such as whisper, a function, or a Recogniser.",
             )
         if given not in self._made:
-            self._made[given] = (
-                recogniser_named(given) if isinstance(given, str) else CallbackRecogniser(given)
-            )
+            self._made[given] = import_module(RECOGNITION).recogniser_of(given)
         return self._made[given]
 
     async def close(self) -> None:

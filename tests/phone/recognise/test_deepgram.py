@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.recognise.base import Transcript, check_recogniser, recogniser_named
+from qwen3tts_phone.recognise.base import Transcript
 from qwen3tts_phone.recognise.deepgram.recogniser import DeepgramRecogniser
 from qwen3tts_phone.recognise.deepgram.settings import DEEPGRAM, DeepgramSettings
 from qwen3tts_phone.recognise.errors import (
@@ -15,6 +15,7 @@ from qwen3tts_phone.recognise.errors import (
     RecognitionFailed,
     RecognitionTimeout,
 )
+from qwen3tts_phone.recognise.kinds import check_recogniser, recogniser_named
 from qwen3tts_phone.recognise.websocket import SocketRecognition
 from tests.fakes import FakeClock, settle
 from tests.phone.recognise.deepgram_server import Deepgram, deepgram

@@ -14,12 +14,13 @@ import httpx
 import numpy as np
 import pytest
 
-from qwen3tts_phone.recognise.base import Recogniser, check_recogniser, recogniser_named
+from qwen3tts_phone.recognise.base import Recogniser
 from qwen3tts_phone.recognise.errors import (
     RecogniserUnavailable,
     RecognitionFailed,
     RecognitionTimeout,
 )
+from qwen3tts_phone.recognise.kinds import check_recogniser, recogniser_named
 from qwen3tts_phone.recognise.openai.recogniser import TranscriptionRecogniser
 from qwen3tts_phone.recognise.openai.settings import TranscriptionSettings
 from qwen3tts_wire.errors import EngineUnavailable

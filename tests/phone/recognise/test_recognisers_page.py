@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from qwen3tts_phone.recognise import socket_protocol
-from qwen3tts_phone.recognise.base import recogniser_named
 from qwen3tts_phone.recognise.deepgram.settings import DeepgramSettings
-from qwen3tts_phone.recognise.kinds import KINDS
+from qwen3tts_phone.recognise.kinds import KINDS, recogniser_named
 from qwen3tts_phone.recognise.openai.settings import TranscriptionSettings
 from qwen3tts_phone.recognise.socket_settings import API_KEY_ENV, SocketSettings
 from qwen3tts_phone.recognise.whisper_settings import WhisperSettings

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.recognise.base import recogniser_named
+from qwen3tts_phone.recognise.kinds import recogniser_named
 from qwen3tts_phone.recognise.socket_settings import SocketSettings
 from qwen3tts_phone.recognise.websocket import SocketRecogniser
 from qwen3tts_phone.recognise.whisper import WhisperRecogniser

@@ -10,18 +10,13 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
-from qwen3tts_phone.recognise.base import (
-    Recogniser,
-    RecogniserReport,
-    Transcript,
-    check_recogniser,
-    recogniser_named,
-)
+from qwen3tts_phone.recognise.base import Recogniser, RecogniserReport, Transcript
 from qwen3tts_phone.recognise.errors import (
     RecogniserUnavailable,
     RecognitionFailed,
     RecognitionTimeout,
 )
+from qwen3tts_phone.recognise.kinds import check_recogniser, recogniser_named
 from qwen3tts_phone.recognise.socket_protocol import SUBPROTOCOL
 from qwen3tts_phone.recognise.socket_settings import SocketSettings
 from qwen3tts_phone.recognise.websocket import SocketRecogniser, SocketRecognition

@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qwen3tts_phone.recognise.base import RecogniserReport, Transcript, recogniser_named
+from qwen3tts_phone.recognise.base import RecogniserReport, Transcript
 from qwen3tts_phone.recognise.errors import (
     RecogniserUnavailable,
     RecognitionFailed,
     RecognitionTimeout,
 )
+from qwen3tts_phone.recognise.kinds import recogniser_named
 from qwen3tts_phone.recognise.whisper import WhisperRecogniser, check
 from qwen3tts_phone.recognise.whisper_process import WhisperProcess
 from qwen3tts_phone.recognise.whisper_settings import WhisperSettings
