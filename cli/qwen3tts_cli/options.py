@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from qwen3tts_cli.telephone import Srtp
+from qwen3tts_cli.telephone import Srtp, codec_names
 
 Server = Annotated[
     str | None,
@@ -192,7 +192,8 @@ Codecs = Annotated[
     typer.Option(
         "--codecs",
         metavar="NAMES",
-        help="PCMU, PCMA, G722, opus: those to be used, between commas, the best first.",
+        autocompletion=codec_names,
+        help="Codecs to be used, between commas, the best first, such as PCMU,PCMA,G722,opus.",
         rich_help_panel="Telephone",
     ),
 ]

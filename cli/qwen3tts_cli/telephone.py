@@ -242,6 +242,18 @@ def tell_remarks(config: PhoneConfig | None) -> None:
         note(str(remark))
 
 
+def codec_names(incomplete: str) -> list[str]:
+    """Complete the last name of ``--codecs``; the codecs are those of the codec table."""
+    from qwen3tts_codecs.table import SDP_CODECS
+
+    done, comma, begun = incomplete.rpartition(",")
+    return [
+        f"{done}{comma}{spec.name}"
+        for spec in SDP_CODECS.values()
+        if spec.name.lower().startswith(begun.strip().lower())
+    ]
+
+
 def codecs_of(text: str) -> tuple[str, ...]:
     """Names of codecs between commas; raises ``typer.BadParameter`` for one that is none."""
     from qwen3tts_codecs.errors import CodecMissing

@@ -1,6 +1,5 @@
 """Audio between the engine and the wire: resampling, G.711, G.722, Opus, framing."""
 
-from qwen3tts_codecs.coder import Decoder, Encoder
 from qwen3tts_codecs.errors import (
     BadPayload,
     BadSamples,
@@ -14,35 +13,31 @@ from qwen3tts_codecs.frames import EncodedFrame, FrameEncoder
 from qwen3tts_codecs.framing import Framer, LastFrame
 from qwen3tts_codecs.g711 import (
     ALAW_SILENCE,
+    PCMA,
+    PCMU,
     ULAW_SILENCE,
     decode_alaw,
     decode_ulaw,
     encode_alaw,
     encode_ulaw,
 )
-from qwen3tts_codecs.opus import OpusSettings
-from qwen3tts_codecs.payload import (
-    G722,
-    L16,
-    OPUS,
-    PCMA,
-    PCMU,
-    Payload,
-    l16,
-    opus,
-    payload_by_name,
-    payload_by_type,
-    slin,
-)
+from qwen3tts_codecs.g722 import G722
+from qwen3tts_codecs.l16 import L16, l16, slin
+from qwen3tts_codecs.opus import OPUS, OpusSettings, opus
+from qwen3tts_codecs.payload import CodecRating, CodecSpec, Decoder, Encoder, Payload
 from qwen3tts_codecs.pcm import Int16Reader, Pcm, PcmBytes, from_bytes, to_bytes
 from qwen3tts_codecs.resample import Resampler
+from qwen3tts_codecs.table import CODECS, payload_by_name, payload_by_type
 
 __all__ = [
     "ALAW_SILENCE",
     "BadPayload",
     "BadSamples",
+    "CODECS",
     "CodecError",
     "CodecMissing",
+    "CodecRating",
+    "CodecSpec",
     "Decoder",
     "EncodedFrame",
     "Encoder",

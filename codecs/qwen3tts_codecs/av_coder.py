@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qwen3tts_codecs.coder import check_frame
 from qwen3tts_codecs.errors import BadPayload, CodecMissing
+from qwen3tts_codecs.payload import check_frame
 from qwen3tts_codecs.pcm import Pcm
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_codecs.errors import BadSamples
+from qwen3tts_codecs.payload import CodecRating, CodecSpec, Payload
 from qwen3tts_codecs.pcm import Pcm, check_samples
 
 ULAW_SILENCE: Final = 0xFF
@@ -106,3 +107,23 @@ def _code_words(data: bytes | bytearray | memoryview, where: str) -> _Codes:
     if not isinstance(data, bytes | bytearray | memoryview):
         raise BadSamples(f"{where}: code words come as bytes, not {type(data).__name__}")
     return np.frombuffer(data, np.uint8)
+
+
+PCMU: Final = Payload("PCMU", 0, 8000, 8000, 1, bytes([ULAW_SILENCE]), encode_ulaw, decode_ulaw)
+PCMA: Final = Payload("PCMA", 8, 8000, 8000, 1, bytes([ALAW_SILENCE]), encode_alaw, decode_alaw)
+RATING: Final = CodecRating(0.0, 25.1)
+"""With the concealment of G.711's Appendix I, random loss."""
+PCMU_SPEC: Final = CodecSpec(
+    PCMU,
+    rating=RATING,
+    comfort_noise=True,
+    in_browsers=True,
+    aliases=("mulaw", "ulaw", "pcmu", "g711u", "mu-law", "g711_ulaw"),
+)
+PCMA_SPEC: Final = CodecSpec(
+    PCMA,
+    rating=RATING,
+    comfort_noise=True,
+    in_browsers=True,
+    aliases=("alaw", "pcma", "g711a", "a-law", "g711_alaw"),
+)

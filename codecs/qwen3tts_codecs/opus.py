@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from qwen3tts_codecs.av_coder import AvDecoder, AvEncoder, open_codec
-from qwen3tts_codecs.errors import CodecError
+from qwen3tts_codecs.errors import CodecError, UnknownPayload
+from qwen3tts_codecs.payload import CodecRating, CodecSpec, Encoder, Payload
 from qwen3tts_codecs.pcm import Pcm
 from qwen3tts_codecs.resample import Resampler
 
@@ -120,3 +121,55 @@ class OpusDecoder:
     def decode(self, data: bytes) -> Pcm:
         """Return the samples of one payload, shape [n]. Raises BadPayload."""
         return self._resampler.push(self._decoder.decode(data))
+
+
+def opus(payload_type: int = 96, settings: OpusSettings | None = None) -> Payload:
+    """Return Opus under a dynamic payload type.
+
+    Without ``settings`` it is Opus for a far end that has asked for nothing: without FEC. For one
+    that has: `OpusSettings.for_far_end`. Raises UnknownPayload for a type that is not dynamic.
+    """
+    if not 96 <= payload_type <= 127:
+        raise UnknownPayload(f"Opus needs a dynamic type of 96 to 127: {payload_type}")
+    chosen = settings or OpusSettings().for_far_end("")
+
+    def make_encoder(frame_samples: int) -> Encoder:
+        return opus_encoder(frame_samples, chosen)
+
+    return Payload(
+        "opus",
+        payload_type,
+        OPUS_CLOCK_HZ,
+        OPUS_HZ,
+        0,
+        b"",
+        lambda pcm: make_encoder(len(pcm)).encode(pcm),
+        lambda data: OpusDecoder().decode(data),
+        make_encoder=make_encoder,
+        make_decoder=OpusDecoder,
+        make_silence=OPUS_SILENCE.__getitem__,
+        ptimes_ms=OPUS_PTIMES_MS,
+        overlapped=True,
+    )
+
+
+OPUS: Final = opus(111)
+"""Opus with the usual settings, under the dynamic payload type that our offers give it."""
+
+
+def _for_far_end(payload: Payload, fmtp: str) -> Payload:
+    """Configure Opus by the far end's fmtp: RFC 7587 section 6.1, the receiver chooses the bitrate,
+    FEC and bandwidth."""
+    return opus(payload.payload_type, OpusSettings().for_far_end(fmtp))
+
+
+OPUS_SPEC: Final = CodecSpec(
+    OPUS,
+    channels=2,
+    fmtp="maxplaybackrate=24000;maxaveragebitrate=40000;stereo=0;sprop-stereo=0;useinbandfec=0",
+    configured=_for_far_end,
+    # Not rated by the ITU-T: a working value, with the delay of RFC 6716 section 2.
+    rating=CodecRating(0.0, 25.1, 6.5),
+    in_browsers=True,
+    aliases=("opus",),
+)

@@ -1,42 +1,80 @@
-"""RTP payload formats (RFC 3551, RFC 7587): what a frame of samples is on the wire."""
+"""RTP payload formats (RFC 3551, RFC 7587) and what is known of their codecs.
+
+G.711 and linear samples are stateless. G.722 and Opus predict each frame from the ones before, so
+an `Encoder` belongs to one stream in one direction, and so does a `Decoder`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Protocol
 
-import numpy as np
-
-from qwen3tts_codecs import g711
-from qwen3tts_codecs.coder import Decoder, Encoder, PlainDecoder, PlainEncoder
 from qwen3tts_codecs.errors import BadSamples, UnknownPayload, UnsupportedPtime
-from qwen3tts_codecs.g722 import G722_HZ, G722_SILENCE, g722_decoder, g722_encoder
-from qwen3tts_codecs.opus import (
-    OPUS_CLOCK_HZ,
-    OPUS_HZ,
-    OPUS_PTIMES_MS,
-    OPUS_SILENCE,
-    OpusDecoder,
-    OpusSettings,
-    opus_encoder,
-)
-from qwen3tts_codecs.pcm import Pcm, PcmBytes, check_rate, check_samples, from_bytes, to_bytes
+from qwen3tts_codecs.pcm import Pcm, check_samples
 
 MIN_PTIME_MS: Final = 10
 MAX_PTIME_MS: Final = 60
+PTIMES_MS: Final = (10, 20, 30, 40, 50, 60)
+"""Packet times that can be sent."""
 
 
-def _encode_l16(pcm: Pcm) -> bytes:
-    # RFC 3551 section 4.5.11: network byte order, two's complement.
-    check_samples(pcm, "L16")
-    return pcm.astype(">i2").tobytes()
+class Encoder(Protocol):
+    """Frames of one length in, payloads out."""
+
+    @property
+    def frame_samples(self) -> int:
+        """Samples of a frame, at the format's ``sample_hz``."""
+
+    @property
+    def delay_samples(self) -> int:
+        """How far the decoded sound lies behind the encoded one, at the format's ``sample_hz``."""
+
+    def encode(self, pcm: Pcm) -> bytes:
+        """Return the payload of one frame, shape [frame_samples]. Raises BadSamples."""
 
 
-def _decode_l16(data: PcmBytes) -> Pcm:
-    if len(data) % 2:
-        raise BadSamples(f"L16: {len(data)} bytes are not whole 16-bit samples")
-    return np.frombuffer(data, ">i2").astype(np.int16)
+class Decoder(Protocol):
+    """Payloads in, samples out."""
+
+    def decode(self, data: bytes) -> Pcm:
+        """Return the samples of one payload, shape [n], at the format's ``sample_hz``.
+
+        Raises BadPayload for bytes that are none; the next payload can be decoded all the same.
+        """
+
+
+class PlainEncoder:
+    """The `Encoder` of a format without memory."""
+
+    delay_samples = 0
+
+    def __init__(self, frame_samples: int, encode: Callable[[Pcm], bytes]) -> None:
+        self.frame_samples = frame_samples
+        self._encode = encode
+
+    def encode(self, pcm: Pcm) -> bytes:
+        """Return the payload of one frame."""
+        check_frame(pcm, self.frame_samples, "PlainEncoder")
+        return self._encode(pcm)
+
+
+class PlainDecoder:
+    """The `Decoder` of a format without memory."""
+
+    def __init__(self, decode: Callable[[bytes], Pcm]) -> None:
+        self._decode = decode
+
+    def decode(self, data: bytes) -> Pcm:
+        """Return the samples of one payload."""
+        return self._decode(data)
+
+
+def check_frame(pcm: Pcm, frame_samples: int, where: str) -> None:
+    """Raise BadSamples, naming ``where``, unless ``pcm`` is one frame."""
+    check_samples(pcm, where)
+    if len(pcm) != frame_samples:
+        raise BadSamples(f"{where}: a frame has {frame_samples} samples, not {len(pcm)}")
 
 
 @dataclass(frozen=True)
@@ -136,103 +174,82 @@ class Payload:
         return self.silence * samples if self.make_silence is None else self.make_silence(ptime_ms)
 
 
-PCMU: Final = Payload(
-    "PCMU", 0, 8000, 8000, 1, bytes([g711.ULAW_SILENCE]), g711.encode_ulaw, g711.decode_ulaw
-)
-PCMA: Final = Payload(
-    "PCMA", 8, 8000, 8000, 1, bytes([g711.ALAW_SILENCE]), g711.encode_alaw, g711.decode_alaw
-)
-L16: Final = Payload("L16", 11, 44100, 44100, 2, bytes(2), _encode_l16, _decode_l16)
-"""Linear samples, one channel, at their static rate of 44.1 kHz."""
+@dataclass(frozen=True, slots=True)
+class CodecRating:
+    """E-model parameters of a codec, ITU-T G.113 (11/2007) appendix I."""
+
+    ie: float
+    """Equipment impairment factor without loss."""
+    bpl: float
+    """Packet-loss robustness factor; higher is better."""
+    delay_ms: float = 0.0
+    """Look-ahead and framing beyond the packet itself."""
 
 
-def l16(sample_hz: int, payload_type: int) -> Payload:
-    """Return linear samples at another rate and a dynamic payload type.
+UNRATED: Final = CodecRating(11.0, 19.0)
+"""G.729A (G.113 appendix I), for a codec without figures."""
 
-    Raises UnknownPayload for a type that is not dynamic, UnsupportedRate for a rate out of bounds.
+
+@dataclass(frozen=True, slots=True)
+class CodecSpec:
+    """Everything the product knows of one codec: a row of `qwen3tts_codecs.table.CODECS`.
+
+    SDP, settings, the E-model, carriers' names and the command line read it from there.
     """
-    check_rate("sample_hz", sample_hz)
-    # RFC 3551 section 3: 96 to 127 are free for what is agreed by other means.
-    if not 96 <= payload_type <= 127:
-        raise UnknownPayload(f"L16/{sample_hz} needs a dynamic type of 96 to 127: {payload_type}")
-    return Payload("L16", payload_type, sample_hz, sample_hz, 2, bytes(2), _encode_l16, _decode_l16)
 
+    payload: Payload
+    """Encoding name, rates, coders, silent frame and payload type: the static one, or the dynamic
+    one of our offers."""
+    channels: int = 1
+    """As written in rtpmap (RFC 7587 section 7: always 2 for Opus, whatever is sent)."""
+    fmtp: str = ""
+    """Parameters that our offers state."""
+    configured: Callable[[Payload, str], Payload] | None = None
+    """Returns the payload as the far end's fmtp asks for it; None = the codec has no parameters."""
+    rating: CodecRating = UNRATED
+    comfort_noise: bool = False
+    """Whether RFC 3389's noise at 8 kHz goes with it."""
+    in_sdp: bool = True
+    """Whether telephone calls can negotiate it."""
+    in_browsers: bool = False
+    """Whether WebRTC browsers have it (RFC 7874 section 3)."""
+    aliases: tuple[str, ...] = ()
+    """Names that carriers of media streams give it, in lower case, without ``audio/x-``."""
 
-def slin(sample_hz: int) -> Payload:
-    """Return linear samples at a rate, low byte first, as streams carry them that are no RTP.
+    @property
+    def name(self) -> str:
+        """Encoding name, as it is commonly written."""
+        return self.payload.name
 
-    Asterisk calls it slin; its encoding name here is ``L16LE``. Raises UnsupportedRate.
-    """
-    check_rate("sample_hz", sample_hz)
-    # No payload type belongs to it: it is never sent in RTP.
-    return Payload("L16LE", 127, sample_hz, sample_hz, 2, bytes(2), to_bytes, from_bytes)
+    @property
+    def payload_type(self) -> int:
+        """Payload type of our offers."""
+        return self.payload.payload_type
 
+    @property
+    def clock_hz(self) -> int:
+        """Rate of the RTP timestamp."""
+        return self.payload.clock_hz
 
-G722: Final = Payload(
-    "G722",
-    9,
-    8000,  # RFC 3551 section 4.5.2: an old error that had to stay
-    G722_HZ,
-    0,
-    b"",
-    lambda pcm: g722_encoder(len(pcm)).encode(pcm),
-    lambda data: g722_decoder().decode(data),
-    make_encoder=g722_encoder,
-    make_decoder=g722_decoder,
-    make_silence=lambda ptime_ms: G722_SILENCE * (8 * ptime_ms),
-)
+    @property
+    def static(self) -> bool:
+        """Whether its payload type needs no rtpmap to be understood."""
+        return self.payload.static
 
+    @property
+    def ptimes_ms(self) -> tuple[int, ...]:
+        """Packet times that can be sent."""
+        return self.payload.ptimes_ms or PTIMES_MS
 
-def opus(payload_type: int = 96, settings: OpusSettings | None = None) -> Payload:
-    """Return Opus under a dynamic payload type.
+    @property
+    def rtpmap(self) -> str:
+        """What stands behind the payload type in rtpmap."""
+        channels = f"/{self.channels}" if self.channels > 1 else ""
+        return f"{self.name}/{self.clock_hz}{channels}"
 
-    Without ``settings`` it is Opus for a far end that has asked for nothing: without FEC. For one
-    that has: `OpusSettings.for_far_end`. Raises UnknownPayload for a type that is not dynamic.
-    """
-    if not 96 <= payload_type <= 127:
-        raise UnknownPayload(f"Opus needs a dynamic type of 96 to 127: {payload_type}")
-    chosen = settings or OpusSettings().for_far_end("")
-
-    def make_encoder(frame_samples: int) -> Encoder:
-        return opus_encoder(frame_samples, chosen)
-
-    return Payload(
-        "opus",
-        payload_type,
-        OPUS_CLOCK_HZ,
-        OPUS_HZ,
-        0,
-        b"",
-        lambda pcm: make_encoder(len(pcm)).encode(pcm),
-        lambda data: OpusDecoder().decode(data),
-        make_encoder=make_encoder,
-        make_decoder=OpusDecoder,
-        make_silence=OPUS_SILENCE.__getitem__,
-        ptimes_ms=OPUS_PTIMES_MS,
-        overlapped=True,
-    )
-
-
-OPUS: Final = opus()
-"""Opus with the usual settings; its payload type is whatever was agreed (`Payload.with_type`)."""
-
-_BY_TYPE = {payload.payload_type: payload for payload in (PCMU, PCMA, G722, L16)}
-_BY_NAME = {payload.name.upper(): payload for payload in (*_BY_TYPE.values(), OPUS)}
-
-
-def payload_by_name(name: str) -> Payload:
-    """Return the format of an rtpmap encoding name, any case. Raises UnknownPayload."""
-    payload = _BY_NAME.get(name.upper())
-    if payload is None:
-        raise UnknownPayload(f"no payload format {name!r}; known: {', '.join(_BY_NAME)}")
-    return payload
-
-
-def payload_by_type(payload_type: int) -> Payload:
-    """Return the format of a static payload type. Raises UnknownPayload."""
-    payload = _BY_TYPE.get(payload_type)
-    if payload is None:
-        raise UnknownPayload(
-            f"payload type {payload_type} is not static here; known: {sorted(_BY_TYPE)}"
-        )
-    return payload
+    def agreed(self, payload_type: int, fmtp: str = "") -> Payload:
+        """Return the payload under the agreed type, configured by the far end's ``fmtp``."""
+        payload = self.payload
+        if payload_type != payload.payload_type:
+            payload = payload.with_type(payload_type)
+        return payload if self.configured is None else self.configured(payload, fmtp)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from qwen3tts_codecs.table import CODECS
 from qwen3tts_phone.call.events import CodecChanged
 from qwen3tts_phone.call.phone_call import PhoneCall
-from qwen3tts_phone.sdp.negotiation import CODECS
 from qwen3tts_phone.sdp.session import AgreedPayload, SdpSession
 from qwen3tts_server.run import running_server
 from tests.audio import lag_of, reference_8k

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qwen3tts_codecs.table import CODECS
 from qwen3tts_phone.diagnosis.quality import (
-    RATINGS,
     RO_IS,
     burst_ratio,
     call_quality,
@@ -82,7 +82,7 @@ def test_delay_hardly_matters_below_150_ms_and_much_beyond() -> None:
     assert rate("PCMU", one_way_ms=400).mos == pytest.approx(3.2, abs=0.1)
 
 
-@given(st.floats(0, 5000), st.floats(0, 1), st.floats(1, 20), st.sampled_from([*RATINGS, "G729"]))
+@given(st.floats(0, 5000), st.floats(0, 1), st.floats(1, 20), st.sampled_from([*CODECS, "G729"]))
 def test_a_score_is_in_its_range_and_falls_with_delay_and_loss(
     delay: float, loss: float, burst: float, codec: str
 ) -> None:

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from qwen3tts_codecs.table import CODECS, codecs_by_name
 from qwen3tts_phone.errors import NoCommonCodec
-from qwen3tts_phone.sdp.negotiation import CODECS, codecs_of, ptime_for
+from qwen3tts_phone.sdp.negotiation import ptime_for
 from qwen3tts_phone.sdp.session import AgreedPayload, Negotiated, SdpSession, parse
 
 ALL = ("PCMU", "PCMA", "G722", "opus")
@@ -258,7 +259,7 @@ def test_a_change_that_is_not_made_leaves_the_session_as_it_was() -> None:
 @pytest.mark.parametrize("names", [(), ("PCMU", "G729"), ("",)])
 def test_unknown_codecs_are_named(names: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="codecs="):
-        codecs_of(names)
+        codecs_by_name(names)
 
 
 @pytest.mark.parametrize(

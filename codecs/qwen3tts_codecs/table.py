@@ -1,0 +1,109 @@
+"""The codecs of the product. A new one is a module with its `CodecSpec`, and a row here.
+
+SDP offers and answers, the settings of phones, the E-model, the names of carriers' streams, the
+softphone and the option ``--codecs`` read this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from qwen3tts_codecs.errors import UnknownPayload
+from qwen3tts_codecs.g711 import PCMA_SPEC, PCMU_SPEC
+from qwen3tts_codecs.g722 import G722_SPEC
+from qwen3tts_codecs.l16 import L16_SPEC, SLIN_SPEC
+from qwen3tts_codecs.opus import OPUS_SPEC
+from qwen3tts_codecs.payload import UNRATED, CodecRating, CodecSpec, Payload
+
+__all__ = [
+    "BROWSER_CODECS",
+    "CODECS",
+    "SDP_CODECS",
+    "CodecRating",
+    "CodecSpec",
+    "agreed_payload",
+    "codec_by_alias",
+    "codecs_by_name",
+    "payload_by_name",
+    "payload_by_type",
+    "rating_of",
+]
+
+CODECS: Final[dict[str, CodecSpec]] = {
+    spec.name.upper(): spec
+    for spec in (
+        PCMU_SPEC,
+        PCMA_SPEC,
+        G722_SPEC,
+        OPUS_SPEC,
+        L16_SPEC,
+        SLIN_SPEC,
+    )
+}
+"""By encoding name in capitals, best known first."""
+
+SDP_CODECS: Final[dict[str, CodecSpec]] = {
+    name: spec for name, spec in CODECS.items() if spec.in_sdp
+}
+"""Those that telephone calls can negotiate."""
+
+BROWSER_CODECS: Final = tuple(
+    spec.name
+    for spec in sorted(CODECS.values(), key=lambda spec: -spec.payload.sample_hz)
+    if spec.in_browsers
+)
+"""Names of those that browsers have, the widest band first."""
+
+_BY_TYPE: Final = {spec.payload_type: spec.payload for spec in CODECS.values() if spec.static}
+_BY_NAME: Final = {
+    name: spec.payload for name, spec in CODECS.items() if spec.in_sdp or spec.static
+}
+_BY_ALIAS: Final = {alias: spec for spec in CODECS.values() for alias in spec.aliases}
+
+
+def payload_by_name(name: str) -> Payload:
+    """Return the format of an rtpmap encoding name, any case. Raises UnknownPayload."""
+    payload = _BY_NAME.get(name.upper())
+    if payload is None:
+        raise UnknownPayload(f"no payload format {name!r}; known: {', '.join(_BY_NAME)}")
+    return payload
+
+
+def payload_by_type(payload_type: int) -> Payload:
+    """Return the format of a static payload type. Raises UnknownPayload."""
+    payload = _BY_TYPE.get(payload_type)
+    if payload is None:
+        raise UnknownPayload(
+            f"payload type {payload_type} is not static here; known: {sorted(_BY_TYPE)}"
+        )
+    return payload
+
+
+def codecs_by_name(names: Sequence[str]) -> tuple[CodecSpec, ...]:
+    """Return the negotiable codecs of these names, any case. Raises ValueError for none or an
+    unknown one."""
+    found = tuple(SDP_CODECS[name.upper()] for name in names if name.upper() in SDP_CODECS)
+    if not found or len(found) != len(names):
+        known = tuple(spec.name for spec in SDP_CODECS.values())
+        raise ValueError(f"codecs={tuple(names)!r}: known are {known}")
+    return tuple(dict.fromkeys(found))
+
+
+def codec_by_alias(alias: str) -> CodecSpec | None:
+    """Return the codec that a carrier calls by this name in lower case."""
+    return _BY_ALIAS.get(alias)
+
+
+def agreed_payload(name: str, payload_type: int, fmtp: str = "") -> Payload:
+    """Return the format agreed by SDP; ``fmtp`` is the far end's. Raises UnknownPayload."""
+    spec = CODECS.get(name.upper())
+    if spec is None or name.upper() not in _BY_NAME:
+        raise UnknownPayload(f"no payload format {name!r}; known: {', '.join(_BY_NAME)}")
+    return spec.agreed(payload_type, fmtp)
+
+
+def rating_of(name: str) -> CodecRating:
+    """Return the E-model parameters of an encoding name, any case; `UNRATED` if unknown."""
+    spec = CODECS.get(name.upper())
+    return UNRATED if spec is None else spec.rating
