@@ -29,9 +29,9 @@ from op_count import PLAIN_TORCH, frame_ops
 
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.qwen3.arena import Arena, Sampling
-from qwen3tts_engine.qwen3.engine import Qwen3Engine
-from qwen3tts_engine.qwen3.model import Qwen3Model
 from qwen3tts_engine.qwen3.prompt import build_prompt
+from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
+from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
 from qwen3tts_engine.qwen3.settings import Qwen3Settings
 from qwen3tts_engine.qwen3.step import frame_step, prefill
 from tests.tiny_models.checkpoint import make_tiny

@@ -37,7 +37,7 @@ from qwen3tts_engine.qwen3.arena import Sampling
 from qwen3tts_engine.qwen3.config import ModelConfig
 from qwen3tts_engine.qwen3.graphs import Direct
 from qwen3tts_engine.qwen3.memory import human
-from qwen3tts_engine.qwen3.model import Qwen3Model
+from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
 from qwen3tts_engine.qwen3.rows import DecodeRow, Join, StepRow
 from qwen3tts_engine.qwen3.runner import Runner
 from tests.tiny_models.published import PUBLISHED

@@ -27,8 +27,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from qwen3tts_engine.qwen3.arena import Arena, Sampling
 from qwen3tts_engine.qwen3.config import LayersConfig, ModelConfig
-from qwen3tts_engine.qwen3.model import Qwen3Model
 from qwen3tts_engine.qwen3.predictor import Draws
+from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
 from qwen3tts_engine.qwen3.sampling import TOP_K_LIMIT
 from qwen3tts_engine.qwen3.step import frame_step
 from tests.tiny_models.published import PUBLISHED

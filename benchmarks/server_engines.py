@@ -179,7 +179,7 @@ def make_engine(kind: str) -> Engine:
         return PiperEngine()
     import torch
 
-    from qwen3tts_engine.qwen3.engine import Qwen3Engine
+    from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
     from qwen3tts_engine.qwen3.settings import Qwen3Settings
     from tests.tiny_models.checkpoint import make_tiny
 

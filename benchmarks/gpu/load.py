@@ -15,10 +15,10 @@ from qwen3tts_engine.guards import LeadingTrim, SilenceCut, SoundGuard
 from qwen3tts_engine.pause_aligner import PauseAligner
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.qwen3.jobs import Job, Speaker
-from qwen3tts_engine.qwen3.model import Qwen3Model
 from qwen3tts_engine.qwen3.model_config import FRAME_SAMPLES
 from qwen3tts_engine.qwen3.prefixes import Prefixes
 from qwen3tts_engine.qwen3.prompt import Prompt, build_prompt
+from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
 from qwen3tts_engine.qwen3.runner import Runner
 from qwen3tts_engine.qwen3.sampling import Sampling
 from qwen3tts_engine.qwen3.text_track import TextTrack

@@ -11,7 +11,7 @@ import torch
 from qwen3tts_engine.qwen3.arena import FRAME, POS, Sampling
 from qwen3tts_engine.qwen3.graphs import Backend, Direct
 from qwen3tts_engine.qwen3.memory import tensor_bytes
-from qwen3tts_engine.qwen3.model import Qwen3Model
+from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
 from qwen3tts_engine.qwen3.runner import Runner
 from qwen3tts_engine.qwen3.stages import DecodeKey, StepKey
 from qwen3tts_engine.qwen3.step import _draws

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from qwen3tts_engine.qwen3.arena import Arena, Sampling
-from qwen3tts_engine.qwen3.model import Qwen3Model
+from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
 from qwen3tts_engine.qwen3.step import frame_step, prefill
 
 GREEDY = Sampling(temperature=0.0, predictor_temperature=0.0)

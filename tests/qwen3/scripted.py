@@ -11,7 +11,7 @@ import pytest
 
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.qwen3 import loaded
-from qwen3tts_engine.qwen3.engine import Qwen3Engine
+from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
 from qwen3tts_engine.qwen3.rows import DecodeRow, Join, Ready, StepRow
 from qwen3tts_engine.qwen3.runner import Runner
 from tests.engine.speech_like import Sound

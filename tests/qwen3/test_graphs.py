@@ -25,7 +25,7 @@ from qwen3tts_engine.qwen3.graphs import (
     bucket,
     buckets_up_to,
 )
-from qwen3tts_engine.qwen3.model import Qwen3Model
+from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
 from qwen3tts_engine.qwen3.rows import DecodeRow, Join, StepRow
 from qwen3tts_engine.qwen3.runner import Runner
 from qwen3tts_engine.qwen3.stages import DecodeKey

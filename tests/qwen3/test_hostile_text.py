@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from qwen3tts_engine.qwen3.api import Qwen3TTS
-from qwen3tts_engine.qwen3.engine import Qwen3Engine
 from qwen3tts_engine.qwen3.jobs import Job
+from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
 from qwen3tts_engine.qwen3.speech import Manner, Speech
 from qwen3tts_engine.text_plan import PlanMode
 from qwen3tts_text.growing import LiveText

@@ -15,7 +15,7 @@ from qwen3tts_engine.qwen3.memory import (
     plan_memory,
     tensor_bytes,
 )
-from qwen3tts_engine.qwen3.model import Qwen3Model
+from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
 from qwen3tts_engine.qwen3.runner import Runner
 from qwen3tts_engine.qwen3.warmup import workspace_bytes
 from qwen3tts_wire.errors import EngineUnavailable

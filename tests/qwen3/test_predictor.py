@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from qwen3tts_engine.qwen3.attention import PLAIN
 from qwen3tts_engine.qwen3.config import ModelConfig
-from qwen3tts_engine.qwen3.model import Qwen3Model
 from qwen3tts_engine.qwen3.predictor import Draws
+from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
 from qwen3tts_engine.qwen3.weights import Weights
 from tests.qwen3.small import plain_layers, small_config, small_weights
 

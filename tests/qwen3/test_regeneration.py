@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_engine.base import GenerationLimits, PcmChunk
-from qwen3tts_engine.qwen3.engine import Qwen3Engine
+from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
 from qwen3tts_engine.qwen3.settings import Qwen3Settings
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import BadRequest, EngineFailed

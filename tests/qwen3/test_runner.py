@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from qwen3tts_engine.qwen3.arena import Sampling
-from qwen3tts_engine.qwen3.model import Qwen3Model
 from qwen3tts_engine.qwen3.prompt import build_prompt
+from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
 from qwen3tts_engine.qwen3.rows import DecodeRow, Join, StepRow
 from qwen3tts_engine.qwen3.runner import Runner
 

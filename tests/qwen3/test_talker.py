@@ -9,8 +9,8 @@ from torch.nn import functional
 from qwen3tts_engine.qwen3 import text_table as module
 from qwen3tts_engine.qwen3.arena import Arena, Sampling
 from qwen3tts_engine.qwen3.config import BadCheckpoint
-from qwen3tts_engine.qwen3.model import Qwen3Model
 from qwen3tts_engine.qwen3.prompt import Prompt
+from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
 from qwen3tts_engine.qwen3.runner import Join, Runner, StepRow
 from qwen3tts_engine.qwen3.weights import Weights
 from tests.qwen3.rows import Script, Stage, script

@@ -23,12 +23,7 @@ from qwen3tts_engine.qwen3.reference_audio import Recording, ReferenceLimits, Sa
 from qwen3tts_engine.qwen3.speaker_encoder import SpeakerEncoder
 from qwen3tts_engine.qwen3.tokenizer import Tokenizer
 from qwen3tts_engine.qwen3.voice_files import VoiceFiles
-from qwen3tts_engine.qwen3.voices import (
-    ClonedVoice,
-    ModelEncoders,
-    VoiceStore,
-    fingerprint,
-)
+from qwen3tts_engine.qwen3.voice_store import ClonedVoice, ModelEncoders, VoiceStore, fingerprint
 from qwen3tts_wire.errors import (
     BadRequest,
     BadText,

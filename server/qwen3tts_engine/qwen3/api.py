@@ -40,9 +40,9 @@ from qwen3tts_engine.qwen3.api_checks import (
 )
 from qwen3tts_engine.qwen3.api_reader import Reader, all_of, evenly, floats
 from qwen3tts_engine.qwen3.clone_prompt import ClonePrompt, Codes
-from qwen3tts_engine.qwen3.engine import Qwen3Engine
 from qwen3tts_engine.qwen3.model_config import FRAME_SAMPLES
 from qwen3tts_engine.qwen3.naming import NO_SPEAKER
+from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
 from qwen3tts_engine.qwen3.reference_audio import Source
 from qwen3tts_engine.qwen3.runner import Progress
 from qwen3tts_engine.qwen3.settings import Qwen3Settings

@@ -26,16 +26,16 @@ from qwen3tts_engine.qwen3.designed_voice import DesignedVoice
 from qwen3tts_engine.qwen3.devices import find_device
 from qwen3tts_engine.qwen3.faults import told, trace
 from qwen3tts_engine.qwen3.jobs import Job, Outlet, Speaker
-from qwen3tts_engine.qwen3.model import Qwen3Model
 from qwen3tts_engine.qwen3.prefixes import PrefixStore, Snapshot
 from qwen3tts_engine.qwen3.prompt import Prompt, Reference, build_prompt
+from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
 from qwen3tts_engine.qwen3.reference_audio import Samples
 from qwen3tts_engine.qwen3.runner import Progress, Runner
 from qwen3tts_engine.qwen3.settings import DTypeName, Qwen3Settings
 from qwen3tts_engine.qwen3.text_track import LAST_WORD, TextTrack
 from qwen3tts_engine.qwen3.tokenizer import Tokenizer
 from qwen3tts_engine.qwen3.transcribe import WhisperTranscriber, check_whisper
-from qwen3tts_engine.qwen3.voices import ClonedVoice, ModelEncoders, VoiceStore, fingerprint
+from qwen3tts_engine.qwen3.voice_store import ClonedVoice, ModelEncoders, VoiceStore, fingerprint
 from qwen3tts_engine.qwen3.voicing import EndLimits, Voicing
 from qwen3tts_engine.speech_rhythm import SpeechRates
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, LimitExceeded

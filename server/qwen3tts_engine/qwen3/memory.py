@@ -15,7 +15,7 @@ from qwen3tts_engine.qwen3.arena import Arena
 from qwen3tts_wire.errors import EngineUnavailable
 
 if TYPE_CHECKING:
-    from qwen3tts_engine.qwen3.model import Qwen3Model
+    from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
 
 AUTO_SLOTS = {"cuda": 192, "cpu": 16}
 """Slots where nobody says how many, if they fit. A call keeps its slot for as long as it speaks, at

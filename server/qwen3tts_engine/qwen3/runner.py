@@ -25,7 +25,7 @@ from qwen3tts_engine.qwen3.codec_state import CodecSnapshot
 from qwen3tts_engine.qwen3.graphs import Backend, Stage, backend_of, bucket, buckets_up_to
 from qwen3tts_engine.qwen3.lanes import Lanes, Mark, lanes_of
 from qwen3tts_engine.qwen3.memory import MemoryPlan, plan_memory
-from qwen3tts_engine.qwen3.model import Qwen3Model
+from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
 from qwen3tts_engine.qwen3.rows import DecodeRow, Join, Samples, StepRow, Ticket
 from qwen3tts_engine.qwen3.stages import DecodeKey, PrefillKey, Stages, StepKey
 from qwen3tts_engine.qwen3.warmup import Warmup, workspace_bytes

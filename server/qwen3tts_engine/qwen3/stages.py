@@ -17,7 +17,7 @@ from torch import Tensor
 from qwen3tts_engine.qwen3.arena import CODE_RING, Arena
 from qwen3tts_engine.qwen3.codec_state import CodecState
 from qwen3tts_engine.qwen3.graphs import Static, Work
-from qwen3tts_engine.qwen3.model import Qwen3Model
+from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
 from qwen3tts_engine.qwen3.step import Drawn, advance, draw, prefill
 
 SLOTS = 0

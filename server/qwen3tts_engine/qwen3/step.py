@@ -14,9 +14,9 @@ from torch import Tensor
 
 from qwen3tts_engine.qwen3.arena import CODE_RING, FRAME, KEY_HIGH, KEY_LOW, POS, TOP_K, Arena
 from qwen3tts_engine.qwen3.attention import length_mask
-from qwen3tts_engine.qwen3.model import Qwen3Model
 from qwen3tts_engine.qwen3.model_config import MIN_FRAMES
 from qwen3tts_engine.qwen3.predictor import Draws
+from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
 from qwen3tts_engine.qwen3.sampling import TOP_K_LIMIT, SamplingConstants, gumbel, penalize, uniform
 
 

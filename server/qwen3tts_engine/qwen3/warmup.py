@@ -16,7 +16,7 @@ from qwen3tts_engine.qwen3.stages import Programs, Stages
 from qwen3tts_wire.errors import EngineUnavailable
 
 if TYPE_CHECKING:
-    from qwen3tts_engine.qwen3.model import Qwen3Model
+    from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
 
 log = logging.getLogger(__name__)
 

@@ -72,7 +72,7 @@ async def embedded() -> AsyncIterator[StarterEngine]:
 @pytest.fixture
 async def tiny(tmp_path: Path) -> AsyncIterator[StarterEngine]:
     require_package("torch", "pip install 'mr_qwen3tts[qwen3]'")
-    from qwen3tts_engine.qwen3.engine import Qwen3Engine
+    from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
     from qwen3tts_engine.qwen3.settings import Qwen3Settings
     from tests.tiny_models.checkpoint import make_tiny
 

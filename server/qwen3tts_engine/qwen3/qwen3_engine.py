@@ -43,7 +43,7 @@ from qwen3tts_engine.qwen3.reference_audio import CODEC_LIMITS, Samples, Source,
 from qwen3tts_engine.qwen3.regeneration import Regeneration
 from qwen3tts_engine.qwen3.runner import Progress
 from qwen3tts_engine.qwen3.settings import Qwen3Settings
-from qwen3tts_engine.qwen3.voices import ClonedVoice, VoiceStore
+from qwen3tts_engine.qwen3.voice_store import ClonedVoice, VoiceStore
 from qwen3tts_engine.qwen3.worker import Worker, WorkerSettings
 from qwen3tts_engine.request_text import check_text
 from qwen3tts_engine.scheduler import Scheduler, SchedulerSettings
