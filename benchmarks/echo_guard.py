@@ -40,9 +40,9 @@ from line_sounds import (
 
 from qwen3tts_phone.audio.frames import SentFrame
 from qwen3tts_phone.call.events import HeardFrame
-from qwen3tts_phone.listening.core import ListeningCore
-from qwen3tts_phone.listening.events import CallerCutIn
-from qwen3tts_phone.listening.settings import ListenSettings
+from qwen3tts_phone.detection.core import ListeningCore
+from qwen3tts_phone.detection.events import CallerCutIn
+from qwen3tts_phone.detection.settings import ListenSettings
 
 RATE_HZ = 8000
 WAY_S = 0.013

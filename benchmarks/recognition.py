@@ -33,16 +33,15 @@ from line_sounds import at_level, mix, noise, on_the_line, voiced_from_to
 from numpy.typing import NDArray
 from recorded_prompts import LIST, RATE_HZ, Prompt, errors, prompts, words
 
+from qwen3tts_agent.recognition.queue import Desk
+from qwen3tts_agent.recognition.settings import WhisperSettings
+from qwen3tts_agent.recognition.whisper import WhisperRecogniser
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_phone.call.events import HeardFrame
-from qwen3tts_phone.listening.core import ListeningCore
-from qwen3tts_phone.listening.events import OnsetHeard, SpeechPaused, SpeechResumed, TurnEnded
-from qwen3tts_phone.listening.settings import ListenSettings
-from qwen3tts_phone.recognise.base import Recognition, Transcript
-from qwen3tts_phone.recognise.desk import Desk
-from qwen3tts_phone.recognise.errors import RecognitionFailed
-from qwen3tts_phone.recognise.whisper import WhisperRecogniser
-from qwen3tts_phone.recognise.whisper_settings import WhisperSettings
+from qwen3tts_phone.detection.core import ListeningCore
+from qwen3tts_phone.detection.events import OnsetHeard, SpeechPaused, SpeechResumed, TurnEnded
+from qwen3tts_phone.detection.recogniser import Recognition, RecognitionFailed, Transcript
+from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_wire.whisper.guards import Answer
 from qwen3tts_wire.whisper.model import RATE_HZ as HEARD_HZ
 from qwen3tts_wire.whisper.model import WhisperModel

@@ -10,7 +10,7 @@ from itertools import pairwise
 from turn_calls import Caller, Phrase, Place, Run
 from turn_model import NAME, reply_to
 
-from qwen3tts_phone.agent.turn_record import TurnRecord
+from qwen3tts_agent.turn_record import TurnRecord
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from tests.phone.agent.endpoint import Request
 

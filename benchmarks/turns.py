@@ -33,11 +33,11 @@ from turn_calls import BABBLE, Caller, Callers, Phrase, Place
 from turn_figures import OURS, STAGES, Said, Seen, Talked, judge
 from turn_model import LONG, REPLIES, Model, middles_of
 
-from qwen3tts_phone.agent.agent import Agent
-from qwen3tts_phone.agent.settings import AgentSettings
-from qwen3tts_phone.listening.settings import DETECTORS, DetectorName, ListenSettings
+from qwen3tts_agent.agent import Agent
+from qwen3tts_agent.recognition.callback import CallbackRecogniser
+from qwen3tts_agent.settings import AgentSettings
+from qwen3tts_phone.detection.settings import DETECTORS, DetectorName, ListenSettings
 from qwen3tts_phone.phone import Phone, PhoneSettings
-from qwen3tts_phone.recognise.callback import CallbackRecogniser
 from qwen3tts_speech.latency import read_log
 from tests.phone.agent.endpoint import ChatEndpoint
 

@@ -3,7 +3,7 @@
 Speech is eSpeak's, in 14 voices and five languages (line_sounds.py), 300 to 3400 Hz, at -10 to
 -40 dBFS through mu-law; alone, or in noise of a kind at some dB below the speech. Each call is 2 s
 of noise, an utterance, 1.5 s of noise. The detectors stand behind the same rules
-(`qwen3tts_phone.listening`), without an agent, so the figures are those of a call.
+(`qwen3tts_phone.detection`), without an agent, so the figures are those of a call.
 
 - *onset*: from the utterance's first sample that is not 20 dB below its level to the decision, ms,
   as a caller's frames of 20 ms arrive.
@@ -39,10 +39,10 @@ from line_sounds import (
 )
 
 from qwen3tts_phone.call.events import HeardFrame
-from qwen3tts_phone.listening.activity import RATE_HZ, VoiceDetector, make_detector
-from qwen3tts_phone.listening.core import ListeningCore
-from qwen3tts_phone.listening.events import ListenEvent, OnsetHeard, TurnEnded
-from qwen3tts_phone.listening.settings import DETECTORS, DetectorName, ListenSettings
+from qwen3tts_phone.detection.core import ListeningCore
+from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, TurnEnded
+from qwen3tts_phone.detection.settings import DETECTORS, DetectorName, ListenSettings
+from qwen3tts_phone.detection.vad import RATE_HZ, VoiceDetector, make_detector
 
 BEFORE_S, AFTER_S = 2.0, 1.5
 LEVELS = (-10, -20, -30, -40)

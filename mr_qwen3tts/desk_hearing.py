@@ -9,9 +9,8 @@ from .desk_recogniser import DeskRecogniser
 from .desk_wishes import DeskHost
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.listening.events import ListenEvent
-    from qwen3tts_phone.listening.listening import Listening
-    from qwen3tts_phone.listening.turn import Turn
+    from qwen3tts_phone.detection.events import ListenEvent, Turn
+    from qwen3tts_phone.detection.listening import Listening
 
 NOT_UNDERSTOOD = (
     "SYSTEM: The caller said something that could not be understood. Ask them to say it again."
@@ -59,7 +58,7 @@ class CallerTurns:
 
     def _event(self, event: ListenEvent, listening: Listening) -> None:
         """In the step of the event loop in which it was decided."""
-        from qwen3tts_phone.listening.events import (
+        from qwen3tts_phone.detection.events import (
             CallerCutIn,
             OnsetHeard,
             SpeechResumed,

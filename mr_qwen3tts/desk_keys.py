@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from .desk_wishes import SipWishes
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.agent.budget import CallBudget, RequestMeter
-    from qwen3tts_phone.listening.key_turns import KeyTurns
+    from qwen3tts_agent.budget import CallBudget, RequestMeter
+    from qwen3tts_phone.detection.key_turns import KeyTurns
 
 GAP_S = 2.0
 """A number is taken for complete so long after its last key; a person who reads one off a card
@@ -22,8 +22,8 @@ MAX_WAITING_CHARS = 8_000
 
 def key_turns() -> KeyTurns:
     """The keys of one call, joined: a number is one message, not one for each digit."""
-    from qwen3tts_phone.listening.key_turns import KeyTurns
-    from qwen3tts_phone.listening.settings import ListenSettings
+    from qwen3tts_phone.detection.key_turns import KeyTurns
+    from qwen3tts_phone.detection.settings import ListenSettings
 
     return KeyTurns(ListenSettings(keys_pause_ms=round(GAP_S * 1000), max_keys=MAX_KEYS))
 
@@ -42,14 +42,14 @@ class TurnAllowance:
 
 def process_meter() -> RequestMeter:
     """Return the count of turns of all calls."""
-    from qwen3tts_phone.agent.budget import RequestMeter
+    from qwen3tts_agent.budget import RequestMeter
 
     return RequestMeter()
 
 
 def allowance(wishes: SipWishes, process: RequestMeter) -> TurnAllowance:
     """Return the allowance of a new call; ``process`` counts the turns of all calls."""
-    from qwen3tts_phone.agent.budget import CallBudget, RequestLimits
+    from qwen3tts_agent.budget import CallBudget, RequestLimits
 
     budget = CallBudget(
         RequestLimits(*wishes.sip_call_budget), RequestLimits(*wishes.sip_process_budget), process

@@ -13,8 +13,8 @@ from qwen3tts_wire.errors import SpeechError
 from .desk_wishes import SipWishes
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.listening.listening import Listening
-    from qwen3tts_phone.recognise.base import Recogniser
+    from qwen3tts_phone.detection.listening import Listening
+    from qwen3tts_phone.detection.recogniser import Recogniser
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class DeskRecogniser:
         """
         if self._recogniser is None:
             return None
-        from qwen3tts_phone.listening.settings import ListenSettings
+        from qwen3tts_phone.detection.settings import ListenSettings
 
         usual = ListenSettings()
         settings = ListenSettings(
@@ -102,7 +102,7 @@ class DeskRecogniser:
             await recogniser.close()
 
     async def _warm(self, recogniser: Recogniser) -> None:
-        from qwen3tts_phone.recognise.errors import RecogniserUnavailable
+        from qwen3tts_phone.detection.recogniser import RecogniserUnavailable
 
         try:
             await recogniser.warm()
@@ -128,9 +128,9 @@ class DeskRecogniser:
 
 def _made(wishes: SipWishes) -> Recogniser:
     """Raises SpeechError or ImportError where it cannot be."""
-    from qwen3tts_phone.listening.activity import make_detector
-    from qwen3tts_phone.listening.settings import ListenSettings
-    from qwen3tts_phone.recognise.base import recogniser_named
+    from qwen3tts_phone.detection.recogniser import recogniser_named
+    from qwen3tts_phone.detection.settings import ListenSettings
+    from qwen3tts_phone.detection.vad import make_detector
 
     make_detector(ListenSettings().detector)
     languages = tuple(wishes.sip_stt_languages)

@@ -20,11 +20,11 @@ from qwen3tts_cli.talk import Course, shortened
 from qwen3tts_cli.words import Words
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.agent.agent import Agent
-    from qwen3tts_phone.agent.filing import OnTurn
-    from qwen3tts_phone.agent.settings import AgentSettings
-    from qwen3tts_phone.agent.turn_record import TurnRecord
-    from qwen3tts_phone.recognise.base import Recogniser
+    from qwen3tts_agent.agent import Agent
+    from qwen3tts_agent.settings import AgentSettings
+    from qwen3tts_agent.turn_log import OnTurn
+    from qwen3tts_agent.turn_record import TurnRecord
+    from qwen3tts_phone.detection.recogniser import Recogniser
 
 TRANSFER_NAME = "person"
 """What the model calls the address of --transfer."""
@@ -55,7 +55,7 @@ def check_agent(words: Words, course: Course) -> None:
     if listening.stt is not None or listening.listens or course.listen_s is not None:
         settings = listening.settings()
         with needs("phone"):
-            from qwen3tts_phone.listening.activity import make_detector
+            from qwen3tts_phone.detection.vad import make_detector
         make_detector(settings.detector)
     if listening.stt is not None:
         recogniser_of(listening)
@@ -85,7 +85,7 @@ def recogniser_of(listening: ListenOptions, language: str | None = None) -> Reco
     """What --stt names, for callers of this language; raises BadRequest, MissingExtra."""
     assert listening.stt is not None
     with needs("phone"):
-        from qwen3tts_phone.recognise.base import recogniser_named
+        from qwen3tts_phone.detection.recogniser import recogniser_named
     return recogniser_named(listening.stt, **({"languages": _codes(language)} if language else {}))
 
 
@@ -119,7 +119,7 @@ async def with_agent(
 
 async def _warmed(listener: Agent | Recogniser, recogniser: Recogniser, stt: str) -> str:
     """Load or reach the recogniser, and what else listens; the finding in words."""
-    from qwen3tts_phone.recognise.whisper import WhisperRecogniser
+    from qwen3tts_agent.recognition.whisper import WhisperRecogniser
 
     await listener.warm()
     if isinstance(recogniser, WhisperRecogniser):
@@ -139,7 +139,7 @@ def make_agent(
     type. ``on_turn``: None = each turn is told.
     """
     with needs("phone"):
-        from qwen3tts_phone.agent.agent import Agent
+        from qwen3tts_agent.agent import Agent
     listening = course.listening
     assert words.chat is not None
     return Agent(
@@ -157,7 +157,7 @@ def make_agent(
 def settings_of(words: Words, course: Course) -> AgentSettings:
     """How it behaves; raises ``typer.BadParameter``."""
     with needs("phone"):
-        from qwen3tts_phone.agent.settings import AgentSettings
+        from qwen3tts_agent.settings import AgentSettings
     listening = course.listening
     changes: dict[str, Any] = {"hang_up_tool": True, "log_words": listening.transcript}
     if listening.greeting is None:

@@ -13,7 +13,7 @@ from qwen3tts_cli.exits import needs
 from qwen3tts_cli.files.writable import check_writable
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.listening.settings import ListenSettings
+    from qwen3tts_phone.detection.settings import ListenSettings
 
 LISTENING = "Listening"
 AGENT = "Agent (with --llm and --stt)"
@@ -174,7 +174,7 @@ class ListenOptions:
     def settings(self) -> ListenSettings:
         """As the call's listening takes them; raises ``typer.BadParameter``, MissingExtra."""
         with needs("phone"):
-            from qwen3tts_phone.listening.settings import ListenSettings
+            from qwen3tts_phone.detection.settings import ListenSettings
 
         plain = ListenSettings()
         changes: dict[str, Any] = {"barge_in": self.listens}

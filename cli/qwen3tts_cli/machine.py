@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class OnMachine(StrEnum):
-    """What is done when a machine answers: `qwen3tts_phone.dialogue.greeting.OnMachine`."""
+    """What is done when a machine answers: `qwen3tts_phone.call.dialogue.OnMachine`."""
 
     SPEAK = "speak"
     HANG_UP = "hang-up"

@@ -14,7 +14,7 @@ from qwen3tts_cli.exits import needs
 from qwen3tts_cli.page_options import TOKEN_ENV
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.agent.agent import Agent
+    from qwen3tts_agent.agent import Agent
     from qwen3tts_phone.phone import Phone, PhoneSettings
     from qwen3tts_phone.softphone.gateway import HasCalls
     from qwen3tts_phone.softphone.settings import SoftphoneSettings

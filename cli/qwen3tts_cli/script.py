@@ -18,7 +18,7 @@ class Script:
     """Words that are being read from their source; `close` it."""
 
     def __init__(self, words: Words) -> None:
-        from qwen3tts_phone.agent.growing_words import GrowingWords
+        from qwen3tts_agent.growing_words import GrowingWords
 
         self.heard_chars = 0
         """Length of what the far end has heard, from the beginning."""

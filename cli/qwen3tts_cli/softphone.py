@@ -154,7 +154,7 @@ async def serve(asked: Softphoning) -> None:
 
 def settings_of(asked: Softphoning, servers: dict[str, str], manner: Manner) -> SoftphoneSettings:
     """The softphone's settings; raises ``typer.BadParameter``."""
-    from qwen3tts_phone.listening.settings import ListenSettings
+    from qwen3tts_phone.detection.settings import ListenSettings
     from qwen3tts_phone.settings.records import RecordSettings
     from qwen3tts_phone.softphone.settings import EngineSettings, IceServer, SoftphoneSettings
 

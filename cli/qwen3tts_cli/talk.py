@@ -17,13 +17,13 @@ from qwen3tts_cli.script import Script
 from qwen3tts_cli.words import Words
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.agent.agent import Agent
-    from qwen3tts_phone.agent.conversation import Conversation
+    from qwen3tts_agent.agent import Agent
+    from qwen3tts_agent.conversation import Conversation
     from qwen3tts_phone.audio.answering import AnsweringSettings
     from qwen3tts_phone.call.call import Call
-    from qwen3tts_phone.listening.listening import Listening
-    from qwen3tts_phone.listening.turn import Turn
-    from qwen3tts_phone.recognise.base import Recogniser
+    from qwen3tts_phone.detection.events import Turn
+    from qwen3tts_phone.detection.listening import Listening
+    from qwen3tts_phone.detection.recogniser import Recogniser
     from qwen3tts_speech.line import Spoken, Utterance
 
 DTMF_KEYS = frozenset("0123456789*#ABCD")

@@ -12,7 +12,7 @@ import typer
 from qwen3tts_cli.exits import needs
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.bridge import ChatSettings
+    from qwen3tts_agent.chat.client import ChatSettings
 
 DEFAULT_PROMPT = (
     "A telephone call has just been answered. Greet the person in one or two sentences."
@@ -46,7 +46,7 @@ class Words:
         from qwen3tts_phone.call.text_sources import from_file, from_text, scripted
 
         if self.chat is not None:
-            from qwen3tts_phone.bridge import reply_to
+            from qwen3tts_agent.chat.client import reply_to
 
             return reply_to(self.chat, prompt=self.prompt, system=self.system)
         if self.stdin:
@@ -104,7 +104,7 @@ def chat_of(llm: str, model: str, key_env: str) -> ChatSettings:
         BadRequest: the address is no URL.
     """
     with needs("phone"):
-        from qwen3tts_phone.bridge import ChatSettings, api_key_from
+        from qwen3tts_agent.chat.client import ChatSettings, api_key_from
 
     key = api_key_from(key_env)
     if not key and key_env != KEY_ENV:

@@ -16,38 +16,41 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.agent.agent import Agent
-    from qwen3tts_phone.agent.chat_errors import ModelRefused, ModelStalled, ModelUnavailable
-    from qwen3tts_phone.agent.chat_message import ChatMessage
-    from qwen3tts_phone.agent.chat_settings import ChatSettings
-    from qwen3tts_phone.agent.conversation import Conversation
-    from qwen3tts_phone.agent.settings import AgentSettings
-    from qwen3tts_phone.agent.tools import Tool, ToolError, tool
-    from qwen3tts_phone.agent.turn_record import TurnRecord
-    from qwen3tts_phone.bridge import ChatClient
-    from qwen3tts_phone.recognise.callback import CallbackRecogniser
-    from qwen3tts_phone.recognise.kinds import recogniser_named
-    from qwen3tts_phone.recognise.socket_settings import SocketSettings
-    from qwen3tts_phone.recognise.websocket import SocketRecogniser
-    from qwen3tts_phone.recognise.whisper import WhisperRecogniser
-    from qwen3tts_phone.recognise.whisper_settings import WhisperSettings
+    from qwen3tts_agent.agent import Agent
+    from qwen3tts_agent.chat.client import ChatClient
+    from qwen3tts_agent.chat.messages import (
+        ChatMessage,
+        ModelRefused,
+        ModelStalled,
+        ModelUnavailable,
+    )
+    from qwen3tts_agent.chat.settings import ChatSettings
+    from qwen3tts_agent.conversation import Conversation
+    from qwen3tts_agent.recognition.callback import CallbackRecogniser
+    from qwen3tts_agent.recognition.kinds import recogniser_named
+    from qwen3tts_agent.recognition.settings import SocketSettings, WhisperSettings
+    from qwen3tts_agent.recognition.websocket import SocketRecogniser
+    from qwen3tts_agent.recognition.whisper import WhisperRecogniser
+    from qwen3tts_agent.settings import AgentSettings
+    from qwen3tts_agent.tools import Tool, ToolError, tool
+    from qwen3tts_agent.turn_record import TurnRecord
 
 _MODULES = {
-    "qwen3tts_phone.agent.agent": ("Agent",),
-    "qwen3tts_phone.agent.chat_errors": ("ModelRefused", "ModelStalled", "ModelUnavailable"),
-    "qwen3tts_phone.agent.chat_message": ("ChatMessage",),
-    "qwen3tts_phone.agent.chat_settings": ("ChatSettings",),
-    "qwen3tts_phone.agent.conversation": ("Conversation",),
-    "qwen3tts_phone.agent.settings": ("AgentSettings",),
-    "qwen3tts_phone.agent.tools": ("Tool", "ToolError", "tool"),
-    "qwen3tts_phone.agent.turn_record": ("TurnRecord",),
-    "qwen3tts_phone.bridge": ("ChatClient",),
-    "qwen3tts_phone.recognise.callback": ("CallbackRecogniser",),
-    "qwen3tts_phone.recognise.kinds": ("recogniser_named",),
-    "qwen3tts_phone.recognise.socket_settings": ("SocketSettings",),
-    "qwen3tts_phone.recognise.websocket": ("SocketRecogniser",),
-    "qwen3tts_phone.recognise.whisper": ("WhisperRecogniser",),
-    "qwen3tts_phone.recognise.whisper_settings": ("WhisperSettings",),
+    "qwen3tts_agent.agent": ("Agent",),
+    "qwen3tts_agent.chat.messages": ("ModelRefused", "ModelStalled", "ModelUnavailable"),
+    "qwen3tts_agent.chat.messages": ("ChatMessage",),
+    "qwen3tts_agent.chat.settings": ("ChatSettings",),
+    "qwen3tts_agent.conversation": ("Conversation",),
+    "qwen3tts_agent.settings": ("AgentSettings",),
+    "qwen3tts_agent.tools": ("Tool", "ToolError", "tool"),
+    "qwen3tts_agent.turn_record": ("TurnRecord",),
+    "qwen3tts_agent.chat.client": ("ChatClient",),
+    "qwen3tts_agent.recognition.callback": ("CallbackRecogniser",),
+    "qwen3tts_agent.recognition.kinds": ("recogniser_named",),
+    "qwen3tts_agent.recognition.settings": ("SocketSettings",),
+    "qwen3tts_agent.recognition.websocket": ("SocketRecogniser",),
+    "qwen3tts_agent.recognition.whisper": ("WhisperRecogniser",),
+    "qwen3tts_agent.recognition.settings": ("WhisperSettings",),
 }
 """Names by module; a test holds it equal to the imports above."""
 _MODULE = {name: module for module, names in _MODULES.items() for name in names}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from qwen3tts_phone.audio.frames import SentAudio, SentFrame
     from qwen3tts_phone.call.call import Call
+    from qwen3tts_phone.call.dialogue import Gathered
     from qwen3tts_phone.call.events import (
         AnswererHeard,
         CallAnswered,
@@ -33,8 +34,29 @@ if TYPE_CHECKING:
     )
     from qwen3tts_phone.call.keys import Keypad
     from qwen3tts_phone.call.phone_call import PhoneCall
+    from qwen3tts_phone.detection.endpointing import TurnDetector, TurnSoFar
+    from qwen3tts_phone.detection.events import (
+        CallerCutIn,
+        CallerQuiet,
+        MissingDetector,
+        OnsetHeard,
+        SpeechPaused,
+        SpeechResumed,
+        Turn,
+        TurnEnded,
+    )
+    from qwen3tts_phone.detection.listening import Listening
+    from qwen3tts_phone.detection.recogniser import (
+        Recogniser,
+        RecogniserBusy,
+        RecogniserUnavailable,
+        Recognition,
+        RecognitionFailed,
+        RecognitionTimeout,
+        Transcript,
+    )
+    from qwen3tts_phone.detection.settings import ListenSettings
     from qwen3tts_phone.dialling.guard import GuardSettings
-    from qwen3tts_phone.dialogue.gathered import Gathered
     from qwen3tts_phone.errors import (
         BadSip,
         CalleeUnreachable,
@@ -49,27 +71,7 @@ if TYPE_CHECKING:
         TransferFailed,
         WrongState,
     )
-    from qwen3tts_phone.listening.errors import MissingDetector
-    from qwen3tts_phone.listening.events import (
-        CallerCutIn,
-        CallerQuiet,
-        OnsetHeard,
-        SpeechPaused,
-        SpeechResumed,
-        TurnEnded,
-    )
-    from qwen3tts_phone.listening.listening import Listening
-    from qwen3tts_phone.listening.settings import ListenSettings
-    from qwen3tts_phone.listening.turn import Turn
-    from qwen3tts_phone.listening.turn_end import TurnDetector, TurnSoFar
     from qwen3tts_phone.phone import Phone
-    from qwen3tts_phone.recognise.base import Recogniser, Recognition, Transcript
-    from qwen3tts_phone.recognise.errors import (
-        RecogniserBusy,
-        RecogniserUnavailable,
-        RecognitionFailed,
-        RecognitionTimeout,
-    )
     from qwen3tts_phone.records.record import CallRecord
     from qwen3tts_phone.records.recording import Recording
     from qwen3tts_phone.settings.phone import PhoneSettings
@@ -100,7 +102,7 @@ _FROM = {
         "TransferAsked",
     ),
     "qwen3tts_phone.records.record": ("CallRecord",),
-    "qwen3tts_phone.dialogue.gathered": ("Gathered",),
+    "qwen3tts_phone.call.dialogue": ("Gathered",),
     "qwen3tts_phone.errors": (
         "BadSip",
         "CallError",
@@ -117,8 +119,8 @@ _FROM = {
     ),
     "qwen3tts_phone.dialling.guard": ("GuardSettings",),
     "qwen3tts_phone.call.keys": ("Keypad",),
-    "qwen3tts_phone.listening.errors": ("MissingDetector",),
-    "qwen3tts_phone.listening.events": (
+    "qwen3tts_phone.detection.events": ("MissingDetector",),
+    "qwen3tts_phone.detection.events": (
         "CallerCutIn",
         "CallerQuiet",
         "OnsetHeard",
@@ -126,22 +128,22 @@ _FROM = {
         "SpeechResumed",
         "TurnEnded",
     ),
-    "qwen3tts_phone.listening.listening": ("Listening",),
-    "qwen3tts_phone.listening.settings": ("ListenSettings",),
-    "qwen3tts_phone.listening.turn": ("Turn",),
-    "qwen3tts_phone.listening.turn_end": (
+    "qwen3tts_phone.detection.listening": ("Listening",),
+    "qwen3tts_phone.detection.settings": ("ListenSettings",),
+    "qwen3tts_phone.detection.events": ("Turn",),
+    "qwen3tts_phone.detection.endpointing": (
         "TurnDetector",
         "TurnSoFar",
     ),
     "qwen3tts_phone.phone": ("Phone",),
     "qwen3tts_phone.call.phone_call": ("PhoneCall",),
     "qwen3tts_phone.settings.phone": ("PhoneSettings",),
-    "qwen3tts_phone.recognise.base": (
+    "qwen3tts_phone.detection.recogniser": (
         "Recogniser",
         "Recognition",
         "Transcript",
     ),
-    "qwen3tts_phone.recognise.errors": (
+    "qwen3tts_phone.detection.recogniser": (
         "RecogniserBusy",
         "RecogniserUnavailable",
         "RecognitionFailed",

@@ -18,6 +18,7 @@ from qwen3tts_phone.audio.inbound import warm
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.call.control import CallLife
 from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.call.dialogue import OnMachine
 from qwen3tts_phone.call.incoming import HandedCalls, OutagePolicy, Outages, refuse_for_now
 from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.call.setup import (
@@ -29,15 +30,14 @@ from qwen3tts_phone.call.setup import (
     srtp_of,
     suites_for,
 )
+from qwen3tts_phone.detection.recogniser import SharedRecognisers
 from qwen3tts_phone.dialling.guard import Admission, Guard, GuardSettings, refuse_emergency
-from qwen3tts_phone.dialogue.greeting import OnMachine
 from qwen3tts_phone.errors import BadSip, CallError
 from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
 from qwen3tts_phone.media.admission import PacingAdmission
 from qwen3tts_phone.media.keeper import MediaKeeper
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.types import MediaSettings
-from qwen3tts_phone.recognise.shared import SharedRecognisers
 from qwen3tts_phone.records.store import CallFiles
 from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.settings.phone import PhoneSettings

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import typer
 
+from qwen3tts_agent.chat.client import ChatSettings
+from qwen3tts_agent.recognition.callback import CallbackRecogniser
 from qwen3tts_cli.agent import (
     TRANSFER_NAME,
     check_agent,
@@ -25,10 +27,8 @@ from qwen3tts_cli.readiness.side_by_side import Readiness
 from qwen3tts_cli.talk import Course
 from qwen3tts_cli.telephone import check_target
 from qwen3tts_cli.words import DEFAULT_PROMPT, Words
-from qwen3tts_phone.bridge import ChatSettings
-from qwen3tts_phone.listening.errors import MissingDetector
-from qwen3tts_phone.listening.settings import DETECTORS, ListenSettings
-from qwen3tts_phone.recognise.callback import CallbackRecogniser
+from qwen3tts_phone.detection.events import MissingDetector
+from qwen3tts_phone.detection.settings import DETECTORS, ListenSettings
 from qwen3tts_wire.errors import BadRequest
 from qwen3tts_wire.whisper import models
 from qwen3tts_wire.whisper.models import Found

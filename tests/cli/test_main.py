@@ -188,7 +188,7 @@ def test_a_missing_package_is_told_with_the_extra_to_install(
         return real(name, *more, **options)
 
     for module in [*sys.modules]:
-        if module.startswith(("qwen3tts_server", "qwen3tts_phone.bridge")):
+        if module.startswith(("qwen3tts_server", "qwen3tts_agent.chat.client")):
             monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(builtins, "__import__", without)
     assert run(arguments) == ExitCode.UNAVAILABLE

@@ -18,9 +18,9 @@ from qwen3tts_cli.telephone import Telephone, local_address
 from qwen3tts_cli.words import Words, choose_words
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.call.events import CallEnded, CallEvent, KeyPressed
+from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.errors import CallRefused, TransferFailed
 from qwen3tts_phone.facts import CallFacts, EndFacts
-from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_speech.latency import UtteranceRecord
 from qwen3tts_speech.line import Spoken
 from qwen3tts_wire.errors import EngineFailed, SpeechError

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qwen3tts_agent.agent import Agent
+from qwen3tts_agent.conversation import Conversation
+from qwen3tts_agent.recognition.callback import CallbackRecogniser
+from qwen3tts_agent.turn_record import TurnRecord
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone.agent.agent import Agent
-from qwen3tts_phone.agent.conversation import Conversation
-from qwen3tts_phone.agent.turn_record import TurnRecord
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.phone import Phone, PhoneSettings
-from qwen3tts_phone.recognise.callback import CallbackRecogniser
 from qwen3tts_server.run import running_server
 from tests.audio import reference_8k
 from tests.e2e.parties import Ear

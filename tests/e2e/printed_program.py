@@ -11,8 +11,8 @@ import runpy
 import sys
 from typing import Any
 
+from qwen3tts_agent.recognition import whisper
 from qwen3tts_phone.phone import Phone
-from qwen3tts_phone.recognise import whisper
 from qwen3tts_speech import voice_process
 from tests.e2e.agent_parties import Script
 

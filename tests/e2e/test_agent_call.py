@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qwen3tts_phone.agent.settings import AgentSettings
-from qwen3tts_phone.listening.settings import ListenSettings
+from qwen3tts_agent.settings import AgentSettings
+from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.records.record import CallRecord
 from qwen3tts_wire.errors import SpeechError
 from tests.e2e.agent_parties import talking

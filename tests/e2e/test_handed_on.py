@@ -13,14 +13,14 @@ from typing import Any, cast
 
 import pytest
 
+from qwen3tts_agent.agent import Agent
+from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_cli.call import Attempts
 from qwen3tts_cli.reception import converse
 from qwen3tts_cli.talk import Course
 from qwen3tts_cli.telephone import Telephone
 from qwen3tts_cli.words import Words
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone.agent.agent import Agent
-from qwen3tts_phone.agent.settings import AgentSettings
 from qwen3tts_phone.call import control as call_life
 from qwen3tts_phone.call.events import CallTransferred
 from qwen3tts_phone.call.phone_call import PhoneCall

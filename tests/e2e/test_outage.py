@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from qwen3tts_agent.agent import Agent
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone.agent.agent import Agent
 from qwen3tts_phone.errors import CallRefused
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.settings.records import RecordSettings

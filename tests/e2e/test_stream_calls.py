@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from qwen3tts_phone.listening.settings import ListenSettings
+from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.streams import StreamCall, Streams
 from tests.e2e.parties import ServerProcess, server_process
 from tests.streams.asterisk_side import AudioSocketSide, MediaSide, audiosocket, media

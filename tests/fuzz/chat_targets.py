@@ -6,17 +6,21 @@ import asyncio
 import contextlib
 import json
 
-from qwen3tts_phone.agent.chat_errors import ModelUnavailable
-from qwen3tts_phone.agent.chat_message import ChatMessage, Finished, ToolCall, request_body
-from qwen3tts_phone.agent.chat_stream import (
+from qwen3tts_agent.chat.messages import (
+    ChatMessage,
+    Finished,
+    ModelUnavailable,
+    ToolCall,
+    request_body,
+)
+from qwen3tts_agent.chat.stream import (
     MAX_ARGUMENT_CHARS,
     MAX_CALLS,
     ChatStream,
     refusal_words,
     whole_answer,
 )
-from qwen3tts_phone.agent.toolbox import Toolbox
-from qwen3tts_phone.agent.tools import tool, tools_of
+from qwen3tts_agent.tools import Toolbox, tool, tools_of
 from qwen3tts_wire.errors import SpeechError
 from tests.fuzz.target import Target, cuts
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from qwen3tts_phone.audio.frames import SentFrame
 from qwen3tts_phone.call.events import HeardFrame
-from qwen3tts_phone.listening.core import ListeningCore
-from qwen3tts_phone.listening.events import ListenEvent, OnsetHeard, TurnEnded
-from qwen3tts_phone.listening.settings import ListenSettings
-from qwen3tts_phone.listening.turn_sound import MOST_HOLE_S, Continuous, TurnSound
+from qwen3tts_phone.detection.core import ListeningCore
+from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, TurnEnded
+from qwen3tts_phone.detection.settings import ListenSettings
+from qwen3tts_phone.detection.turn_transcriber import MOST_HOLE_S, Continuous, TurnSound
 from tests.fuzz.target import Target, steps, story
 
 HEAD = struct.Struct("!BhB")

@@ -6,9 +6,9 @@ import contextlib
 
 import numpy as np
 
-from qwen3tts_phone.recognise.deepgram.stream import DeepgramStream
-from qwen3tts_phone.recognise.openai.answers import read_text, refusal
-from qwen3tts_phone.recognise.socket_protocol import (
+from qwen3tts_agent.recognition.deepgram import DeepgramStream
+from qwen3tts_agent.recognition.openai import read_text, refusal
+from qwen3tts_agent.recognition.socket_protocol import (
     MOST_BINARY,
     MOST_PENDING,
     MOST_TEXT,
@@ -20,7 +20,7 @@ from qwen3tts_phone.recognise.socket_protocol import (
     TurnStream,
     read_answer,
 )
-from qwen3tts_phone.recognise.whisper_messages import (
+from qwen3tts_agent.recognition.whisper_messages import (
     HEAD,
     MOST_JSON,
     MOST_SOUND,

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from qwen3tts_agent.agent import Agent
+from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone.agent.agent import Agent
-from qwen3tts_phone.agent.settings import AgentSettings
-from qwen3tts_phone.listening.settings import ListenSettings
+from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.records.record import CallRecord
 from qwen3tts_server.run import running_server

@@ -11,9 +11,9 @@ from typer.main import get_command
 import qwen3tts_agent
 import qwen3tts_phone
 from qwen3tts_agent import Agent
+from qwen3tts_agent.turn_record import STAGES
 from qwen3tts_cli.lines import NAMES
 from qwen3tts_cli.main import app
-from qwen3tts_phone.agent.turn_record import STAGES
 from tests.phone.agent_tables import PAGE, written
 
 TEXT = PAGE.read_text("utf-8")

@@ -9,11 +9,10 @@ import pytest
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone import Call, Gathered, Phone
+from qwen3tts_phone.call.dialogue import Question, ask
 from qwen3tts_phone.call.events import KeyPressed
 from qwen3tts_phone.call.keys import Keypad
-from qwen3tts_phone.dialogue.asking import Question, ask
-from qwen3tts_phone.listening.events import OnsetHeard, TurnEnded
-from qwen3tts_phone.listening.turn import Turn
+from qwen3tts_phone.detection.events import OnsetHeard, Turn, TurnEnded
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.link import SpeechLink

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone import bridge
-from qwen3tts_phone.agent.chat_stream import ChatStream
-from qwen3tts_phone.bridge import (
+from qwen3tts_agent.chat import client as bridge
+from qwen3tts_agent.chat.client import (
     ChatClient,
     ChatMessage,
     ChatSettings,
@@ -22,8 +21,9 @@ from qwen3tts_phone.bridge import (
     api_key_from,
     reply_to,
 )
-from qwen3tts_phone.sse import SseEvent, SseParser
+from qwen3tts_agent.chat.stream import ChatStream
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ProtocolError, SpeechError
+from qwen3tts_wire.sse import SseEvent, SseParser
 
 HELLO = [ChatMessage("user", "Hello?")]
 Handler = Callable[[httpx.Request], httpx.Response]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from qwen3tts_phone.detection import events as listening_errors
 from qwen3tts_phone.diagnosis import audio_failure as why_no_sound
 from qwen3tts_phone.diagnosis import audio_quality as why_bad_sound
 from qwen3tts_phone.diagnosis import call_failure as why_no_call
@@ -25,7 +26,6 @@ from qwen3tts_phone.errors import (
     WhyUnreachable,
 )
 from qwen3tts_phone.facts import CallFacts, EndFacts, MediaFacts, RegistrationFacts, SourceChange
-from qwen3tts_phone.listening import errors as listening_errors
 from qwen3tts_phone.media import errors as media_errors
 from qwen3tts_phone.softphone import gateway
 from qwen3tts_wire.errors import ConnectionLost

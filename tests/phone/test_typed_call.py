@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from qwen3tts_agent import Agent, ChatMessage, tool
-from qwen3tts_phone.agent.conversation import Conversation
-from qwen3tts_phone.dialogue.typed_call import TypedCall
+from qwen3tts_agent.conversation import Conversation
+from qwen3tts_agent.typed_call import TypedCall
 from qwen3tts_phone.errors import WrongState
 from tests.phone.agent.endpoint import Answer as Reply
 from tests.phone.agent.endpoint import ChatEndpoint, Uses, says

@@ -19,8 +19,8 @@ from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_pacer.frame import Frame
 from qwen3tts_phone.call.events import KeyPressed
 from qwen3tts_phone.call.phone_call import PhoneCall
+from qwen3tts_phone.detection.key_turns import TURN_GAP_S
 from qwen3tts_phone.errors import CallRefused, WrongState
-from qwen3tts_phone.listening.key_turns import TURN_GAP_S
 from qwen3tts_phone.phone import Phone
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink

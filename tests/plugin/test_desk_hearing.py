@@ -12,17 +12,17 @@ import pytest
 from mr_qwen3tts.desk_hearing import NOT_UNDERSTOOD
 from mr_qwen3tts.desk_line import Line
 from mr_qwen3tts.desk_recogniser import DeskRecogniser
-from qwen3tts_phone.listening.events import (
+from qwen3tts_phone.detection.events import (
     CallerCutIn,
     ListenEvent,
     OnsetHeard,
     SpeechResumed,
+    Turn,
     TurnEnded,
     WhyEnded,
 )
-from qwen3tts_phone.listening.settings import ListenSettings
-from qwen3tts_phone.listening.turn import Turn
-from qwen3tts_phone.recognise.errors import RecogniserUnavailable, RecognitionFailed
+from qwen3tts_phone.detection.recogniser import RecogniserUnavailable, RecognitionFailed
+from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_wire.errors import SpeechError
 from tests.fakes import FakeClock, settle
 from tests.plugin.desk_parties import Session, Wishes, WritingHost
@@ -243,7 +243,7 @@ def recogniser(
         made.append((name, options))
         return model
 
-    monkeypatch.setattr("qwen3tts_phone.recognise.kinds.recogniser_named", named)
+    monkeypatch.setattr("qwen3tts_agent.recognition.kinds.recogniser_named", named)
     settings = Wishes(**{"sip_stt": "whisper", **wishes})
     return DeskRecogniser(lambda: settings, lambda _, error: told.append(str(error))), told
 

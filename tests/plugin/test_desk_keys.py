@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mr_qwen3tts.desk_keys import MAX_KEYS, MAX_WAITING_CHARS, joined, key_turns
-from qwen3tts_phone.listening.key_turns import TURN_GAP_S, Keys
+from qwen3tts_phone.detection.key_turns import TURN_GAP_S, Keys
 
 
 def test_a_number_is_complete_when_no_further_key_comes() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from mr_qwen3tts.desk_keys import TurnAllowance
 from mr_qwen3tts.desk_line import Line
-from qwen3tts_phone.agent.budget import CallBudget, RequestLimits
+from qwen3tts_agent.budget import CallBudget, RequestLimits
 from qwen3tts_phone.call.events import CallEnded, CallHeld, KeyPressed, MediaSilent
 from tests.fakes import FakeClock, settle
 from tests.plugin.desk_parties import Session, WritingHost

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from qwen3tts_phone.agent.agent import Agent
-from qwen3tts_phone.agent.chat_message import ChatMessage
+from qwen3tts_agent.agent import Agent
+from qwen3tts_agent.chat.messages import ChatMessage
 from tests.softphone.browser import Chromium
 from tests.softphone.served import at_the_page, served
 

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from qwen3tts_phone.detection.listening import Listening
+from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.errors import WrongState
-from qwen3tts_phone.listening.listening import Listening
-from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_phone.softphone.page_call import MOST_EARLY, PageEars
 from qwen3tts_wire.errors import LimitExceeded
 from tests.phone.listening.fake_call import FakeCall

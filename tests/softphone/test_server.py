@@ -17,11 +17,11 @@ import aiohttp
 import numpy as np
 import pytest
 
+from qwen3tts_agent.agent import Agent
+from qwen3tts_agent.chat.messages import ChatMessage
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone.agent.agent import Agent
-from qwen3tts_phone.agent.chat_message import ChatMessage
+from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.errors import PortBusy
-from qwen3tts_phone.listening.settings import ListenSettings
 from qwen3tts_phone.softphone.connection import BAD_TOKEN, NO_HELLO, SESSION_OVER, TAKEN_OVER
 from qwen3tts_phone.softphone.messages import PROTOCOL
 from qwen3tts_phone.softphone.server import IDLE_S, MAX_PENDING_PER_ADDRESS, Softphone

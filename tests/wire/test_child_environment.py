@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import qwen3tts_agent.recognition.whisper_process as whisper
 import qwen3tts_engine.qwen3.foreign_audio as audio
 import qwen3tts_engine.workers.process as voice
 import qwen3tts_phone.media.process as media
-import qwen3tts_phone.recognise.whisper_process as whisper
 from qwen3tts_phone.media.types import MediaSettings
 from qwen3tts_wire.child_environment import ALLOWED, PLAYING, child_environment
 from qwen3tts_wire.whisper.models import FETCHING

@@ -143,7 +143,7 @@ async def converse(asked: Chatting) -> None:
         SpeechError: the model cannot be used, or failed in all of its turns; the voice failed.
     """
     with needs("phone"):
-        from qwen3tts_phone.dialogue.typed_call import TypedCall
+        from qwen3tts_agent.typed_call import TypedCall
     words, course = asked.words, asked.course
     assert words.chat is not None
     async with Readiness() as ready:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from qwen3tts_cli.output import note, printable
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.agent.turn_record import TurnRecord
-    from qwen3tts_phone.dialogue.typed_call import TypedCall
+    from qwen3tts_agent.turn_record import TurnRecord
+    from qwen3tts_agent.typed_call import TypedCall
 
 PROMPT = "> "
 

@@ -19,9 +19,9 @@ from qwen3tts_cli.words import chat_of
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.agent.chat_check import ModelSpeed
-    from qwen3tts_phone.agent.chat_settings import ChatSettings
-    from qwen3tts_phone.listening.settings import ListenSettings
+    from qwen3tts_agent.chat.check import ModelSpeed
+    from qwen3tts_agent.chat.settings import ChatSettings
+    from qwen3tts_phone.detection.settings import ListenSettings
 
 LINE_MS = 24.0
 """Our own part between model, voice and wire, p50 (``python benchmarks/turns.py``)."""
@@ -126,8 +126,8 @@ async def _recogniser(parties: Parties, voice: OwnVoice | None) -> tuple[Check, 
     name = "recogniser"
     try:
         with needs("phone"):
-            from qwen3tts_phone.recognise.kinds import check_recogniser, recogniser_named
-            from qwen3tts_phone.recognise.whisper import WhisperRecogniser
+            from qwen3tts_agent.recognition.kinds import check_recogniser, recogniser_named
+            from qwen3tts_agent.recognition.whisper import WhisperRecogniser
         language = parties.manner.language
         options: dict[str, object] = {}
         if language:
@@ -180,7 +180,7 @@ async def _recogniser(parties: Parties, voice: OwnVoice | None) -> tuple[Check, 
 
 async def _model(chat: ChatSettings) -> tuple[Check, ModelSpeed | None]:
     """The finding, and the times of a reply."""
-    from qwen3tts_phone.agent.chat_check import check_model, measure_model
+    from qwen3tts_agent.chat.check import check_model, measure_model
 
     name = "language model"
     try:

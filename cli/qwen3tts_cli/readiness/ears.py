@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from qwen3tts_pacer.clock import Clock
-    from qwen3tts_phone.listening.settings import ListenSettings
-    from qwen3tts_phone.recognise.base import Recogniser
+    from qwen3tts_phone.detection.recogniser import Recogniser
+    from qwen3tts_phone.detection.settings import ListenSettings
 
 FRAME_S = 0.02
 

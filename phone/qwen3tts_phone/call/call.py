@@ -16,9 +16,9 @@ from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.audio.frames import SentAudio
 from qwen3tts_phone.audio.inbound import Ears
 from qwen3tts_phone.call.core import CallBody
+from qwen3tts_phone.call.dialogue import Dialogue
 from qwen3tts_phone.call.events import CallEvent, HeardFrame
 from qwen3tts_phone.call.keys import Keypad
-from qwen3tts_phone.dialogue.dialogue import Dialogue
 from qwen3tts_phone.errors import CallError, NotPossible, WrongState
 from qwen3tts_phone.facts import CallFacts
 from qwen3tts_phone.records.recording import Recording
@@ -26,10 +26,10 @@ from qwen3tts_speech.line import Speaker, Spoken, Utterance, VoiceOptions
 from qwen3tts_speech.live_sound import LiveSound
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.listening.listening import Listening
-    from qwen3tts_phone.listening.settings import ListenSettings
-    from qwen3tts_phone.listening.turn_end import TurnDetector
-    from qwen3tts_phone.recognise.base import Recognise, Recogniser
+    from qwen3tts_phone.detection.endpointing import TurnDetector
+    from qwen3tts_phone.detection.listening import Listening
+    from qwen3tts_phone.detection.recogniser import Recognise, Recogniser
+    from qwen3tts_phone.detection.settings import ListenSettings
     from qwen3tts_phone.records.record import CallRecord
 
 
@@ -350,7 +350,7 @@ class Call(Dialogue, ABC):
             MissingDetector: the voice activity detector of the settings is not installed.
             BadRequest: it is no recogniser, or none has that name.
         """
-        from qwen3tts_phone.listening.listening import Listening
+        from qwen3tts_phone.detection.listening import Listening
 
         chosen = self._body.recognisers.chosen(recogniser)
         listening = Listening(self, settings, chosen, turn_detector=turn_detector)

@@ -21,12 +21,12 @@ from qwen3tts_phone.call.events import (
     KeyPressed,
 )
 from qwen3tts_phone.call.keys import Keypad
+from qwen3tts_phone.detection.recogniser import SharedRecognisers
 from qwen3tts_phone.errors import WrongState, without_words
 from qwen3tts_phone.facts import CallFacts, EndFacts
 from qwen3tts_phone.limits import Bucket
 from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.media.dtmf import KEYS_BURST, KEYS_PER_S
-from qwen3tts_phone.recognise.shared import SharedRecognisers
 from qwen3tts_phone.records.call_recordings import CallRecordings
 from qwen3tts_phone.records.record import CallRecord
 from qwen3tts_phone.records.store import CallFiles

@@ -25,9 +25,9 @@ from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call.call import Call as AnyCall
-    from qwen3tts_phone.listening.listening import Listening
-    from qwen3tts_phone.listening.settings import ListenSettings
-    from qwen3tts_phone.listening.turn import Turn
+    from qwen3tts_phone.detection.events import Turn
+    from qwen3tts_phone.detection.listening import Listening
+    from qwen3tts_phone.detection.settings import ListenSettings
     from qwen3tts_phone.softphone.bridge import Joined
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from qwen3tts_codecs.table import BROWSER_CODECS
-from qwen3tts_phone.listening.settings import ListenSettings
+from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.sip.networks import networks
 from qwen3tts_speech.spans import endpoint_of

@@ -27,11 +27,11 @@ from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_pacer.policy import FillingPolicy
 from qwen3tts_phone.call.core import CallBody, Voice
 from qwen3tts_phone.call.incoming import Outages
+from qwen3tts_phone.detection.recogniser import SharedRecognisers
 from qwen3tts_phone.errors import CalleeUnreachable, CallError
 from qwen3tts_phone.facts import CallFacts, MediaFacts
 from qwen3tts_phone.limits import Bucket, Door, PendingLimits
 from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
-from qwen3tts_phone.recognise.shared import SharedRecognisers
 from qwen3tts_phone.records.store import CallFiles
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamAdapter, StreamKind

@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from qwen3tts_agent import CallbackRecogniser
+from qwen3tts_agent.recognition.whisper_process import model_line
 from qwen3tts_cli import doctor
 from qwen3tts_cli.checks import Level
 from qwen3tts_cli.exits import ExitCode
@@ -21,7 +22,6 @@ from qwen3tts_cli.readiness.conversation import LONG_MS, wait_check
 from qwen3tts_cli.readiness.ears import hear_turn
 from qwen3tts_cli.readiness.own_voice import RATE_HZ, SENTENCE, speak, trimmed
 from qwen3tts_phone import ListenSettings
-from qwen3tts_phone.recognise.whisper_process import model_line
 from qwen3tts_server.run import running_server
 from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.errors import EngineFailed

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from qwen3tts_agent.chat.client import ModelRefused, ModelUnavailable
 from qwen3tts_cli.readiness.side_by_side import Readiness
-from qwen3tts_phone.bridge import ModelRefused, ModelUnavailable
 from qwen3tts_wire.errors import ConnectionLost, SpeechError, UnknownVoice
 
 

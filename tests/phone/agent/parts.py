@@ -8,17 +8,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from qwen3tts_agent.agent import Agent
+from qwen3tts_agent.conversation import Conversation
+from qwen3tts_agent.turn_record import TurnRecord
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_pacer.frame import Frame
-from qwen3tts_phone.agent.agent import Agent
-from qwen3tts_phone.agent.conversation import Conversation
-from qwen3tts_phone.agent.turn_record import TurnRecord
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, Turn, TurnEnded
+from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.facts import CallFacts, EndFacts
-from qwen3tts_phone.listening.events import ListenEvent, OnsetHeard, TurnEnded
-from qwen3tts_phone.listening.settings import ListenSettings
-from qwen3tts_phone.listening.turn import Turn
 from qwen3tts_phone.records.store import CallFiles
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_speech.link import SpeechLink

@@ -12,14 +12,14 @@ from typing import Any, NoReturn
 
 import pytest
 
-from qwen3tts_phone.agent.agent import Agent
-from qwen3tts_phone.agent.chat_message import ChatMessage
-from qwen3tts_phone.agent.settings import AgentSettings
-from qwen3tts_phone.agent.talk import Talk
-from qwen3tts_phone.agent.turn_record import TurnRecord
-from qwen3tts_phone.agent.turn_taking import TurnTaking
-from qwen3tts_phone.listening.errors import MissingDetector
-from qwen3tts_phone.listening.settings import ListenSettings
+from qwen3tts_agent.agent import Agent
+from qwen3tts_agent.chat.messages import ChatMessage
+from qwen3tts_agent.session import Talk
+from qwen3tts_agent.settings import AgentSettings
+from qwen3tts_agent.turn_record import TurnRecord
+from qwen3tts_agent.turn_taking import TurnTaking
+from qwen3tts_phone.detection.events import MissingDetector
+from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, EngineFailed, SpeechError
 from tests.fakes import FakeClock, settle

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from qwen3tts_agent import Agent, CallbackRecogniser
-from qwen3tts_phone.bridge import ModelRefused, ModelUnavailable
+from qwen3tts_agent.chat.client import ModelRefused, ModelUnavailable
 from qwen3tts_phone.call.call import Call
-from qwen3tts_phone.recognise.errors import RecogniserUnavailable
+from qwen3tts_phone.detection.recogniser import RecogniserUnavailable
 from qwen3tts_wire.errors import BadRequest
 from tests.phone.agent.endpoint import Answer, ChatEndpoint
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.agent.chat_settings import ChatSettings
-from qwen3tts_phone.agent.settings import AgentSettings
-from qwen3tts_phone.agent.tools import Tool
+from qwen3tts_agent.chat.settings import ChatSettings
+from qwen3tts_agent.settings import AgentSettings
+from qwen3tts_agent.tools import Tool
 from qwen3tts_wire.errors import BadRequest
 from tests.fakes import settle
 from tests.phone.agent.endpoint import (
@@ -387,7 +387,7 @@ async def test_a_transfer_that_the_caller_interrupts_is_not_made() -> None:
 
 
 def test_a_tool_by_the_name_of_one_of_ours_is_refused() -> None:
-    from qwen3tts_phone.agent.agent import Agent
+    from qwen3tts_agent.agent import Agent
 
     with pytest.raises(BadRequest, match="agent's own"):
         Agent(

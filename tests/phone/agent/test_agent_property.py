@@ -9,12 +9,18 @@ from itertools import pairwise
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from qwen3tts_phone.agent.chat_errors import ModelRefused, ModelUnavailable
-from qwen3tts_phone.agent.chat_message import ChatEvent, ChatMessage, ToolCall, ToolSpec
-from qwen3tts_phone.agent.history import RUNNING
-from qwen3tts_phone.agent.settings import AgentSettings
-from qwen3tts_phone.agent.tools import tool
-from qwen3tts_phone.listening.settings import ListenSettings
+from qwen3tts_agent.chat.messages import (
+    ChatEvent,
+    ChatMessage,
+    ModelRefused,
+    ModelUnavailable,
+    ToolCall,
+    ToolSpec,
+)
+from qwen3tts_agent.conversation import RUNNING
+from qwen3tts_agent.settings import AgentSettings
+from qwen3tts_agent.tools import tool
+from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_wire.errors import EngineFailed
 from tests.fakes import FakeClock, settle
 from tests.phone.agent.parts import ScriptedCall, begin

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.agent.budget import NEVER, WINDOW_S, CallBudget, RequestLimits, RequestMeter
-from qwen3tts_phone.agent.chat_message import ChatMessage, ToolCall, ToolSpec, prompt_chars
-from qwen3tts_phone.agent.settings import AgentSettings
+from qwen3tts_agent.budget import NEVER, WINDOW_S, CallBudget, RequestLimits, RequestMeter
+from qwen3tts_agent.chat.messages import ChatMessage, ToolCall, ToolSpec, prompt_chars
+from qwen3tts_agent.settings import AgentSettings
 from tests.fakes import FakeClock, settle
 from tests.phone.agent.parts import ScriptedCall, Session, agent_of, begin
 

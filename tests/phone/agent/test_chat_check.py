@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from qwen3tts_phone.agent.chat_check import check_model, measure_model
-from qwen3tts_phone.bridge import ChatSettings, ModelRefused, ModelStalled, ModelUnavailable
+from qwen3tts_agent.chat.check import check_model, measure_model
+from qwen3tts_agent.chat.client import ChatSettings, ModelRefused, ModelStalled, ModelUnavailable
 from qwen3tts_wire.errors import ProtocolError, SpeechError
 from tests.phone.agent.endpoint import Answer, Breaks, ChatEndpoint, Hangs, Raw, says, writes
 
@@ -147,7 +147,7 @@ async def test_a_whole_reply_at_once_has_no_rate() -> None:
 
 
 async def test_names_of_models_are_read_from_any_answer() -> None:
-    from qwen3tts_phone.bridge import ChatClient
+    from qwen3tts_agent.chat.client import ChatClient
 
     async with ChatEndpoint() as endpoint, ChatClient(ChatSettings(endpoint.url)) as client:
         assert await client.models() == ()

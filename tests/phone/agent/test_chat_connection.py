@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from qwen3tts_phone.agent import chat_connection
-from qwen3tts_phone.agent.chat_message import ChatMessage
-from qwen3tts_phone.agent.chat_settings import ChatSettings
-from qwen3tts_phone.agent.settings import AgentSettings
-from qwen3tts_phone.bridge import ChatClient
-from qwen3tts_phone.listening.events import SpeechPaused
+from qwen3tts_agent.chat import client as chat_connection
+from qwen3tts_agent.chat.client import ChatClient
+from qwen3tts_agent.chat.messages import ChatMessage
+from qwen3tts_agent.chat.settings import ChatSettings
+from qwen3tts_agent.settings import AgentSettings
+from qwen3tts_phone.detection.events import SpeechPaused
 from tests.fakes import settle
 from tests.phone.agent.endpoint import Answer, ChatEndpoint, Waits, says
 from tests.phone.agent.parts import begin, until

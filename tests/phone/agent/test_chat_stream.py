@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.agent.chat_message import ChatEvent, Finished, ToolCall
-from qwen3tts_phone.agent.chat_stream import MAX_CALLS, ChatStream, whole_answer
+from qwen3tts_agent.chat.messages import ChatEvent, Finished, ToolCall
+from qwen3tts_agent.chat.stream import MAX_CALLS, ChatStream, whole_answer
 from qwen3tts_wire.errors import LimitExceeded, ProtocolError
 
 

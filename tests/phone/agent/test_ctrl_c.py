@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from qwen3tts_phone.agent.ctrl_c import ended_by_ctrl_c
+from qwen3tts_agent.agent import ended_by_ctrl_c
 
 
 @pytest.fixture(autouse=True)

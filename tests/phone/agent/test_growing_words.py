@@ -6,7 +6,7 @@ from contextlib import aclosing, suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.agent.growing_words import GrowingWords
+from qwen3tts_agent.growing_words import GrowingWords
 from tests.fakes import settle
 
 

@@ -5,8 +5,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.agent.chat_message import ChatMessage, ToolCall
-from qwen3tts_phone.agent.history import CALL_BEGINS, RUNNING, History
+from qwen3tts_agent.chat.messages import ChatMessage, ToolCall
+from qwen3tts_agent.conversation import CALL_BEGINS, RUNNING, History
 
 
 def shown(history: History, most_chars: int | None = None) -> list[tuple[str, str]]:

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
-from qwen3tts_phone.agent.chat_message import ChatMessage
-from qwen3tts_phone.agent.chat_settings import ChatSettings
-from qwen3tts_phone.agent.source import source_of
-from qwen3tts_phone.bridge import ChatClient
+from qwen3tts_agent.chat.client import ChatClient
+from qwen3tts_agent.chat.messages import ChatMessage
+from qwen3tts_agent.chat.settings import ChatSettings
+from qwen3tts_agent.chat.source import source_of
 from qwen3tts_wire.errors import BadRequest, BadText
 
 HELLO = [ChatMessage("user", "Hello?")]

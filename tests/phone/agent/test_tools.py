@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 import pytest
 
-from qwen3tts_phone.agent.chat_message import ToolCall
-from qwen3tts_phone.agent.toolbox import MOST_ERROR_CHARS, Toolbox
-from qwen3tts_phone.agent.tools import Tool, ToolError, tool, tools_of
+from qwen3tts_agent.chat.messages import ToolCall
+from qwen3tts_agent.tools import MOST_ERROR_CHARS, Tool, Toolbox, ToolError, tool, tools_of
 from qwen3tts_wire.errors import BadRequest
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_phone.agent.conversation import ConversationLog
-from qwen3tts_phone.agent.turn_record import STAGES, ToolUse, TurnRecord
+from qwen3tts_agent.conversation import ConversationLog
+from qwen3tts_agent.turn_record import STAGES, ToolUse, TurnRecord
 from qwen3tts_wire.errors import ConnectionLost, EngineFailed
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.agent.settings import AgentSettings
-from qwen3tts_phone.agent.turn_taking import LATE_S, MOVES, Act, Happened, Phase, TurnTaking
+from qwen3tts_agent.settings import AgentSettings
+from qwen3tts_agent.turn_taking import LATE_S, MOVES, Act, Happened, Phase, TurnTaking
 
 H = Happened
 

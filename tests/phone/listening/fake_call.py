@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from qwen3tts_phone.audio.frames import SentAudio, SentSide
 from qwen3tts_phone.call.events import HeardFrame, KeyPressed
+from qwen3tts_phone.detection.recogniser import PartialTaker, Transcript
 from qwen3tts_phone.facts import CallFacts
-from qwen3tts_phone.recognise.base import PartialTaker, Transcript
 from qwen3tts_speech.utterance import Utterance
 from tests.fakes import FakeClock, settle
 

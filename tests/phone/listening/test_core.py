@@ -10,9 +10,9 @@ import pytest
 
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_phone.call.events import HeardFrame
-from qwen3tts_phone.listening.core import ListeningCore
-from qwen3tts_phone.listening.events import ListenEvent, OnsetHeard, TurnEnded
-from qwen3tts_phone.listening.settings import DETECTORS, DetectorName, ListenSettings
+from qwen3tts_phone.detection.core import ListeningCore
+from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, TurnEnded
+from qwen3tts_phone.detection.settings import DETECTORS, DetectorName, ListenSettings
 from tests.phone.listening.fake_call import LOUD, QUIET, LoudDetector
 from tests.phone.listening.spoken import CALLER, Samples, quiet, spoken
 from tests.phone.voices import hiss, tone

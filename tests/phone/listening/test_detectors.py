@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from qwen3tts_codecs.resample import Resampler
-from qwen3tts_phone.listening.activity import make_detector
-from qwen3tts_phone.listening.errors import MissingDetector
-from qwen3tts_phone.listening.settings import DETECTORS, DetectorName
-from qwen3tts_phone.listening.silero import GAIN, SileroDetector, load_weights
+from qwen3tts_phone.detection.events import MissingDetector
+from qwen3tts_phone.detection.settings import DETECTORS, DetectorName
+from qwen3tts_phone.detection.silero import GAIN, SileroDetector, load_weights
+from qwen3tts_phone.detection.vad import make_detector
 from tests.phone.listening.spoken import AGENT, CALLER, quiet, spoken
 from tests.phone.voices import tone
 
@@ -100,7 +100,7 @@ def test_weights_that_are_none_are_said_to_be_unreadable(tmp_path: Path, data: b
 
 
 def test_weights_that_are_cut_off_are_said_to_be_unreadable(tmp_path: Path) -> None:
-    from qwen3tts_phone.listening import silero
+    from qwen3tts_phone.detection import silero
 
     whole = silero._installed().read_bytes()
     for length in (60, 5000, len(whole) // 2, len(whole) - 1):

@@ -8,11 +8,11 @@ import pytest
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_phone.audio.frames import SentFrame
 from qwen3tts_phone.call.events import HeardFrame
-from qwen3tts_phone.listening.core import ListeningCore
-from qwen3tts_phone.listening.echo import EchoGuard
-from qwen3tts_phone.listening.events import CallerCutIn, ListenEvent, OnsetHeard
-from qwen3tts_phone.listening.sample_line import SampleLine
-from qwen3tts_phone.listening.settings import ListenSettings
+from qwen3tts_phone.detection.core import ListeningCore
+from qwen3tts_phone.detection.echo import EchoGuard
+from qwen3tts_phone.detection.echo_canceller import SampleLine
+from qwen3tts_phone.detection.events import CallerCutIn, ListenEvent, OnsetHeard
+from qwen3tts_phone.detection.settings import ListenSettings
 from tests.phone.listening.spoken import (
     AGENT,
     CALLER,

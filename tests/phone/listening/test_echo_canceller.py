@@ -8,16 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from qwen3tts_phone.listening.echo_canceller import BLOCK, LEAD, EchoCanceller
-from qwen3tts_phone.listening.echo_level import EDGES, GainBound, Leak, bands
-from qwen3tts_phone.listening.echo_search import (
+from qwen3tts_phone.detection.echo_canceller import BLOCK, LEAD, EchoCanceller, SampleLine
+from qwen3tts_phone.detection.echo_search import (
+    EDGES,
     PEAK,
+    GainBound,
+    Leak,
+    bands,
     fft_size,
     find_delay,
     find_path,
     find_shift,
 )
-from qwen3tts_phone.listening.sample_line import SampleLine
 from tests.phone.listening.spoken import AGENT, CALLER, room_echo_of, spoken
 
 Floats = NDArray[np.float32]

@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.listening.key_turns import TURN_GAP_S, WAITING_KEYS, Keys, KeyTurns
-from qwen3tts_phone.listening.settings import ListenSettings
+from qwen3tts_phone.detection.key_turns import TURN_GAP_S, WAITING_KEYS, Keys, KeyTurns
+from qwen3tts_phone.detection.settings import ListenSettings
 
 
 def test_keys_are_complete_after_a_pause() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.listening.settings import ListenSettings
+from qwen3tts_phone.detection.settings import ListenSettings
 
 
 @pytest.mark.parametrize(

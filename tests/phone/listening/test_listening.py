@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.listening import core
-from qwen3tts_phone.listening.events import ListenEvent, OnsetHeard
-from qwen3tts_phone.listening.key_turns import TURN_GAP_S
-from qwen3tts_phone.listening.listening import WAITING_TURNS, Listening
-from qwen3tts_phone.listening.settings import ListenSettings
-from qwen3tts_phone.listening.turn import Turn
-from qwen3tts_phone.listening.turn_end import TurnSoFar
-from qwen3tts_phone.recognise.base import Transcript
-from qwen3tts_phone.recognise.errors import RecogniserUnavailable, RecognitionFailed
+from qwen3tts_phone.detection import core
+from qwen3tts_phone.detection.endpointing import TurnSoFar
+from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, Turn
+from qwen3tts_phone.detection.key_turns import TURN_GAP_S
+from qwen3tts_phone.detection.listening import WAITING_TURNS, Listening
+from qwen3tts_phone.detection.recogniser import RecogniserUnavailable, RecognitionFailed, Transcript
+from qwen3tts_phone.detection.settings import ListenSettings
 from tests.fakes import settle
 from tests.phone.listening.fake_call import FakeCall, FakeRecogniser, LoudDetector
 

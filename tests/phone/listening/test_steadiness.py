@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qwen3tts_phone.listening.steadiness import Steadiness
+from qwen3tts_phone.detection.vad import Steadiness
 
 
 def test_a_hum_is_steady_after_two_seconds_and_what_is_louder_than_it_is_not() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_phone.call.events import HeardFrame
-from qwen3tts_phone.listening.turn_sound import PRE_ROLL_S, Continuous, TurnSound
+from qwen3tts_phone.detection.turn_transcriber import PRE_ROLL_S, Continuous, TurnSound
 
 
 def frame(timestamp: int, at: float, count: int = 160) -> HeardFrame:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.listening.events import (
+from qwen3tts_phone.detection.endpointing import TurnTaking
+from qwen3tts_phone.detection.events import (
     CallerCutIn,
     CallerQuiet,
     ListenEvent,
@@ -16,8 +17,7 @@ from qwen3tts_phone.listening.events import (
     SpeechResumed,
     TurnEnded,
 )
-from qwen3tts_phone.listening.settings import ListenSettings
-from qwen3tts_phone.listening.turn_taking import TurnTaking
+from qwen3tts_phone.detection.settings import ListenSettings
 
 PIECE = 0.01
 

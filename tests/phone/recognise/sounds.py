@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qwen3tts_phone.recognise.base import Recognition, Samples
+from qwen3tts_phone.detection.recogniser import Recognition, Samples
 
 RATE = 16_000
 FRAME = RATE // 50

@@ -4,12 +4,13 @@ import asyncio
 
 import pytest
 
-from qwen3tts_phone.recognise.base import Samples, Transcript
-from qwen3tts_phone.recognise.by_turns import TurnRecognition, TurnRules
-from qwen3tts_phone.recognise.errors import (
+from qwen3tts_agent.recognition.turns import TurnRecognition, TurnRules
+from qwen3tts_phone.detection.recogniser import (
     RecogniserBusy,
     RecognitionFailed,
     RecognitionTimeout,
+    Samples,
+    Transcript,
 )
 from tests.fakes import settle
 from tests.phone.recognise.sounds import FRAME, RATE, Talk, quiet, tone

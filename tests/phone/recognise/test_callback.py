@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.recognise.base import Recogniser, Samples, Transcript
-from qwen3tts_phone.recognise.callback import MOST_TEXT, CallbackRecogniser
-from qwen3tts_phone.recognise.errors import RecogniserBusy, RecognitionFailed, RecognitionTimeout
+from qwen3tts_agent.recognition.callback import MOST_TEXT, CallbackRecogniser
+from qwen3tts_phone.detection.recogniser import (
+    Recogniser,
+    RecogniserBusy,
+    RecognitionFailed,
+    RecognitionTimeout,
+    Samples,
+    Transcript,
+)
 from tests.fakes import settle
 from tests.phone.recognise.sounds import RATE, Talk, tone
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.recognise.base import Transcript
-from qwen3tts_phone.recognise.deepgram.recogniser import DeepgramRecogniser
-from qwen3tts_phone.recognise.deepgram.settings import DEEPGRAM, DeepgramSettings
-from qwen3tts_phone.recognise.errors import (
+from qwen3tts_agent.recognition.deepgram import DeepgramRecogniser
+from qwen3tts_agent.recognition.kinds import check_recogniser, recogniser_named
+from qwen3tts_agent.recognition.settings import DEEPGRAM, DeepgramSettings
+from qwen3tts_agent.recognition.websocket import SocketRecognition
+from qwen3tts_phone.detection.recogniser import (
     RecogniserUnavailable,
     RecognitionFailed,
     RecognitionTimeout,
+    Transcript,
 )
-from qwen3tts_phone.recognise.kinds import check_recogniser, recogniser_named
-from qwen3tts_phone.recognise.websocket import SocketRecognition
 from tests.fakes import FakeClock, settle
 from tests.phone.recognise.deepgram_server import Deepgram, deepgram
 from tests.phone.recognise.sounds import Talk, tone

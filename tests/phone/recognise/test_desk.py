@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from qwen3tts_phone.recognise.base import Samples
-from qwen3tts_phone.recognise.desk import AGAIN_S, Desk
-from qwen3tts_phone.recognise.errors import (
+from qwen3tts_agent.recognition.queue import AGAIN_S, Desk
+from qwen3tts_phone.detection.recogniser import (
     RecogniserBusy,
     RecogniserUnavailable,
     RecognitionFailed,
+    Samples,
 )
 from qwen3tts_wire.whisper.guards import Answer
 from tests.fakes import FakeClock, settle

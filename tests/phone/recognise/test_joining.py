@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_phone.recognise.base import Transcript
-from qwen3tts_phone.recognise.joining import joined
+from qwen3tts_agent.recognition.turns import joined
+from qwen3tts_phone.detection.recogniser import Transcript
 
 
 @pytest.mark.parametrize(

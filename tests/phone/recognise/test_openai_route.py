@@ -14,15 +14,15 @@ import httpx
 import numpy as np
 import pytest
 
-from qwen3tts_phone.recognise.base import Recogniser
-from qwen3tts_phone.recognise.errors import (
+from qwen3tts_agent.recognition.kinds import check_recogniser, recogniser_named
+from qwen3tts_agent.recognition.openai import TranscriptionRecogniser
+from qwen3tts_agent.recognition.settings import TranscriptionSettings
+from qwen3tts_phone.detection.recogniser import (
+    Recogniser,
     RecogniserUnavailable,
     RecognitionFailed,
     RecognitionTimeout,
 )
-from qwen3tts_phone.recognise.kinds import check_recogniser, recogniser_named
-from qwen3tts_phone.recognise.openai.recogniser import TranscriptionRecogniser
-from qwen3tts_phone.recognise.openai.settings import TranscriptionSettings
 from qwen3tts_wire.errors import EngineUnavailable
 from tests.fakes import FakeClock, settle
 from tests.phone.recognise.sounds import RATE, Talk, quiet, tone

@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.recognise import socket_protocol
-from qwen3tts_phone.recognise.deepgram.settings import DeepgramSettings
-from qwen3tts_phone.recognise.kinds import KINDS, recogniser_named
-from qwen3tts_phone.recognise.openai.settings import TranscriptionSettings
-from qwen3tts_phone.recognise.socket_settings import API_KEY_ENV, SocketSettings
-from qwen3tts_phone.recognise.whisper_settings import WhisperSettings
+from qwen3tts_agent.recognition import socket_protocol
+from qwen3tts_agent.recognition.kinds import KINDS, recogniser_named
+from qwen3tts_agent.recognition.settings import (
+    API_KEY_ENV,
+    DeepgramSettings,
+    SocketSettings,
+    TranscriptionSettings,
+    WhisperSettings,
+)
 from tests.phone.recognise.sounds import Talk, tone
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/recognisers.md").read_text("utf-8")

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.recognise.kinds import recogniser_named
-from qwen3tts_phone.recognise.socket_settings import SocketSettings
-from qwen3tts_phone.recognise.websocket import SocketRecogniser
-from qwen3tts_phone.recognise.whisper import WhisperRecogniser
-from qwen3tts_phone.recognise.whisper_settings import WhisperSettings
+from qwen3tts_agent.recognition.kinds import recogniser_named
+from qwen3tts_agent.recognition.settings import SocketSettings, WhisperSettings
+from qwen3tts_agent.recognition.websocket import SocketRecogniser
+from qwen3tts_agent.recognition.whisper import WhisperRecogniser
 from qwen3tts_wire.errors import BadRequest
 from qwen3tts_wire.whisper.models import AUTO
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from qwen3tts_phone.recognise.callback import CallbackRecogniser
-from qwen3tts_phone.recognise.errors import RecognitionFailed
-from qwen3tts_phone.recognise.shared import SharedRecognisers
+from qwen3tts_agent.recognition.callback import CallbackRecogniser
+from qwen3tts_phone.detection.recogniser import RecognitionFailed, SharedRecognisers
 from qwen3tts_wire.errors import BadRequest
 
 

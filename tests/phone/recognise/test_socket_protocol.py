@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qwen3tts_phone.recognise.base import Transcript
-from qwen3tts_phone.recognise.socket_protocol import (
+from qwen3tts_agent.recognition.socket_protocol import (
     MOST_BINARY,
     MOST_PENDING,
     MOST_TEXT,
@@ -20,6 +19,7 @@ from qwen3tts_phone.recognise.socket_protocol import (
     TurnStream,
     read_answer,
 )
+from qwen3tts_phone.detection.recogniser import Transcript
 from qwen3tts_wire.errors import ProtocolError
 from tests.phone.recognise.sounds import FRAME, RATE, tone
 

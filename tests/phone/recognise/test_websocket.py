@@ -10,16 +10,18 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
-from qwen3tts_phone.recognise.base import Recogniser, RecogniserReport, Transcript
-from qwen3tts_phone.recognise.errors import (
+from qwen3tts_agent.recognition.kinds import check_recogniser, recogniser_named
+from qwen3tts_agent.recognition.settings import SocketSettings
+from qwen3tts_agent.recognition.socket_protocol import SUBPROTOCOL
+from qwen3tts_agent.recognition.websocket import SocketRecogniser, SocketRecognition
+from qwen3tts_phone.detection.recogniser import (
+    Recogniser,
+    RecogniserReport,
     RecogniserUnavailable,
     RecognitionFailed,
     RecognitionTimeout,
+    Transcript,
 )
-from qwen3tts_phone.recognise.kinds import check_recogniser, recogniser_named
-from qwen3tts_phone.recognise.socket_protocol import SUBPROTOCOL
-from qwen3tts_phone.recognise.socket_settings import SocketSettings
-from qwen3tts_phone.recognise.websocket import SocketRecogniser, SocketRecognition
 from tests.fakes import FakeClock, settle
 from tests.phone.recognise.sounds import RATE, Talk, tone
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.recognise.whisper_messages import (
+from qwen3tts_agent.recognition.whisper_messages import (
     HEAD,
     MOST_JSON,
     MOST_SOUND,

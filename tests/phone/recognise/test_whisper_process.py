@@ -13,16 +13,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qwen3tts_phone.recognise.base import RecogniserReport, Transcript
-from qwen3tts_phone.recognise.errors import (
+from qwen3tts_agent.recognition.kinds import recogniser_named
+from qwen3tts_agent.recognition.settings import WhisperSettings
+from qwen3tts_agent.recognition.whisper import WhisperRecogniser, check
+from qwen3tts_agent.recognition.whisper_process import WhisperProcess
+from qwen3tts_phone.detection.recogniser import (
+    RecogniserReport,
     RecogniserUnavailable,
     RecognitionFailed,
     RecognitionTimeout,
+    Transcript,
 )
-from qwen3tts_phone.recognise.kinds import recogniser_named
-from qwen3tts_phone.recognise.whisper import WhisperRecogniser, check
-from qwen3tts_phone.recognise.whisper_process import WhisperProcess
-from qwen3tts_phone.recognise.whisper_settings import WhisperSettings
 from tests.conftest import require_package
 from tests.phone.recognise.real_whisper import real_whisper, said
 from tests.phone.recognise.sounds import RATE, Talk, quiet, tone
@@ -187,8 +188,8 @@ def test_it_ends_with_its_parent(folder: str, tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(
         "import asyncio, os, signal, sys\n"
-        "from qwen3tts_phone.recognise.whisper_process import WhisperProcess\n"
-        "from qwen3tts_phone.recognise.whisper_settings import WhisperSettings\n"
+        "from qwen3tts_agent.recognition.whisper_process import WhisperProcess\n"
+        "from qwen3tts_agent.recognition.settings import WhisperSettings\n"
         "async def main():\n"
         "    process = await WhisperProcess.start(WhisperSettings(sys.argv[1], threads=1))\n"
         "    print(process.pid, flush=True)\n"

@@ -10,9 +10,9 @@ from contextlib import AsyncExitStack
 import numpy as np
 import pytest
 
+from qwen3tts_agent.recognition.settings import WhisperSettings
+from qwen3tts_agent.recognition.whisper import WhisperRecogniser
 from qwen3tts_engine.base import SAMPLE_RATE
-from qwen3tts_phone.recognise.whisper import WhisperRecogniser
-from qwen3tts_phone.recognise.whisper_settings import WhisperSettings
 from tests.conftest import require_package
 from tests.phone.recognise.real_whisper import real_whisper, said, telephone
 from tests.phone.recognise.sounds import RATE, Talk

@@ -1,0 +1,371 @@
+"""Ctrl-C in a program whose main task serves calls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from qwen3tts_agent.budget import CallBudget, RequestMeter
+from qwen3tts_agent.chat.check import CHECK_S, check_model
+from qwen3tts_agent.chat.client import ChatClient, certificates
+from qwen3tts_agent.chat.messages import ModelUnavailable
+from qwen3tts_agent.chat.settings import ChatSettings
+from qwen3tts_agent.chat.source import Source, Writes, prepare, source_of
+from qwen3tts_agent.conversation import Conversation, ConversationLog, History
+from qwen3tts_agent.reply_player import Kit
+from qwen3tts_agent.session import Talk
+from qwen3tts_agent.settings import AgentSettings
+from qwen3tts_agent.tools import Tool, Toolbox, check_names, own_tools, tools_of
+from qwen3tts_agent.turn_log import OnTurn
+from qwen3tts_phone.detection.endpointing import TurnDetector
+from qwen3tts_phone.detection.recogniser import Recognise, Recogniser, SharedRecognisers
+from qwen3tts_phone.detection.settings import ListenSettings
+from qwen3tts_phone.detection.vad import make_detector
+from qwen3tts_phone.errors import without_words
+from qwen3tts_phone.log_text import log_text
+from qwen3tts_settings.constraints import UNSET, given
+from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_wire.errors import BadRequest, SpeechError
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.call.call import Call
+
+
+@contextmanager
+def ended_by_ctrl_c() -> Iterator[None]:
+    """Let the first Ctrl-C end the block without an error, in the task that `asyncio.run` runs.
+
+    Python would cancel that task, and raise KeyboardInterrupt at its end. In any other task, and
+    where the program handles SIGINT itself, nothing is changed: only the program knows then what
+    else is to end.
+    """
+    current = asyncio.current_task()
+    assert current is not None
+    task: asyncio.Task[Any] = current
+    before = signal.getsignal(signal.SIGINT)
+    # asyncio.Runner's handler is a partial that names its task.
+    if getattr(before, "keywords", {}).get("main_task") is not task:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    interrupted = False
+
+    def interrupt() -> None:
+        nonlocal interrupted
+        if interrupted:
+            raise KeyboardInterrupt
+        interrupted = True
+        task.cancel()
+
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not interrupted or task.uncancel() > 0:
+            raise
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)
+
+
+logger = logging.getLogger(__name__)
+
+_process_meters: WeakKeyDictionary[asyncio.AbstractEventLoop, RequestMeter] = WeakKeyDictionary()
+"""Requests of all agents of an event loop, of which a process has one."""
+
+
+class Agent:
+    """One for any number of calls, each with a conversation of its own.
+
+    Args:
+        llm: the address of an OpenAI-compatible endpoint, up to its ``/v1``; `ChatSettings`; or an
+            asynchronous generator function that replies to a list of `ChatMessage`; or a `Source`.
+        model: its name there.
+        api_key: its key; see `api_key_from`.
+        system: what the model is told about its task.
+        greeting: what is said when the call is answered; empty = the agent waits for the caller,
+            or greets as ``settings.greeting_prompt`` says.
+        stt: what makes text of the caller's words: ``whisper``, ``whisper:MODEL``, ``ws://…``
+            (`recogniser_named`); a function of the samples of a turn and their rate; or a
+            `Recogniser`. None: the agent understands keys alone.
+        listen: when a caller has finished, and what interrupts the agent.
+        turn_detector: may end a caller's turn before its pause does, or let it wait.
+        tools: what the model may do: functions, or `Tool` (`qwen3tts_agent.tools`).
+        settings: everything else; fields of it may be given under their names instead, or over it:
+            ``hang_up_tool=True``.
+        log: a file for one JSON line a turn; without words, if ``settings.log_words`` does not ask
+            for them.
+        on_turn: told each turn when all is known of it.
+
+    Raises:
+        BadRequest: an address, a tool or a recogniser's name that cannot be meant.
+        ValueError: a setting that cannot be; its text begins with the name.
+        OSError: the log cannot be opened.
+    """
+
+    def __init__(
+        self,
+        llm: str | ChatSettings | Source | Writes,
+        *,
+        model: str = "default",
+        api_key: str = "",
+        system: str = "",
+        greeting: str = "",
+        stt: str | Recogniser | Recognise | None = "whisper",
+        listen: ListenSettings | None = None,
+        turn_detector: TurnDetector | None = None,
+        tools: Sequence[Tool | Callable[..., Any]] = (),
+        settings: AgentSettings | None = None,
+        log: str | os.PathLike[str] | None = None,
+        on_turn: OnTurn | None = None,
+        voice: VoiceOptions | None = UNSET,
+        greeting_prompt: str = UNSET,
+        handed_on_prompt: str = UNSET,
+        filler: tuple[str, ...] = UNSET,
+        filler_after_s: float = UNSET,
+        apology: str = UNSET,
+        not_understood: str = UNSET,
+        reprompt: str = UNSET,
+        quiet_s: float = UNSET,
+        reprompts: int = UNSET,
+        hang_up_when_quiet: bool = UNSET,
+        goodbye: str = UNSET,
+        max_minutes: float = UNSET,
+        retries: int = UNSET,
+        retry_wait_s: float = UNSET,
+        hang_up_tool: bool = UNSET,
+        transfers: Mapping[str, str] = UNSET,
+        tool_timeout_s: float = UNSET,
+        max_tool_rounds: int = UNSET,
+        max_result_chars: int = UNSET,
+        queue_chars: int = UNSET,
+        history_chars: int = UNSET,
+        stopped_s: float = UNSET,
+        requests_minute: int = UNSET,
+        requests_call: int = UNSET,
+        prompt_chars_minute: int = UNSET,
+        prompt_chars_call: int = UNSET,
+        process_requests_minute: int = UNSET,
+        process_requests: int = UNSET,
+        process_prompt_chars_minute: int = UNSET,
+        process_prompt_chars: int = UNSET,
+        too_many: str = UNSET,
+        used_up: str = UNSET,
+        log_words: bool = UNSET,
+    ) -> None:
+        changes = given(AgentSettings, locals())
+        texts: dict[str, object] = {"system": system, "greeting": greeting}
+        for name, text in texts.items():
+            if not isinstance(text, str):
+                raise BadRequest(f"{name} is a {type(text).__name__}.", remedy="Give a text.")
+        if greeting and not any(map(str.isalnum, greeting)):
+            raise BadRequest(
+                "greeting holds nothing that can be spoken.", remedy="Give letters or digits."
+            )
+        if isinstance(llm, str):
+            llm = ChatSettings(llm, model=model, api_key=api_key)
+        self._chat = llm if isinstance(llm, ChatSettings) else None
+        if self._chat is not None and self._chat.base_url.lower().startswith("https"):
+            certificates()
+        self._source = None if isinstance(llm, ChatSettings) else source_of(llm)
+        self.settings = replace(settings or AgentSettings(), **changes)
+        self.listen = listen or ListenSettings()
+        self.system = system
+        self.greeting = greeting
+        self._tools = tools_of(tools)
+        check_names(self._tools, self.settings)
+        self._recognisers = SharedRecognisers()
+        self._recogniser = self._recognisers.chosen(stt)
+        self._warm = False
+        self._warming = asyncio.Lock()
+        self._turn_detector = turn_detector
+        self._log = None if log is None else ConversationLog(log, words=self.settings.log_words)
+        self._on_turn = on_turn
+        self._talks: set[asyncio.Task[Conversation]] = set()
+        self.conversations: dict[str, Conversation] = {}
+        """Of the calls that it talks on now, by `Call.id`."""
+
+    @property
+    def calls(self) -> int:
+        """How many calls `serve` is talking on."""
+        return len(self._talks)
+
+    async def warm(self) -> None:
+        """Load or reach what listens, so that no caller waits for it; may take minutes.
+
+        Once it has worked it does nothing. `answer` and `serve` do it, too.
+
+        Raises:
+            SpeechError: it cannot work here, or not now; says what to do.
+        """
+        if self._warm:
+            return
+        async with self._warming:
+            if not self._warm:
+                make_detector(self.listen.detector)
+                if self._recogniser is not None:
+                    await self._recogniser.warm()
+                self._warm = True
+
+    async def check(self, limit_s: float = CHECK_S) -> None:
+        """Ask the model for one token, and `warm` meanwhile, so that mistakes show before a call.
+
+        The model has ``limit_s`` seconds; a source of the program's own is not asked. `serve` does
+        it, too; before a call to somebody it is yours to do.
+
+        Raises:
+            SpeechError: the recogniser or the model cannot work, or not now; says what to do.
+        """
+        work: list[Awaitable[object]] = [self.warm()]
+        if self._chat is not None:
+            work.append(check_model(self._chat, limit_s=limit_s))
+        for result in await asyncio.gather(*work, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+    async def answer(self, call: Call) -> Conversation:
+        """Answer a call that came in and talk to its end; what was said.
+
+        It rings while the recogniser is loaded. Where that fails the call is answered all the same,
+        and each turn of the caller tells the error. Raises as :meth:`talk`.
+        """
+        try:
+            await self.warm()
+        except SpeechError as error:
+            logger.warning("the recogniser is not ready: %s", log_text(error))
+        await call.answer()
+        return await self.talk(call)
+
+    async def talk(self, call: Call) -> Conversation:
+        """Talk on a call to its end; one of ours is waited for until it is answered.
+
+        Where the far end hands the call on, or another call takes its place, the conversation goes
+        on there (`Call.successor`). Cancelled, it stops talking and leaves the call as it is.
+
+        Raises:
+            CallError: the call was not answered.
+            SpeechError: nothing can be heard on this machine, as where a package is missing; the
+                call is ended.
+        """
+        source = ChatClient(self._chat) if self._chat is not None else self._source
+        assert source is not None
+        try:
+            prepare(source)
+            return await self._talk(call, source)
+        finally:
+            if self._chat is not None:
+                await source.close()
+
+    async def _talk(self, call: Call, source: Source) -> Conversation:
+        call = await call.up()
+        history = History(self.system)
+        conversation = Conversation(call.id, history, self.settings.history_chars)
+        meter = _process_meters.setdefault(asyncio.get_running_loop(), RequestMeter())
+        # Calls that follow one another in a conversation have one budget and one time.
+        budget = CallBudget(self.settings.call_limits, self.settings.process_limits, meter)
+        ends_at = call.clock.now() + 60 * self.settings.max_minutes
+        following: Call | None = call
+        while following is not None:
+            call = following
+            conversation.call_id, conversation.ended = call.id, ""
+            await self._talk_on(call, source, conversation, budget, ends_at)
+            following = await call.successor()
+        return conversation
+
+    async def _talk_on(
+        self,
+        call: Call,
+        source: Source,
+        conversation: Conversation,
+        budget: CallBudget,
+        ends_at: float,
+    ) -> None:
+        """Talk on one call of those that carry a conversation."""
+        history = conversation.history
+        listening = call.hear(self.listen, self._recogniser, turn_detector=self._turn_detector)
+        toolbox = Toolbox(
+            self._tools,
+            {"call": call, "conversation": conversation},
+            timeout_s=self.settings.tool_timeout_s,
+            most_chars=self.settings.max_result_chars,
+        )
+        kit = Kit(call, source, toolbox, history, self.settings, budget)
+        talk = Talk(
+            kit,
+            conversation,
+            listening,
+            greeting=self.greeting,
+            log=self._log,
+            on_turn=self._on_turn,
+            ends_at=ends_at,
+        )
+        toolbox.tools.update(own_tools(self.settings, call, talk.farewell))
+        self.conversations[call.id] = conversation
+        try:
+            await talk.run()
+        except Exception:  # nobody would talk to the caller any more
+            await call.hangup()
+            raise
+        finally:
+            self.conversations.pop(call.id, None)
+
+    async def serve(self, lines: AsyncIterable[Call]) -> None:
+        """Answer every call that comes in by ``lines``, all at once, until they are closed.
+
+        In the main task of `asyncio.run` Ctrl-C ends it without an error. What breaks on one call
+        is logged, and ends that call alone. Cancelled, it answers no more; the calls go on, and end
+        with their line. While a `Phone` knows that no speech server can be reached it refuses calls
+        itself (503), and they do not come here.
+
+        A model that is not there yet, or overloaded, is logged, and calls are taken.
+
+        Raises:
+            SpeechError: as :meth:`check`, before the first call.
+        """
+        with ended_by_ctrl_c():
+            await self._serve(lines)
+
+    async def _serve(self, lines: AsyncIterable[Call]) -> None:
+        try:
+            await self.check()
+        except ModelUnavailable as error:
+            logger.warning(
+                "the language model is not ready, and calls are taken all the same: %s",
+                log_text(error),
+            )
+        async for call in lines:
+            task = asyncio.create_task(self.answer(call), name=f"agent on {call.id}")
+            self._talks.add(task)
+            task.add_done_callback(self._ended)
+        if self._talks:
+            await asyncio.wait(set(self._talks))
+
+    def _ended(self, task: asyncio.Task[Conversation]) -> None:
+        self._talks.discard(task)
+        if task.cancelled() or task.exception() is None:
+            return
+        error = task.exception()
+        assert error is not None
+        if isinstance(error, SpeechError):
+            logger.warning("%s: %s", log_text(task.get_name()), log_text(error))
+        else:
+            logger.error("%s broke off\n%s", log_text(task.get_name()), without_words(error))
+
+    async def close(self) -> None:
+        """End the log, and the recogniser, where it was made here. Calls should be over."""
+        await self._recognisers.close()
+        if self._log is not None:
+            self._log.close()
+
+    async def __aenter__(self) -> Agent:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

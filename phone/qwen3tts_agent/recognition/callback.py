@@ -1,0 +1,147 @@
+"""A recogniser made of any function: the sound of a turn goes in, its text comes out."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import weakref
+from typing import Any
+
+from qwen3tts_agent.recognition.turns import TurnRecognition, TurnRules
+from qwen3tts_agent.threads import Threads, TooManyThreads
+from qwen3tts_phone.detection.recogniser import (
+    PartialTaker,
+    Recognise,
+    RecogniserBusy,
+    RecognitionFailed,
+    Samples,
+    Transcript,
+)
+from qwen3tts_wire.errors import SpeechError
+
+MOST_TEXT = 20_000
+"""Characters of one turn; a text that is longer is cut."""
+
+
+class CallbackRecogniser:
+    """Calls a function with the sound of each turn.
+
+    >>> async def ask(samples, rate_hz):
+    ...     return (await my_service(samples.tobytes(), rate_hz)).text
+    >>> recogniser = CallbackRecogniser(ask)
+
+    An ``async`` function runs in the event loop; it is cancelled when nobody wants its answer any
+    more. Any other runs in a thread and may block; it runs to its end, and its answer is dropped.
+    """
+
+    def __init__(
+        self,
+        function: Recognise,
+        *,
+        rate_hz: int = 16_000,
+        early: bool = False,
+        timeout_s: float = 15.0,
+        at_once: int = 8,
+        waiting: int = 32,
+    ) -> None:
+        """Name the function.
+
+        Args:
+            function: What recognises.
+            rate_hz: Rate of the samples that it is given.
+            early: Call it at every pause, and use the answer if the turn ends there: the text
+                comes sooner by the length of the pause, and the function is called more often.
+            timeout_s: How long it may take after the end of a turn.
+            at_once: So many calls of it run at the same time, over all phone calls.
+            waiting: So many more may wait; then a turn fails with `RecogniserBusy`.
+
+        Raises:
+            ValueError: a number is out of its range; the text begins with its name.
+        """
+        if not 4000 <= rate_hz <= 48_000:
+            raise ValueError(f"rate_hz={rate_hz} is not between 4000 and 48000")
+        if not timeout_s > 0:
+            raise ValueError(f"timeout_s={timeout_s} must be above 0")
+        if at_once < 1 or waiting < 0:
+            raise ValueError(f"at_once={at_once} must be above 0, waiting={waiting} not below")
+        self._function = function
+        self._rules = TurnRules(rate_hz, early=early, timeout_s=timeout_s)
+        self._places = asyncio.Semaphore(at_once)
+        self._most = at_once + waiting
+        self._running = 0
+        self._threads = Threads("recognise", self._most)
+        self._open: weakref.WeakSet[TurnRecognition] = weakref.WeakSet()
+        self._closed = False
+
+    @property
+    def rate_hz(self) -> int:
+        """Rate of the samples that the function is given."""
+        return self._rules.rate_hz
+
+    async def warm(self) -> None:
+        """Nothing needs to be loaded."""
+
+    async def open(self, on_partial: PartialTaker | None = None) -> TurnRecognition:
+        """Begin to recognise one call."""
+        if self._closed:
+            raise RecognitionFailed("The recogniser is closed.")
+        recognition = TurnRecognition(self._recognise, self._rules, on_partial)
+        self._open.add(recognition)
+        return recognition
+
+    async def close(self) -> None:
+        """End it; threads that still run are not waited for."""
+        self._closed = True
+        for recognition in list(self._open):
+            await recognition.close()
+        self._open.clear()
+
+    async def _recognise(self, samples: Samples) -> Transcript:
+        if self._running >= self._most:
+            raise RecogniserBusy(
+                f"{self._running} turns are being recognised or wait for it.",
+                remedy="Allow more at once (at_once), or take fewer calls.",
+            )
+        self._running += 1
+        try:
+            async with self._places:
+                answer = await self._ask(samples)
+        except SpeechError:
+            raise
+        # Whatever a function of somebody else's raises: it costs the turn, not the call. Its text
+        # is not shown, as it may hold what the caller said.
+        except Exception as error:
+            raise RecognitionFailed(
+                f"The recogniser's function failed: {type(error).__name__}.",
+                remedy="The cause of this error has the traceback.",
+            ) from error
+        finally:
+            self._running -= 1
+        return _transcript(answer)
+
+    async def _ask(self, samples: Samples) -> Any:
+        function, rate_hz = self._function, self._rules.rate_hz
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004 - whether calling it gives a coroutine
+        ):
+            return await function(samples, rate_hz)  # type: ignore[misc]
+        try:
+            answer = await self._threads.run(function, samples, rate_hz)
+        except TooManyThreads:
+            raise RecogniserBusy(
+                f"{self._threads.running} calls of the recogniser's function have not ended.",
+                remedy="See why it hangs; nothing can stop a thread.",
+            ) from None
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+def _transcript(answer: object) -> Transcript:
+    if isinstance(answer, str):
+        answer = Transcript(answer)
+    if not isinstance(answer, Transcript):
+        raise RecognitionFailed(
+            f"The recogniser's function returned {type(answer).__name__}, which is no text.",
+            remedy='Return the words as a string, "" where there are none.',
+        )
+    text = answer.text.strip()[:MOST_TEXT]
+    return Transcript(text, answer.language, answer.confidence)

@@ -1,0 +1,160 @@
+"""The kinds of recognisers that a setting can name: one row each, read by everything that asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from importlib import import_module
+from typing import Any, cast
+
+from qwen3tts_agent.recognition.callback import CallbackRecogniser
+from qwen3tts_agent.recognition.settings import deepgram_options, openai_options
+from qwen3tts_phone.detection.recogniser import (
+    Recognise,
+    Recogniser,
+    RecogniserCheck,
+    RecogniserReport,
+)
+from qwen3tts_wire.errors import BadRequest
+
+PACKAGE = "qwen3tts_phone.recognise"
+
+
+@dataclass(frozen=True, slots=True)
+class RecogniserKind:
+    """One kind: how it is written, and where its settings, its class and its check are."""
+
+    name: str
+    written: str
+    """As ``--stt`` takes it, for messages and help."""
+    module: str
+    """Module of the recogniser's class, with `RecogniserCheck` as ``check``."""
+    class_name: str
+    settings_module: str
+    settings_name: str
+    options: Callable[[str], dict[str, Any] | None]
+    """Fields of the settings in what is written; None = it names another kind."""
+
+    def settings(self, options: dict[str, Any]) -> Any:
+        """The settings with these values; raises BadRequest."""
+        kind = getattr(import_module(f"{PACKAGE}.{self.settings_module}"), self.settings_name)
+        known = [field.name for field in fields(kind)]
+        for name in options:
+            if name not in known:
+                raise BadRequest(
+                    f"The recogniser has no option {name[:40]!r}.",
+                    remedy=f"Its options are: {', '.join(known)}.",
+                )
+        try:
+            return kind(**options)
+        except (ValueError, TypeError) as error:
+            raise BadRequest(f"The recogniser's settings: {error}.") from None
+
+    def recogniser(self, settings: Any) -> Recogniser:
+        """The recogniser with these settings."""
+        made = getattr(import_module(f"{PACKAGE}.{self.module}"), self.class_name)(settings)
+        return cast("Recogniser", made)
+
+    async def check(self, settings: Any) -> RecogniserReport:
+        """Try it; see `RecogniserCheck`."""
+        module = import_module(f"{PACKAGE}.{self.module}")
+        check = cast("RecogniserCheck | None", getattr(module, "check", None))
+        if check is not None:
+            return await check(settings)
+        recogniser = self.recogniser(settings)
+        try:
+            await recogniser.warm()
+        finally:
+            await recogniser.close()
+        return RecogniserReport(kind=self.name)
+
+
+def _prefixed(name: str, key: str) -> Callable[[str], dict[str, Any] | None]:
+    """``NAME`` or ``NAME:REST``, of which the rest is the field ``key``."""
+
+    def options(text: str) -> dict[str, Any] | None:
+        kind, colon, rest = text.partition(":")
+        if kind.lower() != name or (colon and not rest.strip()):
+            return None
+        return {key: rest.strip()} if rest else {}
+
+    return options
+
+
+def _address(text: str) -> dict[str, Any] | None:
+    scheme, colon, _ = text.partition(":")
+    return {"url": text} if scheme.lower() in ("ws", "wss") and colon else None
+
+
+KINDS = (
+    RecogniserKind(
+        *("whisper", "whisper, whisper:MODEL_OR_FOLDER"),
+        *("whisper", "WhisperRecogniser", "whisper_settings", "WhisperSettings"),
+        _prefixed("whisper", "model"),
+    ),
+    RecogniserKind(
+        *("openai", "openai, openai:MODEL, openai:http://HOST:PORT/v1?model=NAME"),
+        *("openai.recogniser", "TranscriptionRecogniser"),
+        *("openai.settings", "TranscriptionSettings"),
+        openai_options,
+    ),
+    RecogniserKind(
+        *("deepgram", "deepgram, deepgram:MODEL, deepgram:wss://HOST/v1/listen?model=NAME"),
+        *("deepgram.recogniser", "DeepgramRecogniser"),
+        *("deepgram.settings", "DeepgramSettings"),
+        deepgram_options,
+    ),
+    RecogniserKind(
+        *("ws", "ws://HOST:PORT/PATH, wss://HOST/PATH"),
+        *("websocket", "SocketRecogniser", "socket_settings", "SocketSettings"),
+        _address,
+    ),
+)
+WRITTEN = "; ".join(kind.written for kind in KINDS)
+"""All that can be written."""
+
+
+def named(text: str, options: dict[str, Any]) -> tuple[RecogniserKind, Any]:
+    """The kind that a setting names, and its settings with these options.
+
+    Raises:
+        BadRequest: it names none, or an option is wrong.
+    """
+    for kind in KINDS:
+        if (found := kind.options(text.strip())) is not None:
+            return kind, kind.settings({**found, **options})
+    raise BadRequest(f"{text[:100]!r} names no recogniser.", remedy=f"Write one of: {WRITTEN}.")
+
+
+def recogniser_named(text: str, **options: Any) -> Recogniser:
+    """The recogniser that a setting names; nothing is loaded or connected yet.
+
+    ``text``: a row of `qwen3tts_agent.recognition.kinds.KINDS`, such as ``whisper`` or
+    ``wss://HOST/PATH`` (docs/recognisers.md). ``options`` are fields of that kind's settings.
+
+    Raises:
+        BadRequest: it names none, or an option is wrong.
+    """
+    kind, settings = named(text, options)
+    return kind.recogniser(settings)
+
+
+async def check_recogniser(text: str, **options: Any) -> RecogniserReport:
+    """Try the recogniser that a setting names as a call would use it; takes as `recogniser_named`.
+
+    Raises:
+        BadRequest: it names none, or an option is wrong.
+        RecogniserUnavailable: it cannot work here; says what to do.
+        RecognitionFailed: not now.
+    """
+    kind, settings = named(text, options)
+    return await kind.check(settings)
+
+
+def recogniser_of(given: str | Recognise) -> Recogniser:
+    """Return a recogniser for a name, as `recogniser_named`, or for a function of a turn's sound.
+
+    Raises:
+        BadRequest: there is no recogniser of that name.
+    """
+    return recogniser_named(given) if isinstance(given, str) else CallbackRecogniser(given)

@@ -1,0 +1,445 @@
+"""Which Whisper listens, and how."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
+
+from qwen3tts_wire.whisper.model import DTYPES
+from qwen3tts_wire.whisper.models import AUTO, is_name
+
+LANGUAGE = re.compile(r"[A-Za-z]{2,20}", re.ASCII)
+DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,2})?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class WhisperSettings:
+    """One model in a process of its own, for all calls.
+
+    Raises ValueError whose text begins with the name of the field.
+    """
+
+    model: str = AUTO
+    """A folder with a model that CTranslate2 reads, a size (``tiny``, ``base``, ``small``,
+    ``medium``, ``large-v3``, ``turbo``; ``tiny.en`` to ``medium.en`` for English alone), or a hub
+    id. ``auto``: from the hub's cache, else a package with weights, else ``base`` from the hub."""
+    languages: tuple[str, ...] = ()
+    """Codes or English names of the languages that callers may speak (``("en", "de")``): with one,
+    nothing is guessed; with several, the likeliest of them; with none, any that the model knows."""
+    device: str = "auto"
+    """``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or ``cuda:1``."""
+    dtype: str = "auto"
+    """``auto`` (float16 on a GPU, else int8), ``int8``, ``float32``, ``float16``, ``bfloat16`` or
+    ``int8_float16``."""
+    threads: int = 0
+    """CPU threads of the model; 0 = all but one, which the calls keep."""
+    early: bool = True
+    """Begin while the caller speaks and at their pauses, not only when their turn is over."""
+    timeout_s: float = 15.0
+    """How long a turn's text may take after the turn."""
+    load_timeout_s: float = 900.0
+    """How long the model may take to load or to be fetched."""
+    stall_s: float = 60.0
+    """A process that works on one piece for longer is replaced."""
+    most_waiting: int = 64
+    """Pieces of all calls that may wait for the model."""
+    offline: bool = False
+    """Fetch nothing: the model must be there."""
+
+    def __post_init__(self) -> None:
+        if not is_name(self.model):
+            raise ValueError(
+                f"model={self.model!r} is no folder, size or hub id; name a folder with a Whisper"
+                " model, or a size such as tiny.en"
+            )
+        if not isinstance(self.languages, tuple) or not all(
+            LANGUAGE.fullmatch(each) for each in self.languages
+        ):
+            raise ValueError(f"languages={self.languages!r}: a tuple of codes, such as ('en',)")
+        if not DEVICE.fullmatch(self.device):
+            raise ValueError(f"device={self.device!r}: auto, cpu, cuda or cuda:N")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype={self.dtype!r}: one of {', '.join(DTYPES)}")
+        if not 0 <= self.threads <= 1024:
+            raise ValueError(f"threads={self.threads} is not between 0 and 1024")
+        if not 1 <= self.most_waiting <= 10_000:
+            raise ValueError(f"most_waiting={self.most_waiting} is not between 1 and 10000")
+        for name in ("timeout_s", "load_timeout_s", "stall_s"):
+            if not 0 < getattr(self, name) <= 86_400:
+                raise ValueError(f"{name}={getattr(self, name)} is not above 0, up to a day")
+
+    @property
+    def folder(self) -> str:
+        """The model as its loader takes it: a path is written out."""
+        path = Path(self.model).expanduser()
+        return str(path.resolve()) if path.is_dir() else self.model
+
+    def wishes(self) -> dict[str, Any]:
+        """What the process is told, as JSON holds it."""
+        names = ("device", "dtype", "threads", "offline")
+        return {
+            "model": self.folder,
+            "languages": list(self.languages),
+            **{name: value for name, value in asdict(self).items() if name in names},
+        }
+
+
+def check_service_url(
+    url: str, schemes: tuple[str, ...], what: str, example: str, key_place: str
+) -> SplitResult:
+    """Return the parts of a service's address.
+
+    Args:
+        url: as it was set.
+        schemes: those that the service is reached by.
+        what: what the address leads to, for the error.
+        example: how an address is written, for the error.
+        key_place: where a key belongs, for the error.
+
+    Raises:
+        ValueError: it is no such address, or holds a password.
+    """
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not close, a port that does not exist
+        raise ValueError(f"url is no address; write {example}") from None
+    if not good or parts.fragment:
+        raise ValueError(f"url is no address of {what}; write {example}")
+    if parts.username or parts.password:
+        raise ValueError(f"url holds a password; put the key into {key_place} instead")
+    return parts
+
+
+API_KEY_ENV = "QWEN3TTS_STT_KEY"
+"""The environment's key of the recogniser's server."""
+
+
+@dataclass(frozen=True, slots=True)
+class SocketSettings:
+    """A server that speaks `qwen3tts.recogniser.v1` (docs/recognisers.md).
+
+    Raises ValueError whose text begins with the name of the field.
+    """
+
+    url: str = field(repr=False)
+    """``ws://HOST:PORT/PATH`` or ``wss://…``; a query goes along and is never shown."""
+    api_key: str | None = field(default=None, repr=False)
+    """Sent as a bearer token; None = that of the environment's ``QWEN3TTS_STT_KEY``, if any."""
+    languages: tuple[str, ...] = ()
+    """What callers may speak (``("en", "de")``); none = the server finds out."""
+    rate_hz: int = 16_000
+    """Rate of the samples that the server is sent."""
+    audio: Literal["turns", "all"] = "turns"
+    """What is sent: the sound of turns only, or everything that the caller's line brings."""
+    open_timeout_s: float = 5.0
+    """How long connection and greeting may take."""
+    answer_timeout_s: float = 10.0
+    """How long a turn's text may take after the end of the turn, reconnecting included."""
+    behind_s: float = 10.0
+    """Sound that may wait to be sent; a server that takes it more slowly loses the turn."""
+    longest_s: float = 300.0
+    """Sound of one turn that is kept, so that it can be sent again after a lost connection."""
+
+    def __post_init__(self) -> None:
+        check_service_url(
+            self.url, ("ws", "wss"), "a WebSocket", "ws://HOST:PORT/PATH", API_KEY_ENV
+        )
+        if self.api_key and not all("!" <= char <= "~" for char in self.api_key):
+            raise ValueError("api_key holds something else than visible ASCII characters")
+        if not isinstance(self.languages, tuple) or len(self.languages) > 100:
+            raise ValueError("languages is no tuple of codes, such as ('en',)")
+        if not 4000 <= self.rate_hz <= 48_000:
+            raise ValueError(f"rate_hz={self.rate_hz} is not between 4000 and 48000")
+        if self.audio not in ("turns", "all"):
+            raise ValueError(f"audio={self.audio!r} is neither turns nor all")
+        for name in ("open_timeout_s", "answer_timeout_s", "behind_s", "longest_s"):
+            if not 0 < getattr(self, name) <= 3600:
+                raise ValueError(f"{name}={getattr(self, name)} is not above 0, up to 3600")
+
+    @property
+    def shown(self) -> str:
+        """The address for messages: without its query."""
+        parts = urlsplit(self.url)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        port = f":{parts.port}" if parts.port else ""
+        return f"{parts.scheme}://{host}{port}{parts.path}"
+
+    @property
+    def address(self) -> str:
+        """The address that is dialled."""
+        return self.url
+
+    @property
+    def key_variable(self) -> str:
+        """The environment's variable for the key."""
+        return API_KEY_ENV
+
+    def headers(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+        """What goes along with the key, if there is one.
+
+        Raises:
+            ValueError: the environment's key cannot be one.
+        """
+        key = self.api_key
+        if key is None:
+            key = (os.environ if environ is None else environ).get(API_KEY_ENV, "").strip()
+            if not all("!" <= char <= "~" for char in key):
+                raise ValueError(
+                    f"{API_KEY_ENV} holds something else than visible ASCII characters"
+                )
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+SERVICES = {"api.openai.com": "OPENAI_API_KEY", "api.deepgram.com": "DEEPGRAM_API_KEY"}
+"""The environment's variable for the key of each service, which takes nothing without one."""
+
+
+def key_variable(url: str) -> str:
+    """The environment's variable for the key of the server at this address."""
+    return SERVICES.get((urlsplit(url).hostname or "").lower(), API_KEY_ENV)
+
+
+def key_for(url: str, given: str | None, environ: Mapping[str, str] | None = None) -> str:
+    """The key that goes to this address; empty = none.
+
+    ``given``: what the settings say; None = the environment's, see `key_variable`.
+
+    Raises:
+        ValueError: no header can hold it, or the service takes nothing without one.
+    """
+    variable = key_variable(url)
+    key = given
+    if key is None:
+        key = (os.environ if environ is None else environ).get(variable, "").strip()
+        if not all("!" <= char <= "~" for char in key):
+            raise ValueError(f"{variable} holds something else than visible ASCII characters")
+    if not key and variable != API_KEY_ENV:
+        raise ValueError(f"there is no key for {urlsplit(url).hostname}")
+    return key
+
+
+OPENAI = "https://api.openai.com/v1"
+FORMATS = ("json", "verbose_json", "text")
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptionSettings:
+    """A server with ``POST {url}/audio/transcriptions`` (docs/recognisers.md).
+
+    Raises ValueError whose text begins with the name of the field.
+    """
+
+    url: str = OPENAI
+    """Up to and including the version, such as ``http://127.0.0.1:8000/v1``."""
+    model: str = "whisper-1"
+    """Name of the model at that server."""
+    api_key: str | None = field(default=None, repr=False)
+    """Sent as a bearer token; None = the environment's ``OPENAI_API_KEY`` at api.openai.com, and
+    ``QWEN3TTS_STT_KEY`` anywhere else."""
+    languages: tuple[str, ...] = ()
+    """What callers may speak; with one code the server does not guess, otherwise it finds out."""
+    prompt: str = field(default="", repr=False)
+    """Names and words that callers are likely to say, as running text."""
+    response_format: Literal["json", "verbose_json", "text"] = "json"
+    """``verbose_json`` tells the language and lets invented texts be found, where the model has it
+    (Whisper does)."""
+    early: bool = True
+    """Ask at a pause in the caller's speech, not only when the turn is over: the text comes sooner,
+    and a service that is paid by the minute hears some turns twice."""
+    connect_s: float = 5.0
+    """How long a connection may take."""
+    timeout_s: float = 15.0
+    """How long a turn's text may take after the turn, the second try included."""
+    at_once: int = 8
+    """Requests of all calls at the same time."""
+    most_waiting: int = 32
+    """Turns of all calls that may wait for one of these."""
+
+    def __post_init__(self) -> None:
+        where = "a server", "http://HOST:PORT/v1", "the environment"
+        if check_service_url(self.url, ("http", "https"), *where).query:
+            raise ValueError("url is no address of a server; write http://HOST:PORT/v1")
+        if self.api_key and not all("!" <= char <= "~" for char in self.api_key):
+            raise ValueError("api_key holds something else than visible ASCII characters")
+        if not (self.model and self.model.isprintable() and len(self.model) <= 256):
+            raise ValueError("model is no name of a model")
+        if not isinstance(self.languages, tuple) or len(self.languages) > 100:
+            raise ValueError("languages is no tuple of codes, such as ('en',)")
+        if len(self.prompt) > 4000:
+            raise ValueError("prompt is longer than 4000 characters")
+        if self.response_format not in FORMATS:
+            raise ValueError(f"response_format={self.response_format!r}: {', '.join(FORMATS)}")
+        for name in ("connect_s", "timeout_s"):
+            if not 0 < getattr(self, name) <= 3600:
+                raise ValueError(f"{name}={getattr(self, name)} is not above 0, up to 3600")
+        for name, least in (("at_once", 1), ("most_waiting", 0)):
+            if not least <= getattr(self, name) <= 10_000:
+                raise ValueError(f"{name}={getattr(self, name)} is not between {least} and 10000")
+
+    @property
+    def route(self) -> str:
+        """The address that turns are sent to."""
+        return self.url.rstrip("/") + "/audio/transcriptions"
+
+    @property
+    def shown(self) -> str:
+        """The address for messages."""
+        return self.url
+
+    def form(self) -> dict[str, str]:
+        """The fields that go along with each turn."""
+        fields = {"model": self.model, "response_format": self.response_format}
+        if len(self.languages) == 1:
+            fields["language"] = self.languages[0]
+        if self.prompt:
+            fields["prompt"] = self.prompt
+        return fields
+
+
+IN_QUERY = ("model", "language", "prompt", "response_format", "early")
+"""Settings that may stand behind the address on a command line."""
+
+
+def openai_options(text: str) -> dict[str, Any] | None:
+    """The fields in ``openai``, ``openai:MODEL`` or ``openai:URL?model=NAME&language=en``.
+
+    None = another kind is named. A key of the query that is no setting of `IN_QUERY` comes back as
+    it is written, for `RecogniserKind.settings` to refuse by name.
+    """
+    kind, colon, rest = text.partition(":")
+    rest = rest.strip()
+    if kind.lower() != "openai" or (colon and not rest):
+        return None
+    if not rest:
+        return {}
+    if not rest.lower().startswith(("http:", "https:")):
+        return {"model": rest}
+    address, _, query = rest.partition("?")
+    fields: dict[str, Any] = {"url": address}
+    for key, value in parse_qsl(query, keep_blank_values=True):
+        if key == "language":
+            fields["languages"] = (value,)
+        elif key == "early":
+            fields["early"] = value.lower() not in ("0", "no", "false")
+        else:
+            fields[key if key in IN_QUERY else f"?{key}"] = value
+    return fields
+
+
+DEEPGRAM = "wss://api.deepgram.com/v1/listen"
+SEVERAL = "multi"
+"""Deepgram's language for callers who may speak any of several."""
+OURS = frozenset({"encoding", "sample_rate", "channels", "multichannel", "interim_results"})
+"""Parameters that follow from the sound that is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeepgramSettings:
+    """Deepgram's ``/v1/listen``, or a server with the same interface (docs/recognisers.md).
+
+    Raises ValueError whose text begins with the name of the field.
+    """
+
+    url: str = field(default=DEEPGRAM, repr=False)
+    """``wss://HOST/v1/listen``. What stands in its query goes along (``smart_format=true``) and
+    comes before ``model``, ``languages`` and ``endpointing_ms``."""
+    model: str = "nova-3"
+    api_key: str | None = field(default=None, repr=False)
+    """Sent as ``Authorization: Token``; None = the environment's ``DEEPGRAM_API_KEY`` at
+    api.deepgram.com, and ``QWEN3TTS_STT_KEY`` anywhere else."""
+    languages: tuple[str, ...] = ()
+    """What callers may speak: one code, or with none or several Deepgram's ``multi``."""
+    rate_hz: int = 16_000
+    """Rate of the samples that are sent."""
+    endpointing_ms: int = 300
+    """Silence after which Deepgram fixes the words so far by itself."""
+    open_timeout_s: float = 5.0
+    """How long the connection may take."""
+    answer_timeout_s: float = 10.0
+    """How long a turn's text may take after the end of the turn, reconnecting included."""
+    settle_s: float = 1.5
+    """So long after a turn what is known of it counts: Deepgram does not answer every
+    ``Finalize``."""
+    keep_alive_s: float = 4.0
+    """Between two ``KeepAlive`` while nothing is sent; after 10 s without Deepgram closes."""
+    behind_s: float = 10.0
+    """Sound that may wait to be sent; a server that takes it more slowly loses the turn."""
+    longest_s: float = 300.0
+    """Sound of one turn that is kept, so that it can be sent again after a lost connection."""
+
+    def __post_init__(self) -> None:
+        where = "a WebSocket", "wss://HOST/v1/listen", "the environment"
+        parts = check_service_url(self.url, ("ws", "wss"), *where)
+        if taken := sorted(OURS.intersection(dict(parse_qsl(parts.query)))):
+            raise ValueError(f"url: {', '.join(taken)} cannot be set there; leave it out")
+        if self.api_key and not all("!" <= char <= "~" for char in self.api_key):
+            raise ValueError("api_key holds something else than visible ASCII characters")
+        if not (self.model and self.model.isprintable() and len(self.model) <= 256):
+            raise ValueError("model is no name of a model")
+        if not isinstance(self.languages, tuple) or len(self.languages) > 100:
+            raise ValueError("languages is no tuple of codes, such as ('en',)")
+        if not 8000 <= self.rate_hz <= 48_000:
+            raise ValueError(f"rate_hz={self.rate_hz} is not between 8000 and 48000")
+        if not 10 <= self.endpointing_ms <= 5000:
+            raise ValueError(f"endpointing_ms={self.endpointing_ms} is not between 10 and 5000")
+        times = ("open_timeout_s", "answer_timeout_s", "settle_s", "keep_alive_s")
+        for name in (*times, "behind_s", "longest_s"):
+            if not 0 < getattr(self, name) <= 3600:
+                raise ValueError(f"{name}={getattr(self, name)} is not above 0, up to 3600")
+
+    @property
+    def shown(self) -> str:
+        """The address for messages: without its query."""
+        parts = urlsplit(self.url)
+        return urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
+
+    @property
+    def address(self) -> str:
+        """The address that is dialled, with all parameters."""
+        parts = urlsplit(self.url)
+        asked = {
+            "model": self.model,
+            "language": self.languages[0] if len(self.languages) == 1 else SEVERAL,
+            "endpointing": str(self.endpointing_ms),
+            **dict(parse_qsl(parts.query, keep_blank_values=True)),
+            "encoding": "linear16",
+            "sample_rate": str(self.rate_hz),
+            "channels": "1",
+            "interim_results": "true",
+        }
+        repeated = parse_qsl(parts.query, keep_blank_values=True)  # keyterm may come several times
+        query = [(name, value) for name, value in asked.items() if name not in dict(repeated)]
+        return urlunsplit(
+            (parts.scheme, parts.netloc, parts.path, urlencode([*query, *repeated]), "")
+        )
+
+    @property
+    def key_variable(self) -> str:
+        """The environment's variable for the key."""
+        return key_variable(self.url)
+
+    def headers(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The key, if there is one.
+
+        Raises:
+            ValueError: the environment's key cannot be one, or Deepgram needs one.
+        """
+        key = key_for(self.url, self.api_key, environ)
+        return {"Authorization": f"Token {key}"} if key else {}
+
+
+def deepgram_options(text: str) -> dict[str, Any] | None:
+    """The fields in ``deepgram``, ``deepgram:MODEL`` or ``deepgram:URL``; None = another kind."""
+    kind, colon, rest = text.partition(":")
+    rest = rest.strip()
+    if kind.lower() != "deepgram" or (colon and not rest):
+        return None
+    if not rest:
+        return {}
+    return {"url" if rest.lower().startswith(("ws:", "wss:")) else "model": rest}

@@ -1,0 +1,396 @@
+"""`qwen3tts.recogniser.v1` from the call's side (sans-I/O); docs/recognisers.md is its text.
+
+One object is one call, over as many connections as it takes: what a server has not answered when
+its connection breaks is sent again to the next. Each method returns what is to be sent; nothing
+while no server is ready.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from websockets.asyncio.client import ClientConnection
+
+from qwen3tts_agent.recognition.turn_audio import TurnAudio
+from qwen3tts_phone.detection.recogniser import Samples, Transcript
+from qwen3tts_wire.errors import ProtocolError
+
+SUBPROTOCOL = "qwen3tts.recogniser.v1"
+MOST_MESSAGE = 1 << 18
+"""Bytes of a server's message."""
+MOST_TEXT = 20_000
+"""Characters of a turn's text."""
+MOST_BINARY = 1 << 16
+"""Bytes of one message of samples."""
+MOST_PENDING = 8
+"""Turns that have ended and wait for their text."""
+TRIES = 3
+"""Connections over which one turn is tried."""
+
+Outgoing = list[str | bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The server is ready: `Connection.greeted` says what it is to be sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """What the server has understood so far."""
+
+    turn: int
+    transcript: Transcript
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """The text of a turn that has ended."""
+
+    turn: int
+    transcript: Transcript
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The server could not do a turn, or (``turn`` None) anything."""
+
+    turn: int | None
+    message: str
+
+
+Answer = Ready | Partial | Final | Failed
+
+
+@dataclass(slots=True)
+class _Turn:
+    number: int
+    tries: int = 0
+    speech: int = 0
+    """Samples from its beginning to the last voiced one."""
+    paused: bool = False
+    ended: Samples | None = field(default=None, repr=False)
+    """All of its sound, once it is over."""
+
+
+def read_answer(message: str | bytes) -> Answer | None:
+    """What a server says; None for a type of message that there is not, which is passed over.
+
+    Raises:
+        ProtocolError: it is no message of the protocol.
+    """
+    if not isinstance(message, str):
+        raise ProtocolError("The recogniser sent a binary message.", remedy=_REMEDY)
+    if len(message) > MOST_MESSAGE:
+        raise ProtocolError("The recogniser sent a message that is too long.", remedy=_REMEDY)
+    try:
+        raw = json.loads(message)
+    except (ValueError, RecursionError):
+        raise ProtocolError("The recogniser sent what is no JSON.", remedy=_REMEDY) from None
+    if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
+        raise ProtocolError("The recogniser sent no object with a type.", remedy=_REMEDY)
+    match raw["type"]:
+        case "ready":
+            return Ready()
+        case "partial":
+            return Partial(_turn(raw), _transcript(raw))
+        case "final":
+            return Final(_turn(raw), _transcript(raw))
+        case "error":
+            turn = None if raw.get("turn") is None else _turn(raw)
+            return Failed(turn, one_line(raw.get("message")))
+    return None
+
+
+class TurnStream:
+    """One call's turns as messages; see the module."""
+
+    def __init__(
+        self,
+        rate_hz: int,
+        *,
+        languages: Sequence[str] = (),
+        everything: bool = False,
+        longest_s: float = 300.0,
+    ) -> None:
+        """``everything``: send the sound between turns as well."""
+        self.ready = False
+        """Whether a server takes messages now."""
+        self._rate_hz = rate_hz
+        self._languages = list(languages)
+        self._everything = everything
+        self._audio = TurnAudio(rate_hz, longest_s=longest_s)
+        self._count = 0
+        self._turn: _Turn | None = None
+        self._pending: dict[int, _Turn] = {}
+
+    # --- the connection
+
+    def hello(self) -> Outgoing:
+        """A connection is open: what is said first."""
+        start: dict[str, Any] = {
+            "type": "start",
+            "rate_hz": self._rate_hz,
+            "encoding": "pcm_s16le",
+            "audio": "all" if self._everything else "turns",
+        }
+        if self._languages:
+            start["languages"] = self._languages
+        return [json.dumps(start)]
+
+    def greeted(self) -> tuple[Outgoing, list[int]]:
+        """The server is ready: what it is sent of turns under way, and the turns given up.
+
+        Given up is a turn that three connections have broken over.
+        """
+        self.ready = True
+        out: Outgoing = []
+        given_up = []
+        for turn in list(self._pending.values()):
+            turn.tries += 1
+            if turn.tries > TRIES:
+                del self._pending[turn.number]
+                given_up.append(turn.number)
+                continue
+            assert turn.ended is not None
+            out += [_say("turn.begin", turn, samples_back=0), *binary(turn.ended)]
+            out.append(_say("turn.end", turn, speech_samples=turn.speech))
+        if self._turn is not None:
+            # One that goes on is sent again however often: new sound may be what the server wants.
+            out += [_say("turn.begin", self._turn, samples_back=0)]
+            out += binary(self._audio.samples())
+            if self._turn.paused:
+                out.append(_say("turn.pause", self._turn, speech_samples=self._turn.speech))
+        return out, given_up
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        self.ready = False
+
+    def idle(self) -> Outgoing:
+        """Nothing was sent for a while: WebSocket's own pings keep the connection."""
+        return []
+
+    def leaving(self) -> Outgoing:
+        """The call is over: closing the connection says so."""
+        return []
+
+    # --- the call
+
+    def push(self, samples: Samples, at: float) -> Outgoing:
+        """The caller's sound; see `Recognition.push`."""
+        self._audio.push(samples, at)
+        wanted = self._everything or self._turn is not None
+        return binary(samples) if self.ready and wanted else []
+
+    def begin_turn(self, at: float) -> tuple[Outgoing, int]:
+        """A turn begins; what is sent, and its number. One that goes on is given up."""
+        out: Outgoing = []
+        if self._turn is not None and self.ready:
+            out.append(_say("turn.cancel", self._turn))
+        self._count += 1
+        self._turn = _Turn(self._count)
+        self._audio.begin(at)
+        if self.ready:
+            samples = self._audio.samples()
+            back = len(samples) if self._everything else 0
+            out.append(_say("turn.begin", self._turn, samples_back=back))
+            if not self._everything:
+                out += binary(samples)
+        return out, self._count
+
+    def pause(self, at: float) -> Outgoing:
+        """The caller is silent since ``at``."""
+        turn = self._turn
+        if turn is None or turn.paused:
+            return []
+        turn.paused, turn.speech = True, self._audio.before(at)
+        return [_say("turn.pause", turn, speech_samples=turn.speech)] if self.ready else []
+
+    def resume(self) -> Outgoing:
+        """They speak on."""
+        turn = self._turn
+        if turn is None or not turn.paused:
+            return []
+        turn.paused = False
+        return [_say("turn.resume", turn)] if self.ready else []
+
+    def drop_turn(self) -> Outgoing:
+        """It was a noise."""
+        turn, self._turn = self._turn, None
+        self._audio.end()
+        return [_say("turn.cancel", turn)] if turn is not None and self.ready else []
+
+    def end_turn(self, at: float) -> tuple[Outgoing, int | None, int | None]:
+        """The turn is over; what is sent, its number, and that of an older one given up for it.
+
+        None where there was none.
+        """
+        turn, self._turn = self._turn, None
+        if turn is None:
+            return [], None, None
+        turn.speech = self._audio.before(at)
+        turn.ended = self._audio.samples(until=at)
+        self._audio.end(at)
+        out: Outgoing = []
+        oldest = next(iter(self._pending)) if len(self._pending) >= MOST_PENDING else None
+        if oldest is not None:
+            out += self.give_up(oldest)
+        turn.tries = 1 if self.ready else 0
+        self._pending[turn.number] = turn
+        if self.ready:
+            out.append(_say("turn.end", turn, speech_samples=turn.speech))
+        return out, turn.number, oldest
+
+    def give_up(self, number: int) -> Outgoing:
+        """Nobody waits for this turn any more."""
+        turn = self._pending.pop(number, None)
+        return [_say("turn.cancel", turn)] if turn is not None and self.ready else []
+
+    def finished(self, number: int) -> Transcript | None:
+        """None: a turn's text comes after its end, as `Final`."""
+        return None
+
+    def known(self, number: int) -> Transcript | None:
+        """None: what is understood so far is no answer."""
+        return None
+
+    def read(self, message: str | bytes) -> list[Answer]:
+        """What a message means for this call. Raises ProtocolError."""
+        answer = read_answer(message)
+        taken = None if answer is None else self.take(answer)
+        return [] if taken is None else [taken]
+
+    def take(self, answer: Answer) -> Answer | None:
+        """What an answer means for this call; None when it means nothing any more.
+
+        A text that comes before its turn is over is what is understood so far.
+        """
+        if isinstance(answer, Ready):
+            return None if self.ready else answer
+        now = None if self._turn is None else self._turn.number
+        if isinstance(answer, Failed) and answer.turn is None:
+            return answer
+        if answer.turn in self._pending:
+            if not isinstance(answer, Partial):
+                del self._pending[answer.turn]
+            return answer
+        if answer.turn == now and isinstance(answer, (Partial, Final)):
+            return Partial(answer.turn, answer.transcript)
+        return None
+
+
+_REMEDY = "Check that its server speaks qwen3tts.recogniser.v1; see docs/recognisers.md."
+
+
+def _say(kind: str, turn: _Turn, **fields: int) -> str:
+    return json.dumps({"type": kind, "turn": turn.number, **fields})
+
+
+def binary(samples: Samples) -> Outgoing:
+    """Samples as messages, 16-bit little-endian."""
+    data = np.ascontiguousarray(samples).astype("<i2").tobytes()
+    return [data[start : start + MOST_BINARY] for start in range(0, len(data), MOST_BINARY)]
+
+
+def _turn(raw: dict[str, Any]) -> int:
+    turn = raw.get("turn")
+    if not isinstance(turn, int) or isinstance(turn, bool):
+        raise ProtocolError("The recogniser's answer has no number of a turn.", remedy=_REMEDY)
+    return turn
+
+
+def _transcript(raw: dict[str, Any]) -> Transcript:
+    text, language, sure = raw.get("text"), raw.get("language"), raw.get("confidence")
+    if not isinstance(text, str):
+        raise ProtocolError("The recogniser's answer has no text.", remedy=_REMEDY)
+    if len(text) > MOST_TEXT:
+        raise ProtocolError("The recogniser's text is too long for a turn.", remedy=_REMEDY)
+    if language is not None and not (isinstance(language, str) and len(language) <= 64):
+        raise ProtocolError("The recogniser's language is none.", remedy=_REMEDY)
+    if sure is not None and not (
+        isinstance(sure, (int, float)) and not isinstance(sure, bool) and 0 <= sure <= 1
+    ):
+        raise ProtocolError("The recogniser's confidence is not 0 to 1.", remedy=_REMEDY)
+    clean = "".join(char if char.isprintable() else " " for char in text)
+    shown = "".join(char for char in language or "" if char.isprintable())
+    return Transcript(" ".join(clean.split()), shown, None if sure is None else float(sure))
+
+
+def one_line(said: object) -> str:
+    """A server's own words for a message: printable, short."""
+    line = " ".join(str(said if isinstance(said, str) else "").split())[:200]
+    return "".join(char if char.isprintable() else "?" for char in line)
+
+
+class CallStream(Protocol):
+    """One call's turns as messages of a protocol (pure): events in, messages out.
+
+    Nothing is sent while no server is ready; see `TurnStream`, which is the one of
+    ``qwen3tts.recogniser.v1``.
+    """
+
+    def greeted(self) -> tuple[Outgoing, list[int]]:
+        """The server is ready: what it is sent of turns under way, and the turns given up."""
+
+    def lost(self) -> None:
+        """The connection is gone."""
+
+    def idle(self) -> Outgoing:
+        """Nothing was sent for a while."""
+
+    def leaving(self) -> Outgoing:
+        """The call is over: the last messages of the connection."""
+
+    def push(self, samples: Samples, at: float) -> Outgoing:
+        """The caller's sound; see `Recognition.push`, and so on for the five that follow."""
+
+    def begin_turn(self, at: float) -> tuple[Outgoing, int]:
+        """A turn begins; what is sent, and its number."""
+
+    def pause(self, at: float) -> Outgoing:
+        """The caller is silent since ``at``."""
+
+    def resume(self) -> Outgoing:
+        """They speak on."""
+
+    def drop_turn(self) -> Outgoing:
+        """It was a noise."""
+
+    def end_turn(self, at: float) -> tuple[Outgoing, int | None, int | None]:
+        """The turn is over; what is sent, its number, and that of an older one given up for it."""
+
+    def give_up(self, number: int) -> Outgoing:
+        """Nobody waits for this turn any more."""
+
+    def finished(self, number: int) -> Transcript | None:
+        """The text of a turn that has ended, where it is complete already; once."""
+
+    def known(self, number: int) -> Transcript | None:
+        """What there is of the text of a turn that has ended, for want of better; once."""
+
+    def read(self, message: str | bytes) -> list[Answer]:
+        """What a message means for this call; raises ProtocolError."""
+
+
+@dataclass(frozen=True, slots=True)
+class SocketService:
+    """A recogniser's server: its protocol, and how long things may take there."""
+
+    shown: str
+    """Its address for messages."""
+    rate_hz: int
+    dial: Callable[[], Awaitable[ClientConnection]]
+    """Connects, and returns when turns may be sent; raises as `socket_dialling.dial`."""
+    stream: Callable[[], CallStream]
+    """Makes a call's."""
+    answer_timeout_s: float
+    behind_s: float
+    settle_s: float | None = None
+    """So long after a turn `CallStream.known` counts; None = never."""
+    keep_alive_s: float | None = None
+    """So long after the last message `CallStream.idle` is sent; None = never."""

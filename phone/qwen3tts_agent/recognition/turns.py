@@ -1,0 +1,305 @@
+"""Texts of consecutive pieces of speech, as one (pure)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import unicodedata
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from qwen3tts_agent.recognition.turn_audio import LONGEST_S, Dips, TurnAudio
+from qwen3tts_phone.detection.recogniser import (
+    PartialTaker,
+    RecognitionFailed,
+    RecognitionTimeout,
+    Samples,
+    Transcript,
+)
+
+_UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "IDEOGRAPHIC")
+"""How Unicode's names of characters of scripts begin that put no blanks between words."""
+
+
+def joined(parts: Sequence[Transcript]) -> Transcript:
+    """One transcript of all, in order; the language is that of the longest text."""
+    text = ""
+    for part in parts:
+        piece = part.text.strip()
+        blank = " " if text and piece and not (_unspaced(text[-1]) or _unspaced(piece[0])) else ""
+        text += blank + piece
+    spoken = [part for part in parts if part.text.strip()]
+    language = max(spoken, key=lambda part: len(part.text)).language if spoken else ""
+    sure = [part.confidence for part in spoken if part.confidence is not None]
+    return Transcript(text, language, min(sure) if sure and len(sure) == len(spoken) else None)
+
+
+def _unspaced(char: str) -> bool:
+    return unicodedata.name(char, "").startswith(_UNSPACED)
+
+
+log = logging.getLogger(__name__)
+
+LEAST_NEW_S = 0.3
+"""New sound before a turn is recognised so far once more, though it pauses."""
+AGAIN_S = 0.06
+"""New sound before such a pass is tried again that had to make room for other work."""
+SHARE = 2.0
+"""Between the beginnings of two such passes lies this many times what the last one took, so that
+one call takes half of a core at most."""
+
+Work = Callable[[Samples], Awaitable[Transcript]]
+"""Turns samples [n] into text; cancelled when nobody wants it any more. Raises SpeechError."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRules:
+    """How a call's turns become work."""
+
+    rate_hz: int
+    early: bool = True
+    """Begin at a pause, not only when the turn is over."""
+    every_s: float | None = None
+    """Recognise the turn so far after so much more speech, and in each short silence; None = at
+    pauses alone."""
+    piece_s: float | None = None
+    """Work on a turn longer than this piece by piece, while the caller speaks; None = at once."""
+    timeout_s: float = 15.0
+    """How long a turn's text may take after its end."""
+    longest_s: float = LONGEST_S
+    """Sound of one turn that is kept; of a longer one the beginning is lost."""
+    late: Callable[[], str] = lambda: "Use a faster recogniser, or allow more time."
+    """What to do when a text did not come in time."""
+
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """A turn's work."""
+
+    dips: Dips
+    pieces: list[asyncio.Task[Transcript]] = field(default_factory=list)
+    """Of what the caller said first and the sound of which is given away."""
+    guess: asyncio.Task[Transcript] | None = None
+    """Of the rest, as if the turn ended at the pause."""
+    partial: asyncio.Task[Transcript] | None = None
+    """Of the rest as it was a moment ago."""
+    busy: bool = False
+    """A partial is under way."""
+    covered: int = 0
+    """Samples of the rest that it has."""
+    not_before_s: float = 0.0
+    """Length of the rest at which the next partial may begin."""
+
+    def give_up(self) -> None:
+        """Cancel all of it."""
+        for each in (*self.pieces, *filter(None, [self.guess, self.partial])):
+            each.cancel()
+
+
+class TurnRecognition:
+    """One call's; see `Recognition`."""
+
+    def __init__(
+        self,
+        work: Work,
+        rules: TurnRules,
+        on_partial: PartialTaker | None = None,
+        spare_work: Work | None = None,
+    ) -> None:
+        """``spare_work``: the same, done only if there is nothing else to do (`every_s`)."""
+        self._work = work
+        self._spare_work = spare_work
+        self._rules = rules
+        self._on_partial = on_partial
+        self._audio = TurnAudio(rules.rate_hz, longest_s=rules.longest_s)
+        self._turn: _Turn | None = None
+        self._tasks: set[asyncio.Task[Transcript]] = set()
+        self._closed = False
+
+    def push(self, samples: Samples, at: float) -> None:
+        """Take the caller's sound; see `Recognition`."""
+        self._audio.push(samples, at)
+        turn, piece_s = self._turn, self._rules.piece_s
+        if turn is None:
+            return
+        turn.dips.push(samples)
+        if turn.guess is not None:
+            return
+        if piece_s is not None and self._audio.duration_s > piece_s:
+            if turn.partial is not None:
+                turn.partial.cancel()
+                turn.partial = None
+            turn.pieces.append(self._begin(self._audio.cut(piece_s)))
+            turn.not_before_s = self._audio.duration_s + LEAST_NEW_S
+            self._tell(turn, turn.pieces[-1])
+        else:
+            self._ahead(turn)
+
+    def begin_turn(self, at: float) -> None:
+        """The caller speaks since ``at``; see `Recognition`."""
+        if self._turn is not None:
+            self._turn.give_up()
+        self._audio.begin(at)
+        self._turn = None if self._closed else _Turn(Dips(self._rules.rate_hz))
+
+    def pause(self, at: float) -> None:
+        """The caller is silent since ``at``; see `Recognition`."""
+        turn = self._turn
+        if turn is None or turn.guess is not None or not self._rules.early:
+            return
+        if (known := self._known(turn, at)) is not None:
+            turn.guess = known  # and has been told, or will be
+            return
+        if turn.partial is not None:
+            turn.partial.cancel()
+            turn.partial = None
+        turn.guess = self._begin(self._audio.samples(until=at))
+        self._tell(turn, turn.guess)
+
+    def resume(self) -> None:
+        """They speak on; see `Recognition`."""
+        turn = self._turn
+        if turn is not None and turn.guess is not None:
+            if turn.guess is not turn.partial:
+                turn.guess.cancel()
+            turn.guess = None
+
+    def drop_turn(self) -> None:
+        """It was a noise; see `Recognition`."""
+        if self._turn is not None:
+            self._turn.give_up()
+            self._turn = None
+        self._audio.end()
+
+    def end_turn(self, at: float) -> Coroutine[Any, Any, Transcript]:
+        """The turn is over from this call on; see `Recognition` for what comes of it."""
+        turn, self._turn = self._turn, None
+        if turn is not None and turn.guess is None:
+            turn.guess = self._known(turn, at)
+        rest = self._audio.samples(until=at)
+        self._audio.end(at)
+        return self._text(turn, rest)
+
+    async def close(self) -> None:
+        """The call is over; see `Recognition`."""
+        self._closed = True
+        self._turn = None
+        self._audio.end()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _text(self, turn: _Turn | None, rest: Samples) -> Transcript:
+        if self._closed:
+            raise _over()
+        if turn is None:
+            return Transcript("")
+        try:
+            async with asyncio.timeout(self._rules.timeout_s):
+                parts = [await _result(piece) for piece in turn.pieces]
+                return joined([*parts, await self._last(turn, rest)])
+        except TimeoutError:
+            raise RecognitionTimeout(
+                f"A turn's text did not come within {self._rules.timeout_s:g} s.",
+                remedy=self._rules.late(),
+            ) from None
+        finally:
+            turn.give_up()
+
+    async def _last(self, turn: _Turn, rest: Samples) -> Transcript:
+        if turn.guess is not None:
+            try:
+                return await _result(turn.guess)
+            except RecognitionFailed as error:
+                if self._closed or isinstance(error, RecognitionTimeout):
+                    raise
+                log.debug("what was begun at the pause failed (%s); once more", error.code)
+        if not len(rest):
+            return Transcript("")
+        turn.guess = self._begin(rest)
+        return await _result(turn.guess)
+
+    def _ahead(self, turn: _Turn) -> None:
+        """Recognise the turn so far, where it is time to."""
+        every_s, now_s = self._rules.every_s, self._audio.duration_s
+        if every_s is None or self._spare_work is None or not turn.dips.spoken:
+            return
+        if turn.busy:
+            return
+        began_s = turn.covered / self._rules.rate_hz if turn.partial is not None else 0.0
+        due = now_s - began_s >= (LEAST_NEW_S if turn.dips.in_dip else every_s)
+        if not due or now_s < turn.not_before_s:
+            return
+        samples = self._audio.samples()
+        turn.partial, turn.covered = self._begin(samples, self._spare_work), len(samples)
+        turn.dips.seen()
+        turn.busy = True
+        turn.partial.add_done_callback(lambda task: self._took(turn, task, now_s))
+        self._tell(turn, turn.partial)
+
+    def _took(self, turn: _Turn, task: asyncio.Task[Transcript], began_s: float) -> None:
+        turn.busy = False
+        if turn is not self._turn or turn.partial is not task:
+            return
+        if _good(task):
+            took_s = max(0.0, self._audio.duration_s - began_s)
+            turn.not_before_s = began_s + SHARE * took_s
+        else:  # there was other work
+            turn.partial = None
+            turn.not_before_s = self._audio.duration_s + AGAIN_S
+            turn.dips.unseen()
+
+    def _known(self, turn: _Turn, at: float) -> asyncio.Task[Transcript] | None:
+        """The partial text, where it has all that was said up to this time."""
+        partial = turn.partial
+        if partial is None or turn.covered < self._audio.before(at):
+            return None
+        return partial if not partial.done() or _good(partial) else None
+
+    def _begin(self, samples: Samples, how: Work | None = None) -> asyncio.Task[Transcript]:
+        async def work() -> Transcript:
+            return await (how or self._work)(samples)
+
+        task = asyncio.get_running_loop().create_task(work(), name="recognise a turn")
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Transcript]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waits for it has it; if nobody does, nobody misses it
+
+    def _tell(self, turn: _Turn, task: asyncio.Task[Transcript]) -> None:
+        """Say what is understood so far, once this is done and if it still holds."""
+
+        def done(_: object) -> None:
+            if self._on_partial is None or turn is not self._turn:
+                return
+            known = [*turn.pieces, *filter(None, [turn.guess or turn.partial])]
+            if task not in known:
+                return
+            good = [each for each in known if each.done() and _good(each)]
+            if len(good) == len(known):
+                self._on_partial(joined([each.result() for each in good]))
+
+        if self._on_partial is not None:
+            task.add_done_callback(done)
+
+
+def _good(task: asyncio.Task[Transcript]) -> bool:
+    return not task.cancelled() and task.exception() is None
+
+
+async def _result(task: asyncio.Task[Transcript]) -> Transcript:
+    """What a task gives; one that was cancelled by the call's end is a failure, not a cancel."""
+    await asyncio.wait([task])
+    if task.cancelled():
+        raise _over()
+    return task.result()
+
+
+def _over() -> RecognitionFailed:
+    return RecognitionFailed("The call was over before a turn's text came.")

@@ -1,0 +1,180 @@
+"""Whisper as a recogniser: turn by turn, in a process of its own, for all calls."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from qwen3tts_agent.recognition.queue import Desk
+from qwen3tts_agent.recognition.settings import WhisperSettings
+from qwen3tts_agent.recognition.turns import TurnRecognition, TurnRules
+from qwen3tts_agent.recognition.whisper_process import WhisperProcess, model_line
+from qwen3tts_pacer.clock import Clock, LoopClock
+from qwen3tts_phone.detection.recogniser import (
+    PartialTaker,
+    RecogniserReport,
+    RecognitionFailed,
+    Samples,
+    Transcript,
+)
+from qwen3tts_wire.whisper.guards import believable, silent
+from qwen3tts_wire.whisper.model import RATE_HZ
+
+PIECE_S = 12.0
+"""A turn longer than this is recognised piece by piece while the caller speaks on."""
+EVERY_S = 1.0
+"""New speech after which a turn is recognised so far, where the model has nothing else to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhisperReport(RecogniserReport):
+    """The result of `check`: the model in use, and how fast it is here."""
+
+    kind: str = "whisper"
+    source: str
+    """Where the model was found: ``folder``, ``hub's cache``, ``package NAME`` or ``hub``."""
+    device: str
+    dtype: str
+    threads: int
+    load_s: float
+    """Seconds that loading took, with the start of the process."""
+    text: str = field(default="", repr=False)
+    """What was recognised of the sound of the test."""
+
+    @property
+    def line(self) -> str:
+        """The model, where it is from and its language, in one line."""
+        return model_line(
+            {
+                "model": self.model,
+                "source": self.source,
+                "languages": self.language.split(", ") if self.language else [],
+                "dtype": self.dtype,
+                "device": self.device,
+            }
+        )
+
+
+class WhisperRecogniser:
+    """Writes down turns with a Whisper model on this machine; needs the extra ``stt``.
+
+    >>> recogniser = WhisperRecogniser(WhisperSettings("small", languages=("en", "de")))
+    >>> await recogniser.warm()
+
+    The process is started by `warm` or with the first call, and replaced when it dies. It ends
+    with this one.
+    """
+
+    rate_hz = RATE_HZ
+    """Hertz; of every Whisper model."""
+
+    def __init__(
+        self, settings: WhisperSettings | None = None, *, clock: Clock | None = None
+    ) -> None:
+        """Nothing is loaded yet."""
+        self.settings = settings or WhisperSettings()
+        self._rules = TurnRules(
+            RATE_HZ,
+            early=self.settings.early,
+            piece_s=PIECE_S,
+            every_s=EVERY_S if self.settings.early else None,
+            timeout_s=self.settings.timeout_s,
+            late=self._late,
+        )
+        self._desk = Desk(
+            lambda: WhisperProcess.start(self.settings),
+            clock or LoopClock(),
+            most_waiting=self.settings.most_waiting,
+        )
+        self._open: weakref.WeakSet[TurnRecognition] = weakref.WeakSet()
+        self._closed = False
+
+    async def warm(self) -> None:
+        """Load the model; takes seconds, or minutes where it is fetched.
+
+        Raises:
+            RecogniserUnavailable: the packages, the model or the device are not there.
+            RecognitionFailed: the process ended, or was not ready in time.
+        """
+        await self._desk.ready()
+
+    async def check(self, speech: Samples | None = None) -> WhisperReport:
+        """Load the model, and recognise a second of sound with it.
+
+        Args:
+            speech: Sound for the test, 16 kHz, int16 [n]; None: a second of faint noise.
+
+        Raises:
+            RecogniserUnavailable: the packages, the model, its language or the device are not
+                there.
+            RecognitionFailed: the process ended, or was not ready in time.
+        """
+        began = time.monotonic()
+        await self.warm()
+        load_s = time.monotonic() - began
+        if speech is None:
+            speech = np.random.default_rng(0).normal(0.0, 30.0, RATE_HZ).astype(np.int16)
+        began = time.monotonic()
+        answer = await self._desk.ask(speech)
+        took_s = time.monotonic() - began
+        facts = getattr(self._desk.worker, "facts", {})
+        seconds = len(speech) / RATE_HZ
+        return WhisperReport(
+            model=str(facts.get("model", self.settings.model)),
+            language=", ".join(map(str, facts.get("languages", self.settings.languages))),
+            real_time_factor=took_s / seconds,
+            wait_s=took_s,
+            source=str(facts.get("source", "")),
+            device=str(facts.get("device", "")),
+            dtype=str(facts.get("dtype", "")),
+            threads=int(facts.get("threads", 0)),
+            load_s=load_s,
+            text=answer.text if believable(answer, seconds) else "",
+        )
+
+    async def open(self, on_partial: PartialTaker | None = None) -> TurnRecognition:
+        """Begin to recognise one call; loads the model in the background if it is not loaded."""
+        if self._closed:
+            raise RecognitionFailed("The recogniser is closed.")
+        self._desk.begin()
+        recognition = TurnRecognition(self._hear, self._rules, on_partial, self._hear_so_far)
+        self._open.add(recognition)
+        return recognition
+
+    async def close(self) -> None:
+        """End the process; calls that are still open can recognise nothing more."""
+        self._closed = True
+        for recognition in list(self._open):
+            await recognition.close()
+        await self._desk.close()
+
+    def _late(self) -> str:
+        if self._desk.loading:
+            return "The model is still being loaded: await warm() before the first call."
+        return "Name a smaller model, use a GPU, or allow more time (timeout_s)."
+
+    async def _hear(self, samples: Samples) -> Transcript:
+        return await self._transcript(samples)
+
+    async def _hear_so_far(self, samples: Samples) -> Transcript:
+        return await self._transcript(samples, spare=True)
+
+    async def _transcript(self, samples: Samples, *, spare: bool = False) -> Transcript:
+        if silent(samples, RATE_HZ):
+            return Transcript("")
+        answer = await self._desk.ask(samples, spare=spare)
+        if not believable(answer, len(samples) / RATE_HZ):
+            return Transcript("")
+        return Transcript(answer.text, answer.language, answer.confidence)
+
+
+async def check(settings: WhisperSettings, speech: Samples | None = None) -> WhisperReport:
+    """Check a recogniser that is not kept; see `WhisperRecogniser.check`."""
+    recogniser = WhisperRecogniser(settings)
+    try:
+        return await recogniser.check(speech)
+    finally:
+        await recogniser.close()

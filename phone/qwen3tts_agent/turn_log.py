@@ -1,0 +1,114 @@
+"""What is kept of each turn: its record, a line of the log, and the words that were not heard."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from qwen3tts_agent.conversation import Conversation, ConversationLog
+from qwen3tts_agent.reply import Reply
+from qwen3tts_agent.turn_record import TurnKind, TurnRecord
+from qwen3tts_phone.detection.events import Turn
+from qwen3tts_phone.errors import without_words
+from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
+
+logger = logging.getLogger(__name__)
+
+OnTurn = Callable[[Conversation, TurnRecord], None]
+
+
+class Filing:
+    """One conversation's."""
+
+    def __init__(
+        self, conversation: Conversation, log: ConversationLog | None, on_turn: OnTurn | None
+    ) -> None:
+        self._conversation = conversation
+        self._log = log
+        self._on_turn = on_turn
+        self._unsaid_of: Reply | None = None
+        """Whose words are `Conversation.unsaid`."""
+        self._work: set[asyncio.Task[None]] = set()
+
+    def begin(self, kind: TurnKind, turn: Turn | None, now: float) -> TurnRecord:
+        """A turn begins: one of the caller's is replied to, or we speak by ourselves."""
+        record = TurnRecord(len(self._conversation.turns) + 1, kind)
+        self._conversation.turns.append(record)
+        if turn is None:
+            record.mark("turn_end", now)
+            return record
+        record.text, record.why = words_of(turn), turn.why
+        record.barge_in, record.language = turn.barge_in, turn.language
+        record.mark("caller_end", turn.ended_at)
+        record.mark("turn_end", turn.decided_at)
+        record.mark("transcript", turn.transcribed_at)
+        if turn.error is not None:
+            record.failed(turn.error)
+        return record
+
+    def unanswered(self, turn: Turn, now: float) -> None:
+        """A turn that gets no reply; one that holds nothing is not kept."""
+        if turn.error is not None or words_of(turn):
+            self._finish(self.begin("caller", turn, now))
+
+    def stopped(self, reply: Reply) -> None:
+        """A reply has stopped, or ended: keep what the caller has not heard of it."""
+        if reply.unsaid or reply is self._unsaid_of:
+            self._conversation.unsaid, self._unsaid_of = reply.unsaid, reply
+
+    def continued(self) -> str:
+        """What was not heard; it is said now."""
+        unsaid, self._conversation.unsaid = self._conversation.unsaid, ""
+        self._unsaid_of = None
+        return unsaid
+
+    def ended(self, reply: Reply) -> None:
+        """A reply is over: complete its record when all is settled."""
+        self.stopped(reply)
+        self.start(self._complete(reply), f"turn {reply.record.number}")
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Something that `settled` waits for."""
+        task = asyncio.create_task(work, name=name)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    async def settled(self) -> None:
+        """Wait until all records are complete."""
+        while self._work:
+            await asyncio.wait(set(self._work))
+
+    # --- inside
+
+    async def _complete(self, reply: Reply) -> None:
+        await reply.settled()
+        reply.close()
+        if reply is self._unsaid_of:  # right to the word now
+            self._conversation.unsaid = reply.record.unsaid
+        self._finish(reply.record)
+
+    def _finish(self, record: TurnRecord) -> None:
+        record.done = True
+        if self._log is not None:
+            self._log.append(self._conversation.call_id, record)
+        if record.error is not None and self._on_turn is None:
+            call_id = self._conversation.call_id
+            logger.warning(
+                "call %s, turn %d: %s",
+                log_text(call_id),
+                record.number,
+                log_text(record.error, MOST_SENTENCE_CHARS),
+            )
+        if self._on_turn is not None:
+            try:
+                self._on_turn(self._conversation, record)
+            except Exception as error:
+                logger.error("on_turn failed\n%s", without_words(error))
+
+
+def words_of(turn: Turn) -> str:
+    """What the model is told that the caller said: the words, and keys that were pressed."""
+    keys = f"[keys: {turn.keys}]" if turn.keys else ""
+    return " ".join(part for part in (turn.text.strip(), keys) if part)

@@ -1,0 +1,215 @@
+"""An utterance that is shown as text, delta by delta, in the place of one that is heard."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterable, Callable, Mapping
+from dataclasses import replace
+from typing import cast
+
+from qwen3tts_pacer.clock import Clock, LoopClock
+from qwen3tts_phone.call.call import Call
+from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.detection.endpointing import TurnDetector
+from qwen3tts_phone.detection.listening import Listening
+from qwen3tts_phone.detection.recogniser import Recognise, Recogniser
+from qwen3tts_phone.detection.settings import ListenSettings
+from qwen3tts_phone.errors import WrongState
+from qwen3tts_phone.facts import CallFacts, EndFacts
+from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.settings.records import RecordSettings
+from qwen3tts_speech.latency import Mark, UtteranceRecord
+from qwen3tts_speech.link import SpeechLink
+from qwen3tts_speech.utterance import Spoken, Utterance, VoiceOptions
+
+
+class WrittenUtterance:
+    """It begins when the one before it has ended, and ends with its words or with `stop`.
+
+    Of `Utterance` it has what an agent uses. What was shown counts as heard.
+    """
+
+    def __init__(
+        self,
+        words: str | AsyncIterable[str],
+        show: Callable[[str], None],
+        clock: Clock,
+        before: WrittenUtterance | None,
+        on_end: Callable[[WrittenUtterance], None],
+    ) -> None:
+        self.record = UtteranceRecord(line="chat")
+        self.stopped = False
+        """Whether it was stopped before its end."""
+        self.shown = ""
+        self._words = words
+        self._show = show
+        self._clock = clock
+        self._before = before
+        self._on_end = on_end
+        self._task = asyncio.create_task(self._run(), name="written utterance")
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing of it is shown any more."""
+        return self._task.done()
+
+    def stop(self) -> None:
+        """Show no more of it."""
+        if not self._task.done():
+            self.stopped = True
+            self._task.cancel()
+
+    async def spoken(self) -> Spoken:
+        """Wait for its end; raises what the source of the words raises."""
+        await asyncio.wait([self._task])
+        if not self._task.cancelled():
+            self._task.result()
+        return self.outcome()
+
+    def outcome(self) -> Spoken:
+        """What was shown by now."""
+        return Spoken(self.shown, "", self.stopped, len(self.shown), self.record)
+
+    async def _run(self) -> None:
+        try:
+            if self._before is not None:
+                await asyncio.wait([self._before._task])
+                self._before = None
+            if isinstance(self._words, str):
+                self._take(self._words)
+            else:
+                async for delta in self._words:
+                    self._take(delta)
+        finally:
+            self._mark(Mark.LAST_FRAME)
+            self._on_end(self)
+
+    def _take(self, delta: str) -> None:
+        for mark in (Mark.FIRST_DELTA, Mark.SEGMENT_READY, Mark.FIRST_AUDIBLE_WIRE):
+            self._mark(mark)
+        self.shown += delta
+        self._show(delta)
+
+    def _mark(self, mark: Mark) -> None:
+        if mark not in self.record.marks:
+            self.record.mark(mark, self._clock.now())
+
+
+LINE = "chat"
+
+
+class TypedCall(Call):
+    """One conversation; it is up from the beginning.
+
+    Args:
+        show: is given each piece of text that is said, as it comes.
+        on_said: is given the whole text of each utterance when it has ended, as far as it was
+            shown.
+        clock: its time.
+    """
+
+    def __init__(
+        self,
+        show: Callable[[str], None],
+        *,
+        on_said: Callable[[str], None] = lambda text: None,
+        clock: Clock | None = None,
+    ) -> None:
+        clock = clock or LoopClock()
+        facts = CallFacts(
+            call_id=f"chat-{uuid.uuid4()}",
+            line=LINE,
+            direction="in",
+            started_wall=time.time(),
+            started_at=clock.now(),
+        )
+        unused = Voice(SpeechLink(""), VoiceOptions())
+        super().__init__(CallBody(facts, clock, unused, CallFiles(RecordSettings(), None, clock)))
+        self._show = show
+        self._on_said = on_said
+        self._said: list[WrittenUtterance] = []
+        """What is not over yet, in order."""
+        self._hears = asyncio.Event()
+        facts.answered_at = clock.now()
+        self._body.up.set_result(None)
+
+    # --- the caller
+
+    def type(self, text: str) -> None:
+        """The caller says this: it interrupts what is being said, and gets a reply.
+
+        Raises WrongState where nobody listens on the call yet, or any more.
+        """
+        self._body.check_up()
+        if self._listening is None:
+            raise WrongState("Nobody listens yet.", remedy="Await call.heard() first.")
+        self._listening.typed(text)
+
+    async def heard(self) -> None:
+        """Wait until somebody listens (`hear`), or the call is over."""
+        await self._hears.wait()
+
+    async def leave(self) -> None:
+        """The caller ends the call."""
+        await self._end(EndFacts(by="remote"), "the caller has left")
+
+    # --- as on every call
+
+    @property
+    def speaking(self) -> bool:
+        """Whether something is being said, or waits to be."""
+        return bool(self._said)
+
+    async def answer(self, headers: Mapping[str, str] | None = None) -> None:
+        """It is answered; raises WrongState where it is over."""
+        self._body.check_up()
+
+    def speak(
+        self, words: str | AsyncIterable[str], options: VoiceOptions | None = None
+    ) -> Utterance:
+        """Begin to show a text, behind what is being shown."""
+        self._body.check_up()
+        before = self._said[-1] if self._said else None
+        written = WrittenUtterance(words, self._show, self.clock, before, self._ended_one)
+        self._said.append(written)
+        return cast(Utterance, written)
+
+    def interrupt(self) -> list[Utterance]:
+        """Show no more of what is being said."""
+        stopped, self._said = self._said, []
+        for each in stopped:
+            each.stop()
+        return [cast(Utterance, each) for each in stopped]
+
+    def hear(
+        self,
+        settings: ListenSettings | None = None,
+        recogniser: Recogniser | Recognise | str | None = None,
+        *,
+        turn_detector: TurnDetector | None = None,
+    ) -> Listening:
+        """What the caller types; there is no sound to recognise, and no voice to detect."""
+        silent = replace(settings or ListenSettings(), detector="level")
+        listening = super().hear(silent)
+        self._hears.set()
+        return listening
+
+    async def hangup(self, headers: Mapping[str, str] | None = None) -> None:
+        """End it. Harmless when it is over."""
+        await self._end(EndFacts(by="local"), "the agent has ended it")
+
+    # --- inside
+
+    def _ended_one(self, written: WrittenUtterance) -> None:
+        if written in self._said:
+            self._said.remove(written)
+        if written.shown:
+            self._on_said(written.shown)
+
+    async def _end(self, end: EndFacts, cause: str) -> None:
+        self.interrupt()
+        self._body.over.set()
+        self._hears.set()
+        await self._body.finish(end, cause)

@@ -1,0 +1,318 @@
+"""The answer to one question: keys or speech."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+
+from qwen3tts_phone.audio.answering import Answerer, AnsweringSettings
+from qwen3tts_phone.call.events import AnswererHeard, HeardFrame, KeyPressed
+from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, SpeechResumed, TurnEnded
+from qwen3tts_phone.detection.listening import Listening
+from qwen3tts_phone.detection.settings import ListenSettings
+from qwen3tts_phone.dialling.retries import who_answered
+from qwen3tts_phone.errors import MachineAnswered
+from qwen3tts_phone.facts import CallFacts
+from qwen3tts_speech.utterance import Utterance
+from qwen3tts_wire.errors import SpeechError
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.call.call import Call
+    from qwen3tts_phone.detection.recogniser import Recognise, Recogniser
+
+
+WhyGathered = Literal["keys", "speech", "nothing", "not_understood", "call_over"]
+"""Keys were pressed; something was said; neither in time; the recogniser failed or made no text of
+what was said; the call ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What a far end answered to :meth:`Call.ask`; true where it answered at all."""
+
+    keys: str = field(default="", repr=False)
+    """Keys that were pressed, without the one that ended them."""
+    text: str = field(default="", repr=False)
+    """What was said, as the recogniser has it."""
+    why: WhyGathered = "nothing"
+    """Why the wait ended."""
+    tries: int = 1
+    """How often it was asked."""
+    error: SpeechError | None = None
+    """What went wrong with the recognition."""
+
+    def __bool__(self) -> bool:
+        return bool(self.keys or self.text)
+
+
+OnMachine = Literal["speak", "hang-up", "after-beep"]
+"""Where an answering machine takes a call: speak all the same, and listen for none; hang up; leave
+the message after its beep. With the last two the words wait for a person's greeting, too."""
+
+
+class GreetedCall(Protocol):
+    """What of a `Call` is needed."""
+
+    @property
+    def facts(self) -> CallFacts:
+        """What is known of it."""
+
+    @property
+    def audio(self) -> Callable[..., AsyncGenerator[HeardFrame, None]]:
+        """What the far end says."""
+
+
+async def await_greeting(
+    call: GreetedCall,
+    wanted: OnMachine,
+    settings: AnsweringSettings | None = None,
+    told: Callable[[Answerer], None] = lambda heard: None,
+) -> None:
+    """Listen to who answers, and return when it is time to speak.
+
+    With a person that is after the greeting, with a machine when it records. ``told`` is given who
+    it is, the moment it is known.
+
+    Raises:
+        MachineAnswered: it is one, and it gets no message.
+    """
+    async for heard in who_answered(call.audio(steady=True), settings):
+        if not isinstance(heard, Answerer):
+            return
+        call.facts.answered_by = heard.kind
+        told(heard)
+        if heard.kind != "machine":
+            return
+        if wanted == "hang-up":
+            raise MachineAnswered(
+                f"an answering machine took the call ({heard.words}).",
+                remedy="Call again later, or leave a message after its beep (after-beep).",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, and how long the answer may take. Raises ValueError with the field's name."""
+
+    text: str
+    keys: int | None = None
+    """Most keys of an answer; None = any number, 0 = keys are no answer."""
+    until: str = "#"
+    """Keys that end the answer and are no part of it."""
+    first_s: float = 8.0
+    """So long after the question's end the answer must begin."""
+    pause_s: float = 3.0
+    """So long after a key the next one must come."""
+    tries: int = 1
+    again: str = ""
+    """Said from the second time on; empty = the question."""
+
+    def __post_init__(self) -> None:
+        for name in ("text", "again", "until"):
+            value: object = getattr(self, name)
+            if not isinstance(value, str):
+                raise ValueError(f"{name} is a {type(value).__name__}, no text")
+        if not self.text.strip():
+            raise ValueError("text is empty: nothing would be asked")
+        if self.keys is not None and not 0 <= self.keys <= 64:
+            raise ValueError(f"keys={self.keys} is not between 0 and 64")
+        for name in ("first_s", "pause_s"):
+            seconds = getattr(self, name)
+            if not (math.isfinite(seconds) and 0 < seconds <= 3600):
+                raise ValueError(f"{name}={seconds} is not between 0 and 3600 seconds")
+        if not 1 <= self.tries <= 100:
+            raise ValueError(f"tries={self.tries} is not between 1 and 100")
+
+
+async def ask(
+    call: Call, question: Question, hear: Recogniser | Recognise | str | None = None
+) -> Gathered:
+    """Ask a question on a call that is up; see :meth:`Call.ask`."""
+    gathered = Gathered()
+    async with AsyncExitStack() as stack:
+        listening: Listening | None = None
+        if hear is not None:
+            listening = call.hear(ListenSettings(keys=False), hear)
+            await stack.enter_async_context(listening)
+        asking = _Asking(call, question, listening)
+        for number in range(1, question.tries + 1):
+            said = await asking.once(question.text if number == 1 else question.again)
+            gathered = replace(said, tries=number)
+            if gathered or call.over:
+                break
+    return gathered
+
+
+class _Asking:
+    """The turns of one question."""
+
+    def __init__(self, call: Call, question: Question, listening: Listening | None) -> None:
+        self._call = call
+        self._question = question
+        self._listening = listening
+        self._utterance: Utterance | None = None
+        self._keys_begun = False
+        self._speaks = False
+        """Whether speech has begun that is no turn yet."""
+        self._changed = asyncio.Event()
+        if listening is not None:
+            listening.on_event = self._on_event
+
+    async def once(self, text: str) -> Gathered:
+        """Ask once, and wait for the answer."""
+        call, question = self._call, self._question
+        self._keys_begun = False
+        takes_keys = question.keys != 0
+        self._utterance = None
+        if not (takes_keys and call.dtmf.unread):  # who types ahead knows the question
+            self._utterance = call.speak(text or question.text)
+        tasks: dict[str, asyncio.Task[Any]] = {"time": asyncio.create_task(self._time())}
+        if takes_keys:
+            tasks["keys"] = asyncio.create_task(
+                call.dtmf.collect(
+                    question.keys,
+                    until=question.until,
+                    pause_s=question.pause_s,
+                    first_s=None,
+                    on_key=self._on_key,
+                )
+            )
+        if self._listening is not None:
+            tasks["speech"] = asyncio.create_task(self._turn(self._listening))
+        tasks["end"] = asyncio.create_task(call.ended())
+        try:
+            await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+            if "keys" in tasks and tasks["keys"].done() and (keys := tasks["keys"].result()):
+                return Gathered(keys=keys, why="keys")
+            if "speech" in tasks and tasks["speech"].done():
+                turn = tasks["speech"].result()
+                return Gathered(why="call_over") if turn is None else turn
+            if call.over:
+                return Gathered(why="call_over")
+            if tasks["time"].done():
+                tasks["time"].result()  # what broke in the voice is raised
+            return Gathered()
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+            if self._utterance is not None and not self._utterance.stopped and call.speaking:
+                call.interrupt()
+
+    def _on_key(self, key: KeyPressed) -> None:
+        self._keys_begun = True
+        self._call.interrupt()
+
+    def _on_event(self, event: ListenEvent) -> None:
+        if isinstance(event, OnsetHeard | SpeechResumed):
+            self._speaks = True
+        elif isinstance(event, TurnEnded) and event.why == "noise" and not event.cut_in:
+            self._speaks = False
+        self._changed.set()
+
+    async def _turn(self, listening: Listening) -> Gathered | None:
+        """The first turn that was speech; None: the call is over."""
+        try:
+            while True:
+                turn = await anext(listening)
+                self._speaks = False
+                if turn.text:
+                    return Gathered(text=turn.text, why="speech")
+                if turn.error is not None or turn.why not in ("noise", "call_over"):
+                    return Gathered(why="not_understood", error=turn.error)
+                if turn.why == "noise" and turn.barge_in:  # the question was cut off by a cough
+                    self._utterance = self._call.speak(self._question.text)
+                self._changed.set()
+        except StopAsyncIteration:
+            return None
+
+    async def _time(self) -> None:
+        """Wait until the question was heard and no answer has begun in time."""
+        clock = self._call.clock
+        while True:
+            said = self._utterance
+            if said is not None:
+                await said.spoken()
+            await clock.sleep_until(clock.now() + self._question.first_s)
+            if not (self._keys_begun or self._speaks or said is not self._utterance):
+                return
+            while self._keys_begun or self._speaks:  # what has begun has its own time limits
+                self._changed.clear()
+                await self._changed.wait()
+
+
+class Dialogue:
+    """For `Call` alone, which has the rest."""
+
+    _greeting: asyncio.Task[None] | None = None
+    """Listens to who answers; None = nobody does."""
+
+    async def ask(
+        self,
+        question: str,
+        *,
+        keys: int | None = None,
+        hear: Recogniser | Recognise | str | None = None,
+        until: str = "#",
+        first_s: float = 8.0,
+        pause_s: float = 3.0,
+        tries: int = 1,
+        again: str = "",
+    ) -> Gathered:
+        """Say a question and wait for its answer: keys, or with ``hear`` words as well.
+
+        The first key, or the far end's voice, silences the question. Keys that were pressed before
+        it count, and it is not said then. On a call of ours that still rings it waits for the
+        answer of the phone. While an `Agent` talks on the call, it asks; this is for other calls.
+
+        Args:
+            question: what is said.
+            keys: most keys of an answer, which is complete with the last; None = any number, 0 =
+                keys are no answer.
+            hear: makes text of what is said, as in :meth:`Call.hear`; None = keys alone.
+            until: keys that complete the answer and are no part of it; empty = none.
+            first_s: seconds after the question's end within which the answer must begin.
+            pause_s: seconds after a key within which the next one must come.
+            tries: how often it is asked in all where nothing comes, or nothing is understood.
+            again: said from the second time on; empty = the question.
+
+        Raises:
+            ValueError: a bound that makes no sense; its text begins with the name.
+            WrongState: the call is over, or came in and is not answered.
+            SpeechError: the voice failed; as :meth:`Call.say`.
+        """
+        asked = Question(question, keys, until, first_s, pause_s, tries, again)
+        call = cast("Call", self)
+        await self._audible()
+        return await ask(call, asked, hear)
+
+    def screen(self, wanted: OnMachine, settings: AnsweringSettings | None = None) -> None:
+        """Listen to who answers this call of ours, before anything is said. For `Phone`."""
+        self._greeting = asyncio.create_task(self._greeted(wanted, settings), name="greeting")
+        self._greeting.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def _audible(self) -> None:
+        """Wait for the answer of a call of ours that still rings, and for a greeting."""
+        call = cast("Call", self)
+        body = call._body
+        rings = call.direction == "out" and not (body.may_speak or body.over.is_set())
+        if rings or self._greeting is not None:
+            await call.answered()
+
+    async def _greeted(self, wanted: OnMachine, settings: AnsweringSettings | None) -> None:
+        """Return when it is time to speak; a machine that gets no message is hung up on."""
+        call = cast("Call", self)
+
+        def tell(heard: Answerer) -> None:
+            call._body.tell(AnswererHeard(call.clock.now(), heard.kind, heard.words))
+
+        await asyncio.shield(call._body.up)
+        try:
+            await await_greeting(call, wanted, settings, tell)
+        except MachineAnswered:
+            await call.hangup()
+            raise

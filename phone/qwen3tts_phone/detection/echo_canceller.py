@@ -1,0 +1,193 @@
+"""Samples at their places on a time axis; where none were put there is silence."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+
+class SampleLine:
+    """The newest ``kept`` samples of an axis that begins anywhere; full scale 1 (pure)."""
+
+    def __init__(self, kept: int) -> None:
+        self.end = 0
+        """The index behind the last sample."""
+        self.empty = True
+        """Whether nothing was ever put there."""
+        self._kept = kept
+        self._buffer = np.zeros(2 * kept, np.float32)
+        self._base = 0  # index of the buffer's first sample
+
+    def put(self, samples: Floats, at: int) -> None:
+        """Put samples, shape [n], at index ``at``; those before what is kept are lost."""
+        if self.empty or at > self.end + self._kept or at < self.end - self._kept:
+            self._buffer[:] = 0
+            self._base = at - self._kept
+            self.end = at
+            self.empty = False
+        while at + len(samples) > self._base + len(self._buffer):
+            self._buffer[: self._kept] = self._buffer[self._kept :]
+            self._buffer[self._kept :] = 0
+            self._base += self._kept
+        start = max(at, self._base)
+        if at + len(samples) > start:
+            self._buffer[start - self._base : at + len(samples) - self._base] = samples[
+                start - at :
+            ]
+        self.end = max(self.end, at + len(samples))
+
+    def get(self, start: int, stop: int) -> Floats:
+        """Samples from index ``start`` to before ``stop``, shape [stop - start]."""
+        first, last = start - self._base, stop - self._base
+        if first >= 0 and last <= len(self._buffer):
+            return self._buffer[first:last]
+        found = np.zeros(stop - start, np.float32)
+        low, high = max(first, 0), min(last, len(self._buffer))
+        if high > low:
+            found[low - first : high - first] = self._buffer[low:high]
+        return found
+
+
+TAPS: Final = 1280
+"""160 ms of filter..."""
+LEAD: Final = 80
+"""...of which 10 ms before the delay that was found."""
+BLOCK: Final = 160
+"""Samples that have one weight, 20 ms."""
+UNIT: Final = 1280
+MOST_UNITS: Final = 5
+"""A fit looks at up to so many units of 160 ms."""
+STEPS: Final = 8
+PRECISION: Final = 16.0
+"""Inverse of the power gain that an echo has before anything is known of it."""
+DECAY: Final = 400.0
+"""Samples in which the prior's variance falls to a third."""
+FLAT: Final = 0.6
+"""Share of the prior that does not follow what was found."""
+SMOOTHING: Final = 65
+FLOOR: Final = 10 ** (-66 / 10)
+"""Power of the line's noise, at least."""
+_AT: Final = np.maximum(np.arange(TAPS) - LEAD, 0)
+_PRIOR: Final[Floats] = (np.exp(-_AT / DECAY) / np.exp(-_AT / DECAY).sum()).astype(np.float32)
+_SMOOTH: Final[Floats] = np.full(SMOOTHING, 1 / SMOOTHING, np.float32)
+
+
+class EchoCanceller:
+    """One echo path's: ``sent`` and ``heard`` share one axis (pure)."""
+
+    def __init__(self, sent: SampleLine, heard: SampleLine, delay: int) -> None:
+        self.delay = delay - LEAD
+        """Index of what is heard less index of what was sent, of the first tap."""
+        self.taps: Floats = np.zeros(TAPS, np.float32)
+        """The path's response, shape [TAPS]."""
+        self._sent = sent
+        self._heard = heard
+
+    @property
+    def gain(self) -> float:
+        """How much of the power that was sent comes back, about."""
+        return float(self.taps @ self.taps)
+
+    def echo(self, start: int, stop: int) -> Floats:
+        """What comes back at the heard indices from ``start`` to before ``stop``."""
+        line = self._sent.get(start - self.delay - TAPS + 1, stop - self.delay)
+        echo: Floats = np.convolve(line, self.taps, mode="valid")
+        return echo
+
+    def shift(self, samples: int) -> None:
+        """The same response comes later by this."""
+        self.delay += samples
+
+    def excitation(self, stop: int, count: int) -> Floats:
+        """The ``count`` samples that were sent before what comes back first at ``stop``."""
+        return self._sent.get(stop - self.delay - count, stop - self.delay)
+
+    def fit(self, since: int, stop: int, steps: int = STEPS) -> float:
+        """Fit to what was heard from ``since`` to before ``stop``, as far back as one looks.
+
+        Returns the share of the power that is left of what was left before; 1 where that is less
+        than 160 ms, or nothing was sent then.
+        """
+        units = min(MOST_UNITS, (stop - since) // UNIT)
+        if units < 1:
+            return 1.0
+        count = units * UNIT
+        start = stop - count
+        line = self._sent.get(start - self.delay - TAPS + 1, stop - self.delay)
+        if float(line @ line) <= FLOOR * count:
+            return 1.0
+        size = count + TAPS
+        ours = np.fft.rfft(line, size)
+        backwards = np.conj(ours)
+        padded = np.zeros(size, np.float32)
+
+        def forth(taps: Floats) -> Floats:
+            echo = np.fft.irfft(ours * np.fft.rfft(taps, size), size)[TAPS - 1 : size - 1]
+            return echo.astype(np.float32, copy=False)
+
+        def back(rest: Floats) -> Floats:
+            padded[TAPS - 1 : size - 1] = rest
+            products = np.fft.irfft(backwards * np.fft.rfft(padded), size)[:TAPS]
+            return products.astype(np.float32, copy=False)
+
+        rest = self._heard.get(start, stop) - forth(self.taps)
+        powers = np.square(rest).reshape(-1, BLOCK).mean(axis=1)
+        weights = np.repeat(1 / (powers + np.float32(FLOOR)), BLOCK)
+        scale = np.sqrt(self._prior())
+        left = scale * back(weights * rest)
+        move = np.zeros(TAPS, np.float32)
+        direction, norm = left.copy(), float(left @ left)
+        for _ in range(steps):
+            if norm <= 1e-6:
+                break
+            image = scale * back(weights * forth(scale * direction))
+            image += np.float32(PRECISION) * direction
+            length = np.float32(norm / float(direction @ image))
+            move += length * direction
+            left -= length * image
+            before, norm = norm, float(left @ left)
+            direction = left + np.float32(norm / before) * direction
+        move *= scale
+        self.taps = self.taps + move
+        after = rest - forth(move)
+        return min(1.0, float(after @ after) / (float(rest @ rest) + FLOOR))
+
+    def _prior(self) -> Floats:
+        """The variance of each tap, sum 1."""
+        squares = np.convolve(np.square(self.taps), _SMOOTH, mode="same")
+        total = float(squares.sum())
+        if total <= 1e-6:
+            return _PRIOR
+        prior: Floats = np.asarray(FLAT * _PRIOR + (1 - FLAT) / total * squares, np.float32)
+        return prior
+
+
+HIGH_PASS_TAPS: Final = 65
+"""4 ms of delay at 8 kHz; 30 dB down at 100 Hz."""
+CUT_HZ: Final = 270.0
+_HIGH_PASS_AT = np.arange(HIGH_PASS_TAPS) - HIGH_PASS_TAPS // 2
+_LOW = np.sinc(2 * CUT_HZ / 8000 * _HIGH_PASS_AT) * np.kaiser(HIGH_PASS_TAPS, 4.0)
+_LOW /= _LOW.sum()
+_FILTER: Final = (np.where(_HIGH_PASS_AT == 0, 1.0, 0.0) - _LOW).astype(np.float32)
+
+
+class HighPass:
+    """One stream's; samples at 8 kHz in, as many out (pure)."""
+
+    def __init__(self) -> None:
+        self._before = np.zeros(HIGH_PASS_TAPS - 1, np.float32)
+
+    def push(self, sound: Floats) -> Floats:
+        """The same without what is low."""
+        line = np.concatenate((self._before, sound))
+        self._before = line[-(HIGH_PASS_TAPS - 1) :]
+        above: Floats = np.convolve(line, _FILTER, mode="valid")
+        return above
+
+    def reset(self) -> None:
+        """What follows does not go on from what was."""
+        self._before = np.zeros(HIGH_PASS_TAPS - 1, np.float32)

@@ -1,0 +1,296 @@
+"""Where what we have sent comes back: the delay of an echo, and the filter that explains it.
+
+The delay is that of the highest correlation. The spectra are whitened (generalised correlation with
+phase transform, Knapp & Carter 1976), so that neither the voice's pitch nor a coloured path hides
+it, and the correlation's energy is summed over windows of 16 ms, because a room spreads an echo
+over many taps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_phone.detection.echo_canceller import LEAD, TAPS, UNIT, EchoCanceller, SampleLine
+
+Floats = NDArray[np.float32]
+
+LEAST_DELAY: Final = -240
+MOST_DELAY: Final = 5600
+"""Samples at 8 kHz between sending and hearing: -30 to 700 ms (what a carrier has queued is in it).
+"""
+SPREAD: Final = 128
+"""Samples of the correlation whose energy is summed."""
+WHITENED: Final = 0.1
+"""Of the mean magnitude is added to each, so that bins without sound do not count."""
+SOUND: Final = 1e-3
+"""A block of what was sent with a sample above this has sound."""
+PEAK: Final = 5.0
+"""A delay may be an echo's whose peak is higher; the filter must agree..."""
+SURE_PEAK: Final = 9.0
+MOST_SURE_PEAK: Final = 15.0
+"""...unless it is as high as this, of 0.4 s of sound and of 0.8 s."""
+LEAST_SEARCHED: Final = 1600
+MOST_SEARCHED: Final = 6400
+"""Samples that are looked at: 0.2 s to 0.8 s..."""
+CHANGED: Final = 2400
+"""...and at most where a known path fails: the newest of them."""
+HELD_OUT: Final = 640
+"""A new path is fitted without the last 80 ms, and tried on them."""
+EXPLAINS: Final = 0.75
+"""It is one that leaves less than this of what is left of them without it."""
+ALIKE: Final = ((320, 0.85), (480, 0.82), (960, 0.75))
+"""A path that has merely moved is found by the newest so many samples, 40 to 120 ms, where they
+correlate so well with its echo; a caller beside the echo reaches 0.8, 0.72 and 0.64."""
+STILL: Final = 4
+"""Samples; a path that moves by less has not moved."""
+_BLOCK: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDelay:
+    """The most probable delay of an echo."""
+
+    delay: int
+    """Index of what is heard less index of what was sent, where the echo begins, about."""
+    peak: float
+    """Energy of the correlation there as a multiple of what unrelated sounds have: some 2 to 8 for
+    another voice, 7 to 100 for an echo."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPath:
+    """What a search has found."""
+
+    peak: float
+    """Of the most probable delay."""
+    canceller: EchoCanceller | None
+    """None where what is heard is no echo, or none by another path than the known one."""
+
+
+def find_path(
+    sent: SampleLine,
+    heard: SampleLine,
+    count: int,
+    known: EchoCanceller | None = None,
+) -> FoundPath:
+    """Look in the newest ``count`` samples of what was heard for an echo by another path than
+    ``known``."""
+    stop = heard.end
+    start = stop - count
+    piece = heard.get(start, stop)
+    found = find_delay(piece, sent, start)
+    if found is None or found.peak < PEAK:
+        return FoundPath(found.peak if found is not None else 0.0, None)
+    if known is not None and abs(found.delay - LEAD - known.delay) < SPREAD:
+        return FoundPath(found.peak, None)
+    canceller = EchoCanceller(sent, heard, found.delay)
+    canceller.fit(min(start, stop - HELD_OUT - UNIT), stop - HELD_OUT)
+    last = piece[-HELD_OUT:]
+    rest = last - canceller.echo(stop - HELD_OUT, stop)
+    if known is not None:
+        last = last - known.echo(stop - HELD_OUT, stop)
+    explains = float(rest @ rest) <= EXPLAINS * float(last @ last)
+    sure = np.interp(count, (2 * LEAST_SEARCHED, MOST_SEARCHED), (SURE_PEAK, MOST_SURE_PEAK))
+    if not explains and (known is not None or found.peak < sure):
+        return FoundPath(found.peak, None)
+    canceller.fit(start, stop)
+    return FoundPath(found.peak, canceller)
+
+
+def find_shift(sent: SampleLine, heard: SampleLine, known: EchoCanceller) -> int | None:
+    """By how many samples the known path has moved, by the newest 40 to 120 ms of what was heard;
+    None where its echo is not in them, at any delay, or too faint beside other sounds."""
+    stop = heard.end
+    furthest = MOST_DELAY - known.delay
+    longest = ALIKE[-1][0]
+    line = sent.get(stop - longest - MOST_DELAY - TAPS + 1, stop - LEAST_DELAY)
+    size = fft_size(len(line))
+    echoes = np.fft.rfft(line, size) * np.fft.rfft(known.taps, size)
+    echo = np.fft.irfft(echoes, size)[TAPS - 1 : len(line)]
+    spectrum = np.fft.rfft(echo, size)
+    squares = np.concatenate((np.zeros(1), np.cumsum(np.square(echo), dtype=np.float64)))
+    for count, enough in ALIKE:
+        piece = heard.get(stop - count, stop)
+        own = float(piece @ piece)
+        first = longest - count
+        powers = squares[first + count :] - squares[first:-count]
+        if own <= 0 or powers.max() <= 0:
+            continue
+        products = np.fft.irfft(spectrum * np.conj(np.fft.rfft(piece, size)), size)
+        alike = products[first : first + len(powers)] / np.sqrt(
+            (powers + 1e-2 * powers.max()) * own
+        )
+        best = int(np.argmax(alike))
+        if float(alike[best]) >= enough:
+            return furthest - best
+    return None
+
+
+def find_delay(heard: Floats, sent: SampleLine, start: int) -> FoundDelay | None:
+    """The delay at which ``heard`` (from index ``start``) is most like what was sent.
+
+    None where nothing was sent, or nothing heard.
+    """
+    line = sent.get(start - MOST_DELAY, start + len(heard) - LEAST_DELAY)
+    blocks = line[: len(line) // _BLOCK * _BLOCK].reshape(-1, _BLOCK)
+    sounding = _BLOCK * int(np.count_nonzero(np.abs(blocks).max(axis=1) > SOUND))
+    size = fft_size(len(line))
+    cross = np.fft.rfft(line, size) * np.conj(np.fft.rfft(heard, size))
+    magnitude = np.abs(cross)
+    mean = float(magnitude.mean())
+    if mean <= 0 or not sounding:
+        return None
+    cross /= magnitude + WHITENED * mean
+    squares = np.square(np.fft.irfft(cross, size), dtype=np.float64)
+    total = float(squares.sum())
+    sums = np.cumsum(squares[: MOST_DELAY - LEAST_DELAY + 1])
+    energy = sums[SPREAD:] - sums[:-SPREAD]
+    best = int(np.argmax(energy))
+    usual = total * SPREAD / (len(heard) + sounding)
+    return FoundDelay(MOST_DELAY - best - SPREAD, float(energy[best]) / usual)
+
+
+@lru_cache(maxsize=64)
+def fft_size(least: int) -> int:
+    """The next size that a Fourier transform is quick at."""
+    sizes = (odd << (-(-least // odd) - 1).bit_length() for odd in (1, 3, 5, 9, 15, 25, 27))
+    return min(sizes)
+
+
+Array = NDArray[np.float64]
+
+PIECE: Final = 160
+"""Samples at 8 kHz whose powers are looked at, 20 ms, or less."""
+RATE_HZ: Final = 8000
+
+MEMORY_S: Final = 0.2
+"""Of the powers whose ratio is taken: single sounds pass an echo path very differently."""
+RELEASE_DB_S: Final = 3.0
+"""So fast a bound is forgotten while we speak: paths change."""
+ENOUGH: Final = 10 ** (-50 / 10)
+"""Mean power of what was sent, in the memory, from which the ratio says something."""
+LOUDEST: Final = 1.0
+"""No echo has more power than what was sent."""
+
+EDGES: Final = np.array([0, 20, 32, 48, 68, 92, 124])
+"""First bins of 25 Hz of the bands in which the rest is judged, the last one up to 4 kHz. A path is
+learnt where it was excited: a vowel says nothing about the next sound's hiss."""
+SMEARED: Final = 0.55 ** np.arange(8, -1, -1)
+"""Shares of what was sent in the last 180 ms, in the power of an echo."""
+TAIL: Final = 0.75
+"""What a filter leaves dies away no faster in 20 ms: a room goes on after the filter's last tap."""
+LEAK_MEMORY_S: Final = 0.3
+LAG: Final = 800
+"""The newest samples are not yet part of what is usual: the caller may be in them."""
+GROWS: Final = 10 ** (4 / 10)
+"""What is left counts up to this multiple of what is usual."""
+PRIOR: Final = 10 ** (-55 / 10)
+"""Mean power of sound of which all came back: what stands for a band that has not sounded yet."""
+_WINDOW: Final = np.hanning(PIECE + 2)[1:-1].astype(np.float32)
+
+
+class GainBound:
+    """Upper bounds of the power gains of ``count`` echo paths (pure)."""
+
+    def __init__(self, count: int) -> None:
+        self.gains: Array = np.full(count, LOUDEST)
+        """Shape [count]."""
+        self._heard = 0.0
+        self._sent = np.zeros(count)
+
+    def reset(self) -> None:
+        """Nothing is known any more."""
+        self.gains[:] = LOUDEST
+        self._sent[:] = 0.0
+
+    def push(self, heard: float, sent: Array, count: int) -> None:
+        """Mean powers of ``count`` samples: what was heard, and what each path would return of what
+        was sent at a gain of 1, shape [count of paths]."""
+        kept = math.exp(-count / RATE_HZ / MEMORY_S)
+        self._heard = kept * self._heard + (1 - kept) * heard
+        self._sent *= kept
+        self._sent += (1 - kept) * sent
+        known = self._sent > ENOUGH
+        release = 10 ** (RELEASE_DB_S * count / RATE_HZ / 10)
+        ratios = self._heard / self._sent[known]
+        self.gains[known] = np.minimum(self.gains[known] * release, ratios)
+        np.minimum(self.gains, LOUDEST, out=self.gains)
+
+    def most(self, sent: Array) -> float:
+        """The most power that comes back of these by any path."""
+        return float((self.gains * sent).max())
+
+
+class Leak:
+    """What a filter leaves of an echo, as a share of what was sent, in bands (pure).
+
+    ``sent`` below is what excites the path: the last `EXCITED` samples, up to those that come back
+    first at the end of the piece.
+    """
+
+    EXCITED: Final = PIECE * len(SMEARED)
+
+    def __init__(self) -> None:
+        self._left: Array = np.zeros(len(EDGES))
+        self._sent: Array = np.zeros(len(EDGES))
+        self._bound: Array = np.zeros(len(EDGES))
+        self._held: deque[tuple[Array, Array, int]] = deque()
+        self._lag = 0
+
+    def push(self, rest: Floats, sent: Floats, callers: bool) -> tuple[float, float]:
+        """Take what is left of a piece, shape [1 to PIECE].
+
+        ``callers``: the caller speaks in it. Returns its power, and what an echo usually leaves.
+        """
+        left, excited = bands(rest), self._excited(sent)
+        usual = (self._left + PRIOR) / (self._sent + PRIOR) * excited
+        self._bound = np.maximum(usual, TAIL ** (len(rest) / PIECE) * self._bound)
+        power, bound = float(left.sum()), float(self._bound.sum())
+        if callers:
+            self._held.clear()
+            self._lag = 0
+        if power > GROWS * bound:
+            left = np.minimum(left, GROWS * self._bound)
+        self._held.append((left, excited, len(rest)))
+        self._lag += len(rest)
+        while self._lag > LAG:
+            oldest = self._held.popleft()
+            self._lag -= oldest[2]
+            self._take(*oldest)
+        return power, bound
+
+    def begin(self, heard: Floats, sent: Floats) -> None:
+        """Take what was heard of a piece before the path was known: nothing was taken from it."""
+        self._take(bands(heard), self._excited(sent), len(heard))
+
+    def scale(self, share: float) -> None:
+        """The filter is better: it leaves this share of what it has left."""
+        self._left *= share
+        for left, _, _ in self._held:
+            left *= share
+
+    def _excited(self, sent: Floats) -> Array:
+        powers: Array = SMEARED @ bands(sent.reshape(-1, PIECE))
+        return powers
+
+    def _take(self, left: Array, sent: Array, count: int) -> None:
+        kept = math.exp(-count / RATE_HZ / LEAK_MEMORY_S)
+        self._left = kept * self._left + (1 - kept) * left
+        self._sent = kept * self._sent + (1 - kept) * sent
+
+
+def bands(sound: Floats) -> Array:
+    """Powers in bands of pieces of up to 20 ms, shape [..., n] to [..., bands]."""
+    count = sound.shape[-1]
+    window = _WINDOW if count == PIECE else np.hanning(count + 2)[1:-1].astype(np.float32)
+    spectrum = np.fft.rfft(sound * window, 2 * PIECE)
+    powers = np.square(spectrum.real) + np.square(spectrum.imag)
+    summed: Array = np.add.reduceat(powers, EDGES, axis=-1, dtype=np.float64)
+    return summed / (PIECE * float(window @ window))

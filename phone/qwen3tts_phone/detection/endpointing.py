@@ -1,0 +1,239 @@
+"""From voiced and unvoiced pieces to turns: onset, cutting in, pause, end (pure).
+
+    QUIET --onset--> SPEAKING --notice--> PAUSED --pause_ms or the detector--> QUIET
+                        ^------resumed------|
+
+A piece is some 10 or 32 ms with its times of arrival. Speech is counted as evidence: voiced pieces
+add to it, unvoiced ones take away, so that neither a gap within a syllable nor a click decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_phone.detection.events import (
+    CallerCutIn,
+    CallerQuiet,
+    ListenEvent,
+    OnsetHeard,
+    SpeechPaused,
+    SpeechResumed,
+    TurnEnded,
+    WhyEnded,
+)
+from qwen3tts_phone.detection.settings import ListenSettings
+
+SILENCING_S: Final = 0.5
+"""So long after a cut-in the agent that still seems to speak is not silenced again."""
+_EPSILON: Final = 1e-6
+
+
+class State(Enum):
+    """Where the caller's turn is."""
+
+    QUIET = "quiet"
+    SPEAKING = "speaking"
+    PAUSED = "paused"
+
+
+class TurnTaking:
+    """One call's. Times are seconds of one clock; pieces come in order."""
+
+    def __init__(self, settings: ListenSettings, now: float) -> None:
+        self.state = State.QUIET
+        self.began_at = now
+        """The first voiced sample of the turn."""
+        self.ended_at = now
+        """The last voiced sample heard."""
+        self.cut_in = False
+        """Whether this turn has silenced the agent."""
+        self._settings = settings
+        self._evidence_s = 0.0
+        self._run_at = now
+        """Where the evidence begins."""
+        self._cutting_s = 0.0
+        """Evidence of speech for silencing the agent."""
+        self._speech_s = 0.0
+        self._pause_s = settings.pause_ms / 1000
+        self._agent = False
+        self._silenced_at: float | None = None
+        """When the agent was silenced; it may take a moment to say that it is silent."""
+        self._audible_at: float | None = None
+        self._active_at = now
+        """When anybody spoke last."""
+        self._told_quiet = False
+
+    @property
+    def speaking(self) -> bool:
+        """Whether a turn is open, pauses in it included."""
+        return self.state is not State.QUIET
+
+    def agent(self, speaking: bool, now: float) -> None:
+        """Whether the agent has something to say."""
+        if speaking or self._agent:
+            self._active(now)
+        if not speaking:
+            self._audible_at = self._silenced_at = None
+        self._agent = speaking
+
+    def agent_audible(self, at: float) -> None:
+        """The agent's sound goes out ``at``; the grace counts from the first."""
+        if self._audible_at is None:
+            self._audible_at = at
+
+    def piece(self, voiced: bool, begins: float, ends: float, now: float) -> list[ListenEvent]:
+        """Take one piece of sound; what it decides, in order."""
+        length = ends - begins
+        if voiced:
+            if self._evidence_s <= _EPSILON:
+                self._run_at = begins
+            self._evidence_s += length
+            self._cutting_s = min(self._cutting_s + length, self._settings.barge_in_ms / 1000)
+        else:
+            self._evidence_s = max(0.0, self._evidence_s - length)
+            self._cutting_s = max(0.0, self._cutting_s - length)
+        if self.speaking:
+            events = self._while_open(voiced, length, ends, now)
+        else:
+            events = self._while_quiet(voiced, ends, now)
+        if voiced:
+            events += self._cut_in(now)
+        return events
+
+    def tick(self, now: float) -> list[ListenEvent]:
+        """Nothing has come for a while: it is silence up to ``now``."""
+        self._evidence_s = self._cutting_s = 0.0
+        events = self._pauses(now, now) if self.speaking else []
+        return events + self._quiet(now)
+
+    def finish(self, why: WhyEnded, now: float) -> list[ListenEvent]:
+        """The turn is over for another reason than a pause; nothing where none is open."""
+        return [self._end(why, now)] if self.speaking else []
+
+    def wait_longer(self) -> None:
+        """The turn detector has said that the caller has not finished."""
+        if self.state is State.PAUSED:
+            self._pause_s = self._settings.longest_pause_ms / 1000
+
+    # --- inside
+
+    def _while_quiet(self, voiced: bool, ends: float, now: float) -> list[ListenEvent]:
+        if voiced and self._evidence_s + _EPSILON >= self._settings.onset_ms / 1000:
+            return [self._begin(self._run_at, ends, now)]
+        return self._quiet(now)
+
+    def _begin(self, began_at: float, ends: float, now: float) -> ListenEvent:
+        self.state = State.SPEAKING
+        self.began_at, self.ended_at = began_at, ends
+        self.cut_in = False
+        self._speech_s = self._evidence_s
+        self._pause_s = self._settings.pause_ms / 1000
+        self._active(ends)
+        return OnsetHeard(now, began_at)
+
+    def _while_open(
+        self, voiced: bool, length: float, ends: float, now: float
+    ) -> list[ListenEvent]:
+        events: list[ListenEvent] = []
+        if voiced:
+            self._speech_s += length
+            resumes = self._evidence_s + _EPSILON >= min(self._settings.onset_ms / 1000, 0.06)
+            if self.state is State.SPEAKING or resumes:
+                self.ended_at = ends
+                self._active(ends)
+            if self.state is State.PAUSED and resumes:
+                self.state = State.SPEAKING
+                self._pause_s = self._settings.pause_ms / 1000
+                events.append(SpeechResumed(now))
+        events += self._pauses(ends, now)
+        if self.speaking and ends - self.began_at >= self._settings.max_turn_s:
+            events.append(self._end("too_long", now))
+            if voiced:  # and goes on
+                self._evidence_s = length
+                events.append(self._begin(ends - length, ends, now))
+        return events
+
+    def _pauses(self, until: float, now: float) -> list[ListenEvent]:
+        events: list[ListenEvent] = []
+        pause = until - self.ended_at + _EPSILON
+        if self.state is State.SPEAKING and pause >= self._settings.notice_ms / 1000:
+            self.state = State.PAUSED
+            events.append(SpeechPaused(now, self.ended_at))
+        if self.state is State.PAUSED and pause >= self._pause_s:
+            events.append(self._end("pause", now))
+        return events
+
+    def _end(self, why: WhyEnded, now: float) -> TurnEnded:
+        if self._speech_s + _EPSILON < self._settings.min_speech_ms / 1000:
+            why = "noise"
+        ended = TurnEnded(now, self.began_at, self.ended_at, why, self.cut_in, self._speech_s)
+        self.state = State.QUIET
+        self._evidence_s = self._cutting_s = self._speech_s = 0.0
+        return ended
+
+    def _cut_in(self, now: float) -> list[ListenEvent]:
+        settings = self._settings
+        if not (settings.barge_in and self._agent and self.state is State.SPEAKING):
+            return []
+        if self._cutting_s + _EPSILON < settings.barge_in_ms / 1000:
+            return []
+        if self._silenced_at is not None and now < self._silenced_at + SILENCING_S:
+            return []
+        audible = self._audible_at
+        if audible is not None and now < audible + settings.grace_ms / 1000:
+            return []
+        self.cut_in = True
+        self._silenced_at = now
+        self._audible_at = None
+        return [CallerCutIn(now, self.began_at)]
+
+    def _active(self, at: float) -> None:
+        self._active_at = max(self._active_at, at)
+        self._told_quiet = False
+
+    def _quiet(self, now: float) -> list[ListenEvent]:
+        longest = self._settings.quiet_s
+        if not longest or self._told_quiet or self._agent or self.speaking:
+            return []
+        if now - self._active_at < longest:
+            return []
+        self._told_quiet = True
+        return [CallerQuiet(now, now - self._active_at)]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSoFar:
+    """What a turn detector is asked about."""
+
+    samples: NDArray[np.int16] = field(repr=False)
+    """The turn's sound up to now, with the pause; linear, shape [n]. The last 30 s at most."""
+    rate_hz: int
+    text: str = field(repr=False)
+    """What the recogniser has said of it so far; empty = nothing yet."""
+    began_at: float
+    ended_at: float
+    """The last voiced sample."""
+    now: float
+
+
+class TurnDetector(Protocol):
+    """Says whether the caller has finished."""
+
+    async def finished(self, turn: TurnSoFar) -> bool | float | None:
+        """Whether it is over, or how probable that is (0 to 1); None = do as the pause says.
+
+        Cancelled when the caller goes on meanwhile.
+        """
+
+
+class PauseDetector:
+    """The plain rule: ``pause_ms`` of silence."""
+
+    async def finished(self, turn: TurnSoFar) -> bool | float | None:
+        """No opinion."""
+        return None

@@ -1,0 +1,413 @@
+"""Joins a call, the core, a recogniser and the interruption: turns come out.
+
+    listening = Listening(call, ListenSettings(), recogniser)
+    async for turn in listening:
+        await call.say(reply_to(turn.text))
+
+The caller's cutting in silences the agent in the same step of the event loop in which the frame
+that decides it is taken: nothing is awaited between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.audio.frames import SentAudio
+from qwen3tts_phone.call.events import HeardFrame, KeyPressed
+from qwen3tts_phone.detection.core import ListeningCore
+from qwen3tts_phone.detection.endpointing import TurnDetector, TurnSoFar
+from qwen3tts_phone.detection.events import (
+    CallerCutIn,
+    ListenEvent,
+    OnsetHeard,
+    SpeechPaused,
+    SpeechResumed,
+    Turn,
+    TurnEnded,
+)
+from qwen3tts_phone.detection.key_turns import Keys, KeyTurns
+from qwen3tts_phone.detection.recogniser import Recogniser
+from qwen3tts_phone.detection.settings import ListenSettings
+from qwen3tts_phone.detection.turn_transcriber import Hearer
+from qwen3tts_phone.errors import WrongState, without_words
+from qwen3tts_phone.facts import CallFacts
+from qwen3tts_speech.utterance import Utterance
+
+logger = logging.getLogger(__name__)
+
+TICK_S: Final = 0.05
+"""How often it is seen whether anything comes at all."""
+ASKED_S: Final = 30.0
+"""A turn detector is given no more sound than this."""
+WAITING_TURNS: Final = 100
+"""Turns that wait while nobody reads; the oldest go first."""
+
+
+class HeardCall(Protocol):
+    """What of a `Call` is needed."""
+
+    @property
+    def clock(self) -> Clock:
+        """Its time."""
+
+    @property
+    def audio(self) -> Callable[[], AsyncIterator[HeardFrame]]:
+        """The caller's frames, as they come, to the end of the call."""
+
+    @property
+    def dtmf(self) -> Callable[[], AsyncIterator[KeyPressed]]:
+        """The caller's keys, to the end of the call."""
+
+    @property
+    def facts(self) -> CallFacts:
+        """What its record is made of."""
+
+    @property
+    def speaking(self) -> bool:
+        """Whether the agent has something to say."""
+
+    def interrupt(self) -> list[Utterance]:
+        """Fall silent now."""
+
+    def sent_audio(self) -> SentAudio:
+        """What has gone out."""
+
+
+class Listening:
+    """One call's; an asynchronous iterator of `Turn`, which ends with the call.
+
+    It listens from the first ``async for`` (or `start`) to the end of the call or `aclose`.
+
+    Args:
+        call: whom to listen to.
+        settings: when sound counts as what.
+        recogniser: makes text of it; None = turns have none.
+        turn_detector: may end a turn before its pause does, or let it wait; None = the pause alone.
+        on_event: is told each `ListenEvent` the moment it is decided, after the interruption that
+            it may cause.
+
+    Raises MissingDetector where the voice activity detector is not installed.
+    """
+
+    def __init__(
+        self,
+        call: HeardCall,
+        settings: ListenSettings | None = None,
+        recogniser: Recogniser | None = None,
+        *,
+        turn_detector: TurnDetector | None = None,
+        on_event: Callable[[ListenEvent], None] | None = None,
+    ) -> None:
+        self.settings = settings or ListenSettings()
+        self.on_event = on_event
+        self.on_voice: Callable[[bool, float], None] | None = None
+        """Told True when the caller begins to speak or goes on, False when the turn is decided."""
+        self.followers: list[Callable[[Turn], None]] = []
+        """Told each turn the moment it is there, whoever reads them."""
+        self.quiet = asyncio.Event()
+        """Set while the caller has no turn open, and when the call is over."""
+        self.quiet.set()
+        self.interrupted: set[Utterance] = set()
+        """All utterances that the caller has stopped."""
+        self.unread_turns = 0
+        """Turns that were given up because nobody read them."""
+        self._call = call
+        self._clock = call.clock
+        self._turn_detector = turn_detector
+        self._core = ListeningCore(self.settings, self._clock.now())
+        self._keys = KeyTurns(self.settings)
+        self._hearer = Hearer(recogniser, self._clock, self.settings.max_turn_s)
+        self._sent: SentAudio | None = None
+        self._stopped: list[Utterance] = []
+        """By the turn that is open."""
+        self._ready: deque[Turn] = deque()
+        self._news = asyncio.Event()
+        self._over = False
+        self._running: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
+
+    @property
+    def caller_speaking(self) -> bool:
+        """Whether the caller's turn is open, pauses in it included."""
+        return self._core.speaking
+
+    @property
+    def partial(self) -> str:
+        """What the recogniser has said of the turn so far; empty where it does not tell."""
+        return self._hearer.partial
+
+    # --- turns
+
+    def __aiter__(self) -> AsyncIterator[Turn]:
+        """The turns to the end of the call; leaving the loop ends the listening."""
+        return self._turns()
+
+    async def _turns(self) -> AsyncIterator[Turn]:
+        try:
+            while True:
+                try:
+                    turn = await anext(self)
+                except StopAsyncIteration:
+                    return
+                yield turn
+        finally:
+            await self.aclose()
+
+    async def __anext__(self) -> Turn:
+        self.start()
+        while not self._ready:
+            if self._over:
+                await self._raise_failure()
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        return self._ready.popleft()
+
+    def start(self) -> None:
+        """Listen from now on; harmless where it does already."""
+        if self._running is None and not self._over:
+            self._running = asyncio.create_task(self._run(), name="listening")
+
+    def stop(self) -> None:
+        """Listen no more; harmless when it does not."""
+        if self._running is not None:
+            self._running.cancel()
+        self._ended()
+
+    async def aclose(self) -> None:
+        """Listen no more; returns when all is cleared away."""
+        self.stop()
+        if self._running is not None:
+            await asyncio.wait([self._running])
+
+    async def __aenter__(self) -> Listening:
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # --- running
+
+    async def _run(self) -> None:
+        self._sent = self._call.sent_audio()
+        try:
+            await self._hearer.open()
+            async with asyncio.TaskGroup() as group:
+                others = [group.create_task(self._watch())]
+                if self.settings.keys:
+                    others.append(group.create_task(self._read_keys()))
+                async for frame in self._call.audio():
+                    self._frame(frame)
+                for other in others:
+                    other.cancel()
+            self._handle(self._core.finish("call_over", self._clock.now()))
+            self._key_turn(self._keys.take(self._clock.now()))
+            await self._hearer.settled()
+        except BaseExceptionGroup as group:
+            raise _first(group) from None
+        finally:
+            self._stop_asking()
+            self._sent.close()
+            await self._hearer.close()
+            self._ended()
+
+    def _frame(self, frame: HeardFrame) -> None:
+        """One frame of the caller: all that it decides is done before anything else happens."""
+        assert self._sent is not None
+        now = self._clock.now()
+        self._core.agent_speaking(self._call.speaking, now)
+        events = self._core.push(frame, self._sent.take(), now)
+        self._hearer.push(frame)
+        self._handle(events)
+
+    async def _watch(self) -> None:
+        assert self._sent is not None
+        while True:
+            now = self._clock.now()
+            await self._clock.sleep_until(now + TICK_S)
+            now = self._clock.now()
+            self._core.agent_speaking(self._call.speaking, now)
+            self._handle(self._core.tick(now, self._sent.take()))
+            if self._keys.complete or not self._core.speaking:
+                self._key_turn(self._keys.due(now))
+
+    async def _read_keys(self) -> None:
+        async for key in self._call.dtmf():
+            if self.settings.keys_interrupt and self._call.speaking:
+                self._interrupt()
+            dropped = self._keys.dropped
+            complete = self._keys.press(key.digit, key.at)
+            self._call.facts.keys_ignored += self._keys.dropped - dropped
+            if complete is not None:
+                self._key_turn(complete)
+
+    # --- deciding
+
+    def _handle(self, events: list[ListenEvent]) -> None:
+        for event in events:
+            match event:
+                case OnsetHeard(began_at=began_at):
+                    self._hearer.begin(began_at)
+                case CallerCutIn():
+                    self._interrupt()
+                case SpeechPaused(ended_at=ended_at):
+                    self._hearer.pause(ended_at)
+                    self._ask(event)
+                case SpeechResumed():
+                    self._stop_asking()
+                    self._hearer.resume()
+                case TurnEnded():
+                    self._stop_asking()
+                    self._turn(event)
+                case _:
+                    pass
+            self._tell(event)
+
+    def _interrupt(self) -> None:
+        stopped = self._call.interrupt()
+        self._stopped += stopped
+        self.interrupted.update(stopped)
+
+    def _tell(self, event: ListenEvent) -> None:
+        if isinstance(event, OnsetHeard | SpeechResumed | TurnEnded):
+            ended = isinstance(event, TurnEnded)
+            if ended and not self._core.speaking:
+                self.quiet.set()
+            elif not ended:
+                self.quiet.clear()
+            if self.on_voice is not None:
+                self.on_voice(not ended, event.at)
+        if self.on_event is not None:
+            self.on_event(event)
+
+    def _turn(self, ended: TurnEnded) -> None:
+        """A turn has ended: its text is made, and it is delivered in its order."""
+        stopped, self._stopped = tuple(self._stopped), []
+        if ended.why == "noise" and not ended.cut_in:
+            self._hearer.give_up()
+            return
+        keys = self._keys.take(self._clock.now()) if ended.why != "noise" else None
+        self._hearer.end(ended, stopped, keys.digits if keys else "", self._deliver)
+
+    def _key_turn(self, keys: Keys | None) -> None:
+        """Keys are complete: a turn of their own, or the end of the one that is open."""
+        if keys is None:
+            return
+        if self._core.speaking:
+            self._keys.restore()
+            self._handle(self._core.finish("keys", self._clock.now()))
+            keys = self._keys.take(self._clock.now())  # there still where that was noise
+            if keys is None:
+                return
+        moments = _moments(keys.began_at, keys.ended_at, self._clock.now())
+        self._unspoken(Turn(keys=keys.digits, why="keys", **moments))
+
+    def typed(self, text: str) -> None:
+        """Take a turn of the caller that was typed, not said; nothing where it is blank.
+
+        It silences what is being said, as a voice does, where ``barge_in`` lets it, and comes in
+        its order among the turns.
+
+        Raises:
+            WrongState: nobody listens any more.
+        """
+        if self._over:
+            raise WrongState("Nobody listens any more.", remedy="Call again.")
+        if not text.strip():
+            return
+        if self.settings.barge_in and self._call.speaking:
+            self._interrupt()
+        now = self._clock.now()
+        self._unspoken(Turn(text=text.strip(), why="typed", **_moments(now, now, now)))
+
+    def _unspoken(self, turn: Turn) -> None:
+        """Deliver a turn that needs no recognition, with what it has stopped."""
+        stopped, self._stopped = tuple(self._stopped), []
+        turn = replace(turn, barge_in=bool(stopped), interrupted=stopped)
+        self._hearer.deliver(turn, self._deliver)
+
+    def _deliver(self, turn: Turn) -> None:
+        if turn.why != "noise":
+            self._call.facts.note_turn(turn.text, turn.began_at, barge_in=turn.barge_in)
+        for follower in list(self.followers):
+            follower(turn)
+        self._ready.append(turn)
+        if len(self._ready) > WAITING_TURNS:
+            self._ready.popleft()
+            self.unread_turns += 1
+        self._news.set()
+
+    # --- the turn detector
+
+    def _ask(self, paused: SpeechPaused) -> None:
+        if self._turn_detector is None:
+            return
+        so_far = TurnSoFar(
+            self._hearer.so_far(ASKED_S),
+            self._hearer.rate_hz,
+            self.partial,
+            self._core.turns.began_at,
+            paused.ended_at,
+            paused.at,
+        )
+        self._asking = asyncio.create_task(self._asked(self._turn_detector, so_far))
+
+    async def _asked(self, detector: TurnDetector, so_far: TurnSoFar) -> None:
+        try:
+            finished = await detector.finished(so_far)
+            finished = None if finished is None else float(finished)
+        except Exception as error:
+            logger.error("the turn detector failed; the pause decides\n%s", without_words(error))
+            return
+        self._asking = None
+        if finished is None:
+            return
+        if finished >= 0.5:
+            self._handle(self._core.finish("detector", self._clock.now()))
+        else:
+            self._core.wait_longer()
+
+    def _stop_asking(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            self._asking = None
+
+    # --- the end
+
+    def _ended(self) -> None:
+        self._over = True
+        self.quiet.set()
+        self._news.set()
+
+    async def _raise_failure(self) -> None:
+        """What ended it, where that was an error."""
+        running = self._running
+        if running is not None:
+            await asyncio.wait([running])
+            if not running.cancelled() and (error := running.exception()) is not None:
+                raise error
+
+
+def _moments(began_at: float, ended_at: float, now: float) -> dict[str, Any]:
+    """The times of a `Turn` that needs no recognition."""
+    return {
+        "began_at": began_at,
+        "ended_at": ended_at,
+        "decided_at": now,
+        "transcribed_at": now,
+    }
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error of a group, however deep."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,315 @@
+"""The caller's sound, without holes and at one rate: for the turn that holds it, and for whoever
+recognises it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_codecs.resample import Resampler
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.call.events import HeardFrame
+from qwen3tts_phone.detection.events import Turn, TurnEnded
+from qwen3tts_phone.detection.recogniser import (
+    Recogniser,
+    Recognition,
+    RecognitionFailed,
+    Transcript,
+)
+from qwen3tts_phone.errors import without_words
+from qwen3tts_speech.utterance import Utterance
+from qwen3tts_wire.errors import SpeechError
+
+Samples = NDArray[np.int16]
+
+PRE_ROLL_S: Final = 0.3
+"""Of what came before the onset belongs to the turn: a detector hears soft consonants late."""
+HOLE_S: Final = 0.03
+"""So much missing media time is a hole that is filled with silence..."""
+MOST_HOLE_S: Final = 2.0
+"""...up to this."""
+STANDING_HOLE_S: Final = 0.2
+"""Where timestamps stand still the times of arrival tell, which waver more."""
+
+
+class Continuous:
+    """Frames in, the same sound without holes out (pure): far ends that send nothing in pauses
+    leave some, and a recogniser must not hear two words as one."""
+
+    def __init__(self) -> None:
+        self._next: int | None = None
+        self._clock_hz = 8000
+        self._last_at = 0.0
+
+    def hole_s(self, frame: HeardFrame) -> float:
+        """Seconds of silence that belong before this frame."""
+        hole = 0.0
+        if self._next is not None and frame.clock_hz == self._clock_hz:
+            length = round(frame.duration_s * frame.clock_hz)
+            if frame.timestamp != self._next - length:  # it moves
+                missing = (frame.timestamp - self._next) / frame.clock_hz
+                hole = missing if missing >= HOLE_S else 0.0
+            else:
+                missing = frame.at - self._last_at - frame.duration_s
+                hole = missing if missing >= STANDING_HOLE_S else 0.0
+        self._next = frame.timestamp + round(frame.duration_s * frame.clock_hz)
+        self._clock_hz = frame.clock_hz
+        self._last_at = frame.at
+        return min(hole, MOST_HOLE_S)
+
+
+class AtRate:
+    """Samples of any rate in, of one rate out (pure)."""
+
+    def __init__(self, rate_hz: int) -> None:
+        self.rate_hz = rate_hz
+        self._resampler: Resampler | None = None
+
+    def take(self, samples: Samples, rate_hz: int) -> Samples:
+        """The same at the wanted rate; about as many as have come."""
+        if rate_hz == self.rate_hz:
+            self._resampler = None
+            return samples
+        if self._resampler is None or self._resampler.from_hz != rate_hz:
+            self._resampler = Resampler(rate_hz, self.rate_hz)
+        return self._resampler.push(samples)
+
+
+class TurnSound:
+    """Keeps the sound of the turn that is open, and somewhat of what came before (pure)."""
+
+    def __init__(self, most_s: float) -> None:
+        self.rate_hz = 8000
+        """The first frame's; what comes at others is brought to it."""
+        self._most_s = most_s + 2 * PRE_ROLL_S
+        self._at_rate: AtRate | None = None
+        self._kept: deque[tuple[Samples, float]] = deque()  # with when their last sample came
+        self._count = 0
+        self._from: float | None = None
+
+    def push(self, samples: Samples, rate_hz: int, at: float) -> None:
+        """Take what came, the last of it ``at``."""
+        if self._at_rate is None:
+            self.rate_hz = rate_hz
+            self._at_rate = AtRate(rate_hz)
+        taken = self._at_rate.take(samples, rate_hz)
+        self._kept.append((taken, at))
+        self._count += len(taken)
+        longest = self._most_s if self._from is not None else 3 * PRE_ROLL_S
+        while self._count > longest * self.rate_hz and len(self._kept) > 1:
+            self._count -= len(self._kept.popleft()[0])
+
+    def begin(self, at: float) -> None:
+        """A turn has begun ``at``."""
+        self._from = at - PRE_ROLL_S
+
+    def so_far(self, longest_s: float | None = None) -> Samples:
+        """The turn's sound up to now, its newest ``longest_s``."""
+        start = self._from if self._from is not None else 0.0
+        parts = []
+        for samples, at in self._kept:
+            if at > start:
+                early = start - (at - len(samples) / self.rate_hz)
+                skip = max(0, round(early * self.rate_hz))
+                parts.append(samples[skip:] if skip else samples)
+        whole = np.concatenate(parts) if parts else np.zeros(0, np.int16)
+        return whole if longest_s is None else whole[-round(longest_s * self.rate_hz) :]
+
+    def end(self) -> Samples:
+        """The turn is over: its sound."""
+        whole = self.so_far()
+        self._from = None
+        return whole
+
+
+logger = logging.getLogger(__name__)
+
+Deliver = Callable[[Turn], None]
+
+
+class Hearer:
+    """One call's.
+
+    Args:
+        recogniser: None = turns have no text.
+        clock: the call's.
+        most_s: the longest turn.
+    """
+
+    def __init__(self, recogniser: Recogniser | None, clock: Clock, most_s: float) -> None:
+        self.partial = ""
+        """What the recogniser has said of the turn so far."""
+        self._recogniser = recogniser
+        self._recognition: Recognition | None = None
+        self._clock = clock
+        self._sound = TurnSound(most_s)
+        self._continuous = Continuous()
+        self._at_rate = AtRate(recogniser.rate_hz) if recogniser is not None else None
+        self._last: asyncio.Task[None] | None = None
+        """Delivers the newest turn, after all before it."""
+        self._failure: SpeechError | None = None
+        """Why there is no recognition."""
+
+    @property
+    def rate_hz(self) -> int:
+        """Of the sound that is kept."""
+        return self._sound.rate_hz
+
+    async def open(self) -> None:
+        """Be ready; what goes wrong is told with the turns."""
+        if self._recogniser is not None:
+            try:
+                self._recognition = await self._recogniser.open(self._understood)
+            except SpeechError as error:
+                self._failure = error
+
+    def push(self, frame: HeardFrame) -> None:
+        """A frame of the caller."""
+        hole_s = self._continuous.hole_s(frame)
+        if hole_s:
+            silence = np.zeros(round(hole_s * frame.rate_hz), np.int16)
+            self._push(silence, frame.rate_hz, frame.at - frame.duration_s)
+        if len(frame.samples):
+            self._push(frame.samples, frame.rate_hz, frame.at)
+
+    def begin(self, at: float) -> None:
+        """A turn has begun."""
+        self.partial = ""
+        self._sound.begin(at)
+        if self._recognition is not None:
+            self._recognition.begin_turn(at)
+
+    def pause(self, at: float) -> None:
+        """The caller is silent since ``at``."""
+        if self._recognition is not None:
+            self._recognition.pause(at)
+
+    def resume(self) -> None:
+        """The caller goes on."""
+        if self._recognition is not None:
+            self._recognition.resume()
+
+    def so_far(self, longest_s: float) -> NDArray[np.int16]:
+        """The turn's sound up to now, its newest ``longest_s`` seconds."""
+        return self._sound.so_far(longest_s)
+
+    def give_up(self) -> None:
+        """What began was no turn."""
+        if self._recognition is not None:
+            self._recognition.drop_turn()
+        self._sound.end()
+        self.partial = ""
+
+    def end(
+        self, ended: TurnEnded, stopped: tuple[Utterance, ...], keys: str, deliver: Deliver
+    ) -> None:
+        """The turn is over; it is delivered with its text, when all before it have been."""
+        turn = Turn(
+            keys=keys,
+            began_at=ended.began_at,
+            ended_at=ended.ended_at,
+            decided_at=ended.at,
+            transcribed_at=ended.at,
+            why=ended.why,
+            barge_in=ended.cut_in or bool(stopped),
+            interrupted=stopped,
+            samples=self._sound.end(),
+            rate_hz=self._sound.rate_hz,
+            error=self._failure,
+        )
+        if self._recognition is None or ended.why == "noise":
+            if self._recognition is not None:
+                self._recognition.drop_turn()
+            self.deliver(turn, deliver)
+            return
+        # Called here and not in the task: what is heard from now on belongs to the next turn.
+        text = asyncio.create_task(_text(self._recognition.end_turn(ended.ended_at)))
+        self._then(self._with_text(turn, text, self._last, deliver))
+
+    def deliver(self, turn: Turn, deliver: Deliver) -> None:
+        """A turn that has no words, when all before it have been delivered."""
+        if self._last is None or self._last.done():
+            deliver(turn)
+        else:
+            self._then(_after(self._last, turn, deliver))
+
+    async def settled(self) -> None:
+        """Wait until all turns are delivered."""
+        if self._last is not None:
+            await asyncio.wait([self._last])
+
+    async def close(self) -> None:
+        """Nothing more is needed."""
+        if self._last is not None:
+            self._last.cancel()
+        if self._recognition is not None:
+            await self._recognition.close()
+
+    # --- inside
+
+    def _push(self, samples: NDArray[np.int16], rate_hz: int, at: float) -> None:
+        self._sound.push(samples, rate_hz, at)
+        if self._recognition is not None and self._at_rate is not None:
+            taken = self._at_rate.take(samples, rate_hz)
+            if len(taken):
+                self._recognition.push(taken, at)
+
+    def _understood(self, so_far: Transcript) -> None:
+        self.partial = so_far.text
+
+    def _then(self, delivering: Coroutine[Any, Any, None]) -> None:
+        self._last = asyncio.create_task(delivering, name="a turn's text")
+
+    async def _with_text(
+        self,
+        turn: Turn,
+        text: asyncio.Task[Transcript | SpeechError],
+        before: asyncio.Task[None] | None,
+        deliver: Deliver,
+    ) -> None:
+        try:
+            result = await text
+            at = self._clock.now()
+            if before is not None:
+                await asyncio.wait([before])
+        except asyncio.CancelledError:
+            text.cancel()
+            raise
+        if isinstance(result, SpeechError):
+            deliver(replace(turn, transcribed_at=at, error=result))
+            return
+        deliver(
+            replace(
+                turn,
+                text=result.text,
+                language=result.language,
+                confidence=result.confidence,
+                transcribed_at=at,
+            )
+        )
+
+
+async def _text(ending: Awaitable[Transcript]) -> Transcript | SpeechError:
+    """The words, or what went wrong: the call goes on either way."""
+    try:
+        return await ending
+    except SpeechError as error:
+        return error
+    except Exception as error:
+        logger.error("the recogniser failed\n%s", without_words(error))
+        return RecognitionFailed(
+            "The recogniser failed.", remedy="Its traceback is in this program's log."
+        )
+
+
+async def _after(before: asyncio.Task[None], turn: Turn, deliver: Deliver) -> None:
+    await asyncio.wait([before])
+    deliver(turn)
