@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from qwen3tts_codecs.payload import PCMU
+from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_speech.line import Speaker, Utterance
 from qwen3tts_wire.errors import SpeechError, UnknownVoice

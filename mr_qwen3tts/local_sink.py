@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from qwen3tts_codecs.payload import PCMU, Payload
+from qwen3tts_codecs.g711 import PCMU
+from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.clock import Clock
 
 from .player import NoPlayer, Player, open_player

@@ -12,7 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from qwen3tts_codecs.payload import PCMU, Payload
+from qwen3tts_codecs.g711 import PCMU
+from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_pacer.frame import Slot
 from qwen3tts_pacer.policy import Filling

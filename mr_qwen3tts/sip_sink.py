@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from qwen3tts_codecs.payload import PCMU
+from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_pacer.policy import Filling
 

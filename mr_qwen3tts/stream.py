@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from qwen3tts_codecs.payload import PCMA, PCMU
+from qwen3tts_codecs.g711 import PCMA, PCMU
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.utterance import VoiceOptions

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_codecs.frames import FrameEncoder
-from qwen3tts_codecs.g711 import decode_ulaw
-from qwen3tts_codecs.payload import PCMU
+from qwen3tts_codecs.g711 import PCMU, decode_ulaw
 from tests.audio import FRAME, JOINT, Samples, aligned, compare, reference_8k
 
 

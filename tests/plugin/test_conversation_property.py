@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from mr_qwen3tts.conversation import Conversation
 from mr_qwen3tts.reply import Reply
 from mr_qwen3tts.settings import Settings
-from qwen3tts_codecs.payload import PCMU
+from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_pacer.frame import Slot
 from qwen3tts_speech.line import Speaker, Utterance, VoiceOptions
 from qwen3tts_speech.link import SpeechLink

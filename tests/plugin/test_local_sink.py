@@ -13,7 +13,9 @@ from mr_qwen3tts import local_sink
 from mr_qwen3tts.local_sink import LocalSink
 from mr_qwen3tts.player import NoPlayer, Player
 from qwen3tts_codecs.frames import FrameEncoder
-from qwen3tts_codecs.payload import PCMU, Payload, l16
+from qwen3tts_codecs.g711 import PCMU
+from qwen3tts_codecs.l16 import l16
+from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.frame import Frame
 from tests.fakes import FakeClock, settle
 

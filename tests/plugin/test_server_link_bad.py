@@ -14,7 +14,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection
 
 from mr_qwen3tts.server_link import ServerLink
-from qwen3tts_codecs.payload import PCMU
+from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_speech.line import Speaker, Spoken, Utterance
 from qwen3tts_wire.codec import encode
 from qwen3tts_wire.errors import ConnectionLost, ProtocolError, SpeechError

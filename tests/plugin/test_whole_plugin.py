@@ -13,7 +13,7 @@ from mr_qwen3tts.host import Host
 from mr_qwen3tts.plugin import Plugin
 from mr_qwen3tts.settings import Settings
 from qwen3tts_codecs.frames import FrameEncoder
-from qwen3tts_codecs.payload import PCMU
+from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_pacer.frame import Frame, Slot
 from qwen3tts_speech.line import VoiceOptions
 from qwen3tts_speech.pacer_sink import PacerSink

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from qwen3tts_codecs.payload import G722, PCMU, Payload
+from qwen3tts_codecs.g711 import PCMU
+from qwen3tts_codecs.g722 import G722
+from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.frame import Frame
 from tests.fakes import settle
 from tests.speech.fakes import FakeSink

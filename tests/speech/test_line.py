@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from qwen3tts_codecs.payload import PCMU
+from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink

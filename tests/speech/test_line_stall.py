@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from qwen3tts_codecs.payload import PCMU
+from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_speech.line import ChooseVoice, Speaker, Utterance, VoiceOptions
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.client import SpeechClient

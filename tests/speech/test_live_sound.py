@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from qwen3tts_codecs.payload import PCMU, Payload, l16
+from qwen3tts_codecs.g711 import PCMU
+from qwen3tts_codecs.l16 import l16
+from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.frame import Slot
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink

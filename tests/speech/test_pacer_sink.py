@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_codecs.payload import PCMU
+from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_pacer.frame import Slot
 from qwen3tts_pacer.policy import Filling
 from qwen3tts_speech.line import Speaker

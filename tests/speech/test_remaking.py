@@ -9,7 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from qwen3tts_codecs.frames import FrameEncoder
-from qwen3tts_codecs.payload import G722, PCMA, PCMU, Payload, opus
+from qwen3tts_codecs.g711 import PCMA, PCMU
+from qwen3tts_codecs.g722 import G722
+from qwen3tts_codecs.opus import opus
+from qwen3tts_codecs.payload import Payload
 from qwen3tts_codecs.pcm import to_bytes
 from qwen3tts_pacer.frame import Frame
 from qwen3tts_speech.remaking import Remaking

@@ -15,6 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519, padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from qwen3tts_phone.streams.carriers.public_keys import TelnyxSignature, VonageToken
 
 from qwen3tts_phone.streams.adapter import Handshake
 from qwen3tts_phone.streams.carriers.authentication import (
@@ -31,7 +32,6 @@ from qwen3tts_phone.streams.carriers.http import (
     public_url_of,
     same_addresses,
 )
-from qwen3tts_phone.streams.carriers.public_keys import TelnyxSignature, VonageToken
 from qwen3tts_wire.errors import BadRequest
 
 NOW = 1_800_000_000.0

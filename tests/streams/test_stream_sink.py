@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from qwen3tts_codecs.payload import PCMU
+from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_phone.streams.marks import VAIN
 from qwen3tts_phone.streams.sink import StreamSink
 from tests.fakes import FakeClock, settle

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, Literal
 
-from qwen3tts_codecs.g711 import PCMA, PCMU
-from qwen3tts_codecs.g722 import G722
 from qwen3tts_codecs.l16 import l16, slin
-from qwen3tts_codecs.opus import OPUS
 from qwen3tts_codecs.payload import Payload
+from qwen3tts_codecs.table import codec_by_alias
 from qwen3tts_phone.streams.adapter import (
     Message,
     StreamAudio,
@@ -116,80 +114,6 @@ EVENTS: Final[Mapping[str, Meaning]] = {
     "stop": Meaning.STOP,
 }
 
-# twilio.com/docs/voice/media-streams/websocket-messages
-TWILIO: Final = Dialect(
-    line="twilio",
-    payload=PCMU,
-    media={"event": "media", "streamSid": STREAM, "media": {"payload": SOUND}},
-    clear={"event": "clear", "streamSid": STREAM},
-    mark={"event": "mark", "streamSid": STREAM, "mark": {"name": NAME}},
-    timed=True,
-)
-
-# developers.telnyx.com, "Stream call media over WebSocket": the codec of the call comes in, which
-# in Europe is PCMA; what is played is what stream_bidirectional_codec has asked for.
-TELNYX: Final = Dialect(
-    line="telnyx",
-    payload=PCMU,
-    media={"event": "media", "media": {"payload": SOUND}},
-    clear={"event": "clear"},
-    mark={"event": "mark", "mark": {"name": NAME}},
-    events={**EVENTS, "error": Meaning.ERROR},
-    stream_id=("stream_id", "streamSid", "stream_sid", "streamId"),
-    call_id=("call_control_id", "callSid", "call_sid", "callId"),
-    format=("media_format", "mediaFormat"),
-    rate=("sample_rate", "sampleRate"),
-    parameters=("custom_parameters", "customParameters"),
-    ordered=False,
-    plays_what_it_sends=False,
-)
-
-# plivo.com/docs, "Audio Streaming Protocol Reference". That playAudio carries the stream's id is
-# said by Pipecat, not by the reference; whoever does not look for it does not mind.
-PLIVO: Final = Dialect(
-    line="plivo",
-    payload=PCMU,
-    media={
-        "event": "playAudio",
-        "media": {"contentType": TYPE, "sampleRate": RATE, "payload": SOUND},
-        "streamId": STREAM,
-    },
-    clear={"event": "clearAudio", "streamId": STREAM},
-    mark={"event": "checkpoint", "streamId": STREAM, "name": NAME},
-    keys={"event": "sendDTMF", "dtmf": KEYS},
-    events={
-        **{name: meaning for name, meaning in EVENTS.items() if name != "mark"},
-        "playedStream": Meaning.MARK,
-        "clearedAudio": Meaning.CLEARED,
-        # Answer to sendDTMF in some versions.
-        "sentDTMF": Meaning.NOTHING,
-    },
-    stream_id=("streamId", "streamSid", "stream_id", "stream_sid"),
-    call_id=("callId", "callUuid", "callSid", "call_uuid"),
-    parameters=("extra_headers", "extraHeaders", "customParameters"),
-    mark_name=("name",),
-    ends_by_closing=True,
-)
-
-# developer.exotel.com/docs/agentstream/websocket-protocol; messages of at least 100 ms and of
-# whole 320 bytes, support.exotel.com (article 3000108630).
-EXOTEL: Final = Dialect(
-    line="exotel",
-    payload=slin(8000),
-    media={"event": "media", "stream_sid": STREAM, "media": {"payload": SOUND}},
-    clear={"event": "clear", "stream_sid": STREAM},
-    mark={"event": "mark", "stream_sid": STREAM, "mark": {"name": NAME}},
-    events={**EVENTS, "clear": Meaning.CLEARED},
-    stream_id=("stream_sid", "streamSid", "stream_id", "streamId"),
-    call_id=("call_sid", "callSid", "call_id", "callId"),
-    format=("media_format", "mediaFormat"),
-    rate=("sample_rate", "sampleRate"),
-    parameters=("custom_parameters", "customParameters"),
-    join_frames=5,
-    lead_ms=240,
-)
-
-DIALECTS: Final = {each.line: each for each in (TWILIO, TELNYX, PLIVO, EXOTEL)}
 
 MEDIA_TYPES: Final = {"PCMU": "audio/x-mulaw", "PCMA": "audio/x-alaw", "L16LE": "audio/x-l16"}
 """What Plivo calls a format."""
@@ -201,10 +125,6 @@ def payload_of(encoding: str, rate_hz: int, *, big_endian: bool = False) -> Payl
     ``big_endian``: whether linear samples have their high byte first, as in RTP.
     """
     name = encoding.lower().removeprefix("audio/").removeprefix("x-").partition(";")[0].strip()
-    if name in ("mulaw", "ulaw", "pcmu", "g711u", "mu-law", "g711_ulaw"):
-        return PCMU if rate_hz == 8000 else None
-    if name in ("alaw", "pcma", "g711a", "a-law", "g711_alaw"):
-        return PCMA if rate_hz == 8000 else None
     # Exotel's older start messages name the wrapping instead of what is in it.
     if name in (
         "l16",
@@ -218,9 +138,11 @@ def payload_of(encoding: str, rate_hz: int, *, big_endian: bool = False) -> Payl
         "base64",
     ):
         return l16(rate_hz, 96) if big_endian else slin(rate_hz)
-    if name == "g722":
-        return G722
-    return OPUS if name == "opus" else None
+    spec = codec_by_alias(name)
+    # G.711 is of 8 kHz alone; G.722 and Opus have one rate, whatever is named.
+    if spec is None or (spec.payload.sample_bytes and rate_hz != spec.payload.sample_hz):
+        return None
+    return spec.payload
 
 
 IDLE_TICKS = 2
