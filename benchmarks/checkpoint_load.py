@@ -23,7 +23,7 @@ import torch
 from common import Bench
 from safetensors.torch import save_file
 
-from qwen3tts_engine.qwen3.config import read_config
+from qwen3tts_engine.qwen3.model.config_reader import read_config
 from tests.tiny_models.checkpoint import make_tiny
 from tests.tiny_models.published import PUBLISHED
 from tests.tiny_models.tensor_names import codec_tensors, model_tensors

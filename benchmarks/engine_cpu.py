@@ -28,12 +28,12 @@ from common import Bench
 from op_count import PLAIN_TORCH, frame_ops
 
 from qwen3tts_engine.base import SynthesisRequest
-from qwen3tts_engine.qwen3.arena import Arena, Sampling
-from qwen3tts_engine.qwen3.prompt import build_prompt
-from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
-from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
-from qwen3tts_engine.qwen3.settings import Qwen3Settings
-from qwen3tts_engine.qwen3.step import frame_step, prefill
+from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
+from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
+from qwen3tts_engine.qwen3.model.kv_cache import Arena, Sampling
+from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.prompt import build_prompt
+from qwen3tts_engine.qwen3.model.step import frame_step, prefill
 from tests.tiny_models.checkpoint import make_tiny
 
 ROWS = (1, 4, 16)
@@ -130,7 +130,7 @@ def measured(
     if profile:
         import threading
 
-        from qwen3tts_engine.qwen3 import worker
+        from qwen3tts_engine.qwen3.engine import worker
 
         run = worker.Worker.run
         profiles = []

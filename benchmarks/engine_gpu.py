@@ -33,13 +33,13 @@ from common import Bench
 from gpu.load import Call, Load
 from gpu.parts import Floor, bandwidth, part_times, profile, sync, timed
 
-from qwen3tts_engine.qwen3.arena import Sampling
-from qwen3tts_engine.qwen3.config import ModelConfig
-from qwen3tts_engine.qwen3.graphs import Direct
-from qwen3tts_engine.qwen3.memory import human
-from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
-from qwen3tts_engine.qwen3.rows import DecodeRow, Join, StepRow
-from qwen3tts_engine.qwen3.runner import Runner
+from qwen3tts_engine.qwen3.kernels.cuda import Direct
+from qwen3tts_engine.qwen3.kernels.memory import human
+from qwen3tts_engine.qwen3.kernels.runner import Runner
+from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, Join, StepRow
+from qwen3tts_engine.qwen3.model.config_reader import ModelConfig
+from qwen3tts_engine.qwen3.model.kv_cache import Sampling
+from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from tests.tiny_models.published import PUBLISHED
 from tests.tiny_models.weights import random_weights
 

@@ -25,12 +25,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from qwen3tts_engine.qwen3.arena import Arena, Sampling
-from qwen3tts_engine.qwen3.config import LayersConfig, ModelConfig
-from qwen3tts_engine.qwen3.predictor import Draws
-from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
-from qwen3tts_engine.qwen3.sampling import TOP_K_LIMIT
-from qwen3tts_engine.qwen3.step import frame_step
+from qwen3tts_engine.qwen3.model.config_reader import LayersConfig, ModelConfig
+from qwen3tts_engine.qwen3.model.kv_cache import Arena, Sampling
+from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.sampling import TOP_K_LIMIT
+from qwen3tts_engine.qwen3.model.step import frame_step
+from qwen3tts_engine.qwen3.model.talker import Draws
 from tests.tiny_models.published import PUBLISHED
 from tests.tiny_models.weights import random_weights
 

@@ -179,8 +179,8 @@ def make_engine(kind: str) -> Engine:
         return PiperEngine()
     import torch
 
-    from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
-    from qwen3tts_engine.qwen3.settings import Qwen3Settings
+    from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
+    from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
     from tests.tiny_models.checkpoint import make_tiny
 
     torch.set_num_threads(1)

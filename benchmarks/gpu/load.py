@@ -14,16 +14,15 @@ from qwen3tts_engine.base import PcmChunk, SynthesisRequest
 from qwen3tts_engine.guards import LeadingTrim, SilenceCut, SoundGuard
 from qwen3tts_engine.pause_aligner import PauseAligner
 from qwen3tts_engine.playout import PlayoutLead
-from qwen3tts_engine.qwen3.jobs import Job, Speaker
-from qwen3tts_engine.qwen3.model_config import FRAME_SAMPLES
-from qwen3tts_engine.qwen3.prefixes import Prefixes
-from qwen3tts_engine.qwen3.prompt import Prompt, build_prompt
-from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
-from qwen3tts_engine.qwen3.runner import Runner
-from qwen3tts_engine.qwen3.sampling import Sampling
-from qwen3tts_engine.qwen3.text_track import TextTrack
-from qwen3tts_engine.qwen3.voicing import Voicing
-from qwen3tts_engine.qwen3.worker import Worker, WorkerSettings
+from qwen3tts_engine.qwen3.engine.jobs import Job, Speaker, Voicing
+from qwen3tts_engine.qwen3.engine.text_track import TextTrack
+from qwen3tts_engine.qwen3.engine.worker import Worker, WorkerSettings
+from qwen3tts_engine.qwen3.kernels.runner import Runner
+from qwen3tts_engine.qwen3.kernels.step_runner import Prefixes
+from qwen3tts_engine.qwen3.model.config import FRAME_SAMPLES
+from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.prompt import Prompt, build_prompt
+from qwen3tts_engine.qwen3.model.sampling import Sampling
 from qwen3tts_engine.scheduler import Scheduler, SchedulerSettings
 from qwen3tts_wire.errors import SpeechError
 

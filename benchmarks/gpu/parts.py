@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-from qwen3tts_engine.qwen3.arena import FRAME, POS, Sampling
-from qwen3tts_engine.qwen3.graphs import Backend, Direct
-from qwen3tts_engine.qwen3.memory import tensor_bytes
-from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
-from qwen3tts_engine.qwen3.runner import Runner
-from qwen3tts_engine.qwen3.stages import DecodeKey, StepKey
-from qwen3tts_engine.qwen3.step import _draws
+from qwen3tts_engine.qwen3.kernels.cuda import Backend, Direct
+from qwen3tts_engine.qwen3.kernels.memory import tensor_bytes
+from qwen3tts_engine.qwen3.kernels.runner import Runner
+from qwen3tts_engine.qwen3.kernels.stages import DecodeKey, StepKey
+from qwen3tts_engine.qwen3.model.kv_cache import FRAME, POS, Sampling
+from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.step import _draws
 
 Work = Callable[[], None]
 POSITION = 150

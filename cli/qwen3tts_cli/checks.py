@@ -19,7 +19,7 @@ from pathlib import Path
 from qwen3tts_cli.exits import MissingProgram
 from qwen3tts_cli.player import find_player
 from qwen3tts_cli.weight_files import faults
-from qwen3tts_engine.qwen3.config import read_config
+from qwen3tts_engine.qwen3.model.config_reader import read_config
 from qwen3tts_wire.errors import SpeechError
 
 EXTRAS = {

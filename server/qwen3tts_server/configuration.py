@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from qwen3tts_engine.embedded.engine import EmbeddedSettings
 from qwen3tts_engine.piper.engine import PiperSettings
-from qwen3tts_engine.qwen3.settings import Qwen3Settings
+from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
 from qwen3tts_engine.starter.settings import StarterSettings
 from qwen3tts_engine.upstream.settings import UpstreamSettings
 from qwen3tts_server.logs import LogSettings

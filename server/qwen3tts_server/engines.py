@@ -82,7 +82,7 @@ def engine_name(configuration: Configuration) -> str:
 def _inner(name: str, configuration: Configuration, progress: Progress | None) -> Engine:
     choice = configuration.engine
     if name == "qwen3":
-        from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
+        from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
 
         assert choice.qwen3 is not None
         return Qwen3Engine(choice.qwen3, progress)

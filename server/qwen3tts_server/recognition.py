@@ -40,7 +40,7 @@ class Recognition:
             model = installed_model()
             self._own = None if model is None else RecognitionProcess(model)
         elif self._whisper is not None:
-            from qwen3tts_engine.qwen3.transcribe import check_whisper
+            from qwen3tts_engine.qwen3.voices.transcribe import check_whisper
 
             if find_spec("faster_whisper") is None:
                 raise EngineUnavailable(

@@ -155,7 +155,7 @@ def _answered(answer: dict[str, Any]) -> tuple[float, Sequence[Heard]]:
 
 def main(fd: int, model: str) -> None:
     """Hear what comes, for as long as the parent lives."""
-    from qwen3tts_engine.qwen3.transcribe import WhisperTranscriber
+    from qwen3tts_engine.qwen3.voices.transcribe import WhisperTranscriber
 
     # Ctrl-C goes to the whole group; the parent finishes what is being said.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -67,8 +67,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def watched(checkpoint: Path, **settings: Any) -> Any:
     """An engine that keeps how far ahead of its listener it was, in seconds, and what it was
     told of the listener, in samples."""
-    from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
-    from qwen3tts_engine.qwen3.settings import Qwen3Settings
+    from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
+    from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
 
     class Watched(Qwen3Engine):
         def __init__(self) -> None:

@@ -27,8 +27,8 @@ from tests.engine.upstream.peers import OmniPeer, Peered, RestPeer
 def qwen3(request: pytest.FixtureRequest) -> Engine:
     """Of a tiny checkpoint, which speaks and ends by itself, though nobody would understand it."""
     require_package("torch", "pip install 'mr_qwen3tts[qwen3]'")
-    from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
-    from qwen3tts_engine.qwen3.settings import Qwen3Settings
+    from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
+    from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
 
     folder: Path = request.getfixturevalue("tiny_checkpoint")
     return Qwen3Engine(Qwen3Settings(str(folder), positions=4096))

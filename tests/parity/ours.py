@@ -12,12 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from qwen3tts_engine.qwen3.arena import Arena, Sampling
-from qwen3tts_engine.qwen3.naming import NO_SPEAKER
-from qwen3tts_engine.qwen3.prompt import Prompt, Reference, build_prompt
-from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
-from qwen3tts_engine.qwen3.step import frame_step, prefill
-from qwen3tts_engine.qwen3.tokenizer import Tokenizer
+from qwen3tts_engine.qwen3.model.kv_cache import Arena, Sampling
+from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.prompt import NO_SPEAKER, Prompt, Reference, build_prompt
+from qwen3tts_engine.qwen3.model.step import frame_step, prefill
+from qwen3tts_engine.qwen3.model.tokenizer import Tokenizer
 from tests.parity.cases import Speech
 
 CHUNKS = (1, 2, 4, 8, 3, 1, 16)

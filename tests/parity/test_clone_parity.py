@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from qwen3tts_engine.qwen3.mel import log_mel
+from qwen3tts_engine.qwen3.model.speaker_encoder import log_mel
 from tests.parity.cases import DECODE, LISTEN
 from tests.parity.conftest import Oracle
 from tests.parity.ours import Ours

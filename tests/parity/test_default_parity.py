@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_engine.qwen3 import official_defaults as ours
+from qwen3tts_engine.qwen3.model import config_fields as ours
 from tests.conftest import leave_out
 from tests.parity.conftest import ROOT
 

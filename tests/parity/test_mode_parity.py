@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qwen3tts_engine.qwen3 import loaded
 from qwen3tts_engine.qwen3.api import NO_SPEAKER, ClonePrompt, Qwen3TTS
-from qwen3tts_engine.qwen3.jobs import Job
+from qwen3tts_engine.qwen3.engine import loaded
+from qwen3tts_engine.qwen3.engine.jobs import Job
 from qwen3tts_wire.messages import Sampling
 from tests.parity.cases import OTHERS, PROMPTED, SPEECH, Speech
 from tests.parity.conftest import Oracle

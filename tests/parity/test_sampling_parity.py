@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from qwen3tts_engine.qwen3 import step
-from qwen3tts_engine.qwen3.arena import FRAME, Arena
-from qwen3tts_engine.qwen3.predictor import Predictor
-from qwen3tts_engine.qwen3.sampling import TOP_K_LIMIT, Sampling
+from qwen3tts_engine.qwen3.model import step
+from qwen3tts_engine.qwen3.model.kv_cache import FRAME, Arena
+from qwen3tts_engine.qwen3.model.sampling import TOP_K_LIMIT, Sampling
+from qwen3tts_engine.qwen3.model.talker import Predictor
 from tests.parity.cases import EXACT_TIES, SAMPLED, Speech
 from tests.parity.conftest import Oracle
 from tests.parity.ours import Ours

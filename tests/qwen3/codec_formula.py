@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from qwen3tts_engine.qwen3.model_config import CodecDecoderConfig
+from qwen3tts_engine.qwen3.model.config import CodecDecoderConfig
 
 Tensors = dict[str, Tensor]
 

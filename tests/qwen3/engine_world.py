@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
-from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
-from qwen3tts_engine.qwen3.settings import Qwen3Settings
+from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
+from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.messages import Sampling
 

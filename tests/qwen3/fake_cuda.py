@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qwen3tts_engine.qwen3.graphs import Work
-from qwen3tts_engine.qwen3.lanes import CudaLanes, Lane
+from qwen3tts_engine.qwen3.kernels.cuda import CudaLanes, Lane, Work
 
 
 class FakeEvent:

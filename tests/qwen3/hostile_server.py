@@ -16,7 +16,7 @@ import websockets
 from numpy.typing import NDArray
 from websockets.asyncio.client import ClientConnection, connect
 
-from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
+from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
 from qwen3tts_server.run import RunningServer, running_server
 from qwen3tts_wire.client import Audio, Context, SpeechClient
 from qwen3tts_wire.dialling import DIRECT

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
 from qwen3tts_engine.playout import PlayoutLead
-from qwen3tts_engine.qwen3.jobs import Job
-from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
+from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
+from qwen3tts_engine.qwen3.engine.jobs import Job
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.alignment import Word
 from tests.engine.waiting import until

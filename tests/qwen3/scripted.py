@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from qwen3tts_engine.base import SynthesisRequest
-from qwen3tts_engine.qwen3 import loaded
-from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
-from qwen3tts_engine.qwen3.rows import DecodeRow, Join, Ready, StepRow
-from qwen3tts_engine.qwen3.runner import Runner
+from qwen3tts_engine.qwen3.engine import loaded
+from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
+from qwen3tts_engine.qwen3.kernels.runner import Runner
+from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, Join, Ready, StepRow
 from tests.engine.speech_like import Sound
 from tests.qwen3.engine_world import made
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from qwen3tts_engine.qwen3.arena import (
+from qwen3tts_engine.qwen3.model.kv_cache import (
     KEY_HIGH,
     KEY_LOW,
     TOP_K,
@@ -19,7 +19,7 @@ from qwen3tts_engine.qwen3.arena import (
     out_of_memory,
     untouched_zeros,
 )
-from qwen3tts_engine.qwen3.sampling import ALL, NO_TOP_P, seed_key
+from qwen3tts_engine.qwen3.model.sampling import ALL, NO_TOP_P, seed_key
 from qwen3tts_wire.errors import EngineUnavailable
 from tests.qwen3.small import small_config
 from tests.tiny_models.published import PUBLISHED

@@ -11,10 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_engine.qwen3 import bpe_stream
-from qwen3tts_engine.qwen3.bpe_stream import PIECE, StreamingTokenizer
-from qwen3tts_engine.qwen3.plain_text import BLANKS, MARKS
-from qwen3tts_engine.qwen3.tokenizer import Tokenizer
+from qwen3tts_engine.qwen3.model import tokenizer as bpe_stream
+from qwen3tts_engine.qwen3.model.tokenizer import (
+    BLANKS,
+    MARKS,
+    PIECE,
+    StreamingTokenizer,
+    Tokenizer,
+)
 from qwen3tts_wire.errors import BadText
 from tests.tiny_models.tokenizer import CORPUS
 

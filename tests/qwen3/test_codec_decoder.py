@@ -15,11 +15,10 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from qwen3tts_engine.qwen3.checkpoint import open_weights
-from qwen3tts_engine.qwen3.codec_decoder import CodecDecoder, float32_products
-from qwen3tts_engine.qwen3.codec_state import CodecState
-from qwen3tts_engine.qwen3.config import BadCheckpoint, CodecDecoderConfig, ModelConfig
-from qwen3tts_engine.qwen3.weights import Weights
+from qwen3tts_engine.qwen3.model.checkpoint import Weights, open_weights
+from qwen3tts_engine.qwen3.model.codec_decoder import CodecDecoder, float32_products
+from qwen3tts_engine.qwen3.model.codec_layers import CodecState
+from qwen3tts_engine.qwen3.model.config_reader import BadCheckpoint, CodecDecoderConfig, ModelConfig
 from qwen3tts_wire.errors import BadRequest
 from tests.qwen3 import codec_formula
 

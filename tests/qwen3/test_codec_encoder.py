@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_engine.qwen3 import codec_encoder
-from qwen3tts_engine.qwen3.checkpoint import open_weights
-from qwen3tts_engine.qwen3.codec_encoder import CodecEncoder
-from qwen3tts_engine.qwen3.config import (
+from qwen3tts_engine.qwen3.model import codec_encoder
+from qwen3tts_engine.qwen3.model.checkpoint import open_weights
+from qwen3tts_engine.qwen3.model.codec_encoder import CodecEncoder
+from qwen3tts_engine.qwen3.model.config_reader import (
     CodecConfig,
     CodecDecoderConfig,
     CodecEncoderConfig,

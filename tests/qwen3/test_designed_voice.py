@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from qwen3tts_engine.base import ContextVoice
-from qwen3tts_engine.qwen3 import loaded
 from qwen3tts_engine.qwen3.api import Qwen3TTS
-from qwen3tts_engine.qwen3.designed_voice import DesignedVoice
-from qwen3tts_engine.qwen3.jobs import Job
-from qwen3tts_engine.qwen3.prompt import NO_TEXT, Reference, build_prompt
-from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
+from qwen3tts_engine.qwen3.engine import loaded
+from qwen3tts_engine.qwen3.engine.continuation import DesignedVoice
+from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
+from qwen3tts_engine.qwen3.engine.jobs import Job
+from qwen3tts_engine.qwen3.model.prompt import NO_TEXT, Reference, build_prompt
 from tests.engine.speech_like import silence, voice
 from tests.parity.ours import Ours, Row
 from tests.qwen3.engine_world import DESCRIPTION, GREEDY, growing, made, spoken

@@ -16,14 +16,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from qwen3tts_engine.base import ClonesVoices, SynthesisRequest, TakesEmbeddings
-from qwen3tts_engine.qwen3 import loaded as loaded_module
-from qwen3tts_engine.qwen3 import qwen3_engine as engine_module
-from qwen3tts_engine.qwen3.loaded import Loaded
-from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
-from qwen3tts_engine.qwen3.runner import Runner
-from qwen3tts_engine.qwen3.settings import Qwen3Settings
-from qwen3tts_engine.qwen3.transcribe import check_whisper
-from qwen3tts_engine.qwen3.voice_store import ClonedVoice, VoiceStore
+from qwen3tts_engine.qwen3.engine import engine as engine_module
+from qwen3tts_engine.qwen3.engine import loaded as loaded_module
+from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
+from qwen3tts_engine.qwen3.engine.loaded import Loaded
+from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
+from qwen3tts_engine.qwen3.kernels.runner import Runner
+from qwen3tts_engine.qwen3.voices.store import ClonedVoice, VoiceStore
+from qwen3tts_engine.qwen3.voices.transcribe import check_whisper
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import (
     BadRequest,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
-from qwen3tts_engine.qwen3.runner import Runner
+from qwen3tts_engine.qwen3.kernels.runner import Runner
+from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from tests.qwen3.small import small_config, small_weights
 
 FRAME = 1920

@@ -12,11 +12,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from qwen3tts_engine.qwen3 import graphs, warmup
-from qwen3tts_engine.qwen3 import lanes as lanes_module
-from qwen3tts_engine.qwen3.arena import Sampling
-from qwen3tts_engine.qwen3.attention import PLAIN, Kernels
-from qwen3tts_engine.qwen3.graphs import (
+from qwen3tts_engine.qwen3.kernels import cuda as graphs
+from qwen3tts_engine.qwen3.kernels import cuda as lanes_module
+from qwen3tts_engine.qwen3.kernels import stages as warmup
+from qwen3tts_engine.qwen3.kernels.cuda import (
     CudaGraphs,
     Direct,
     Stage,
@@ -25,15 +24,17 @@ from qwen3tts_engine.qwen3.graphs import (
     bucket,
     buckets_up_to,
 )
-from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
-from qwen3tts_engine.qwen3.rows import DecodeRow, Join, StepRow
-from qwen3tts_engine.qwen3.runner import Runner
-from qwen3tts_engine.qwen3.stages import DecodeKey
+from qwen3tts_engine.qwen3.kernels.runner import Runner
+from qwen3tts_engine.qwen3.kernels.stages import DecodeKey
+from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, Join, StepRow
+from qwen3tts_engine.qwen3.model.kv_cache import Sampling
+from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.transformer import PLAIN, Kernels
 from qwen3tts_wire.errors import EngineUnavailable
 from tests.qwen3.fake_cuda import FakeCuda, FakeLanes, FakeStream, Recorder
 
 CPU = torch.device("cpu")
-KERNELS = "qwen3tts_engine.qwen3.triton_kernels"
+KERNELS = "qwen3tts_engine.qwen3.kernels.triton_kernels"
 GREEDY = Sampling(temperature=0.0, predictor_temperature=0.0)
 FREE = Sampling(temperature=0.7, top_k=0, top_p=0.9)
 

@@ -14,9 +14,8 @@ import torch
 
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.playout import PlayoutLead
-from qwen3tts_engine.qwen3.jobs import Job
-from qwen3tts_engine.qwen3.outlet import LoopOutlet
-from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
+from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
+from qwen3tts_engine.qwen3.engine.jobs import Job, LoopOutlet
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import EngineFailed, ServerBusy, SpeechError
 from tests.fakes import settle

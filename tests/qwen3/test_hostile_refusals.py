@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
+from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
 from qwen3tts_wire.errors import SpeechError
 from tests.qwen3.engine_world import recording
 from tests.qwen3.hostile_server import engines_of, raw, samples, talking

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
+from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
 from qwen3tts_wire.client import Alignment, Audio, Done, SpeechClient, Started
 from qwen3tts_wire.messages import Sampling
 from tests.engine.waiting import until

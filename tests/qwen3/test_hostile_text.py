@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from qwen3tts_engine.qwen3.api import Qwen3TTS
-from qwen3tts_engine.qwen3.jobs import Job
-from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
-from qwen3tts_engine.qwen3.speech import Manner, Speech
+from qwen3tts_engine.qwen3.api_speech import Manner, Speech
+from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
+from qwen3tts_engine.qwen3.engine.jobs import Job
 from qwen3tts_engine.text_plan import PlanMode
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import BadText

@@ -9,17 +9,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_engine.qwen3.attention import length_mask, rotate, slot_attention, write_kv
-from qwen3tts_engine.qwen3.config import BadCheckpoint, LayersConfig
-from qwen3tts_engine.qwen3.layers import (
+from qwen3tts_engine.qwen3.model.checkpoint import Weights
+from qwen3tts_engine.qwen3.model.config_reader import BadCheckpoint, LayersConfig
+from qwen3tts_engine.qwen3.model.transformer import (
     Norm,
     fold_columns,
     has_fused_norm,
+    length_mask,
     load_stack,
     rotary_angles,
+    rotate,
+    slot_attention,
     swiglu,
+    write_kv,
 )
-from qwen3tts_engine.qwen3.weights import Weights
 from tests.qwen3.small import norm, rotary, small_config, small_weights
 
 CPU = torch.device("cpu")

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_engine.qwen3.config import SpeakerEncoderConfig
-from qwen3tts_engine.qwen3.mel import filterbank, hz_to_mel, log_mel, mel_to_hz
+from qwen3tts_engine.qwen3.model.config_reader import SpeakerEncoderConfig
+from qwen3tts_engine.qwen3.model.speaker_encoder import filterbank, hz_to_mel, log_mel, mel_to_hz
 from tests.qwen3 import formula
 
 CONFIG = SpeakerEncoderConfig(enc_dim=8, sample_rate=24_000)

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from qwen3tts_engine.qwen3 import memory
-from qwen3tts_engine.qwen3.arena import Arena
-from qwen3tts_engine.qwen3.memory import (
+from qwen3tts_engine.qwen3.kernels import memory
+from qwen3tts_engine.qwen3.kernels.memory import (
     MemoryPlan,
     free_bytes,
     human,
     plan_memory,
     tensor_bytes,
 )
-from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
-from qwen3tts_engine.qwen3.runner import Runner
-from qwen3tts_engine.qwen3.warmup import workspace_bytes
+from qwen3tts_engine.qwen3.kernels.runner import Runner
+from qwen3tts_engine.qwen3.kernels.stages import workspace_bytes
+from qwen3tts_engine.qwen3.model.kv_cache import Arena
+from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_wire.errors import EngineUnavailable
 
 CPU = torch.device("cpu")

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from qwen3tts_engine.qwen3 import qwen3_model as module
-from qwen3tts_engine.qwen3.arena import Arena
-from qwen3tts_engine.qwen3.config import BadCheckpoint
-from qwen3tts_engine.qwen3.prompt import NO_TEXT, Prompt
-from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model, parameters
-from qwen3tts_engine.qwen3.weights import Weights
+from qwen3tts_engine.qwen3.model import model as module
+from qwen3tts_engine.qwen3.model.checkpoint import Weights
+from qwen3tts_engine.qwen3.model.config_reader import BadCheckpoint
+from qwen3tts_engine.qwen3.model.kv_cache import Arena
+from qwen3tts_engine.qwen3.model.model import Qwen3Model, parameters
+from qwen3tts_engine.qwen3.model.prompt import NO_TEXT, Prompt
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 from tests.qwen3.small import small_config, small_weights
 

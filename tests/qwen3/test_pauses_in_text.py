@@ -11,9 +11,8 @@ import pytest
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.guards import SoundGuard
 from qwen3tts_engine.pause_aligner import PauseAligner
-from qwen3tts_engine.qwen3.jobs import Job
-from qwen3tts_engine.qwen3.text_track import TextTrack
-from qwen3tts_engine.qwen3.voicing import Voicing
+from qwen3tts_engine.qwen3.engine.jobs import Job, Voicing
+from qwen3tts_engine.qwen3.engine.text_track import TextTrack
 from qwen3tts_text.word_units import SpokenWords
 from tests.engine.speech_like import Kind, Sound, silence, voice
 from tests.qwen3.worker_world import FRAME, Letters, World

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from qwen3tts_engine.qwen3.attention import PLAIN
-from qwen3tts_engine.qwen3.config import ModelConfig
-from qwen3tts_engine.qwen3.predictor import Draws
-from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
-from qwen3tts_engine.qwen3.weights import Weights
+from qwen3tts_engine.qwen3.model.checkpoint import Weights
+from qwen3tts_engine.qwen3.model.config_reader import ModelConfig
+from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.talker import Draws
+from qwen3tts_engine.qwen3.model.transformer import PLAIN
 from tests.qwen3.small import plain_layers, small_config, small_weights
 
 ROWS = 3

@@ -10,15 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_engine.qwen3.config import ModelConfig
-from qwen3tts_engine.qwen3.naming import find_language, find_speaker, language_tag
-from qwen3tts_engine.qwen3.prompt import (
+from qwen3tts_engine.qwen3.model.config_reader import ModelConfig
+from qwen3tts_engine.qwen3.model.prompt import (
     DEFAULT_LAYOUT,
     NO_TEXT,
     Layout,
     Prompt,
     Reference,
     build_prompt,
+    find_language,
+    find_speaker,
+    language_tag,
 )
 from qwen3tts_wire.errors import BadRequest, BadText, LimitExceeded, UnknownVoice
 from tests.tiny_models.published import PUBLISHED

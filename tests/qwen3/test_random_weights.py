@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from qwen3tts_engine.qwen3.checkpoint import open_weights
-from qwen3tts_engine.qwen3.config import ModelConfig
+from qwen3tts_engine.qwen3.model.checkpoint import open_weights
+from qwen3tts_engine.qwen3.model.config_reader import ModelConfig
 from tests.tiny_models.published import PUBLISHED
 from tests.tiny_models.tensor_names import codec_tensors, model_tensors
 from tests.tiny_models.weights import random_weights

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_engine.qwen3 import audio_worker
-from qwen3tts_engine.qwen3.reference_audio import (
+from qwen3tts_engine.qwen3.voices import audio_worker
+from qwen3tts_engine.qwen3.voices.recording import (
     Recording,
     ReferenceLimits,
     Source,
+    convert,
     read_recording,
     read_reference,
 )
-from qwen3tts_engine.qwen3.reference_rate import convert
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
 from tests.conftest import require_package
 from tests.qwen3 import formula

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from qwen3tts_engine.base import GenerationLimits, PcmChunk
-from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
-from qwen3tts_engine.qwen3.settings import Qwen3Settings
+from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
+from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import BadRequest, EngineFailed
 from tests.engine.speech_like import silence, voice

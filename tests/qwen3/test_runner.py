@@ -8,11 +8,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from qwen3tts_engine.qwen3.arena import Sampling
-from qwen3tts_engine.qwen3.prompt import build_prompt
-from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
-from qwen3tts_engine.qwen3.rows import DecodeRow, Join, StepRow
-from qwen3tts_engine.qwen3.runner import Runner
+from qwen3tts_engine.qwen3.kernels.runner import Runner
+from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, Join, StepRow
+from qwen3tts_engine.qwen3.model.kv_cache import Sampling
+from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.prompt import build_prompt
 
 GREEDY = Sampling(temperature=0.0, predictor_temperature=0.0)
 FRAME = 1920

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from qwen3tts_engine.qwen3.sampling import (
+from qwen3tts_engine.qwen3.model.sampling import (
     ALL,
     FRAME_STEP,
     MASK32,

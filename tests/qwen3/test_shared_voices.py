@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
-from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
+from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
 from qwen3tts_server.run import running_server
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.voices.catalogue import VoiceCatalogue

@@ -7,10 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from qwen3tts_engine.qwen3.checkpoint import open_weights
-from qwen3tts_engine.qwen3.config import BadCheckpoint, ModelConfig, SpeakerEncoderConfig
-from qwen3tts_engine.qwen3.speaker_encoder import SpeakerEncoder
-from qwen3tts_engine.qwen3.weights import Weights
+from qwen3tts_engine.qwen3.model.checkpoint import Weights, open_weights
+from qwen3tts_engine.qwen3.model.config_reader import (
+    BadCheckpoint,
+    ModelConfig,
+    SpeakerEncoderConfig,
+)
+from qwen3tts_engine.qwen3.model.speaker_encoder import SpeakerEncoder
 from tests.qwen3 import formula
 
 CONFIG = SpeakerEncoderConfig(

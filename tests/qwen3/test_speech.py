@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_engine.qwen3.speech import Manner, Speech
+from qwen3tts_engine.qwen3.api_speech import Manner, Speech
 from qwen3tts_wire.errors import EngineFailed, UnknownVoice
 from tests.engine.fake_engine import CHAR_SAMPLES, FakeEngine
 from tests.fakes import settle

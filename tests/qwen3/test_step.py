@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from qwen3tts_engine.qwen3.arena import CODE_RING, Arena, Sampling
-from qwen3tts_engine.qwen3.model_config import MIN_FRAMES, NOT_FINITE
-from qwen3tts_engine.qwen3.prompt import build_prompt
-from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
-from qwen3tts_engine.qwen3.step import frame_step, prefill
+from qwen3tts_engine.qwen3.model.config import MIN_FRAMES, NOT_FINITE
+from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, Arena, Sampling
+from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.prompt import build_prompt
+from qwen3tts_engine.qwen3.model.step import frame_step, prefill
 from tests.qwen3.rows import GREEDY, Script, Spoken, Stage, alone, script
 
 SLOTS, ROWS, FRAMES = 4, 6, 7

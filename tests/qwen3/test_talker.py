@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-from qwen3tts_engine.qwen3 import text_table as module
-from qwen3tts_engine.qwen3.arena import Arena, Sampling
-from qwen3tts_engine.qwen3.config import BadCheckpoint
-from qwen3tts_engine.qwen3.prompt import Prompt
-from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
-from qwen3tts_engine.qwen3.runner import Join, Runner, StepRow
-from qwen3tts_engine.qwen3.weights import Weights
+from qwen3tts_engine.qwen3.kernels.runner import Join, Runner, StepRow
+from qwen3tts_engine.qwen3.model import talker as module
+from qwen3tts_engine.qwen3.model.checkpoint import Weights
+from qwen3tts_engine.qwen3.model.config_reader import BadCheckpoint
+from qwen3tts_engine.qwen3.model.kv_cache import Arena, Sampling
+from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.prompt import Prompt
 from tests.qwen3.rows import Script, Stage, script
 from tests.qwen3.small import plain_layers, small_config, small_weights
 

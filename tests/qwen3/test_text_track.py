@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_engine.base import SynthesisRequest
-from qwen3tts_engine.qwen3.text_track import LAST_WORD, TextTrack
+from qwen3tts_engine.qwen3.engine.text_track import LAST_WORD, TextTrack
 from qwen3tts_text.growing import LiveText
 from tests.qwen3.worker_world import Letters
 

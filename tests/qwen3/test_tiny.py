@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from qwen3tts_engine.qwen3.arena import Arena
-from qwen3tts_engine.qwen3.checkpoint import open_weights
-from qwen3tts_engine.qwen3.codec_decoder import CodecDecoder
-from qwen3tts_engine.qwen3.config import ModelConfig
-from qwen3tts_engine.qwen3.prompt import Layout, Prompt, Reference, build_prompt
-from qwen3tts_engine.qwen3.qwen3_model import Qwen3Model
-from qwen3tts_engine.qwen3.sampling import Sampling
-from qwen3tts_engine.qwen3.step import frame_step, prefill
+from qwen3tts_engine.qwen3.model.checkpoint import open_weights
+from qwen3tts_engine.qwen3.model.codec_decoder import CodecDecoder
+from qwen3tts_engine.qwen3.model.config_reader import ModelConfig
+from qwen3tts_engine.qwen3.model.kv_cache import Arena
+from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.prompt import Layout, Prompt, Reference, build_prompt
+from qwen3tts_engine.qwen3.model.sampling import Sampling
+from qwen3tts_engine.qwen3.model.step import frame_step, prefill
 from tests.tiny_models.checkpoint import make_tiny
 
 FILES = {

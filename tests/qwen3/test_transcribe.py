@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from qwen3tts_engine.base import LanguageUnknown
-from qwen3tts_engine.qwen3.reference_audio import Recording
-from qwen3tts_engine.qwen3.transcribe import WhisperTranscriber, check_whisper
+from qwen3tts_engine.qwen3.voices.recording import Recording
+from qwen3tts_engine.qwen3.voices.transcribe import WhisperTranscriber, check_whisper
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, LimitExceeded
 from qwen3tts_wire.whisper.languages import UnknownLanguage
 from qwen3tts_wire.whisper.model import Segment, WhisperModel

@@ -42,7 +42,7 @@ def test_the_attention_kernel_compiles_for_a_gpu(
 ) -> None:
     require_package("triton", "pip install --group kernels")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    kernels = importlib.import_module("qwen3tts_engine.qwen3.triton_kernels")
+    kernels = importlib.import_module("qwen3tts_engine.qwen3.kernels.triton_kernels")
     dtype = torch.bfloat16 if element == "bf16" else torch.float32
     constants = {
         "KV_GAP": 128,
@@ -68,7 +68,7 @@ def test_the_kernel_that_draws_compiles_for_a_gpu(
 ) -> None:
     require_package("triton", "pip install --group kernels")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    kernels = importlib.import_module("qwen3tts_engine.qwen3.triton_kernels")
+    kernels = importlib.import_module("qwen3tts_engine.qwen3.kernels.triton_kernels")
     types = {"scores": "*bf16", "greedy": "*i1", "out": "*i64"}
     types |= dict.fromkeys(("noise", "coolness", "best"), "*fp32")
     constants = {"BLOCK_VOCAB": 2048, "RANKS": kernels.MOST_RANKS}
@@ -93,7 +93,7 @@ class Launches:
 
 def test_kernels_that_do_nothing_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     require_package("triton", "pip install --group kernels")
-    kernels = importlib.import_module("qwen3tts_engine.qwen3.triton_kernels")
+    kernels = importlib.import_module("qwen3tts_engine.qwen3.kernels.triton_kernels")
     launches = {name: Launches() for name in ("_attend", "_swiglu", "_choose")}
     launches["_swiglu"] = Launches(lambda x, out: out.copy_(kernels.PLAIN.swiglu(x)))
     for name, launch in launches.items():

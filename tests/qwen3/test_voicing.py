@@ -9,10 +9,8 @@ import pytest
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
 from qwen3tts_engine.guards import SoundGuard
 from qwen3tts_engine.pause_aligner import PauseAligner
-from qwen3tts_engine.qwen3.jobs import Job
-from qwen3tts_engine.qwen3.outlet import LoopOutlet
-from qwen3tts_engine.qwen3.text_track import TextTrack
-from qwen3tts_engine.qwen3.voicing import Voicing
+from qwen3tts_engine.qwen3.engine.jobs import Job, LoopOutlet, Voicing
+from qwen3tts_engine.qwen3.engine.text_track import TextTrack
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qwen3tts_engine.qwen3.model_config import NOT_FINITE
+from qwen3tts_engine.qwen3.model.config import NOT_FINITE
 from qwen3tts_wire.errors import BadText, EngineFailed, EngineUnavailable
 from tests.qwen3.worker_world import World
 

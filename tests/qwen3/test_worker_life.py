@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from qwen3tts_engine.base import PcmChunk
-from qwen3tts_engine.qwen3.jobs import Job
-from qwen3tts_engine.qwen3.outlet import LoopOutlet
-from qwen3tts_engine.qwen3.rows import Samples
+from qwen3tts_engine.qwen3.engine.jobs import Job, LoopOutlet
+from qwen3tts_engine.qwen3.kernels.step_runner import Samples
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import EngineFailed
 from tests.qwen3.worker_world import FakeVoicing, World

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_engine.playout import PlayoutLead
-from qwen3tts_engine.qwen3.jobs import Job, State
+from qwen3tts_engine.qwen3.engine.jobs import Job, State
 from qwen3tts_text.growing import LiveText
 from tests.qwen3.worker_world import FakeOutlet, World
 

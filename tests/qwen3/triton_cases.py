@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from qwen3tts_engine.qwen3 import attention, triton_kernels
-from qwen3tts_engine.qwen3.layers import Norm
-from qwen3tts_engine.qwen3.sampling import choose, gumbel
+from qwen3tts_engine.qwen3.kernels import triton_kernels
+from qwen3tts_engine.qwen3.model import transformer as attention
+from qwen3tts_engine.qwen3.model.sampling import choose, gumbel
+from qwen3tts_engine.qwen3.model.transformer import Norm
 
 CPU = torch.device("cpu")
 

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
 from qwen3tts_engine.guards import check_finite
 from qwen3tts_engine.playout import PlayoutLead
-from qwen3tts_engine.qwen3.jobs import Job, Speaker
-from qwen3tts_engine.qwen3.prefixes import Prefixes
-from qwen3tts_engine.qwen3.rows import DecodeRow, Join, Samples, StepRow
-from qwen3tts_engine.qwen3.text_track import TextTrack
-from qwen3tts_engine.qwen3.worker import Worker, WorkerSettings
+from qwen3tts_engine.qwen3.engine.jobs import Job, Speaker
+from qwen3tts_engine.qwen3.engine.text_track import TextTrack
+from qwen3tts_engine.qwen3.engine.worker import Worker, WorkerSettings
+from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, Join, Prefixes, Samples, StepRow
 from qwen3tts_engine.scheduler import Scheduler, SchedulerSettings
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import SpeechError

@@ -16,9 +16,9 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_engine.qwen3 import loaded
-from qwen3tts_engine.qwen3.rows import DecodeRow, Join, StepRow, Ticket
-from qwen3tts_engine.qwen3.runner import Runner
+from qwen3tts_engine.qwen3.engine import loaded
+from qwen3tts_engine.qwen3.kernels.runner import Runner
+from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, Join, StepRow, Ticket
 
 Samples = NDArray[np.float32]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from qwen3tts_engine.base import LoadedVoice
 from qwen3tts_engine.qwen3.api import Qwen3TTS
-from qwen3tts_engine.qwen3.reference_audio import read_reference
+from qwen3tts_engine.qwen3.voices.recording import read_reference
 from tests.parity.inputs import RATE, voiced
 from tests.regression.clicks import clicks_at, joint_error
 from tests.regression.hearing import Generation, HeardRunner, listening

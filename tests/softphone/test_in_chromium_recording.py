@@ -78,8 +78,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def tiny(checkpoint: Path) -> Engine:
     """A real Qwen3 engine."""
-    from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
-    from qwen3tts_engine.qwen3.settings import Qwen3Settings
+    from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
+    from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
 
     engine: Engine = Qwen3Engine(Qwen3Settings(str(checkpoint)))
     return engine

@@ -14,9 +14,9 @@ from typing import Any, get_args
 
 from safetensors.torch import save_file
 
-from qwen3tts_engine.qwen3.config import read_config
-from qwen3tts_engine.qwen3.fields import Fields
-from qwen3tts_engine.qwen3.model_config import Task
+from qwen3tts_engine.qwen3.model.config import Task
+from qwen3tts_engine.qwen3.model.config_fields import Fields
+from qwen3tts_engine.qwen3.model.config_reader import read_config
 from tests.tiny_models import tokenizer as tiny_tokenizer
 from tests.tiny_models.published import PUBLISHED
 from tests.tiny_models.weights import tiny_codec, tiny_model

@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from qwen3tts_engine.qwen3.model_config import (
+from qwen3tts_engine.qwen3.model.config import (
     CodecConfig,
     CodecDecoderConfig,
     CodecEncoderConfig,

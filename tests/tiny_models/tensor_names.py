@@ -6,7 +6,7 @@ tests/qwen3/test_random_weights.py.
 
 from __future__ import annotations
 
-from qwen3tts_engine.qwen3.model_config import (
+from qwen3tts_engine.qwen3.model.config import (
     CodecConfig,
     CodecDecoderConfig,
     CodecEncoderConfig,

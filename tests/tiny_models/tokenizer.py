@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from qwen3tts_engine.qwen3.tokenizer import pre_tokenizer
+from qwen3tts_engine.qwen3.model.tokenizer import pre_tokenizer
 
 ENTRIES = 500
 SPECIALS = (

@@ -21,8 +21,8 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from qwen3tts_engine.qwen3.model_config import CodecConfig, ModelConfig
-from qwen3tts_engine.qwen3.weights import Weights
+from qwen3tts_engine.qwen3.model.checkpoint import Weights
+from qwen3tts_engine.qwen3.model.config import CodecConfig, ModelConfig
 from tests.tiny_models.tensor_names import codec_tensors, model_tensors
 
 COUNT, MEAN = 0, 1

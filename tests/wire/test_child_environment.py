@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import qwen3tts_agent.recognition.whisper_process as whisper
-import qwen3tts_engine.qwen3.foreign_audio as audio
+import qwen3tts_engine.qwen3.voices.audio_files as audio
 import qwen3tts_engine.workers.process as voice
 import qwen3tts_phone.media.process as media
 from qwen3tts_phone.media.types import MediaSettings

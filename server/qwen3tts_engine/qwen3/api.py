@@ -28,25 +28,29 @@ from qwen3tts_engine.base import (
     PredictorSampling,
     Voice,
 )
-from qwen3tts_engine.qwen3.api_checks import (
+from qwen3tts_engine.qwen3.api_speech import (
     TEXT_MAX,
+    Manner,
+    Reader,
+    Speech,
+    all_of,
     audio_source,
     check_kinds,
     check_sampling,
     check_whole_text,
     each_own,
+    evenly,
+    floats,
     no_text,
     voice_name,
 )
-from qwen3tts_engine.qwen3.api_reader import Reader, all_of, evenly, floats
-from qwen3tts_engine.qwen3.clone_prompt import ClonePrompt, Codes
-from qwen3tts_engine.qwen3.model_config import FRAME_SAMPLES
-from qwen3tts_engine.qwen3.naming import NO_SPEAKER
-from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
-from qwen3tts_engine.qwen3.reference_audio import Source
-from qwen3tts_engine.qwen3.runner import Progress
-from qwen3tts_engine.qwen3.settings import Qwen3Settings
-from qwen3tts_engine.qwen3.speech import Manner, Speech
+from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
+from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
+from qwen3tts_engine.qwen3.kernels.runner import Progress
+from qwen3tts_engine.qwen3.model.config import FRAME_SAMPLES
+from qwen3tts_engine.qwen3.model.prompt import NO_SPEAKER
+from qwen3tts_engine.qwen3.voices.content import ClonePrompt, Codes
+from qwen3tts_engine.qwen3.voices.recording import Source
 from qwen3tts_engine.text_plan import PlanMode
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 from qwen3tts_wire.messages import Sampling

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from qwen3tts_engine.qwen3.audio_worker import TooLong
-from qwen3tts_engine.qwen3.foreign_audio import decode_foreign
-from qwen3tts_engine.qwen3.wav_file import Damaged, NotThisKind, WavFile
+from qwen3tts_engine.qwen3.voices.audio_files import Damaged, NotThisKind, WavFile, decode_foreign
+from qwen3tts_engine.qwen3.voices.audio_worker import TooLong
 from qwen3tts_wire.errors import BadRequest, LimitExceeded
 
 

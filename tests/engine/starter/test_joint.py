@@ -72,8 +72,8 @@ async def embedded() -> AsyncIterator[StarterEngine]:
 @pytest.fixture
 async def tiny(tmp_path: Path) -> AsyncIterator[StarterEngine]:
     require_package("torch", "pip install 'mr_qwen3tts[qwen3]'")
-    from qwen3tts_engine.qwen3.qwen3_engine import Qwen3Engine
-    from qwen3tts_engine.qwen3.settings import Qwen3Settings
+    from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
+    from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
     from tests.tiny_models.checkpoint import make_tiny
 
     inner = Qwen3Engine(Qwen3Settings(str(make_tiny(tmp_path)["custom_voice"]), positions=512))

@@ -1,0 +1,332 @@
+"""Arguments, text and audio of the Python API."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_engine.base import (
+    SAMPLE_RATE,
+    ContextVoice,
+    Engine,
+    GenerationLimits,
+    LoadedVoice,
+    PcmChunk,
+    PredictorSampling,
+    SynthesisRequest,
+)
+from qwen3tts_engine.qwen3.voices.recording import Samples, Source
+from qwen3tts_engine.request_text import check_text
+from qwen3tts_engine.text_plan import LAYOUTS, Piece, PlanMode, TextPlan, mode_for
+from qwen3tts_wire.errors import BadRequest, BadText
+from qwen3tts_wire.messages import Sampling
+
+SAMPLING_RANGES = {
+    "temperature": (0, 2, False),
+    "top_p": (0, 1, False),
+    "top_k": (0, 10_000, True),
+    "repetition_penalty": (0.5, 2, False),
+}
+"""Least, most, and whether it is a whole number: those of the wire's ``Sampling``."""
+TEXT_MAX = 1_000_000
+"""Code points in a whole text, some 18 hours of speech."""
+
+
+def check_kinds(**given: object) -> None:
+    """Refuse what is no str, and for ``voice`` no LoadedVoice either; None is right."""
+    for name, value in given.items():
+        if value is None or isinstance(value, str):
+            continue
+        if name == "voice" and isinstance(value, LoadedVoice):
+            continue
+        kinds = "a str, a LoadedVoice or None" if name == "voice" else "a str or None"
+        raise BadRequest(f"{name}={value!r:.80} is not {kinds}.", remedy=f"Give {kinds}.")
+
+
+def each_own(how: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """Return what each of ``count`` texts has of its own, where an argument is a list.
+
+    Raises:
+        BadRequest: a list has another number of entries.
+    """
+    own: list[dict[str, Any]] = [{} for _ in range(count)]
+    for name in ("voice", "language", "instructions"):
+        values = how.get(name)
+        if not isinstance(values, list | tuple):
+            continue
+        if len(values) != count:
+            raise BadRequest(
+                f"{name} has {len(values)} entries for {count} texts.",
+                remedy="Give one for each text, or a single one for all.",
+            )
+        for each, value in zip(own, values, strict=True):
+            check_kinds(**{name: value})
+            each[name] = value
+    return own
+
+
+def voice_name(voice: str | LoadedVoice | None) -> str | None:
+    """Return what a request names a voice."""
+    return voice.voice_id if isinstance(voice, LoadedVoice) else voice
+
+
+def audio_source(audio: NDArray[Any] | Source, sample_rate: int | None) -> Source:
+    """Return samples with their rate, or a file as it is.
+
+    Raises:
+        BadRequest: samples without a rate, or another thing with one.
+    """
+    if not isinstance(audio, np.ndarray):
+        if sample_rate is not None:
+            raise BadRequest(
+                f"sample_rate={sample_rate!r:.80} is given with {type(audio).__name__}.",
+                remedy="Give it with a NumPy array; a file says its own rate.",
+            )
+        return audio
+    if sample_rate is None:
+        raise BadRequest(
+            "The samples come without sample_rate.", remedy="Give their rate in hertz."
+        )
+    return audio, sample_rate
+
+
+def check_sampling(sampling: Sampling) -> None:
+    """Refuse what is no sampling.
+
+    Raises:
+        BadRequest: a field is of another type or out of range; it says which and what is expected.
+    """
+    if not isinstance(sampling, Sampling):
+        raise BadRequest(
+            f"sampling={sampling!r:.80} is not a Sampling.",
+            remedy="Give qwen3tts_wire.messages.Sampling(...) or None.",
+        )
+    for name, (low, high, whole) in SAMPLING_RANGES.items():
+        value = getattr(sampling, name)
+        if value is None:
+            continue
+        right = type(value) is int if whole else type(value) in (int, float)
+        if not right or not low <= value <= high:
+            kind = "a whole number" if whole else "a number"
+            raise BadRequest(
+                f"{name}={value!r:.80} is not {kind} from {low:g} to {high:g}.",
+                remedy=f"Give {kind} from {low:g} to {high:g}, or None.",
+            )
+
+
+def check_whole_text(text: object) -> None:
+    """Refuse what is no text, is empty or too long; BadText, BadRequest, LimitExceeded."""
+    if isinstance(text, str):
+        check_text(text, TEXT_MAX)
+        if not text.strip():
+            raise BadText("The text is empty.", remedy="Give some words to say.")
+    elif isinstance(text, bytes | bytearray) or not isinstance(text, Iterable):
+        raise no_text("The text", text)
+
+
+def no_text(what: str, found: object) -> BadRequest:
+    """Return the error for something that is no ``str``."""
+    return BadRequest(
+        f"{what} is {type(found).__name__}, not str.",
+        remedy="Give a str, or what gives one after the other; decode bytes first.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a text is spoken: the fields of SynthesisRequest that hold for all of its pieces."""
+
+    voice: str | None = None
+    language: str | None = None
+    instructions: str | None = None
+    sampling: Sampling | None = None
+    seed: int | None = None
+    initial_codec_chunk_frames: int | None = None
+    limits: GenerationLimits | None = None
+    predictor: PredictorSampling | None = None
+
+
+class Speech:
+    """Used within one event loop. The next piece is begun when the last is made, not when it is
+    read, as long as no more than ``ahead`` samples wait for the reader."""
+
+    def __init__(self, engine: Engine, mode: PlanMode, manner: Manner, *, ahead: int) -> None:
+        """``mode`` becomes ``clause`` for a voice that takes no text while it speaks.
+
+        Raises:
+            UnknownVoice: the engine has no such voice or language.
+        """
+        engine.check(manner.voice, manner.language)
+        self.mode: PlanMode = mode_for(engine, manner.voice, mode)
+        """The mode that it is spoken in."""
+        self._engine = engine
+        self._manner = manner
+        self._plan = TextPlan(self.mode, language=manner.language)
+        self._context = ContextVoice()
+        self._ahead = ahead
+        self._text_came = asyncio.Event()
+        self._read = asyncio.Event()
+        self._made = asyncio.Event()
+        self._chunks: deque[PcmChunk] = deque()
+        self._unread = 0
+        self._sounded = False
+        self._broken: Exception | None = None
+        self._task = asyncio.get_running_loop().create_task(self._speak(), name="speech")
+        self._task.add_done_callback(lambda _: self._made.set())
+
+    def append(self, text: str) -> None:
+        """More text."""
+        self._plan.append(text)
+        self._text_came.set()
+
+    def end(self) -> None:
+        """No more text."""
+        self._plan.end()
+        self._text_came.set()
+
+    def fail(self, error: Exception) -> None:
+        """The text broke off: what was made before it is read, then ``next`` raises ``error``."""
+        self._broken = error
+        self._task.cancel()
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody reads any more, or can."""
+        return self._task.done()
+
+    async def next(self) -> PcmChunk | None:
+        """The next chunk; None at the end.
+
+        Raises:
+            SpeechError: it broke; what was made before has been read.
+        """
+        while not self._chunks:
+            if self._task.done():
+                if self._broken is not None:
+                    raise self._broken
+                self._task.result()
+                return None
+            self._made.clear()
+            await self._made.wait()
+        chunk = self._chunks.popleft()
+        self._unread -= chunk.samples
+        self._read.set()
+        return chunk
+
+    async def close(self) -> None:
+        """Nobody reads any more."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._plan.close()
+
+    async def _speak(self) -> None:
+        while not self._plan.finished():
+            piece = self._plan.next()
+            if piece is None:
+                self._text_came.clear()
+                await self._text_came.wait()
+                continue
+            async with aclosing(self._engine.synthesize(self._request(piece))) as chunks:
+                async for chunk in chunks:
+                    await self._put(chunk)
+            self._plan.generated()
+
+    async def _put(self, chunk: PcmChunk) -> None:
+        while self._unread > self._ahead:
+            self._read.clear()
+            await self._read.wait()
+        self._chunks.append(chunk)
+        self._sounded = self._sounded or bool(chunk.pcm)
+        self._unread += chunk.samples
+        self._made.set()
+
+    def _request(self, piece: Piece) -> SynthesisRequest:
+        manner = self._manner
+        return SynthesisRequest(
+            text=piece.text,
+            offsets=piece.offsets,
+            final=piece.final,
+            continued=self._sounded,
+            more=piece.more,
+            layout=LAYOUTS.get(self.mode),
+            context=self._context,
+            voice=manner.voice,
+            language=manner.language,
+            instructions=manner.instructions,
+            sampling=manner.sampling,
+            seed=manner.seed,
+            limits=manner.limits,
+            predictor=manner.predictor,
+            initial_codec_chunk_frames=manner.initial_codec_chunk_frames,
+        )
+
+
+class Reader(threading.Thread):
+    """Reads a text that somebody writes. Ends with it, or at its next piece when nobody listens;
+    its errors are the listener's."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, speech: Speech, pieces: Iterable[str]
+    ) -> None:
+        super().__init__(name="qwen3 text", daemon=True)
+        self._loop = loop
+        self._speech = speech
+        self._pieces = pieces
+
+    def run(self) -> None:
+        """Read all of it."""
+        try:
+            for piece in self._pieces:
+                if self._speech.closed:
+                    return
+                if not isinstance(piece, str):
+                    raise no_text("A piece of the text", piece)
+                self._tell(self._speech.append, piece)
+        except Exception as error:
+            self._tell(self._speech.fail, error)
+        except BaseException as error:
+            # It would end the loop that raised it for the listener, who must not wait for ever.
+            broken = BadRequest(
+                f"The text broke off with {type(error).__name__}.",
+                remedy="See to it that what writes the text ends it.",
+            )
+            broken.__cause__ = error
+            self._tell(self._speech.fail, broken)
+        else:
+            self._tell(self._speech.end)
+
+    def _tell(self, what: Callable[..., None], *given: object) -> None:
+        # The loop is closed where the model was, while the text was still being written.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(what, *given)
+
+
+def all_of(speech: Speech, text: str) -> None:
+    """Say a whole text; on the loop."""
+    speech.append(text)
+    speech.end()
+
+
+def floats(pcm: bytes) -> Samples:
+    """Return 16-bit samples as floats in ±1."""
+    return np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32768)
+
+
+def evenly(pieces: Iterator[tuple[Samples, int]], samples: int) -> Iterator[tuple[Samples, int]]:
+    """The same sound in pieces of so many samples; the last may be shorter."""
+    held = np.zeros(0, np.float32)
+    for pcm, _ in pieces:
+        held = np.concatenate((held, pcm))
+        while len(held) >= samples:
+            yield held[:samples], SAMPLE_RATE
+            held = held[samples:]
+    if len(held):
+        yield held, SAMPLE_RATE

@@ -1,0 +1,358 @@
+"""The generations of an engine: what of them is launched, collected, given out. No torch.
+
+Nothing waits for a code to be read: a frame's sound is launched before it is known whether the
+frame was the end. If it was, that sound and the row's frame of the next turn are dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qwen3tts_engine.base import EndReason, PcmChunk
+from qwen3tts_engine.qwen3.engine.jobs import IN_SLOT, Job, Move, State
+from qwen3tts_engine.qwen3.faults import not_finite, one_by_one, told, trace
+from qwen3tts_engine.qwen3.kernels.step_runner import (
+    DecodeRow,
+    Join,
+    Prefixes,
+    Ready,
+    Samples,
+    StepRow,
+    StepRunner,
+    Ticket,
+)
+from qwen3tts_engine.qwen3.model.config import NOT_FINITE
+from qwen3tts_engine.scheduler import Scheduler
+from qwen3tts_wire.errors import SpeechError
+
+if TYPE_CHECKING:
+    from qwen3tts_engine.qwen3.model.prompt import Prompt
+
+log = logging.getLogger(__name__)
+
+PREFIX_POSITIONS = 32
+"""Beginnings of prompts of so many positions are kept for the next time; a shorter one costs as
+much to restore as to compute."""
+
+
+@dataclass(slots=True)
+class _Decoded:
+    ticket: Ticket
+    rows: list[tuple[Job, DecodeRow]]
+    steps: int
+    """Steps launched before it, in all: the codes of its frames are among theirs."""
+
+
+class Batch:
+    """Generations and their rows. Belongs to the engine's thread."""
+
+    def __init__(
+        self,
+        runner: StepRunner,
+        scheduler: Scheduler,
+        *,
+        code_eos: int,
+        embed: Callable[[Prompt, Any | None], Any],
+        prefixes: Prefixes,
+        clock: Callable[[], float],
+    ) -> None:
+        """``code_eos``: code 0 that ends a generation. ``embed``: Qwen3Model.embed."""
+        self.jobs: list[Job] = []
+        """All that are not done."""
+        self._runner = runner
+        self._scheduler = scheduler
+        self._code_eos = code_eos
+        self._embed = embed
+        self._prefixes = prefixes
+        self._clock = clock
+        self._free = list(range(runner.slots))
+        self._steps: deque[tuple[Ticket, list[Job]]] = deque()
+        self._steps_launched = 0
+        self._decodes: deque[_Decoded] = deque()
+
+    @property
+    def steps_under_way(self) -> int:
+        """Steps whose codes were not read."""
+        return len(self._steps)
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything launched was not collected."""
+        return bool(self._steps or self._decodes)
+
+    # --- rows ---
+
+    def join(self, jobs: Sequence[Job]) -> None:
+        """Give each a slot and read its prompt."""
+        joins: list[tuple[Job, Join]] = []
+        for job in jobs:
+            job.slot = self._free.pop()
+            job.mark("slot", self._clock())
+            try:
+                joins.append((job, self._row(job)))
+            except Exception as error:
+                self.fail_row(job, error)
+        if not joins:
+            return
+        try:
+            self._runner.join([row for _, row in joins])
+        except Exception as error:
+            log.exception("rows could not join")
+            good, bad = one_by_one(joins, lambda each: self._runner.join([each[1]]))
+            self._reject(bad, alone=len(joins) == 1 or bool(good), error=error)
+            joins = [each for each, _ in good]
+        for job, _ in joins:
+            job.mark("prefill", self._clock())
+            try:
+                job.voicing = job.voice()
+            except Exception as error:
+                self.fail_row(job, error)
+                continue
+            job.move(Move.JOIN)
+            self._scheduler.joined(job, job.slot)
+            if not job.fed:
+                job.move(Move.STARVE)
+
+    def _row(self, job: Job) -> Join:
+        """The row, with the beginning of its prompt from the store where that is worth it."""
+        prompt, speaker = job.prompt, job.speaker
+        assert prompt is not None
+        prefix: Any | None = None
+        cut = prompt.prefix
+        if PREFIX_POSITIONS <= cut < len(prompt.text):
+            head = replace(prompt, text=prompt.text[:cut], codec=prompt.codec[:cut])
+            key = (speaker.key, head.text, head.codec)
+            kept = self._prefixes if speaker.prefixes is None else speaker.prefixes
+            prefix = kept.get(key)
+            if prefix is None:
+                prefix = self._runner.prefix(job.slot, self._embed(head, speaker.x_vector))
+                kept.put(key, prefix)
+            prompt = replace(prompt, text=prompt.text[cut:], codec=prompt.codec[cut:])
+        embeds = self._embed(prompt, speaker.x_vector)
+        return Join(job.slot, embeds, job.sampling, job.seed, speaker.codec, prefix)
+
+    def step(self, jobs: Sequence[Job]) -> None:
+        """Launch one frame of each."""
+        rows: list[tuple[Job, StepRow]] = []
+        for job in jobs:
+            text = job.next_text() if job.state is State.RUNNING else None
+            if text is not None:
+                rows.append((job, StepRow(job.slot, text, job.may_end())))
+        if not rows:
+            return
+        try:
+            self._stepped(self._runner.step([row for _, row in rows]), [job for job, _ in rows])
+        except Exception as error:
+            log.exception("a step failed")
+            good, bad = one_by_one(rows, lambda each: self._runner.step([each[1]]))
+            for (job, _), ticket in good:
+                self._stepped(ticket, [job])
+            self._reject(bad, alone=len(rows) == 1 or bool(good), error=error)
+
+    def _stepped(self, ticket: Ticket, jobs: list[Job]) -> None:
+        self._steps.append((ticket, jobs))
+        self._steps_launched += 1
+        now = self._clock()
+        for job in jobs:
+            job.launched += 1
+            self._scheduler.stepped(job, now)
+            if job.launched >= job.limit(self._runner.positions):
+                # Its positions, or what its text can last, are used up.
+                self._last_frame(job, "frame_cap", job.launched)
+            else:
+                self.feed(job)
+
+    def _last_frame(self, job: Job, end: EndReason, total: int) -> None:
+        """No frame beyond ``total`` counts."""
+        job.end = end
+        job.total = total
+        if job.state is not State.DRAINING:
+            job.move(Move.LAST_FRAME)
+        self._scheduler.ended(job, total)
+        self._finish_if_out(job)
+
+    def collect_codes(self, tickets: int) -> None:
+        """Read the codes of the oldest steps: so many, and what is there already."""
+        while self._steps and (tickets > 0 or self._steps[0][0].ready):
+            tickets -= 1
+            ticket, jobs = self._steps.popleft()
+            for job, frame in zip(jobs, ticket.wait(), strict=True):
+                if job.state not in IN_SLOT or job.total == len(job.codes):
+                    # Cancelled meanwhile, or a frame behind the end.
+                    continue
+                job.mark("first_codes", self._clock())
+                if frame[0] == NOT_FINITE:
+                    self.fail(job, not_finite())
+                elif frame[0] == self._code_eos:
+                    self._last_frame(job, "dry" if job.track.dried else "text_end", len(job.codes))
+                else:
+                    job.codes.append(frame)
+
+    # --- sound ---
+
+    def decode(self, wanted: Sequence[tuple[Job, int]]) -> None:
+        """Launch the sound of frames; rows with as many go together."""
+        by_frames: dict[int, list[tuple[Job, DecodeRow]]] = {}
+        for job, frames in wanted:
+            row = DecodeRow(job.slot, job.sounding, frames)
+            job.sounding += frames
+            by_frames.setdefault(frames, []).append((job, row))
+        for rows in by_frames.values():
+            try:
+                ticket = self._runner.decode([row for _, row in rows])
+            except Exception as error:
+                log.exception("a decode failed")
+                self._replay(rows, error)
+            else:
+                self._decodes.append(_Decoded(ticket, rows, self._steps_launched))
+
+    def _replay(self, rows: list[tuple[Job, DecodeRow]], error: Exception) -> None:
+        """The same sound from the start of each row: a decode that broke off may have left a part
+        of the codec's state ahead of the rest."""
+        self.collect_codes(len(self._steps))
+
+        def again(each: tuple[Job, DecodeRow]) -> Samples:
+            job, row = each
+            codes = np.stack(job.codes[: row.first_frame + row.frames])
+            samples = self._runner.replay(job.slot, job.speaker.codec, codes)
+            frame = len(samples) // len(codes)
+            # Frames behind the end have no codes here, and their sound is dropped.
+            sound = np.zeros((1, row.frames * frame), np.float32)
+            new = samples[row.first_frame * frame :]
+            sound[0, : len(new)] = new
+            return sound
+
+        alive = [each for each in rows if each[0].state in IN_SLOT]
+        good, bad = one_by_one(alive, again)
+        for each, samples in good:
+            self._decodes.append(_Decoded(Ready(samples), [each], 0))
+        self._reject(bad, alone=len(rows) == 1 or bool(good), error=error)
+
+    def collect_sound(self, *, wait: bool) -> None:
+        """Give out what is sound, in the order of its launch; ``wait`` for all of it."""
+        collected = self._steps_launched - len(self._steps)
+        while self._decodes and (
+            wait or (self._decodes[0].ticket.ready and self._decodes[0].steps <= collected)
+        ):
+            decoded = self._decodes.popleft()
+            for (job, row), samples in zip(decoded.rows, decoded.ticket.wait(), strict=True):
+                if job.state in IN_SLOT:
+                    self._scheduler.decoded(job, row.frames, self._clock())
+                    self._sound(job, row, samples)
+
+    def _sound(self, job: Job, row: DecodeRow, samples: Samples) -> None:
+        """Some sound of a row goes out, through its guards."""
+        assert job.voicing is not None
+        job.sounded += row.frames
+        if job.total is not None and job.sounded > job.total:
+            samples = samples[: len(samples) * (job.total - row.first_frame) // row.frames]
+        try:
+            chunk, silence = job.voicing.sound(job, samples)
+        except Exception as error:
+            self.fail_row(job, error)
+            return
+        if chunk is not None:
+            self._put(job, chunk)
+        if silence:
+            # It goes on without a sound after its text: what follows is not waited for.
+            job.end = "silence"
+            self.finish(job)
+        else:
+            self._finish_if_out(job)
+
+    def _put(self, job: Job, chunk: PcmChunk) -> None:
+        if job.lead is not None:
+            job.lead.made(chunk.samples)
+        job.outlet.put(chunk)
+
+    # --- ends ---
+
+    def _finish_if_out(self, job: Job) -> None:
+        if job.total is not None and job.total <= job.sounded:
+            self.finish(job)
+
+    def finish(self, job: Job, *, silent: bool = False) -> None:
+        """All of it is out; ``silent``: there was nothing to say, and not even that is told."""
+        try:
+            last = PcmChunk(b"", end=job.end) if job.voicing is None else job.voicing.last(job)
+        except Exception as error:
+            self.fail_row(job, error)
+            return
+        if not silent:
+            self._put(job, last)
+        job.outlet.finish(None)
+        self.leave(job)
+
+    def fail(self, job: Job, error: SpeechError) -> None:
+        """It broke."""
+        job.outlet.finish(error)
+        self.leave(job)
+
+    def fail_row(self, job: Job, error: Exception) -> None:
+        """It broke by an error that may be anything: its reader is told no more than the kind."""
+        if not isinstance(error, SpeechError):
+            log.error("a generation failed\n%s", trace(error))
+        self.fail(job, told(error))
+
+    def leave(self, job: Job) -> None:
+        """It is over: its slot is free, and nothing more comes out of it."""
+        self._scheduler.leave(job)
+        if job.slot >= 0:
+            self._runner.free(job.slot)
+            self._free.append(job.slot)
+            job.slot = -1
+        job.track.leave()
+        job.move(Move.LEAVE)
+        self.jobs.remove(job)
+
+    def _reject(
+        self, bad: Sequence[tuple[tuple[Job, Any], Exception]], *, alone: bool, error: Exception
+    ) -> None:
+        """Fail the rows at fault; where each one of several is, it is none of theirs.
+
+        Raises:
+            Exception: ``error``, which is no row's own.
+        """
+        if bad and not alone:
+            raise error
+        for (job, _), each in bad:
+            self.fail_row(job, each)
+
+    def feed(self, job: Job) -> None:
+        """Tell the scheduler whether the row's next frame has its text."""
+        there = job.next_text() is not None
+        if there is job.fed:
+            return
+        job.fed = there
+        self._scheduler.text(job, there)
+        if job.state is not State.WAITING:
+            job.move(Move.FEED if there else Move.STARVE)
+
+    def recover(self, error: Exception) -> None:
+        """After a fault of no row in particular: all that is under way fails, later requests do
+        not.
+
+        Raises:
+            Exception: the device does not work any more.
+        """
+        log.error("the engine begins anew after a fault\n%s", trace(error))
+        self._steps.clear()
+        self._decodes.clear()
+        self._prefixes.clear()
+        reason = told(error)
+        for job in list(self.jobs):
+            self.fail(job, reason)
+        self._runner.reset()
+
+    def abandon(self, reason: SpeechError) -> None:
+        """Fail all; the runner is not asked any more: its device may be the reason."""
+        for job in self.jobs:
+            job.track.leave()
+            job.outlet.finish(reason)
+        self.jobs.clear()

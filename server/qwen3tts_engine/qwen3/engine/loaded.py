@@ -1,0 +1,422 @@
+"""A checkpoint on its device with everything that speaking needs, between start and close."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from qwen3tts_engine.base import GenerationLimits, PredictorSampling, SynthesisRequest
+from qwen3tts_engine.guards import LeadingTrim, SoundGuard
+from qwen3tts_engine.pause_aligner import PauseAligner
+from qwen3tts_engine.qwen3.engine.continuation import DesignedVoice
+from qwen3tts_engine.qwen3.engine.jobs import EndLimits, Job, Outlet, Speaker, Voicing
+from qwen3tts_engine.qwen3.engine.settings import DTypeName, Qwen3Settings
+from qwen3tts_engine.qwen3.engine.text_track import LAST_WORD, TextTrack
+from qwen3tts_engine.qwen3.faults import told, trace
+from qwen3tts_engine.qwen3.kernels.cuda import find_device
+from qwen3tts_engine.qwen3.kernels.runner import Progress, Runner
+from qwen3tts_engine.qwen3.kernels.step_runner import PrefixStore, Snapshot
+from qwen3tts_engine.qwen3.model.checkpoint import find_checkpoint, open_weights
+from qwen3tts_engine.qwen3.model.codec_encoder import CodecEncoder
+from qwen3tts_engine.qwen3.model.codec_layers import CodecState
+from qwen3tts_engine.qwen3.model.kv_cache import Sampling
+from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.prompt import Prompt, Reference, build_prompt
+from qwen3tts_engine.qwen3.model.tokenizer import StreamingTokenizer, Tokenizer
+from qwen3tts_engine.qwen3.voices.catalogue import Catalogue
+from qwen3tts_engine.qwen3.voices.content import Codes
+from qwen3tts_engine.qwen3.voices.recording import Samples
+from qwen3tts_engine.qwen3.voices.store import ClonedVoice, ModelEncoders, VoiceStore, fingerprint
+from qwen3tts_engine.qwen3.voices.transcribe import WhisperTranscriber, check_whisper
+from qwen3tts_engine.speech_rhythm import SpeechRates
+from qwen3tts_wire.errors import BadRequest, EngineUnavailable, LimitExceeded
+from qwen3tts_wire.messages import Sampling as Wanted
+
+FRAMES_PER_TOKEN = 3
+"""A text that cannot be said within a row's positions at 4 tokens a second is refused."""
+GROWING_FRAMES_PER_TOKEN = 4
+"""Text that grows goes on in another generation before it comes to that."""
+PROMPT_POSITIONS = 16
+"""Of a prompt that is spoken while its text grows, without its instructions: some 10."""
+CONTINUED_PRE_ROLL_S = 0.12
+"""Silence kept before the first sound of a clause that others go before: sentences that follow
+without a breath sound hasty, and a listener who has something to hear does not wait for it."""
+REFERENCE_FRAMES = 25
+"""Frames of a reference that go through the codec at once."""
+DTYPES: dict[DTypeName, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+log = logging.getLogger(__name__)
+
+
+def _caches(settings: Qwen3Settings, *, clones: bool) -> int:
+    """Most bytes of what is kept of prompts, and of voices where there are any."""
+    return settings.prefix_bytes + (settings.voices_bytes if clones else 0)
+
+
+class Loaded:
+    """What ``Qwen3Engine.start`` makes."""
+
+    def __init__(self, settings: Qwen3Settings, progress: Progress) -> None:
+        """Load and allocate. Blocks, for minutes where something is to be fetched.
+
+        Raises:
+            EngineUnavailable: the checkpoint or the device is missing, damaged or too small, or
+                the Whisper model's folder is missing.
+            UnknownVoice: the default voice does not exist.
+        """
+        self.settings = settings
+        self._rates = SpeechRates()
+        self._hearing = threading.Lock()
+        if settings.whisper is not None:
+            check_whisper(settings.whisper)
+        self.whisper = None if settings.whisper is None else WhisperTranscriber(settings.whisper)
+        """Hears the words of recordings."""
+        device = find_device(settings.device)
+        on_gpu = device.type == "cuda"
+        if not on_gpu and "float16" in (settings.dtype, settings.codec_dtype):
+            raise EngineUnavailable(
+                "float16 on a CPU is rounded differently beside other callers.",
+                remedy="Use dtype and codec_dtype float32 or bfloat16, or a GPU.",
+            )
+        progress("finding the checkpoint", 0, 1)
+        folder = find_checkpoint(settings.model)
+        progress("loading", 0, 1)
+        self.model = Qwen3Model.load(
+            folder,
+            device=device,
+            dtype=DTYPES[settings.dtype or ("bfloat16" if on_gpu else "float32")],
+            codec_dtype=DTYPES[settings.codec_dtype or ("float16" if on_gpu else "float32")],
+        )
+        assert self.model.tokenizer is not None
+        self.tokenizer: Tokenizer = self.model.tokenizer
+        self.config = self.model.config
+        progress("loading", 1, 1)
+        self._folder = folder
+        self.store = self._voice_store(folder)
+        self.catalogue = Catalogue(self.config, self.store, settings.voice)
+        self.runner = Runner(
+            self.model,
+            slots=settings.slots or "auto",
+            positions=min(settings.positions, self.config.talker.max_positions),
+            graphs=settings.graphs,
+            compile=settings.compile,
+            # A bound that is seldom reached: where memory can be swapped it refuses nobody.
+            caches=_caches(settings, clones=self.store is not None) if on_gpu else 0,
+        )
+
+    @property
+    def name(self) -> str:
+        """The model, for people."""
+        size = self.config.size.replace("b", ".") + "B"
+        return f"Qwen3-TTS {size} {self.config.task.title().replace('_', '')}"
+
+    def close(self) -> None:
+        """End the threads that make voices."""
+        if self.store is not None:
+            self.store.close()
+
+    # --- voices ---
+
+    def _voice_store(self, folder: Path) -> VoiceStore | None:
+        model, settings = self.model, self.settings
+        if model.speaker_encoder is None or model.codec_encoder is None:
+            return None
+        identity = fingerprint(
+            open_weights(folder / "model.safetensors").under("speaker_encoder."),
+            open_weights(folder / "speech_tokenizer" / "model.safetensors").under("encoder."),
+        )
+        return VoiceStore(
+            settings.voices_bytes,
+            ModelEncoders(model.speaker_encoder, model.codec_encoder, self.tokenizer, identity),
+            transcriber=self.whisper,
+            folder=settings.voice_folder,
+        )
+
+    def hear_reference(self, voice: ClonedVoice) -> Snapshot:
+        """The codec's state behind the recording that a voice goes on from; the voice keeps it if
+        there is room. Blocks.
+
+        Raises:
+            EngineFailed: the model failed, or its device is out of memory.
+        """
+        assert self.store is not None
+        assert voice.reference is not None
+        # Of those who need it at once the first computes it.
+        with self._hearing:
+            if voice.codec is not None:
+                return voice.codec
+            try:
+                snapshot = self._state_behind(voice.reference)
+            except Exception as error:
+                log.error("a reference could not be heard\n%s", trace(error))
+                raise told(error) from error
+            self.store.cache.keep_codec(voice, snapshot)
+            return snapshot
+
+    def encode(self, samples: Samples) -> Codes:
+        """Codes of samples [n] at 24 kHz; another checkpoint than Base reads its encoder first.
+        Blocks.
+
+        Raises:
+            EngineUnavailable: the checkpoint has no encoder, or is not there any more.
+            EngineFailed: the model failed, or its device is out of memory.
+        """
+        with self._hearing:
+            if self.model.codec_encoder is None:
+                weights = open_weights(self._folder / "speech_tokenizer" / "model.safetensors")
+                self.model.codec_encoder = CodecEncoder.from_weights(self.config.codec, weights)
+        try:
+            codes: Codes = self.model.codec_encoder.encode(torch.from_numpy(samples)).numpy()
+        except Exception as error:
+            log.error("a recording could not be encoded\n%s", trace(error))
+            raise told(error) from error
+        return codes
+
+    def decode(self, codes: Codes) -> Samples:
+        """Samples of codes [T, quantizers], shape [1920 T], float32, full scale ±1. Blocks.
+
+        Raises:
+            EngineFailed: the model failed, or its device is out of memory.
+        """
+        with self._hearing:
+            try:
+                parts, _ = self._decoded(torch.from_numpy(codes))
+                samples: Samples = torch.cat(parts).cpu().numpy()
+            except Exception as error:
+                log.error("codes could not be decoded\n%s", trace(error))
+                raise told(error) from error
+            return samples
+
+    def hear_designed(self, voice: DesignedVoice) -> DesignedVoice:
+        """The same voice with the codec's state behind what it has said. Blocks.
+
+        Raises:
+            EngineFailed: the model failed, or its device is out of memory.
+        """
+        if voice.reference is None or voice.codec is not None:
+            return voice
+        with self._hearing:
+            try:
+                return replace(voice, codec=self._state_behind(voice.reference))
+            except Exception as error:
+                log.error("a designed voice could not be heard\n%s", trace(error))
+                raise told(error) from error
+
+    @property
+    def reference_frames(self) -> int:
+        """Most frames of what a designed voice has said that it goes on from."""
+        return self.runner.positions // 3
+
+    def fitting(self, voice: DesignedVoice, request: SynthesisRequest) -> DesignedVoice:
+        """The voice as far as its reference leaves room for the text; without it else."""
+        if voice.reference is None:
+            return voice
+        taken = len(voice.reference.text_ids) + len(voice.reference.codes)
+        if self.config.takes_instructions:
+            taken += len(self.tokenizer.encode_instructions(request.instructions or ""))
+        tokens = LAST_WORD
+        if request.more is None:
+            tokens += len(self.tokenizer.encode(request.text))
+        fits = PROMPT_POSITIONS + taken + (GROWING_FRAMES_PER_TOKEN + 1) * tokens
+        return voice if fits < self.runner.positions else replace(voice, reference=None, codec=None)
+
+    def _state_behind(self, reference: Reference) -> Snapshot:
+        decoder = self.model.decoder
+        _, state = self._decoded(torch.tensor(reference.codes))
+        snapshot = state.snapshot(0)
+        if decoder.device.type == "cuda":
+            # Another thread's stream is going to read it.
+            torch.cuda.current_stream(decoder.device).synchronize()
+        return snapshot
+
+    def _decoded(self, codes: Tensor) -> tuple[list[Tensor], CodecState]:
+        """The samples of codes [T, quantizers] in pieces, and the state behind them."""
+        decoder = self.model.decoder
+        state = decoder.new_state(0)
+        slot = torch.zeros(1, dtype=torch.int64, device=decoder.device)
+        codes = codes.to(decoder.device)
+        parts = [
+            decoder.run(state, slot, codes[None, first : first + REFERENCE_FRAMES])[0]
+            for first in range(0, len(codes), REFERENCE_FRAMES)
+        ]
+        return parts, state
+
+    # --- generations ---
+
+    def job(
+        self,
+        request: SynthesisRequest,
+        voice_id: str,
+        voice: ClonedVoice | None,
+        outlet: Outlet,
+        codec: Snapshot | None = None,
+        designed: DesignedVoice | None = None,
+    ) -> Job:
+        """A generation for the worker; ``voice`` and ``codec``, the state behind its reference, are
+        those of a Base checkpoint, ``designed`` what a VoiceDesign checkpoint has said before.
+
+        Raises:
+            LimitExceeded: its instructions leave no room for the text. Of text that grows, or might
+                have, what is too much is left in ``request.more``.
+            BadRequest: the voice cannot speak it like that.
+        """
+        frames = request.initial_codec_chunk_frames
+        if type(frames) not in (int, type(None)):
+            raise BadRequest(
+                f"initial_codec_chunk_frames={frames!r} is no whole number.",
+                remedy="Give a number of frames of 80 ms, 1 or more.",
+            )
+        config = self.config
+        language = self.catalogue.language(request.language)
+        reference = None if voice is None else voice.reference
+        if designed is not None:
+            reference, codec = designed.reference, designed.codec
+        elif request.more is not None and request.layout is None and reference is not None:
+            raise BadRequest(
+                "A voice that goes on from a recording needs its text before it speaks.",
+                remedy="Use mode clause, or make the voice with x_vector_only.",
+            )
+        instruct_ids: tuple[int, ...] = ()
+        if (request.instructions or "").strip() and config.takes_instructions:
+            instruct_ids = tuple(self.tokenizer.encode_instructions(request.instructions or ""))
+
+        def lay_out(track: TextTrack) -> Prompt:
+            prompt = build_prompt(
+                config,
+                text_ids=track.ids,
+                language=language,
+                speaker=voice_id if config.task == "custom_voice" else None,
+                has_x_vector=voice is not None,
+                instruct_ids=instruct_ids,
+                layout=request.layout or ("streaming" if track.streaming else "full"),
+                reference=reference,
+                open_ended=track.streaming,
+            )
+            self._fits(len(prompt), len(track.ids))
+            return prompt
+
+        room = self.runner.positions - PROMPT_POSITIONS - len(instruct_ids)
+        if reference is not None:
+            room -= len(reference.text_ids) + len(reference.codes)
+        # In front of the speech a token takes a position of its own.
+        most = room // (GROWING_FRAMES_PER_TOKEN + (request.layout == "full"))
+        if most < LAST_WORD:
+            raise LimitExceeded(
+                f"The instructions take {len(instruct_ids)} of {self.runner.positions} positions;"
+                " with the voice's recording there is no room for the text.",
+                remedy="Shorten them, or serve with more positions.",
+            )
+        track = TextTrack(
+            request, StreamingTokenizer(self.tokenizer), most=most, whole=reference is not None
+        )
+        seed = request.seed if request.seed is not None else random.getrandbits(63)
+        return Job(
+            track=track,
+            lay_out=lay_out,
+            speaker=Speaker(
+                key=voice_id,
+                x_vector=None if voice is None else voice.x_vector,
+                codec=codec,
+                prefixes=self._prefixes(voice),
+            ),
+            sampling=self._sampling(request.sampling, request.predictor),
+            seed=seed & (2**63 - 1),
+            outlet=outlet,
+            lead=request.lead,
+            pad=config.text_ids.tts_pad,
+            eos=config.text_ids.tts_eos,
+            voice=lambda: self._voicing(track, voice_id, request),
+            initial_chunk=frames,
+            bound=(request.limits or GenerationLimits()).max_new_tokens
+            or self.settings.max_new_tokens,
+        )
+
+    def _prefixes(self, voice: ClonedVoice | None) -> PrefixStore | None:
+        if voice is None or self.store is None:
+            return None
+        return _VoicePrefixes(self.store, voice)
+
+    def _voicing(self, track: TextTrack, voice_id: str, request: SynthesisRequest) -> Voicing:
+        trim = LeadingTrim(CONTINUED_PRE_ROLL_S) if request.continued else LeadingTrim()
+        guard = SoundGuard(trim)
+        aligner = PauseAligner(
+            language=request.language,
+            rates=self._rates,
+            voice=voice_id,
+            dropped=lambda: guard.dropped,
+        )
+        asked, settings = request.limits or GenerationLimits(), self.settings
+        limits = EndLimits(
+            asked.silence_s or settings.silence_s,
+            asked.pause_s or settings.pause_s,
+            asked.max_new_tokens or settings.max_new_tokens or self.config.generation.max_frames,
+        )
+        return Voicing(track, guard, aligner, limits=limits, language=request.language)
+
+    def _fits(self, prompt: int, tokens: int) -> None:
+        positions = self.runner.positions
+        if prompt + FRAMES_PER_TOKEN * tokens >= positions:
+            raise LimitExceeded(
+                f"The text takes about {prompt + FRAMES_PER_TOKEN * tokens} positions; one"
+                f" generation has {positions}.",
+                remedy="Send it in parts, or serve with more positions.",
+            )
+
+    def _sampling(self, wanted: Wanted | None, others: PredictorSampling | None) -> Sampling:
+        """The checkpoint's way to draw, with what the request wants otherwise.
+
+        A temperature of 0 holds for all codes of a frame, anything else for its first, which
+        decides what is said; the others colour it.
+        """
+        own = self.config.generation
+        if wanted is None:
+            wanted = Wanted()
+        greedy = wanted.temperature == 0
+        others = others or PredictorSampling()
+        heat = others.temperature
+        if others.dosample is False:
+            heat = 0.0
+        elif heat is None:
+            # Named by hand, sampling is on whatever the first code does.
+            named = others.dosample is True
+            heat = own.predictor_temperature or 0.9 if named else own.predictor_temperature
+            heat = 0.0 if greedy and not named else heat
+
+        def either(value: float | None, default: float) -> float:
+            return default if value is None else value
+
+        return Sampling(
+            temperature=either(wanted.temperature, own.temperature),
+            top_k=own.top_k if wanted.top_k is None else wanted.top_k,
+            top_p=either(wanted.top_p, own.top_p),
+            repetition_penalty=either(wanted.repetition_penalty, own.repetition_penalty),
+            predictor_temperature=heat,
+            predictor_top_k=own.predictor_top_k if others.top_k is None else others.top_k,
+            predictor_top_p=either(others.top_p, own.predictor_top_p),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _VoicePrefixes:
+    """Beginnings of prompts that a cloned voice keeps, counted with it."""
+
+    store: VoiceStore
+    voice: ClonedVoice
+
+    def get(self, key: Hashable) -> Snapshot | None:
+        return self.voice.kv.get(key)
+
+    def put(self, key: Hashable, snapshot: Snapshot) -> None:
+        self.store.cache.keep_kv(self.voice, key, snapshot)

@@ -1,0 +1,270 @@
+"""The engine's loop: one thread that makes frames and sound for all generations. No torch.
+
+One ``turn`` does, in this order: what came from other threads (new generations, cancelled ones,
+more text); what the scheduler wants now (rows join, frames become sound, a frame of some is made);
+then what was launched in the turn before is collected. So a turn's work is on the device before the
+last one's results are read, and the device is never waited for while it has nothing to do.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from qwen3tts_engine.qwen3.engine.batch import Batch
+from qwen3tts_engine.qwen3.engine.jobs import IN_SLOT, Job, Move, State
+from qwen3tts_engine.qwen3.kernels.step_runner import Prefixes, StepRunner
+from qwen3tts_engine.scheduler import Scheduler
+from qwen3tts_wire.errors import EngineFailed, EngineUnavailable, SpeechError
+
+if TYPE_CHECKING:
+    from qwen3tts_engine.qwen3.model.prompt import Prompt
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How the loop treats generations."""
+
+    code_eos: int
+    """Code 0 that ends a generation."""
+    dry_timeout_s: float = 2.0
+    """Live text that does not come for so long has ended."""
+    unread_samples: int = 48_000
+    """Sound for a reader who does not read; then its row waits."""
+
+
+_Decodes = Sequence[tuple[Job, int]]
+"""Whose sound, and of how many frames."""
+
+
+class Worker:
+    """All generations of one engine.
+
+    ``submit``, ``cancel``, ``wake`` and ``close`` may be called from any thread; the rest belongs
+    to the thread of ``run``, or to a test that calls ``turn``.
+    """
+
+    def __init__(
+        self,
+        runner: StepRunner,
+        scheduler: Scheduler,
+        settings: WorkerSettings,
+        *,
+        embed: Callable[[Prompt, Any | None], Any],
+        prefixes: Prefixes,
+        clock: Callable[[], float],
+    ) -> None:
+        self._runner = runner
+        self._scheduler = scheduler
+        self.settings = settings
+        self._clock = clock
+        self._batch = Batch(
+            runner,
+            scheduler,
+            code_eos=settings.code_eos,
+            embed=embed,
+            prefixes=prefixes,
+            clock=clock,
+        )
+        self._inbox: deque[tuple[bool, Job]] = deque()
+        self._idle_work: deque[tuple[Callable[[], None], Future[None]]] = deque()
+        self._changed = threading.Condition()
+        self._woken = False
+        self._over: SpeechError | None = None
+        """Why ``run`` is to end."""
+        self._gone = False
+        """Whether nobody looks into the inbox any more."""
+
+    @property
+    def under_way(self) -> int:
+        """Generations that are not done."""
+        return len(self._batch.jobs) + len(self._inbox)
+
+    # --- any thread ---
+
+    def submit(self, job: Job) -> None:
+        """A new generation; what becomes of it, its outlet is told."""
+        if job.track.source is not None:
+            job.track.source.on_change = self.wake
+        if job.lead is not None:
+            job.lead.on_change = self.wake
+        self._tell((True, job))
+
+    def cancel(self, job: Job) -> None:
+        """Its row is gone before the next step; nothing more comes out of it."""
+        self._tell((False, job))
+
+    def when_idle(self, work: Callable[[], None]) -> Future[None]:
+        """Have the engine's thread do something as soon as it has no generations."""
+        done: Future[None] = Future()
+        with self._changed:
+            gone = self._gone
+            if not gone:
+                self._idle_work.append((work, done))
+        if gone:
+            done.set_exception(self._over or EngineFailed("The engine was closed."))
+        self.wake()
+        return done
+
+    def wake(self) -> None:
+        """Something changed: text came, a reader read, a listener reported."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify()
+
+    def close(self) -> None:
+        """End ``run``, and all generations with EngineFailed."""
+        self._end(EngineFailed("The engine was closed while it spoke."))
+
+    def _end(self, reason: SpeechError) -> None:
+        with self._changed:
+            self._over = self._over or reason
+            self._changed.notify()
+
+    def _tell(self, event: tuple[bool, Job]) -> None:
+        with self._changed:
+            if not self._gone:
+                self._inbox.append(event)
+                self._woken = True
+                self._changed.notify()
+                return
+        new, job = event
+        if new and self._over is not None:
+            job.outlet.finish(self._over)
+
+    # --- the engine's thread ---
+
+    def run(self) -> None:
+        """Take turns until ``close``."""
+        try:
+            while self._over is None:
+                wake = self.turn(self._clock())
+                with self._changed:
+                    if not self._woken and self._over is None:
+                        # Without a time it waits for an event, with one until then at most.
+                        self._changed.wait(None if wake is None else max(0.0, wake - self._clock()))
+                    self._woken = False
+        finally:
+            # Whatever ended it: nobody may wait for it any more.
+            self._wind_up()
+
+    def _wind_up(self) -> None:
+        with self._changed:
+            self._over = self._over or EngineFailed(
+                "The engine broke off.", remedy="Restart the server; its log has the reason."
+            )
+            self._gone = True
+        self._batch.jobs += [job for new, job in self._inbox if new]
+        self._batch.abandon(self._over)
+        for _, done in self._idle_work:
+            if done.set_running_or_notify_cancel():
+                done.set_exception(self._over)
+
+    def turn(self, now: float) -> float | None:
+        """One iteration; when the next is due (``now``: at once), None: after an event."""
+        try:
+            return self._turn(now)
+        except Exception as error:
+            try:
+                self._batch.recover(error)
+            except Exception:
+                log.exception("the device did not recover")
+                told = "The engine's device failed and did not recover."
+                self._end(EngineUnavailable(told, remedy="Restart the server."))
+            return now
+
+    def _turn(self, now: float) -> float | None:
+        batch = self._batch
+        self._take_events()
+        while self._idle_work and not batch.jobs:
+            _do(*self._idle_work.popleft())
+        for job in list(batch.jobs):
+            self._look_after(job, now)
+        before = batch.steps_under_way
+        plan = self._scheduler.plan(now)
+        steps = cast("Sequence[Job]", plan.steps)
+        batch.join(cast("Sequence[Job]", plan.joins))
+        batch.decode(cast("_Decodes", plan.decodes))
+        batch.step(steps)
+        if any(not job.sounding for job in steps):
+            # A generation's first sound does not wait for the next turn.
+            batch.decode(cast("_Decodes", self._scheduler.decodes_now(now)))
+        batch.collect_codes(before)
+        batch.collect_sound(wait=not plan and not batch.steps_under_way)
+        if plan or batch.waits:
+            return now
+        wakes = [self._scheduler.next_wake(now), *map(self._dry_at, self._batch.jobs)]
+        return min((each for each in wakes if each is not None), default=None)
+
+    def _take_events(self) -> None:
+        while self._inbox:
+            new, job = self._inbox.popleft()
+            if new:
+                self._batch.jobs.append(job)
+            elif job.state is not State.DONE:
+                self._batch.leave(job)
+
+    # --- text and readers ---
+
+    def _look_after(self, job: Job, now: float) -> None:
+        """What changed outside: text, time without text, a reader who does not read."""
+        if job.outlet.gone:
+            self._batch.leave(job)
+            return
+        try:
+            if job.track.pull():
+                job.dry_since = None
+                self._text_came(job, now)
+            elif job.state is State.OPENING:
+                self._text_came(job, now)
+            if self._is_dry(job):
+                job.dry_since = now if job.dry_since is None else job.dry_since
+                if now - job.dry_since >= self.settings.dry_timeout_s:
+                    job.track.dry()
+                    self._text_came(job, now)
+        except Exception as error:
+            self._batch.fail_row(job, error)
+        if job.state in IN_SLOT:
+            held = job.outlet.unread >= self.settings.unread_samples
+            if held is not job.held:
+                job.held = held
+                self._scheduler.held(job, held)
+
+    def _text_came(self, job: Job, now: float) -> None:
+        track = job.track
+        if job.state is not State.OPENING:
+            self._batch.feed(job)
+        elif track.ready:
+            job.prompt = job.lay_out(track)
+            self._scheduler.admit(job, job.lead, now, initial_chunk=job.initial_chunk)
+            job.move(Move.ADMIT)
+            self._batch.feed(job)
+        elif track.ended:
+            job.end = "dry" if track.dried else "text_end"
+            self._batch.finish(job, silent=not track.dried)
+
+    def _is_dry(self, job: Job) -> bool:
+        return job.track.live and (job.state is State.OPENING or not job.fed)
+
+    def _dry_at(self, job: Job) -> float | None:
+        if job.dry_since is None or not self._is_dry(job):
+            return None
+        return job.dry_since + self.settings.dry_timeout_s
+
+
+def _do(work: Callable[[], None], done: Future[None]) -> None:
+    if not done.set_running_or_notify_cancel():
+        return
+    try:
+        work()
+    except Exception as error:
+        done.set_exception(error)
+    else:
+        done.set_result(None)

@@ -1,0 +1,193 @@
+"""What an engine takes of its device's memory, reckoned before it is taken."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from qwen3tts_engine.qwen3.model.kv_cache import Arena
+from qwen3tts_wire.errors import EngineUnavailable
+
+if TYPE_CHECKING:
+    from qwen3tts_engine.qwen3.model.model import Qwen3Model
+
+AUTO_SLOTS = {"cuda": 192, "cpu": 16}
+"""Slots where nobody says how many, if they fit. A call keeps its slot for as long as it speaks, at
+the speed at which it is heard: 20 calls a second of 8 seconds are 160."""
+RESERVE = 0.03
+"""Part of the free memory that is left: allocators waste some."""
+MEMINFO = Path("/proc/meminfo")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Bytes on the device."""
+
+    slots: int
+    positions: int
+    device: str
+    per_slot: int
+    """Talker and codec state of one row."""
+    arena: int
+    """All slots, and the one for padding."""
+    weights: int
+    """The model's; they are there already."""
+    workspace: int
+    """Estimate of what steps, decodes and graphs take besides."""
+    free: int | None
+    """What was free when this was reckoned; None: the device does not tell."""
+    caches: int = 0
+    """Bound of what is kept of voices and of prompts, for which room is left."""
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.arena + self.weights + self.workspace + self.caches
+
+    @property
+    def fits(self) -> int:
+        """Slots that there is room for; ``slots`` where the device does not tell."""
+        if self.free is None:
+            return self.slots
+        room = int(self.free * (1 - RESERVE)) - self.workspace - self.caches
+        return max(0, room // self.per_slot - 1)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        free = "unknown" if self.free is None else human(self.free)
+        return [
+            f"weights    {human(self.weights)}",
+            f"a slot     {human(self.per_slot)} ({self.positions} positions)",
+            f"all slots  {human(self.arena)} ({self.slots} and one for padding)",
+            f"workspace  about {human(self.workspace)}",
+            f"caches     up to {human(self.caches)} (voices, prompts)",
+            f"in all     {human(self.total)} on {self.device}; {free} free beside the weights",
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def human(size: int) -> str:
+    """Bytes in the unit that suits."""
+    for unit, name in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 1 << unit:
+            return f"{size / (1 << unit):.2f} {name}"
+    return f"{size} B"
+
+
+def plan_memory(
+    model: Qwen3Model,
+    *,
+    slots: int | Literal["auto"],
+    positions: int,
+    workspace: int = 0,
+    caches: int = 0,
+    free: int | None = None,
+) -> MemoryPlan:
+    """Reckon, and check against what the device has free.
+
+    Args:
+        model: Loaded.
+        slots: Rows at once; ``auto``: AUTO_SLOTS, or fewer where these do not fit.
+        positions: Most positions of a row.
+        workspace: Estimated bytes besides.
+        caches: Most bytes of what is kept of voices and prompts.
+        free: Bytes free on the device; None: asked.
+
+    Raises:
+        EngineUnavailable: so many slots do not fit; it says how many would.
+    """
+    device = model.device
+    per_slot = Arena.bytes_per_slot(model.config, positions, model.dtype)
+    per_slot += model.decoder.new_state(0).bytes_per_slot
+    free = free_bytes(device) if free is None else free
+    wanted = AUTO_SLOTS.get(device.type, 16) if slots == "auto" else slots
+
+    def plan(count: int) -> MemoryPlan:
+        return MemoryPlan(
+            slots=count,
+            positions=positions,
+            device=str(device),
+            per_slot=per_slot,
+            arena=(count + 1) * per_slot,
+            weights=tensor_bytes([model], device),
+            workspace=workspace,
+            free=free,
+            caches=caches,
+        )
+
+    full = plan(wanted)
+    if wanted <= full.fits or wanted < 1:
+        return full
+    if slots == "auto" and full.fits >= 1:
+        return plan(full.fits)
+    besides = human(workspace + caches)
+    raise EngineUnavailable(
+        f"{wanted} slots of {positions} positions need {human(full.arena)} and about {besides} of"
+        f" workspace and caches on {device}, which has {human(free or 0)} free; {full.fits} slots"
+        " would fit.",
+        remedy=(
+            f"Use {full.fits} slots, fewer positions, or a lower bound for voices."
+            if full.fits
+            else "Use fewer positions, a smaller model, a lower bound for voices, another device."
+        ),
+    )
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Memory that the device has left; None: nobody knows."""
+    if device.type == "cuda":
+        free, _total = torch.cuda.mem_get_info(device)
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(free + held)
+    return _free_ram()
+
+
+def _free_ram() -> int | None:
+    try:
+        for line in MEMINFO.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def tensor_bytes(roots: Iterable[object], device: torch.device) -> int:
+    """Memory of all tensors on a device that can be reached through attributes and containers,
+    each storage once. Objects of other packages are not looked into."""
+    storages: dict[int, int] = {}
+    seen: set[int] = set()
+    todo: list[object] = list(roots)
+    while todo:
+        each = todo.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, Tensor):
+            if each.device == device:
+                storage = each.untyped_storage()
+                storages[storage.data_ptr()] = storage.nbytes()
+        elif isinstance(each, dict):
+            todo.extend(each.values())
+        elif isinstance(each, list | tuple | set):
+            todo.extend(each)
+        elif type(each).__module__.startswith("qwen3tts_engine"):
+            todo.extend(_attributes(each))
+    return sum(storages.values())
+
+
+def _attributes(thing: object) -> Iterable[Any]:
+    if is_dataclass(thing):
+        return [getattr(thing, field.name) for field in fields(thing)]
+    return vars(thing).values() if hasattr(thing, "__dict__") else ()

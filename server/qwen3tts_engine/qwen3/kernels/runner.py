@@ -1,0 +1,391 @@
+"""The model behind its slots: joins, steps and decodes, launched in order, waited for by nobody.
+
+A batch takes the next larger size that was captured in a CUDA graph at warm-up (graphs.py,
+stages.py). Frames and sound are two lanes (lanes.py): a decode begins as soon as the codes that it
+reads are there, beside the talker that goes on to the next frame. On a CPU the same work runs
+uncaptured, in batches of exact size unless ``static`` asks for the sizes of a GPU.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from qwen3tts_engine.qwen3.kernels.cuda import (
+    Backend,
+    Lanes,
+    Mark,
+    Stage,
+    backend_of,
+    bucket,
+    buckets_up_to,
+    lanes_of,
+)
+from qwen3tts_engine.qwen3.kernels.memory import MemoryPlan, plan_memory
+from qwen3tts_engine.qwen3.kernels.stages import (
+    DecodeKey,
+    PrefillKey,
+    Stages,
+    StepKey,
+    Warmup,
+    workspace_bytes,
+)
+from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, Join, Samples, StepRow, Ticket
+from qwen3tts_engine.qwen3.model.codec_layers import CodecSnapshot
+from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, Arena, KvSnapshot, Sampling
+from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.transformer import PLAIN
+from qwen3tts_wire.errors import EngineUnavailable
+
+__all__ = ["DecodeRow", "Join", "Memory", "Progress", "Runner", "StepRow", "Ticket"]
+
+log = logging.getLogger(__name__)
+
+Memory = MemoryPlan
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is done, and how much there is."""
+KV_STEP = 64
+"""Attention of work that is not captured looks at a multiple of so many positions."""
+KV_LENGTHS = (256, 512, 1024, 2048)
+"""Positions that captured attention looks at, where it cannot read the rows' lengths."""
+PREFILL_ROWS = (1, 2, 4, 8)
+PREFILL_LENGTHS = (16, 32, 64, 128, 256)
+RESTORED_KV = 512
+"""Positions that a captured prefill behind a restored beginning looks at."""
+CHUNKS = (1, 2, 4, 8)
+"""Frames of a captured decode."""
+DECODE_FRAMES = 128
+"""Most frames of all rows in a captured decode."""
+SORTED_ROWS = (4, 16, 64)
+"""Rows of captured steps in which a row needs all scores sorted."""
+REPLAY_FRAMES = 25
+"""Frames of one decode where many are decoded at once."""
+
+
+class Runner:
+    """See rows.StepRunner. Used by one thread."""
+
+    def __init__(
+        self,
+        model: Qwen3Model,
+        *,
+        slots: int | Literal["auto"],
+        positions: int,
+        graphs: bool | Literal["auto"] = "auto",
+        compile: bool = False,  # noqa: A002
+        static: bool | None = None,
+        lanes: Lanes | None = None,
+        backend: Backend | None = None,
+        caches: int = 0,
+    ) -> None:
+        """Allocate the state of ``slots`` rows of at most ``positions`` positions.
+
+        Args:
+            model: Loaded.
+            slots: Rows at once; ``auto``: as many as are usual on the device and fit.
+            positions: Most positions of a row, prompt and frames.
+            graphs: Whether ``warmup`` captures CUDA graphs; ``auto``: where there is a GPU, and
+                without them if it cannot.
+            compile: torch.compile inside the graphs; without graphs it is not used.
+            static: Sizes of a GPU; None: where there is one.
+            lanes: None: the device's.
+            backend: None: the device's.
+            caches: Most bytes that others keep on the device: of voices and prompts.
+
+        Raises:
+            EngineUnavailable: the device has no room for it; it says for how much it has.
+        """
+        self.model = model
+        self.notes: list[str] = []
+        """What could not be had, for people."""
+        device = model.device
+        self._graphs = graphs
+        self._lanes = lanes or lanes_of(device)
+        self._backend = backend or backend_of(device, graphs)
+        self._static = device.type == "cuda" if static is None else static
+        if self._lanes.device.type == "cuda" and model.kernels is PLAIN:
+            self._take_kernels()
+        self.memory = plan_memory(
+            model,
+            slots=slots,
+            positions=positions,
+            workspace=workspace_bytes(model, slots, captures=self._backend.captures),
+            caches=caches,
+        )
+        """What it takes."""
+        self.slots, self.positions = self.memory.slots, positions
+        self.arena = Arena(
+            model.config, slots=self.slots, positions=positions, device=device, dtype=model.dtype
+        )
+        self.codec = model.decoder.new_state(self.slots)
+        self._stages = Stages(model, self.arena, self.codec)
+        self._steps = Stage("frames", self._stages.step)
+        self._prefills = Stage("frames", self._stages.prefill)
+        self._decodes = Stage("sound", self._stages.decode)
+        self._warmup = Warmup(self._stages, self._backend, self._lanes, compiles=compile)
+        self._rows = buckets_up_to(self.slots)
+        self._drawn: Mark = self._lanes.mark()
+        """When the last step's codes were there."""
+        self._begin()
+        # Either lane may be the first to use what was allocated.
+        self._lanes.finish()
+
+    def _begin(self) -> None:
+        count = self.slots + 1
+        self._length = [0] * count
+        """Positions that each slot has used."""
+        self._frames = [0] * count
+        """Frames that were launched in it."""
+        self._full_sort = [False] * count
+        self._reading: list[deque[tuple[int, Mark]]] = [deque() for _ in range(count)]
+        """First frames of the decodes under way, and when they are done."""
+
+    def _take_kernels(self) -> None:
+        try:
+            # Where there is no Triton, this fails.
+            triton = importlib.import_module("qwen3tts_engine.qwen3.kernels.triton_kernels")
+        except Exception as error:
+            log.warning("no Triton", exc_info=error)
+            self._note(f"Triton cannot be used ({type(error).__name__}); it is slower.")
+            return
+        self.model.kernels, failed = triton.usable(self.model.device, self.model.dtype)
+        for name, why in failed.items():
+            self._note(f"The kernel {name} cannot be used ({why}); it is slower.")
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        log.warning("%s", text)
+
+    # --- warm-up ---
+
+    @property
+    def reads_lengths(self) -> bool:
+        """Whether attention reads each row's length, so that one graph serves for all."""
+        return self.model.kernels.decode_attention is not PLAIN.decode_attention
+
+    @property
+    def captured(self) -> tuple[int, int]:
+        """How many sizes were captured, and the bytes that this took."""
+        return len(self._steps) + len(self._prefills) + len(self._decodes), self._warmup.bytes
+
+    def warmup(self, progress: Progress | None = None) -> None:
+        """Capture all sizes and do everything once, so that no caller waits for it. No row may be
+        in a slot.
+
+        Raises:
+            EngineUnavailable: the device has no room, or graphs were demanded and cannot be had.
+        """
+        tell = progress or (lambda _what, _done, _of: None)
+        if self._backend.captures and not self.captured[0]:
+            failed = self._warmup.capture(list(self._sizes()), tell)
+            if failed is not None:
+                if self._graphs is True:
+                    raise EngineUnavailable(
+                        f"CUDA graphs cannot be captured: {type(failed).__name__}.",
+                        remedy="Use graphs auto, which goes on without them, only slower.",
+                    ) from failed
+                self._note(f"Without CUDA graphs ({type(failed).__name__}); it is slower.")
+            self.notes += self._warmup.notes
+        hidden = self.model.config.talker.layers.hidden
+        embeds = torch.zeros(2, hidden, dtype=self.model.dtype, device=self.model.device)
+        tell("warm-up", 0, 1)
+        self.join([Join(0, embeds, Sampling(), 0)])
+        self.step([StepRow(0, self.model.config.text_ids.tts_pad, False)]).wait()
+        self.decode([DecodeRow(0, 0, 1)]).wait()
+        self.free(0)
+        self._lanes.finish()
+        tell("warm-up", 1, 1)
+
+    def _sizes(self) -> Iterator[tuple[Stage[Any], Any]]:
+        """Everything to capture, the largest first: the others then find its memory."""
+        most = self.positions
+        lengths = (self._kv_len(1),) if self.reads_lengths else buckets_up_to(most, KV_LENGTHS)
+        for kv_len in reversed(lengths):
+            for rows in reversed(self._rows):
+                yield self._steps, StepKey(rows, kv_len, False)
+            for rows in reversed(self._rows_sorted()):
+                yield self._steps, StepKey(rows, kv_len, True)
+        for length in reversed(PREFILL_LENGTHS):
+            for rows in reversed(self._prefill_rows()):
+                if length <= most:
+                    yield self._prefills, PrefillKey(rows, length, length)
+                if rows == 1 and most >= RESTORED_KV and length < RESTORED_KV // 2:
+                    yield self._prefills, PrefillKey(rows, length, RESTORED_KV)
+        for rows in reversed(self._rows):
+            for frames in reversed(CHUNKS):
+                if rows * frames <= DECODE_FRAMES or frames == 1:
+                    yield self._decodes, DecodeKey(rows, frames)
+
+    def _prefill_rows(self) -> tuple[int, ...]:
+        return buckets_up_to(min(PREFILL_ROWS[-1], self.slots), PREFILL_ROWS)
+
+    def _rows_sorted(self) -> tuple[int, ...]:
+        return tuple(sorted({min(rows, self.slots) for rows in SORTED_ROWS}))
+
+    # --- rows ---
+
+    def join(self, joins: Sequence[Join]) -> None:
+        """Begin rows in free slots."""
+        for each in joins:
+            self.arena.reset(each.slot, each.sampling, each.seed)
+            if each.prefix is not None:
+                self.arena.restore(each.slot, each.prefix)
+            self._begin_sound(each.slot, each.codec)
+            self._full_sort[each.slot] = each.sampling.needs_full_sort
+            self._frames[each.slot] = 0
+        for restored in (False, True):
+            some = [each for each in joins if (each.prefix is not None) is restored]
+            most = 1 if restored and self._static else PREFILL_ROWS[-1]
+            for first in range(0, len(some), most):
+                self._prefill(
+                    [
+                        (each.slot, each.embeds, each.prefix.length if each.prefix else 0)
+                        for each in some[first : first + most]
+                    ]
+                )
+
+    def prefix(self, slot: int, embeds: Tensor) -> KvSnapshot:
+        """KvSnapshot of a prompt's first positions [T, hidden], made in a free slot."""
+        self.arena.reset(slot, Sampling(), 0)
+        self._prefill([(slot, embeds, 0)])
+        return self.arena.snapshot(slot, len(embeds))
+
+    def _prefill(self, rows: Sequence[tuple[int, Tensor, int]]) -> None:
+        """Slot, embeddings and restored positions of each."""
+        longest = max(len(embeds) for _, embeds, _ in rows)
+        end = max(start + len(embeds) for _, embeds, start in rows)
+        restored = any(start for _, _, start in rows)
+        count, length = len(rows), longest
+        if self._static:
+            count = bucket(count, self._prefill_rows())
+            length = min(self.positions, bucket(longest, PREFILL_LENGTHS))
+        kv_len = max(length, end)
+        if restored and self._static:
+            kv_len = RESTORED_KV if end <= RESTORED_KV <= self.positions else self.positions
+        static = self._prefills.get(PrefillKey(count, length, min(kv_len, self.positions)))
+        assert static.floats is not None
+        told = [[self.arena.scratch] * count, [1] * count, [0] * count]
+        for at, (slot, embeds, start) in enumerate(rows):
+            told[0][at], told[1][at], told[2][at] = slot, len(embeds), start
+            static.floats[at, : len(embeds)].copy_(embeds)
+            self._length[slot] = start + len(embeds)
+        self._lanes.put(told, static.integers)
+        for work in static.works:
+            work()
+
+    def step(self, rows: Sequence[StepRow]) -> Ticket:
+        """Launch one frame of each row."""
+        self.model.talker.text.prepare(row.text_id for row in rows)
+        slots = [row.slot for row in rows]
+        self._let_read(slots)
+        full_sort = any(self._full_sort[slot] for slot in slots)
+        kv_len = self._kv_len(max(self._length[slot] for slot in slots) + 1)
+        count = len(rows)
+        if self._static:
+            count = bucket(count, self._rows_sorted() if full_sort else self._rows)
+        static = self._steps.get(StepKey(count, kv_len, full_sort))
+        spare = [0] * (count - len(rows))
+        self._lanes.put(
+            (
+                slots + [self.arena.scratch] * len(spare),
+                [row.text_id for row in rows] + spare,
+                [int(row.eos_allowed) for row in rows] + spare,
+            ),
+            static.integers,
+        )
+        make_codes, make_scores = static.works
+        make_codes()
+        self._drawn = self._lanes.mark()
+        ticket = self._lanes.fetch(static.output[: len(rows)])
+        make_scores()
+        for slot in slots:
+            self._length[slot] += 1
+            self._frames[slot] += 1
+        return ticket
+
+    def _kv_len(self, longest: int) -> int:
+        """What attention looks at, for rows of ``longest`` positions."""
+        if self.reads_lengths:
+            return min(self.positions, KV_STEP)
+        if self._static:
+            return min(self.positions, bucket(longest, KV_LENGTHS))
+        return min(self.positions, -(-longest // KV_STEP) * KV_STEP)
+
+    def _let_read(self, slots: Sequence[int]) -> None:
+        """Write over no codes that a decode under way has still to read."""
+        for slot in slots:
+            reading = self._reading[slot]
+            while reading and self._frames[slot] - reading[0][0] >= CODE_RING // 2:
+                first, mark = reading[0]
+                if not mark.query():
+                    if self._frames[slot] - first < CODE_RING:
+                        break
+                    self._lanes.follow(mark)
+                reading.popleft()
+
+    def decode(self, rows: Sequence[DecodeRow]) -> Ticket:
+        """Launch the sound of some frames."""
+        frames, count = rows[0].frames, len(rows)
+        if self._static:
+            count = bucket(count, self._rows)
+        spare = count - len(rows)
+        with self._lanes.on("sound"):
+            static = self._decodes.get(DecodeKey(count, frames))
+            self._lanes.follow(self._drawn)
+            self._lanes.put(
+                (
+                    [row.slot for row in rows] + [self.codec.scratch] * spare,
+                    [row.first_frame for row in rows] + [0] * spare,
+                ),
+                static.integers,
+            )
+            for work in static.works:
+                work()
+            mark = self._lanes.mark()
+            ticket = self._lanes.fetch(static.output[: len(rows)])
+        for row in rows:
+            self._reading[row.slot].append((row.first_frame, mark))
+        return ticket
+
+    def replay(self, slot: int, codec: Any | None, codes: NDArray[np.int64]) -> Samples:
+        """Begin the row's sound anew behind ``codec`` and make that of ``codes`` [n, 16]."""
+        self._begin_sound(slot, codec)
+        parts = []
+        with self._lanes.on("sound"):
+            slots = torch.tensor([slot], device=self.model.device)
+            for first in range(0, len(codes), REPLAY_FRAMES):
+                part = torch.from_numpy(codes[first : first + REPLAY_FRAMES])
+                part = part.to(self.model.device)[None]
+                parts.append(self.model.decoder.run(self.codec, slots, part)[0].cpu().numpy())
+        return np.concatenate(parts)
+
+    def free(self, slot: int) -> None:
+        """The slot is free."""
+        self._length[slot] = 0
+        self._reading[slot].clear()
+
+    def reset(self) -> None:
+        """Begin anew after a fault.
+
+        Raises:
+            Exception: the device does not work any more.
+        """
+        self._lanes.finish()
+        self._begin()
+
+    def _begin_sound(self, slot: int, codec: CodecSnapshot | None) -> None:
+        # In the lane of sound: a decode of the slot's last row may still be under way there.
+        with self._lanes.on("sound"):
+            if codec is None:
+                self.codec.reset(slot)
+            else:
+                self._lanes.holds((codec.position, codec.past, codec.kv))
+                self.codec.restore(slot, codec)

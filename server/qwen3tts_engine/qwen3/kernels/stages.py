@@ -1,0 +1,238 @@
+"""The three kinds of work that a runner launches, each over buffers of a size.
+
+A batch of any size runs in buffers of the next size up; what is left over are padding rows, which
+live in the scratch slot. At the end of each piece of work that slot's counters go back to zero, so
+that its rows always are the shortest there are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from qwen3tts_engine.qwen3.kernels.cuda import GRAPH_BYTES, Backend, Lanes, Stage, Static, Work
+from qwen3tts_engine.qwen3.kernels.memory import AUTO_SLOTS, free_bytes, human
+from qwen3tts_engine.qwen3.model.codec_layers import CodecState
+from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, Arena
+from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.step import Drawn, advance, draw, prefill
+from qwen3tts_wire.errors import EngineUnavailable
+
+SLOTS = 0
+"""First row of all integers."""
+
+
+class StepKey(NamedTuple):
+    """A size of step."""
+
+    rows: int
+    kv_len: int
+    """Positions that attention looks at, where it cannot read the rows' lengths."""
+    full_sort: bool
+
+
+class PrefillKey(NamedTuple):
+    """A size of prefill."""
+
+    rows: int
+    length: int
+    kv_len: int
+
+
+class DecodeKey(NamedTuple):
+    """A size of decode."""
+
+    rows: int
+    frames: int
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The model's functions, as they stand or compiled."""
+
+    draw: Callable[..., Drawn] = draw
+    advance: Callable[..., None] = advance
+    prefill: Callable[..., None] = prefill
+    decode: Callable[..., Tensor] | None = None
+    """None: the decoder's own ``run``."""
+
+    def compiled(self) -> Programs:
+        """All but the prefill, which is one in a hundred launches, by torch.compile."""
+
+        options: Any = {"dynamic": False, "mode": "max-autotune-no-cudagraphs"}
+        return replace(
+            self,
+            draw=torch.compile(self.draw, **options),
+            advance=torch.compile(self.advance, **options),
+            decode=torch.compile(_run_decoder, **options),
+        )
+
+
+def _run_decoder(model: Qwen3Model, state: CodecState, slots: Tensor, codes: Tensor) -> Tensor:
+    return model.decoder.run(state, slots, codes)
+
+
+class Stages:
+    """Builds the work over one arena and one codec state."""
+
+    def __init__(self, model: Qwen3Model, arena: Arena, codec: CodecState) -> None:
+        self._model, self._arena, self._codec = model, arena, codec
+        self.programs = Programs()
+
+    def _integers(self, kinds: int, rows: int) -> Tensor:
+        """Padding rows only: slot ``scratch``, and zero."""
+        integers = torch.zeros(kinds, rows, dtype=torch.int64, device=self._arena.device)
+        integers[SLOTS].fill_(self._arena.scratch)
+        return integers
+
+    def step(self, key: StepKey) -> Static:
+        """Integers: slot, text id, whether it may be the end. Output: codes [rows, 16].
+
+        Two works: the codes, and then the talker, which the codec need not wait for.
+        """
+        model, arena, programs = self._model, self._arena, self.programs
+        integers = self._integers(3, key.rows)
+        slots, text, may_end = integers.unbind(0)
+        groups = model.config.talker.code_groups
+        output = torch.zeros(key.rows, groups, dtype=torch.int64, device=arena.device)
+        between: list[Drawn] = []
+
+        def make_codes() -> None:
+            drawn = programs.draw(model, arena, slots, may_end.bool(), full_sort=key.full_sort)
+            output.copy_(drawn.codes)
+            between[:] = [drawn]
+
+        def make_scores() -> None:
+            programs.advance(model, arena, slots, text, between[0], key.kv_len)
+            arena.counters[arena.scratch].zero_()
+
+        return Static(integers, output, (make_codes, make_scores))
+
+    def prefill(self, key: PrefillKey) -> Static:
+        """Integers: slot, length, start. Floats: embeddings [rows, length, hidden]."""
+        model, arena, programs = self._model, self._arena, self.programs
+        integers = self._integers(3, key.rows)
+        integers[1].fill_(1)
+        slots, lengths, starts = integers.unbind(0)
+        hidden = model.config.talker.layers.hidden
+        shape = (key.rows, key.length, hidden)
+        embeds = torch.zeros(shape, dtype=arena.dtype, device=arena.device)
+
+        def work() -> None:
+            programs.prefill(model, arena, slots, embeds, lengths, starts, kv_len=key.kv_len)
+            arena.counters[arena.scratch].zero_()
+
+        return Static(integers, embeds, (work,), embeds)
+
+    def decode(self, key: DecodeKey) -> Static:
+        """Integers: slot, first frame. Output: samples [rows, frames * 1920] float32."""
+        model, arena, codec = self._model, self._arena, self._codec
+        run = self.programs.decode or _run_decoder
+        integers = self._integers(2, key.rows)
+        slots, first = integers.unbind(0)
+        samples = key.frames * model.decoder.samples_per_frame
+        output = torch.zeros(key.rows, samples, device=arena.device)
+        ahead = torch.arange(key.frames, device=arena.device)
+
+        def work() -> None:
+            at = (first[:, None] + ahead) % CODE_RING
+            codes = arena.codes[slots[:, None], at]
+            output.copy_(run(model, codec, slots, codes))
+
+        return Static(integers, output, (work,))
+
+
+__all__ = ["DecodeKey", "PrefillKey", "Programs", "Stages", "StepKey", "Work"]
+
+
+log = logging.getLogger(__name__)
+
+GRAPHS = 90
+"""Sizes that are captured, about."""
+COPIES = 4
+"""Times that the codec's widest activations are held at once, about."""
+
+
+def workspace_bytes(model: Qwen3Model, slots: int | str, *, captures: bool) -> int:
+    """Estimate of what steps, decodes and graphs take besides state and weights.
+
+    The largest single thing is the codec's last convolution, whose gathered windows hold each
+    sample's inputs seven times.
+    """
+    codec = model.config.codec.decoder
+    rows = slots if isinstance(slots, int) else AUTO_SLOTS.get(model.device.type, 16)
+    frames = max(1, min(2 * rows, 128))
+    channels = codec.decoder_dim >> len(codec.upsample_rates)
+    sample = 7 * channels * model.decoder.dtype.itemsize * COPIES
+    decode = frames * model.decoder.samples_per_frame * sample
+    step = rows * model.config.talker.vocab * 4 * 16
+    return decode + step + (GRAPHS * GRAPH_BYTES if captures else 0)
+
+
+class Warmup:
+    """Captures sizes, and falls back from what fails."""
+
+    def __init__(self, stages: Stages, backend: Backend, lanes: Lanes, *, compiles: bool) -> None:
+        self._stages, self._backend, self._lanes = stages, backend, lanes
+        self._compiles = compiles
+        self.notes: list[str] = []
+        """What could not be had, for people."""
+        self.bytes = 0
+        """What captures took of the device's memory."""
+
+    def capture(
+        self, sizes: Sequence[tuple[Stage[Any], Any]], tell: Callable[[str, int, int], None]
+    ) -> Exception | None:
+        """Capture all; why nothing was captured, or None.
+
+        Raises:
+            EngineUnavailable: the device's memory does not suffice.
+        """
+        device = self._lanes.device
+        before = free_bytes(device)
+        if self._compiles:
+            self._stages.programs = Programs().compiled()
+        try:
+            for done, (stage, key) in enumerate(sizes):
+                tell("capturing graphs", done, len(sizes))
+                self._capture(stage, key)
+        except torch.OutOfMemoryError as error:
+            raise EngineUnavailable(
+                f"The device {device} has no room for the graphs: {len(sizes)} sizes.",
+                remedy="Use fewer slots or positions, or graphs off.",
+            ) from error
+        except Exception as error:
+            log.exception("no graphs")
+            for stage, _ in sizes:
+                stage.clear()
+            return error
+        finally:
+            # Sizes that were not captured run as they stand, and must not be compiled then.
+            self._stages.programs = Programs()
+        tell("capturing graphs", len(sizes), len(sizes))
+        after = free_bytes(device)
+        if before is not None and after is not None:
+            self.bytes = max(0, before - after)
+        log.info("%d graphs, %s", len(sizes), human(self.bytes))
+        return None
+
+    def _capture(self, stage: Stage[Any], key: Any) -> None:
+        try:
+            stage.capture(key, self._backend)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            programs = self._stages.programs
+            if programs == Programs():
+                raise
+            log.warning("not compiled", exc_info=error)
+            self.notes.append(
+                f"torch.compile failed ({type(error).__name__}) at {key}; it is not used."
+            )
+            self._stages.programs = replace(Programs())
+            stage.capture(key, self._backend)

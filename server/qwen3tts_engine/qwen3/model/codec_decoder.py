@@ -1,0 +1,424 @@
+"""The codec decoder's transformer: a sliding window over the latest frames, by slot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from qwen3tts_engine.qwen3.model.checkpoint import Weights
+from qwen3tts_engine.qwen3.model.codec_layers import (
+    RESIDUAL_KERNEL,
+    CausalConv,
+    CodecSnapshot,
+    CodecState,
+    ConvNeXt,
+    Linear,
+    PastLayout,
+    PastReader,
+    Place,
+    ResidualUnit,
+    Snake,
+    Upsample,
+    phases,
+    read,
+    read_stored,
+)
+from qwen3tts_engine.qwen3.model.config_reader import CodecDecoderConfig
+from qwen3tts_wire.errors import BadRequest
+
+ALIGN = 8
+"""Rows of the mask begin at multiples of so many elements, as GPU attention wants them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What all layers of one step share."""
+
+    mask: Tensor
+    """Added to scores, shape [B, 1, T, ring + T]: 0, or minus infinity."""
+    cos: Tensor
+    """Shape [B, T, 3, 1, head_dim], for query, key and value; 1 for the value."""
+    sin: Tensor
+    """Likewise, negative in the first half; 0 for the value."""
+    past: Tensor
+    """Keys and values by age, oldest first: shape [B, ring, layers, 2, heads, head_dim]."""
+
+
+class WindowAttention:
+    """Positions, mask and rotary embedding of a step, and the ring's reading and writing.
+
+    A stream's ring holds its latest ``window - 1`` positions; position p is in row p modulo that
+    number. Keys are kept rotated by their absolute position. Angles are computed in float64, so
+    that a stream of hours, whose positions outgrow float32, is as exact as a new one.
+    """
+
+    def __init__(self, config: CodecDecoderConfig, place: Place, *, longest: int = 64) -> None:
+        """``longest``: steps of up to so many frames read tables made here."""
+        self.ring = config.sliding_window - 1
+        dim = config.head_dim
+        even = torch.arange(0, dim, 2, dtype=torch.float32)
+        # In float32 as in the checkpoint's own code, so that the wavelengths are the same.
+        waves = (1.0 / config.rope_theta ** (even / dim)).double()
+        # cos(-a) = cos(a) and sin(-a) = -sin(a): one table makes both factors, with the sign of
+        # the rotated half, and leaves the value as it is.
+        rotated = torch.cat((-waves, waves))
+        waves3 = torch.stack((rotated, rotated, torch.zeros_like(rotated)))
+        self._waves = waves3.view(1, 1, 3, 1, dim).to(place.device)
+        self._place = place
+        self._longest = longest
+        self._tables = self._make(longest)
+
+    def _make(self, longest: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Offsets of keys from the first new position, and who may see whom."""
+        device = self._place.device
+        width = -(-(self.ring + longest) // ALIGN) * ALIGN
+        offsets = torch.arange(-self.ring, width - self.ring, device=device)
+        ahead = torch.arange(longest, device=device)[:, None] - offsets
+        never = torch.full((), -torch.inf, device=device, dtype=self._place.dtype)
+        seen = torch.where((ahead >= 0) & (ahead <= self.ring), torch.zeros_like(never), never)
+        return offsets, seen, never
+
+    def begin(self, state: CodecState, slots: Tensor, frames: int) -> tuple[Window, Tensor, Tensor]:
+        """What the layers need, ring rows to write [B, frames], and the next positions [B]."""
+        short = frames <= self._longest
+        offsets, seen, never = self._tables if short else self._make(frames)
+        keys = self.ring + frames
+        width = -(-keys // ALIGN) * ALIGN
+        at = state.position.index_select(0, slots)[:, None] + offsets[:width]
+        rows = at.remainder(self.ring)
+        began = (at >= 0)[:, None, None]
+        mask = torch.where(began, seen[:frames, :width], never)[..., :keys]
+        new = at[:, self.ring : keys]
+        angles = new[:, :, None, None, None] * self._waves
+        past = state.kv[slots[:, None], rows[:, : self.ring]]
+        window = Window(
+            mask, angles.cos().to(self._place.dtype), angles.sin().to(self._place.dtype), past
+        )
+        return window, rows[:, self.ring : keys], new[:, -1] + 1
+
+    def finish(self, state: CodecState, slots: Tensor, rows: Tensor, made: list[Tensor]) -> None:
+        """Keep each layer's new keys and values, shape [B, T, 2, heads, head_dim] each."""
+        keep = min(rows.shape[1], self.ring)
+        kv = torch.stack([one[:, -keep:] for one in made], dim=2)
+        state.kv.index_put_((slots[:, None], rows[:, -keep:]), kv)
+
+
+class Layer:
+    """Attention and SwiGLU, each behind an RMSNorm and scaled before it is added.
+
+    The stream of activations is kept together with its negative, shape [B, T, 2 hidden]: the mean
+    of both is zero, so that the library's layer norm over them, one operation with float32 inside,
+    is the RMSNorm of either half.
+    """
+
+    def __init__(
+        self, weights: Weights, config: CodecDecoderConfig, place: Place, index: int
+    ) -> None:
+        hidden, ffn, dim = config.hidden_size, config.intermediate_size, config.head_dim
+        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self._index, self._heads, self._dim = index, heads, dim
+        self._eps, self._ffn = config.rms_norm_eps, ffn
+        at = weights.under("self_attn.")
+        norm = read(weights, "input_layernorm.weight", hidden)
+        query = read(at, "q_proj.weight", heads * dim, hidden) * dim**-0.5
+        pair = [
+            read(at, f"{one}_proj.weight", kv_heads * dim, hidden)
+            .view(kv_heads, dim, hidden)
+            # Grouped heads become heads of their own.
+            .repeat_interleave(heads // kv_heads, dim=0)
+            .view(heads * dim, hidden)
+            for one in ("k", "v")
+        ]
+        scale = read(weights, "self_attn_layer_scale.scale", hidden)
+        out = scale[:, None] * read(at, "o_proj.weight", hidden, heads * dim)
+        self._qkv = place.put(torch.cat((query, *pair)) * norm).T
+        self._out = place.put(mirrored(out)).T
+        at = weights.under("mlp.")
+        norm = read(weights, "post_attention_layernorm.weight", hidden)
+        gate_up = [read(at, f"{one}_proj.weight", ffn, hidden) for one in ("gate", "up")]
+        scale = read(weights, "mlp_layer_scale.scale", hidden)
+        down = scale[:, None] * read(at, "down_proj.weight", hidden, ffn)
+        self._gate_up = place.put(torch.cat(gate_up) * norm).T
+        self._down = place.put(mirrored(down)).T
+
+    def __call__(self, x: Tensor, window: Window) -> tuple[Tensor, Tensor]:
+        """Shape [B T, 2 hidden], kept; and new keys and values, [B, T, 2, heads, head_dim]."""
+        batch, _, frames, _ = window.mask.shape
+        qkv = torch.mm(unit_rms(x, self._eps), self._qkv)
+        qkv = qkv.view(batch, frames, 3, self._heads, self._dim)
+        halves = qkv.roll(self._dim // 2, dims=-1)
+        qkv = (qkv * window.cos).addcmul_(halves, window.sin)
+        made = qkv[:, :, 1:]
+        kv = torch.cat((window.past[:, :, self._index], made), dim=1)
+        heard = functional.scaled_dot_product_attention(
+            qkv[:, :, 0].transpose(1, 2),
+            kv[:, :, 0].transpose(1, 2),
+            kv[:, :, 1].transpose(1, 2),
+            attn_mask=window.mask,
+            scale=1.0,
+        )
+        x = torch.addmm(x, heard.transpose(1, 2).reshape(len(x), -1), self._out)
+        gate, up = torch.split(torch.mm(unit_rms(x, self._eps), self._gate_up), self._ffn, dim=1)
+        return torch.addmm(x, functional.silu(gate).mul_(up), self._down), made
+
+
+def mirrored(weight: Tensor) -> Tensor:
+    """A projection that also makes the negative: [out, in] to [2 out, in]."""
+    return torch.cat((weight, -weight))
+
+
+def unit_rms(x: Tensor, eps: float) -> Tensor:
+    """RMSNorm without a scale of a mirrored stream: [M, 2 hidden] to [M, hidden], a view."""
+    both = functional.layer_norm(x, x.shape[-1:], eps=eps)
+    return both[:, : x.shape[-1] // 2]
+
+
+__all__ = ["CodecDecoder", "CodecSnapshot", "CodecState"]
+
+DILATIONS = (1, 3, 9)
+"""Of the residual units in each block."""
+USAGE_FLOOR = 1e-5
+"""Least usage that a codebook's sums are divided by."""
+DIRECT_CHANNELS = {"cpu": 384}
+"""See Place.direct_channels; measured on CPUs, none elsewhere."""
+
+
+class CodecDecoder:
+    """The decoder of one checkpoint. Weights only; streams are in a CodecState."""
+
+    def __init__(
+        self, config: CodecDecoderConfig, weights: Weights, place: Place, *, tf32: bool
+    ) -> None:
+        """See ``from_weights``."""
+        self.config = config
+        self.device, self.dtype, self.tf32 = place.device, place.dtype, tf32
+        past = PastLayout()
+        c, latent = config, config.latent_dim
+        self._books = place.put(_books(weights.under("quantizer."), c))
+        firsts = torch.arange(c.num_quantizers) * c.codebook_size
+        self._firsts = firsts.to(place.device)
+        transformer = weights.under("pre_transformer.")
+        self._enter = _enter(weights, transformer, c, past, place)
+        self._attention = WindowAttention(c, place)
+        self._layers = [
+            Layer(transformer.under(f"layers.{index}."), c, place, index)
+            for index in range(c.num_hidden_layers)
+        ]
+        self._leave = _leave(weights, transformer, c, place)
+        self._blocks: list[Upsample | ConvNeXt | CausalConv | ResidualUnit | Snake] = []
+        for index, rate in enumerate(c.upsampling_ratios):
+            at = weights.under(f"upsample.{index}.")
+            if index:
+                weight = read_stored(at, "0.conv.weight", latent, latent, rate)
+                bias = read(at, "0.conv.bias", latent)
+                self._blocks.append(Upsample(weight, bias, rate, past, place))
+            self._blocks.append(ConvNeXt(at.under("1."), latent, past, place))
+        self._blocks += _vocoder(weights.under("decoder."), c, past, place)
+        self._past_length = past.length
+
+    @classmethod
+    def from_weights(
+        cls,
+        config: CodecDecoderConfig,
+        weights: Weights,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        tf32: bool = False,
+        direct_channels: int | None = None,
+    ) -> CodecDecoder:
+        """From the speech tokenizer's file: tensors ``decoder.*``.
+
+        Args:
+            config: ``config.codec.decoder`` of the checkpoint.
+            weights: The whole file's.
+            device: Where it runs.
+            dtype: Of weights, activations and state: float32, float16 or bfloat16.
+            tf32: Whether matrix products of float32 may be rounded to TF32 on a GPU.
+            direct_channels: See Place.direct_channels; None: what is best on the device.
+
+        Raises:
+            BadCheckpoint: a tensor is missing or has another shape.
+            BadRequest: a type that is no floating point.
+        """
+        if not dtype.is_floating_point:
+            raise BadRequest(f"A codec in {dtype}.", remedy="Use float32, float16 or bfloat16.")
+        device = torch.device(device)
+        if direct_channels is None:
+            direct_channels = DIRECT_CHANNELS.get(device.type, 0) if dtype.itemsize > 2 else 0
+        place = Place(device, dtype, direct_channels)
+        return cls(config, weights.under("decoder."), place, tf32=tf32)
+
+    @property
+    def samples_per_frame(self) -> int:
+        """Samples that one frame of codes makes; 1920 at 24 kHz."""
+        return math.prod((*self.config.upsample_rates, *self.config.upsampling_ratios))
+
+    def new_state(self, slots: int) -> CodecState:
+        """Room for ``slots`` streams and the scratch slot, all at their beginning."""
+        c = self.config
+        kv = (self._attention.ring, c.num_hidden_layers, 2, c.num_attention_heads, c.head_dim)
+        return CodecState(
+            slots, past=self._past_length, kv=kv, device=self.device, dtype=self.dtype
+        )
+
+    @torch.no_grad()
+    def run(self, state: CodecState, slots: Tensor, codes: Tensor) -> Tensor:
+        """Decode the next frames of some streams.
+
+        The sequence of operations depends on the shapes alone, and nothing waits for the device,
+        so that a run can be captured in a CUDA graph (after one uncaptured run of its shape) or
+        compiled. Padding rows name ``state.scratch``.
+
+        Args:
+            state: From ``new_state``; the streams in it are advanced.
+            slots: Shape [B], int64; each slot once, but for the scratch slot.
+            codes: Shape [B, n, quantizers], int64; ids out of range count as the nearest.
+
+        Returns:
+            Samples, shape [B, n samples_per_frame], float32, full scale ±1.
+
+        Raises:
+            BadRequest: a tensor of another shape, type or device.
+        """
+        self._check(slots, codes)
+        with float32_products(self.device, self.dtype, tf32=self.tf32):
+            return self._step(state, slots, codes)
+
+    @torch.no_grad()
+    def decode(self, codes: Tensor) -> Tensor:
+        """Decode a whole stream in one step: shape [T, quantizers] to [T samples_per_frame].
+
+        Memory grows by several megabytes a frame; ``run`` gives the same samples for less.
+
+        Raises:
+            BadRequest: codes of another shape, type or device, or none at all.
+        """
+        slots = torch.zeros(1, dtype=torch.int64, device=self.device)
+        return self.run(self.new_state(0), slots, codes[None])[0]
+
+    def _step(self, state: CodecState, slots: Tensor, codes: Tensor) -> Tensor:
+        batch, frames, _ = codes.shape
+        past = PastReader(state.past.index_select(0, slots))
+        window, rows, position = self._attention.begin(state, slots, frames)
+        entries = codes.clamp(0, self.config.codebook_size - 1).add_(self._firsts)
+        x = self._enter(torch.embedding(self._books, entries).sum(2), past)
+        stream = x.flatten(0, 1)
+        made = []
+        for layer in self._layers:
+            stream, kv = layer(stream, window)
+            made.append(kv)
+        stream = unit_rms(stream, self.config.rms_norm_eps)
+        x = self._leave(stream[None])
+        x = x.view(batch, frames * self.config.upsampling_ratios[0], -1)
+        for block in self._blocks:
+            x = block(x) if isinstance(block, Snake) else block(x, past)
+        state.past.index_copy_(0, slots, past.after())
+        self._attention.finish(state, slots, rows, made)
+        state.position.index_copy_(0, slots, position)
+        return x.view(batch, -1).clamp_(-1, 1).float()
+
+    def _check(self, slots: Tensor, codes: Tensor) -> None:
+        wanted = self.config.num_quantizers
+        if codes.dim() != 3 or codes.shape[1] < 1 or codes.shape[2] != wanted:
+            _refuse("codes", list(codes.shape), f"[B, n, {wanted}], n at least 1")
+        if slots.dim() != 1 or len(slots) != len(codes) or not len(slots):
+            _refuse("slots", list(slots.shape), f"[{len(codes)}], one for each row of codes")
+        for name, tensor in (("codes", codes), ("slots", slots)):
+            if tensor.dtype != torch.int64:
+                _refuse(name, tensor.dtype, "torch.int64")
+            if tensor.device.type != self.device.type:
+                _refuse(name, tensor.device, self.device)
+
+
+@contextmanager
+def float32_products(device: torch.device, dtype: torch.dtype, *, tf32: bool) -> Iterator[None]:
+    """Say whether float32 products on a GPU may be rounded; the process's setting comes back."""
+    if device.type != "cuda" or dtype != torch.float32:
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _refuse(name: str, found: object, wanted: object) -> None:
+    raise BadRequest(f"Codec {name}: {found}.", remedy=f"Give {wanted}.")
+
+
+def _books(weights: Weights, c: CodecDecoderConfig) -> Tensor:
+    """All books behind their output projection: shape [quantizers codebook_size, codebook_dim]."""
+    half = c.codebook_dim // 2
+    books = []
+    for part, count in (("rvq_first", 1), ("rvq_rest", c.num_quantizers - 1)):
+        at = weights.under(f"{part}.")
+        project = read(at, "output_proj.weight", c.codebook_dim, half, 1)[..., 0]
+        for index in range(count):
+            book = at.under(f"vq.layers.{index}._codebook.")
+            usage = read(book, "cluster_usage", c.codebook_size).clamp(min=USAGE_FLOOR)
+            sums = read(book, "embedding_sum", c.codebook_size, half)
+            books.append((sums / usage[:, None]) @ project.T)
+    return torch.cat(books)
+
+
+def _enter(
+    weights: Weights, transformer: Weights, c: CodecDecoderConfig, past: PastLayout, place: Place
+) -> CausalConv:
+    """The first convolution and the transformer's input projection, in one, mirrored."""
+    conv = read(weights, "pre_conv.conv.weight", c.latent_dim, c.codebook_dim, 3)
+    bias = read(weights, "pre_conv.conv.bias", c.latent_dim)
+    project = mirrored(read(transformer, "input_proj.weight", c.hidden_size, c.latent_dim))
+    shift = mirrored(read(transformer, "input_proj.bias", c.hidden_size))
+    conv = torch.einsum("oi,ick->ock", project, conv)
+    return CausalConv(conv, project @ bias + shift, past, place)
+
+
+def _leave(weights: Weights, transformer: Weights, c: CodecDecoderConfig, place: Place) -> Linear:
+    """The transformer's last norm and output projection and the first upsampling, in one."""
+    latent, rate = c.latent_dim, c.upsampling_ratios[0]
+    norm = read(transformer, "norm.weight", c.hidden_size)
+    project = read(transformer, "output_proj.weight", latent, c.hidden_size) * norm
+    shift = read(transformer, "output_proj.bias", latent)
+    at = weights.under("upsample.0.0.conv.")
+    up = phases(read(at, "weight", latent, latent, rate), rate)[..., 0]
+    bias = read(at, "bias", latent).repeat(rate)
+    return Linear.fold(up @ project, up @ shift + bias, place)
+
+
+def _vocoder(
+    weights: Weights, c: CodecDecoderConfig, past: PastLayout, place: Place
+) -> list[Upsample | ConvNeXt | CausalConv | ResidualUnit | Snake]:
+    """Convolutions from the latent to samples, in the order in which they run."""
+
+    def conv(index: int, out: int, channels: int) -> CausalConv:
+        at = weights.under(f"{index}.conv.")
+        weight = read_stored(at, "weight", out, channels, RESIDUAL_KERNEL)
+        return CausalConv(weight, read(at, "bias", out), past, place)
+
+    width = c.decoder_dim
+    blocks: list[Upsample | ConvNeXt | CausalConv | ResidualUnit | Snake] = [
+        conv(0, width, c.latent_dim)
+    ]
+    for index, rate in enumerate(c.upsample_rates, start=1):
+        at = weights.under(f"{index}.block.")
+        blocks.append(Snake.read(at.under("0."), width, place))
+        weight = read_stored(at, "1.conv.weight", width, width // 2, 2 * rate)
+        width //= 2
+        blocks.append(Upsample(weight, read(at, "1.conv.bias", width), rate, past, place))
+        blocks += [
+            ResidualUnit(at.under(f"{unit}."), width, dilation, past, place)
+            for unit, dilation in enumerate(DILATIONS, start=2)
+        ]
+    last = len(c.upsample_rates) + 1
+    blocks.append(Snake.read(weights.under(f"{last}."), width, place))
+    blocks.append(conv(last + 1, 1, width))
+    return blocks

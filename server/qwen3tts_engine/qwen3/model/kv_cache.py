@@ -1,0 +1,227 @@
+"""All state of all rows, allocated once: nothing in it is ever moved or allocated anew.
+
+A row lives in a slot. One slot more, ``scratch``, takes what padding rows write. A row's state
+changes only by a step that names its slot, so a row that is left out of a step just waits.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qwen3tts_engine.qwen3.model.config_reader import ModelConfig
+from qwen3tts_engine.qwen3.model.sampling import ALL, NO_TOP_P, Sampling, seed_key
+from qwen3tts_wire.errors import EngineUnavailable
+
+__all__ = ["CODE_RING", "Arena", "KvSnapshot", "Sampling", "on_device", "out_of_memory"]
+
+CODE_RING = 64
+"""Frames of codes that a slot keeps, by frame number modulo this."""
+POS, FRAME, KEY_LOW, KEY_HIGH, TOP_K = range(5)
+"""Columns of ``Arena.counters``; from TOP_K on one for each codebook."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvSnapshot:
+    """Keys and values of a row's first positions, to begin other rows with."""
+
+    kv: Tensor
+    """[layers, length, kv_heads, 2, head_dim]."""
+
+    @property
+    def length(self) -> int:
+        """Positions."""
+        return self.kv.shape[1]
+
+    @property
+    def bytes(self) -> int:
+        """Memory on the device."""
+        return self.kv.nbytes
+
+
+class Arena:
+    """State of ``slots`` rows and the scratch row, slot ``slots``.
+
+    A row may use ``positions`` positions, prompt and frames together. A step of a row that has
+    used them all writes over the last one: it does no harm to others, but the row's speech is
+    spoilt, so whoever steps must end a row at ``pos == positions``.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        slots: int,
+        positions: int,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Allocate everything.
+
+        Args:
+            config: The model's.
+            slots: Rows at once.
+            positions: Most positions of a row.
+            device: Where.
+            dtype: Of keys, values and hidden states; the model's.
+
+        Raises:
+            EngineUnavailable: senseless sizes, or the device has not so much memory.
+        """
+        longest = config.talker.max_positions
+        if slots < 1 or not 1 <= positions <= longest:
+            raise EngineUnavailable(
+                f"An arena of {slots} slots of {positions} positions cannot be.",
+                remedy=f"Choose at least 1 slot, and 1 to {longest} positions.",
+            )
+        layers, self.config = config.talker.layers, config
+        self.slots, self.positions, self.scratch = slots, positions, slots
+        self.device, self.dtype = torch.device(device), dtype
+        rows, groups = slots + 1, config.talker.code_groups
+
+        def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=self.device)
+
+        try:
+            shape = (layers.layers, rows, positions, layers.kv_heads, 2, layers.head_dim)
+            self.kv = untouched_zeros(shape, dtype, self.device)
+            """[layers, S + 1, positions, kv_heads, 2, head_dim]: keys, rotated, and values."""
+            self.hidden = zeros(rows, layers.hidden, dtype=dtype)
+            """[S + 1, hidden]: the talker's last states, behind its last norm."""
+            self.logits = zeros(rows, config.talker.vocab, dtype=torch.float32)
+            """[S + 1, vocab]: scores of the next code 0, as the model gave them."""
+            self.seen = zeros(rows, config.talker.vocab, dtype=torch.bool)
+            """[S + 1, vocab]: codes 0 that the row has had."""
+            self.counters = zeros(rows, TOP_K + groups, dtype=torch.int64)
+            """[S + 1, 4 + 16]: position, frame, the seed's key, top-k of each codebook."""
+            self.knobs = zeros(rows, 2 * groups + 1, dtype=torch.float32)
+            """[S + 1, 16 + 16 + 1]: 1 / temperature (0: greedy) and top-p of each codebook,
+            repetition penalty."""
+            self.codes = zeros(rows, CODE_RING, groups, dtype=torch.int64)
+            """[S + 1, CODE_RING, 16]: the last frames' codes; frame n at n % CODE_RING."""
+        except torch.OutOfMemoryError as error:
+            size = rows * self.bytes_per_slot(config, positions, dtype)
+            raise out_of_memory(
+                f"{slots} slots of {positions} positions", size, self.device
+            ) from error
+        self.caches = self.kv.unbind(0)
+        """``kv`` of each layer."""
+        self.places = torch.arange(positions, device=self.device)
+        """[positions]: 0, 1, ..."""
+        self.zero = torch.zeros((), dtype=dtype, device=self.device)
+        """A scalar 0, for masks."""
+
+    @property
+    def pos(self) -> Tensor:
+        """[S + 1] int64: where each row's next position goes; a view."""
+        return self.counters[:, POS]
+
+    @property
+    def frame(self) -> Tensor:
+        """[S + 1] int64: frames made; a view."""
+        return self.counters[:, FRAME]
+
+    @staticmethod
+    def bytes_per_slot(config: ModelConfig, positions: int, dtype: torch.dtype) -> int:
+        """Memory of one slot; an arena of S slots has S + 1 of them."""
+        talker, groups = config.talker, config.talker.code_groups
+        layers = talker.layers
+        kv = layers.layers * positions * layers.kv_heads * 2 * layers.head_dim
+        integers = TOP_K + groups + CODE_RING * groups
+        return (
+            (kv + layers.hidden) * dtype.itemsize
+            + talker.vocab * (4 + 1)
+            + integers * 8
+            + (2 * groups + 1) * 4
+        )
+
+    @property
+    def bytes(self) -> int:
+        """Memory of all slots and the scratch one."""
+        return (self.slots + 1) * self.bytes_per_slot(self.config, self.positions, self.dtype)
+
+    def reset(self, slot: int, sampling: Sampling, seed: int) -> None:
+        """Begin a row: nothing said, nothing seen, how to draw, where its numbers begin.
+
+        Old keys and values go as well: what is masked counts as nothing only while it is finite.
+        """
+        groups = self.config.talker.code_groups
+        rest = groups - 1
+        if self.device.type == "cpu":
+            # Memory that no row has written yet stays untouched.
+            self.kv[:, slot, : int(self.pos[slot]) + 1].zero_()
+        else:
+            self.kv[:, slot].zero_()
+        for part in (self.hidden, self.logits, self.seen, self.codes):
+            part[slot].zero_()
+        top_k = [sampling.top_k, *[sampling.predictor_top_k] * rest]
+        counters = [0, 0, *seed_key(seed), *[k or ALL for k in top_k]]
+        temperature = [sampling.temperature, *[sampling.predictor_temperature] * rest]
+        top_p = [sampling.top_p, *[sampling.predictor_top_p] * rest]
+        knobs = [
+            *[1 / t if t else 0.0 for t in temperature],
+            *[p if p < 1 else NO_TOP_P for p in top_p],
+            sampling.repetition_penalty,
+        ]
+        self.counters[slot].copy_(on_device(counters, torch.int64, self.device))
+        self.knobs[slot].copy_(on_device(knobs, torch.float32, self.device))
+
+    def snapshot(self, slot: int, length: int) -> KvSnapshot:
+        """Copy the keys and values of a row's first ``length`` positions."""
+        return KvSnapshot(self.kv[:, slot, :length].clone())
+
+    def restore(self, slot: int, snapshot: KvSnapshot) -> None:
+        """Put them into a slot that was reset; ``prefill`` goes on at ``snapshot.length``."""
+        self.kv[:, slot, : snapshot.length].copy_(snapshot.kv)
+        if self.device.type == "cpu":
+            # What the next reset has to clear, if the row gets no further.
+            self.pos[slot] = snapshot.length
+
+
+def untouched_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros; on a CPU in memory that the system commits page by page, when it is written.
+
+    NumPy's own zeros come in huge pages, each of which is cleared as a whole when one row in it is
+    first written.
+    """
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # Windows knows neither; what it maps is private as well.
+    flags = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
+    size = math.prod(shape) * dtype.itemsize
+    try:
+        memory = mmap.mmap(-1, size, flags=flags) if flags else mmap.mmap(-1, size)
+    except (OSError, OverflowError):
+        raise torch.OutOfMemoryError from None
+    with suppress(AttributeError, OSError):
+        # Where the system uses huge pages unasked, or has none.
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
+
+
+def on_device(
+    values: Sequence[float] | Sequence[Sequence[int]], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """A few numbers as a tensor, without waiting for the device."""
+    numbers = torch.tensor(values, dtype=dtype)
+    if device.type == "cuda":
+        numbers = numbers.pin_memory()
+    return numbers.to(device, non_blocking=True)
+
+
+def out_of_memory(what: str, size: int, device: torch.device) -> EngineUnavailable:
+    """The error for memory that a device does not have, with sizes in GiB."""
+    message = f"{what} need {size / 2**30:.2f} GiB on {device}"
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        message += f", which has {free / 2**30:.2f} of {total / 2**30:.2f} GiB free"
+    return EngineUnavailable(
+        message + ".",
+        remedy="Use fewer slots or positions, a smaller model or dtype, or another device.",
+    )

@@ -1,0 +1,236 @@
+"""A whole checkpoint on a device: what the engine runs."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from qwen3tts_engine.qwen3.model.checkpoint import Weights, find_checkpoint, open_weights
+from qwen3tts_engine.qwen3.model.codec_decoder import CodecDecoder
+from qwen3tts_engine.qwen3.model.codec_encoder import CodecEncoder
+from qwen3tts_engine.qwen3.model.config_fields import REMEDY, BadCheckpoint
+from qwen3tts_engine.qwen3.model.config_reader import ModelConfig, read_config
+from qwen3tts_engine.qwen3.model.kv_cache import on_device, out_of_memory
+from qwen3tts_engine.qwen3.model.prompt import Prompt
+from qwen3tts_engine.qwen3.model.sampling import SamplingConstants
+from qwen3tts_engine.qwen3.model.speaker_encoder import SpeakerEncoder
+from qwen3tts_engine.qwen3.model.talker import Predictor, Talker, load_predictor, load_talker
+from qwen3tts_engine.qwen3.model.tokenizer import Tokenizer
+from qwen3tts_engine.qwen3.model.transformer import PLAIN, Kernels, has_fused_norm
+from qwen3tts_wire.errors import BadRequest, EngineUnavailable
+
+
+class Qwen3Model:
+    """Weights only; rows are in an Arena, streams of sound in a CodecState.
+
+    ``speaker_encoder`` and ``codec_encoder`` are there for Base checkpoints, which clone; they
+    are float32 and on the CPU whatever the rest is. ``kernels`` may be exchanged for a device's
+    own.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        talker: Talker,
+        predictor: Predictor,
+        decoder: CodecDecoder,
+        *,
+        speaker_encoder: SpeakerEncoder | None,
+        codec_encoder: CodecEncoder | None,
+        tokenizer: Tokenizer | None,
+        kernels: Kernels = PLAIN,
+    ) -> None:
+        """See ``load`` and ``from_weights``."""
+        self.config = config
+        self.talker = talker
+        self.predictor = predictor
+        self.decoder = decoder
+        self.speaker_encoder = speaker_encoder
+        self.codec_encoder = codec_encoder
+        self.tokenizer = tokenizer
+        self.kernels = kernels
+        self.device, self.dtype = talker.table.device, talker.table.dtype
+        self.constants = SamplingConstants.build(config, self.device)
+
+    @classmethod
+    def load(
+        cls,
+        name_or_path: str | Path,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        codec_dtype: torch.dtype | None = None,
+        tf32: bool = False,
+        cache: Path | None = None,
+    ) -> Qwen3Model:
+        """A checkpoint from its folder, or from a hub.
+
+        Args:
+            name_or_path: A local folder, or a hub id.
+            device: Where it will run.
+            dtype: Of talker and code predictor: float32, bfloat16, float16.
+            codec_dtype: Of the codec's decoder; None: float32.
+            tf32: Whether the decoder's float32 products may be rounded to TF32 on a GPU.
+            cache: Where fetched checkpoints are kept; None: the hub library's own place.
+
+        Raises:
+            EngineUnavailable: it cannot be found or fetched, is damaged or of another kind
+                (BadCheckpoint, which names file and field or tensor), or does not fit into the
+                device's memory.
+        """
+        folder = find_checkpoint(str(name_or_path), cache=cache)
+        config = read_config(folder)
+        weights = open_weights(folder / "model.safetensors", device=device, dtype=dtype)
+        codec = open_weights(folder / "speech_tokenizer" / "model.safetensors", device=device)
+        model = cls.from_weights(
+            config,
+            weights,
+            codec,
+            device=device,
+            dtype=dtype,
+            codec_dtype=codec_dtype,
+            tf32=tf32,
+        )
+        model.tokenizer = Tokenizer(folder)
+        return model
+
+    @classmethod
+    @torch.no_grad()
+    def from_weights(
+        cls,
+        config: ModelConfig,
+        weights: Weights,
+        codec_weights: Weights,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        codec_dtype: torch.dtype | None = None,
+        tf32: bool = False,
+        fused_norm: bool | None = None,
+    ) -> Qwen3Model:
+        """From tensors by name, of the model's and of the speech tokenizer's file.
+
+        The arguments and errors are those of ``load``; ``fused_norm`` is for ``Norm``, None: as
+        the device has it. There is no tokenizer.
+
+        Raises:
+            BadCheckpoint: a tensor is missing, has another shape, or nothing knows it.
+        """
+        device = torch.device(device)
+        if not dtype.is_floating_point:
+            raise BadRequest(f"A model in {dtype}.", remedy="Use float32, bfloat16 or float16.")
+        try:
+            fused = has_fused_norm(device) if fused_norm is None else fused_norm
+            # The codec's weights are folded in float64, which takes as long as all the rest.
+            with ThreadPoolExecutor(1, initializer=torch.set_grad_enabled, initargs=(False,)) as by:
+                decoding = by.submit(
+                    CodecDecoder.from_weights,
+                    config.codec.decoder,
+                    codec_weights,
+                    device=device,
+                    dtype=codec_dtype or torch.float32,
+                    tf32=tf32,
+                )
+                talker = load_talker(weights, config, device=device, dtype=dtype, fused=fused)
+                predictor = load_predictor(
+                    weights, config, talker, device=device, dtype=dtype, fused=fused
+                )
+                speaker_encoder = codec_encoder = None
+                if config.speaker is not None:
+                    # On the CPU: exact everywhere, and no other thread's work between the frames.
+                    speaker_encoder = SpeakerEncoder.from_weights(config.speaker, weights)
+                    codec_encoder = CodecEncoder.from_weights(config.codec, codec_weights)
+                _nothing_left(weights)
+                decoder = decoding.result()
+        except torch.OutOfMemoryError as error:
+            size = parameters(config) * dtype.itemsize
+            raise out_of_memory("The model's weights", size, device) from error
+        except (AssertionError, RuntimeError) as error:
+            # A torch without CUDA, or a device that is not there.
+            if device.type == "cpu":
+                raise
+            raise EngineUnavailable(
+                f"The device {device} cannot be used: {type(error).__name__}.",
+                remedy="Check the driver and that this torch is built for the device, or use cpu.",
+            ) from error
+
+        return cls(
+            config,
+            talker,
+            predictor,
+            decoder,
+            speaker_encoder=speaker_encoder,
+            codec_encoder=codec_encoder,
+            tokenizer=None,
+        )
+
+    @torch.no_grad()
+    def embed(self, prompt: Prompt, *, x_vector: Tensor | None = None) -> Tensor:
+        """The talker's inputs for a prompt: text track plus codec track.
+
+        Args:
+            prompt: Of ``build_prompt``.
+            x_vector: [hidden], the speaker's, where the prompt has a place for it.
+
+        Returns:
+            [T, hidden], on the model's device.
+
+        Raises:
+            BadRequest: the prompt has a place for a speaker's vector and none is given, or one
+                of another length.
+        """
+        rows, hidden = self.talker.rows, self.config.talker.layers.hidden
+        self.talker.text.prepare(prompt.text)
+        # Terms of each position, the text last: the order in which a frame's terms are added.
+        terms: list[list[int]] = []
+        speaker = []
+        for at, (text, codec) in enumerate(zip(prompt.text, prompt.codec, strict=True)):
+            codes: tuple[int, ...] = ()
+            if codec == "speaker":
+                speaker.append(at)
+            elif isinstance(codec, tuple):
+                codes = codec
+            elif isinstance(codec, int):
+                codes = (codec,)
+            starts = rows.groups[: len(codes)]
+            term = [start + code for start, code in zip(starts, codes, strict=True)]
+            terms.append([*term, rows.nothing if text < 0 else text])
+        width = max(map(len, terms), default=1)
+        padded = [[rows.nothing] * (width - len(term)) + term for term in terms]
+        ids = on_device(padded, torch.int64, self.device).view(-1, width).t()
+        embeds = self.talker.embed(ids)
+        for at in speaker:
+            if x_vector is None or x_vector.shape != (hidden,):
+                raise BadRequest(
+                    "This prompt needs a speaker vector of a cloned voice.",
+                    remedy=f"Give one of length {hidden}, made with this checkpoint.",
+                )
+            embeds[at].add_(x_vector.to(self.device, self.dtype))
+        return embeds
+
+
+def parameters(config: ModelConfig) -> int:
+    """Numbers that talker and code predictor keep on the device, after folding."""
+    talker, predictor = config.talker, config.predictor
+    hidden, inner = talker.layers.hidden, predictor.layers.hidden
+    rows = talker.text_vocab + talker.vocab + predictor.groups * predictor.vocab
+    count = (rows + talker.vocab) * hidden + predictor.groups * predictor.vocab * inner
+    if inner != hidden:
+        count += (talker.vocab + (predictor.groups - 1) * predictor.vocab + hidden) * inner
+    for layers in (talker.layers, predictor.layers):
+        heads = 2 * layers.heads + 2 * layers.kv_heads
+        count += layers.layers * layers.hidden * (heads * layers.head_dim + 3 * layers.ffn)
+    return count
+
+
+def _nothing_left(weights: Weights) -> None:
+    left = weights.unused()
+    if left:
+        names = ", ".join(left[:3]) + (", …" if len(left) > 3 else "")
+        raise BadCheckpoint(
+            f"{weights.source} holds {len(left)} tensors that this engine does not know: {names}.",
+            remedy=REMEDY,
+        )

@@ -1,0 +1,308 @@
+"""Layout of the talker's prompt; names of languages and speakers. No torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from qwen3tts_engine.qwen3.model.config import ModelConfig, Task
+from qwen3tts_wire.errors import BadRequest, BadText, LimitExceeded, UnknownVoice
+from qwen3tts_wire.naming.nearest import nearest
+
+AUTO = "auto"
+"""The model finds the language by itself."""
+CHINESE = "chinese"
+NO_SPEAKER = "no_speaker"
+"""In place of a CustomVoice speaker's name: the prompt has no speaker position, as in the official
+package with an empty name; the model takes a voice of its own."""
+
+_NAMES = {
+    "zh": CHINESE,
+    "zho": CHINESE,
+    "chi": CHINESE,
+    "cmn": CHINESE,
+    "en": "english",
+    "eng": "english",
+    "de": "german",
+    "deu": "german",
+    "ger": "german",
+    "it": "italian",
+    "ita": "italian",
+    "pt": "portuguese",
+    "por": "portuguese",
+    "es": "spanish",
+    "spa": "spanish",
+    "ja": "japanese",
+    "jpn": "japanese",
+    "ko": "korean",
+    "kor": "korean",
+    "fr": "french",
+    "fra": "french",
+    "fre": "french",
+    "ru": "russian",
+    "rus": "russian",
+}
+"""ISO 639 codes (parts 1, 2 and 3), the primary subtags of BCP 47, and the checkpoints' names."""
+_TAGS = {
+    CHINESE: "zh",
+    "english": "en",
+    "german": "de",
+    "italian": "it",
+    "portuguese": "pt",
+    "spanish": "es",
+    "japanese": "ja",
+    "korean": "ko",
+    "french": "fr",
+    "russian": "ru",
+}
+# RFC 5646 section 2.1, loosely: a primary language subtag, then any others.
+_TAG = re.compile(r"([a-z]{2,3})(?:[-_][a-z0-9]{1,8})*")
+
+
+def find_language(config: ModelConfig, language: str | None) -> str | None:
+    """The checkpoint's name for a language; None where the model is to find it.
+
+    Args:
+        config: The checkpoint.
+        language: Its own name (``german``), an ISO 639 code or a BCP 47 tag (``de``, ``de-AT``),
+            in any case; ``auto`` or None.
+
+    Raises:
+        UnknownVoice: the checkpoint does not speak it; names near ones.
+    """
+    if language is None:
+        return None
+    known, wanted = config.talker.languages, language.strip().lower()
+    if wanted in ("", AUTO, "und", "mul"):
+        return None
+    tag = _TAG.fullmatch(wanted)
+    for name in (wanted, wanted.replace(" ", "_"), _NAMES.get(tag[1], "") if tag else ""):
+        if name in known:
+            return name
+    raise UnknownVoice(
+        f"This checkpoint does not speak {language!r}.",
+        remedy=_offer(wanted, [*known, *(_TAGS[name] for name in known if name in _TAGS)], known),
+    )
+
+
+def find_speaker(config: ModelConfig, speaker: str | None) -> str:
+    """The checkpoint's name for a speaker, whatever its case.
+
+    Raises:
+        UnknownVoice: it has none of that name; names near ones.
+    """
+    known = config.talker.speakers
+    wanted = "" if speaker is None else speaker.strip().lower()
+    for name in (wanted, wanted.replace(" ", "_").replace("-", "_")):
+        if name in known:
+            return name
+    said = "No speaker is named" if not wanted else f"There is no speaker {speaker!r}"
+    raise UnknownVoice(f"{said}.", remedy=_offer(wanted, known, known))
+
+
+def language_tag(name: str) -> str:
+    """The BCP 47 tag of a checkpoint's language; ``zh`` for its dialects."""
+    return _TAGS.get(name, "zh" if name.endswith("_dialect") else "und")
+
+
+def _offer(wanted: str, names: Iterable[str], all_of_them: Iterable[str]) -> str:
+    near = nearest(wanted, names)
+    every = ", ".join(sorted(all_of_them))
+    return f"Near ones: {', '.join(near)}. All: {every}." if near else f"Choose one of: {every}."
+
+
+Layout = Literal["streaming", "full"]
+"""How the text is fed: a piece with each frame, or all of it first."""
+DEFAULT_LAYOUT: Mapping[Task, Layout] = MappingProxyType(
+    {"custom_voice": "full", "voice_design": "full", "base": "streaming"}
+)
+"""The published package's choice for each task."""
+NO_TEXT = -1
+"""In ``Prompt.text``: nothing on the text track here."""
+
+Codec = int | tuple[int, ...] | Literal["speaker"] | None
+"""One position of the codec track: a control or speaker id; the codes of a reference frame; the
+vector of a cloned speaker; nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A piece of speech that the talker goes on from: in-context cloning."""
+
+    text_ids: tuple[int, ...]
+    """What is said in it."""
+    codes: tuple[tuple[int, ...], ...]
+    """Its frames, each of as many codes as the checkpoint has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The positions of a prefill, and the text that follows with the frames."""
+
+    text: tuple[int, ...]
+    """Text id at each position; NO_TEXT: none."""
+    codec: tuple[Codec, ...]
+    """As many as ``text``."""
+    trailing: tuple[int, ...]
+    """Text ids for the frames from the first on, one each; after them tts_pad for ever."""
+    prefix: int
+    """Leading positions that depend on voice, language and instructions alone."""
+
+    def __len__(self) -> int:
+        """Positions."""
+        return len(self.text)
+
+
+def build_prompt(
+    config: ModelConfig,
+    *,
+    text_ids: Sequence[int],
+    language: str | None = None,
+    speaker: str | None = None,
+    has_x_vector: bool = False,
+    instruct_ids: Sequence[int] = (),
+    layout: Layout,
+    reference: Reference | None = None,
+    open_ended: bool = False,
+) -> Prompt:
+    """Lay a prompt out.
+
+    Args:
+        config: The checkpoint.
+        text_ids: What to say: ``Tokenizer.encode``.
+        language: A name or tag that ``find_language`` takes; None: the model finds it.
+        speaker: A named speaker, for a ``custom_voice`` checkpoint; NO_SPEAKER: its position is
+            left out.
+        has_x_vector: The voice is a cloned one, for a ``base`` checkpoint.
+        instruct_ids: How to say it: ``Tokenizer.encode_instructions``. Left out where the
+            checkpoint does not heed them (``ModelConfig.takes_instructions``).
+        layout: See the table above.
+        reference: Speech to go on from, of the voice with the x-vector; for a ``voice_design``
+            checkpoint what it has said before.
+        open_ended: More text may come: ``trailing`` has no tts_eos. Streaming layout only, without
+            a reference.
+
+    Raises:
+        BadText: there is no text.
+        BadRequest: the checkpoint is for another task.
+        UnknownVoice: no such speaker or language.
+        LimitExceeded: longer than the model's positions.
+        ValueError: ``open_ended`` with another layout; frames of another width.
+    """
+    if not text_ids:
+        raise BadText("There is no text to say.", remedy="Send at least one word.")
+    if open_ended and (layout != "streaming" or reference is not None):
+        raise ValueError("text can be appended only in the streaming layout without a reference")
+    _right_task(config, speaker, has_x_vector, reference)
+    ids, text = config.talker.ids, config.text_ids
+    track = _Track()
+    if config.takes_instructions:
+        track.put(instruct_ids, [None] * len(instruct_ids))
+    track.put(text.role, [None] * 3)
+    control = _control(config, language, speaker)
+    track.put([text.tts_pad] * (len(control) - 1) + [text.tts_bos], control)
+    spoken = [*text_ids, text.tts_eos]
+    if reference is None:
+        prefix = len(track.text)
+        if layout == "full":
+            track.put(spoken, [ids.pad] * len(spoken))
+            track.put([text.tts_pad], [ids.bos])
+            spoken = []
+        else:
+            track.put(spoken[:1], [ids.bos])
+            spoken = spoken[1:-1] if open_ended else spoken[1:]
+    else:
+        frames: list[Codec] = [ids.bos, *_frames(config, reference)]
+        said = [*reference.text_ids, *spoken]
+        if layout == "full":
+            prefix = len(track.text) + len(reference.text_ids)
+            track.put(said, [ids.pad] * len(said))
+            track.put([text.tts_pad] * len(frames), frames)
+            spoken = []
+        else:
+            prefix = len(track.text) + min(len(reference.text_ids), len(frames))
+            over, spoken = said[: len(frames)], said[len(frames) :]
+            track.put(over + [text.tts_pad] * (len(frames) - len(over)), frames)
+    if len(track.text) >= config.talker.max_positions:
+        raise LimitExceeded(
+            f"The text and its voice take {len(track.text)} positions; the model has "
+            f"{config.talker.max_positions}.",
+            remedy="Say it in parts.",
+        )
+    return Prompt(tuple(track.text), tuple(track.codec), tuple(spoken), prefix)
+
+
+class _Track:
+    """Both tracks as they grow, of one length."""
+
+    def __init__(self) -> None:
+        self.text: list[int] = []
+        self.codec: list[Codec] = []
+
+    def put(self, text: Sequence[int], codec: Sequence[Codec]) -> None:
+        for token, code in zip(text, codec, strict=True):
+            self.text.append(token)
+            self.codec.append(code)
+
+
+def _right_task(
+    config: ModelConfig, speaker: str | None, has_x_vector: bool, reference: Reference | None
+) -> None:
+    # A designed voice goes on from what it has said itself.
+    cloned = has_x_vector or (reference is not None and config.task != "voice_design")
+    if config.task != "base":
+        if cloned:
+            raise BadRequest(
+                f"This checkpoint ({config.task}) cannot clone a voice.",
+                remedy="Serve a Base checkpoint for cloned voices.",
+            )
+        if config.task == "voice_design" and speaker is not None:
+            raise BadRequest(
+                "This checkpoint (voice_design) has no named speakers.",
+                remedy="Describe the voice in the instructions, or serve a CustomVoice checkpoint.",
+            )
+    elif speaker is not None:
+        raise BadRequest(
+            "This checkpoint (base) has no named speakers.",
+            remedy="Clone a voice from a recording, or serve a CustomVoice checkpoint.",
+        )
+    elif not has_x_vector:
+        raise BadRequest(
+            "This checkpoint (base) speaks with cloned voices only, and none is given.",
+            remedy="Clone a voice from a recording; for a voice from a description alone serve a "
+            "VoiceDesign checkpoint.",
+        )
+
+
+def _control(config: ModelConfig, language: str | None, speaker: str | None) -> list[Codec]:
+    """The codec track from the language to the pad before the speech."""
+    talker, ids = config.talker, config.talker.ids
+    name = find_language(config, language)
+    who: list[Codec] = []
+    if config.task == "custom_voice" and speaker != NO_SPEAKER:
+        known = find_speaker(config, speaker)
+        who = [talker.speakers[known]]
+        if name in (None, CHINESE):
+            # A speaker of a dialect speaks it unless another language is asked for.
+            name = talker.dialects.get(known, name)
+    elif config.task == "base":
+        who = ["speaker"]
+    if name is None:
+        return [ids.nothink, ids.think_bos, ids.think_eos, *who, ids.pad]
+    return [ids.think, ids.think_bos, talker.languages[name], ids.think_eos, *who, ids.pad]
+
+
+def _frames(config: ModelConfig, reference: Reference) -> tuple[tuple[int, ...], ...]:
+    groups = config.talker.code_groups
+    if not reference.codes or not reference.text_ids:
+        raise BadRequest(
+            "The reference recording or its transcript is empty.",
+            remedy="Give a recording of some seconds with what is said in it, or use the voice "
+            "without in-context cloning (x_vector_only).",
+        )
+    if any(len(frame) != groups for frame in reference.codes):
+        raise ValueError(f"a frame has {groups} codes")
+    return reference.codes

@@ -1,0 +1,446 @@
+"""The talker's text embeddings, projected when they are first used.
+
+On a CPU the projection of a published vocabulary of 151,936 ids takes some 20 s, and a text uses
+a few hundred of them. On a GPU all rows are projected at the start: a captured graph has to find
+them ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from qwen3tts_engine.qwen3.model.checkpoint import Weights
+from qwen3tts_engine.qwen3.model.config_reader import ModelConfig
+from qwen3tts_engine.qwen3.model.kv_cache import untouched_zeros
+from qwen3tts_engine.qwen3.model.transformer import (
+    PLAIN,
+    Kernels,
+    Layer,
+    Norm,
+    Stack,
+    fold_columns,
+    load_stack,
+    prefill_attention,
+    rotary_angles,
+    rotate,
+)
+
+CHUNK = 8192
+"""Text ids that are projected in one product where all are; a vocabulary no larger is projected at
+the start on any device."""
+BLOCK = 8
+"""Text ids that are projected together, from a multiple of it on: so the values of a row do not
+depend on what else is said, though products of other sizes are rounded otherwise."""
+
+
+@dataclass(slots=True)
+class TextProjection:
+    """SiLU between two products with biases, in float32: a function of the text id alone."""
+
+    raw: Tensor
+    """[text ids, inner], as in the file."""
+    first: tuple[Tensor, Tensor]
+    second: tuple[Tensor, Tensor]
+    """Weight and bias, float32."""
+
+    @classmethod
+    def read(cls, weights: Weights, config: ModelConfig, device: torch.device) -> TextProjection:
+        """Read it from the talker's weights.
+
+        Raises:
+            BadCheckpoint: a tensor is missing or has another shape.
+        """
+        hidden, inner = config.talker.layers.hidden, config.talker.text_hidden
+        first, second = (
+            (
+                weights.take(f"text_projection.{name}.weight", (out, inner)).to(device).float(),
+                weights.take(f"text_projection.{name}.bias", (out,)).to(device).float(),
+            )
+            for name, out in (("linear_fc1", inner), ("linear_fc2", hidden))
+        )
+        shape = (config.talker.text_vocab, inner)
+        return cls(weights.take_stored("model.text_embedding.weight", shape), first, second)
+
+    def fill(self, table: Tensor, start: int, end: int) -> None:
+        """Project ids ``start`` to ``end`` into rows of the table."""
+        part = self.raw[start:end].to(table.device).float()
+        middle = functional.silu(functional.linear(part, *self.first))
+        table[start:end] = functional.linear(middle, *self.second)
+
+
+@dataclass(slots=True)
+class TextTable:
+    """The text rows of the talker's table. Not thread-safe: the engine's thread alone uses it."""
+
+    table: Tensor
+    """[text ids, hidden]."""
+    projection: TextProjection | None
+    """None where all rows are there."""
+    _ready: set[int] = field(default_factory=set)
+    """Blocks that are there."""
+
+    @classmethod
+    def build(cls, table: Tensor, weights: Weights, config: ModelConfig) -> TextTable:
+        """Read the projection; project all rows, or none where that takes long."""
+        if is_lazy(config, table.device):
+            return cls(table, TextProjection.read(weights, config, table.device))
+        fill_text_table(table, weights, config)
+        return cls(table, None)
+
+    @torch.no_grad()
+    def prepare(self, ids: Iterable[int]) -> None:
+        """Have the rows of these ids; negative ones are none."""
+        if self.projection is None:
+            return
+        for block in {each // BLOCK for each in ids if each >= 0} - self._ready:
+            end = min((block + 1) * BLOCK, len(self.table))
+            self.projection.fill(self.table, block * BLOCK, end)
+            self._ready.add(block)
+
+
+def is_lazy(config: ModelConfig, device: torch.device) -> bool:
+    """Whether rows are projected when they are first used."""
+    return device.type == "cpu" and config.talker.text_vocab > CHUNK
+
+
+def fill_text_table(table: Tensor, weights: Weights, config: ModelConfig) -> None:
+    """Project every text embedding, in float32 and by chunks, into ``table``."""
+    projection = TextProjection.read(weights, config, table.device)
+    for start in range(0, len(table), CHUNK):
+        projection.fill(table, start, min(start + CHUNK, len(table)))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Where each kind of embedding begins in the talker's one table."""
+
+    codec: int
+    """Codes 0 and control ids; the text ids stand before them."""
+    groups: tuple[int, ...]
+    """Codes of each codebook, 0 to 15; the first is ``codec``."""
+    nothing: int
+    """A row of zeros."""
+
+
+@dataclass(frozen=True, slots=True)
+class Talker:
+    """Weights of the talker, and all embeddings that are added up to its inputs."""
+
+    table: Tensor
+    """[text ids + codec ids + 15 * codes + 1, hidden]: projected text embeddings, the codec
+    embeddings of code 0 and of codes 1 to 15, and a row of zeros."""
+    rows: Rows
+    stack: Stack
+    norm: Norm
+    head: Tensor
+    """[hidden, vocab]."""
+    angles: Tensor
+    """[max positions, 2, 2, head_dim / 2] float32."""
+    offsets: Tensor
+    """[17, 1] int64: where the embeddings of codes 0 to 15 begin in the table, and of text."""
+    text: TextTable
+    """The table's text rows, which must be prepared before they are used."""
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Sum of the embeddings of table rows [terms, N]: [N, hidden]."""
+        return functional.embedding(ids, self.table).sum(dim=0)
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Scores of code 0 from hidden states behind the last norm: [N, vocab] float32."""
+        return torch.mm(hidden, self.head).float()
+
+    def decode(
+        self,
+        x: Tensor,
+        caches: tuple[Tensor, ...],
+        slots: Tensor,
+        pos: Tensor,
+        kv_len: int,
+        mask: Tensor,
+        kernels: Kernels,
+    ) -> Tensor:
+        """One position of each row.
+
+        Args:
+            x: [B, hidden], sums of embeddings.
+            caches: One [S, P, kv_heads, 2, head_dim] of each layer; written in place.
+            slots: [B] int64.
+            pos: [B] int64, within the caches.
+            kv_len: Above every ``pos``.
+            mask: [B, kv_len], of attention.
+            kernels: The device's.
+
+        Returns:
+            [B, hidden], before the last norm.
+        """
+        stack = self.stack
+        rotations = stack.rotations(self.angles.index_select(0, pos)).unbind(0)
+        for layer, cache, rotation in zip(stack.layers, caches, rotations, strict=True):
+            heads = stack.heads(torch.mm(layer.before_attention(x), layer.qkv))
+            y = kernels.decode_attention(
+                heads, stack.head_norm, rotation, cache, slots, pos, kv_len, mask=mask
+            )
+            x = torch.addmm(x, y.reshape(x.shape[0], -1), layer.out)
+            x = layer.feed_forward(x, kernels.swiglu)
+        return x
+
+    def prefill(
+        self,
+        x: Tensor,
+        caches: tuple[Tensor, ...],
+        slots: Tensor,
+        places: Tensor,
+        positions: Tensor,
+        kv_len: int,
+        mask: Tensor,
+        kernels: Kernels,
+    ) -> Tensor:
+        """T positions of each row at once.
+
+        Args:
+            x: [B * T, hidden].
+            caches: As for ``decode``.
+            slots: [B] int64, whose positions are attended to.
+            places: [B * T] int64, slots that are written.
+            positions: [B * T] int64.
+            kv_len: Above every position that counts.
+            mask: [B, T, kv_len].
+            kernels: The device's.
+
+        Returns:
+            [B * T, hidden], before the last norm.
+        """
+        stack = self.stack
+        angles = self.angles.index_select(0, positions)
+        for number, (layer, cache) in enumerate(zip(stack.layers, caches, strict=True)):
+            heads = stack.heads(torch.mm(layer.before_attention(x), layer.qkv))
+            rotation = stack.rotations_of(number, angles)
+            y = prefill_attention(
+                heads, stack.head_norm, rotation, cache, slots, places, positions, kv_len, mask
+            )
+            x = torch.addmm(x, y.reshape(x.shape[0], -1), layer.out)
+            x = layer.feed_forward(x, kernels.swiglu)
+        return x
+
+
+def load_talker(
+    weights: Weights,
+    config: ModelConfig,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    fused: bool,
+) -> Talker:
+    """Read and pack the talker from a whole model's weights; ``fused`` as for ``Norm``.
+
+    Raises:
+        BadCheckpoint: a tensor is missing or has another shape.
+    """
+    talker, predictor = config.talker, config.predictor
+    hidden = talker.layers.hidden
+    groups = [talker.text_vocab]
+    for _ in range(predictor.groups):
+        groups.append(talker.text_vocab + talker.vocab + (len(groups) - 1) * predictor.vocab)
+    nothing = groups[-1] + predictor.vocab
+    table = untouched_zeros((nothing + 1, hidden), dtype, device)
+    text = TextTable.build(table[: talker.text_vocab], weights.under("talker."), config)
+    shape = (talker.vocab, hidden)
+    table[talker.text_vocab :][: talker.vocab] = weights.take(
+        "talker.model.codec_embedding.weight", shape
+    )
+    for group, start in enumerate(groups[1:]):
+        name = f"talker.code_predictor.model.codec_embedding.{group}.weight"
+        table[start:][: predictor.vocab] = weights.take(name, (predictor.vocab, hidden))
+    norm = weights.take("talker.model.norm.weight", (hidden,)).to(device, dtype)
+    head = weights.take("talker.codec_head.weight", shape).to(device, dtype)
+    return Talker(
+        table,
+        Rows(talker.text_vocab, tuple(groups), nothing),
+        load_stack(
+            weights.under("talker.model."),
+            talker.layers,
+            device=device,
+            dtype=dtype,
+            fused=fused,
+        ),
+        Norm.build(hidden, talker.layers.rms_eps, norm, device=device, fused=fused),
+        head.t(),
+        rotary_angles(talker.layers, talker.max_positions, device),
+        torch.tensor([*groups, 0], device=device)[:, None],
+        text,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """How the codes of one frame are drawn; see ``sampling.choose``."""
+
+    noise: Tensor
+    """[B, 16, ranks] float32."""
+    coolness: Tensor
+    """[B, 16] float32."""
+    greedy: Tensor
+    """[B, 16] bool."""
+    top_p: Tensor | None
+    """[B, 16] float32, for the full way."""
+
+    def choose(
+        self, codebook: int, scores: Tensor, out: Tensor, kernels: Kernels = PLAIN
+    ) -> Tensor:
+        """Draw the codes [B] of one codebook into ``out``; see ``sampling.choose``."""
+        at = slice(codebook, codebook + 1)
+        return kernels.choose(
+            scores,
+            self.noise[:, codebook],
+            self.coolness[:, at],
+            self.greedy[:, at],
+            out[:, None],
+            None if self.top_p is None else self.top_p[:, at],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Predictor:
+    """Weights of the code predictor."""
+
+    inputs: tuple[Tensor, ...]
+    """Embeddings of codes 0 to 14 as the predictor sees them, [ids, hidden] each."""
+    projection: tuple[Tensor, Tensor] | None
+    """[talker's hidden, hidden] and a bias, for the talker's hidden state; None: it fits."""
+    stack: Stack
+    norm: Norm
+    heads: tuple[Tensor, ...]
+    """[hidden, codes] for codes 1 to 15."""
+    rotations: tuple[tuple[Tensor, ...], ...]
+    """Of each layer and position."""
+    first_rotations: tuple[Tensor, ...]
+    """Of each layer, for positions 0 and 1: [2, 1, 1, queries + 1, 2, 2, head_dim / 2]."""
+
+    def predict(self, hidden: Tensor, codes: Tensor, draws: Draws, kernels: Kernels) -> None:
+        """Codes 1 to 15 of each row.
+
+        Args:
+            hidden: [B, talker's hidden], behind the talker's last norm.
+            codes: [>= 16, B] int64: row 0 is given, rows 1 to 15 are written.
+            draws: How to draw.
+            kernels: The device's.
+        """
+        rows, stack = hidden.shape[0], self.stack
+        config = stack.config
+        width = (config.heads + 2 * config.kv_heads) * config.head_dim
+        work = hidden.new_empty(len(stack.layers), len(self.heads) + 1, rows, width)
+        heads = work.view(
+            *work.shape[:3], config.kv_heads, stack.queries + 2, config.head_dim
+        ).unbind(0)
+        x = self._first_two(hidden, codes[0], work, heads, kernels)
+        for position in range(1, len(self.heads) + 1):
+            if position > 1:
+                x = functional.embedding(codes[position - 1], self.inputs[position - 1])
+                for number, layer in enumerate(stack.layers):
+                    torch.mm(layer.before_attention(x), layer.qkv, out=work[number, position])
+                    rotation = self.rotations[number][position]
+                    y = kernels.frame_attention(heads[number], stack.head_norm, rotation, position)
+                    x = torch.addmm(x, y.reshape(rows, -1), layer.out)
+                    x = layer.feed_forward(x, kernels.swiglu)
+            scores = torch.mm(self.norm(x), self.heads[position - 1])
+            draws.choose(position, scores, codes[position], kernels)
+
+    def _first_two(
+        self,
+        hidden: Tensor,
+        code: Tensor,
+        work: Tensor,
+        heads: tuple[Tensor, ...],
+        kernels: Kernels,
+    ) -> Tensor:
+        """Positions 0 and 1 together; the result is that of position 1, [B, hidden]."""
+        rows, stack = hidden.shape[0], self.stack
+        x = hidden.new_empty(2, rows, stack.config.hidden)
+        if self.projection is None:
+            x[0].copy_(hidden)
+        else:
+            torch.addmm(self.projection[1], hidden, self.projection[0], out=x[0])
+        torch.index_select(self.inputs[0], 0, code, out=x[1])
+        x = x.view(2 * rows, -1)
+        last = len(stack.layers) - 1
+        for number, layer in enumerate(stack.layers):
+            two = work[number, :2].view(2 * rows, -1)
+            torch.mm(layer.before_attention(x), layer.qkv, out=two)
+            x = self._first_attention(x, layer, heads[number], number, only_last=number == last)
+            x = layer.feed_forward(x, kernels.swiglu)
+        return x
+
+    def _first_attention(
+        self, x: Tensor, layer: Layer, heads: Tensor, number: int, *, only_last: bool
+    ) -> Tensor:
+        """Attention of positions 0 and 1, and the path around it.
+
+        Position 0 sees itself alone, so its output is its value. Behind the last layer nobody
+        needs it.
+        """
+        rows, config = heads.shape[1], self.stack.config
+        two = heads[:2]
+        rotate(two, self.stack.head_norm, self.first_rotations[number])
+        k, v = two[:, :, :, -2:].permute(3, 1, 2, 0, 4).unbind(0)
+        y = functional.scaled_dot_product_attention(two[1, :, :, :-2], k, v)
+        if only_last:
+            return torch.addmm(x[rows:], y.reshape(rows, -1), layer.out)
+        first = two[0, :, :, -1:].expand(y.shape)
+        both = torch.stack((first, y)).view(2 * rows, config.heads * config.head_dim)
+        return torch.addmm(x, both, layer.out)
+
+
+def load_predictor(
+    weights: Weights,
+    config: ModelConfig,
+    talker: Talker,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    fused: bool,
+) -> Predictor:
+    """Read and pack the code predictor from a whole model's weights; ``fused`` as for ``Norm``.
+
+    Raises:
+        BadCheckpoint: a tensor is missing or has another shape.
+    """
+    predictor, at = config.predictor, weights.under("talker.code_predictor.")
+    layers, positions = predictor.layers, predictor.groups + 1
+    hidden, wide = layers.hidden, config.talker.layers.hidden
+    stack = load_stack(at.under("model."), layers, device=device, dtype=dtype, fused=fused)
+    norm = at.take("model.norm.weight", (hidden,)).to(device, dtype)
+    heads = tuple(
+        fold_columns(
+            at.take(f"lm_head.{group}.weight", (predictor.vocab, hidden)).to(device, dtype),
+            norm,
+            fused=fused,
+        ).t()
+        for group in range(predictor.groups)
+    )
+    starts = talker.rows.groups[: predictor.groups]
+    sizes = [config.talker.vocab] + [predictor.vocab] * (predictor.groups - 1)
+    inputs = [talker.table[start:][:size] for start, size in zip(starts, sizes, strict=True)]
+    projection = None
+    if hidden != wide:
+        matrix = at.take("small_to_mtp_projection.weight", (hidden, wide)).to(device, dtype)
+        bias = at.take("small_to_mtp_projection.bias", (hidden,)).to(device, dtype)
+        # In float32, so that the table is rounded once.
+        inputs = [
+            functional.linear(one.float(), matrix.float(), bias.float()).to(dtype) for one in inputs
+        ]
+        projection = (matrix.t(), bias)
+    rotations = stack.rotations(rotary_angles(layers, positions, device))
+    return Predictor(
+        tuple(inputs),
+        projection,
+        stack,
+        Norm.build(hidden, layers.rms_eps, norm if fused else None, device=device, fused=fused),
+        heads,
+        tuple(one.split(1) for one in rotations),
+        tuple(one[:2, None] for one in rotations),
+    )

@@ -1,0 +1,435 @@
+"""Qwen2's byte-level BPE, also of streaming text: the ids are those of the whole text, however split. No torch."""
+
+from __future__ import annotations
+
+import unicodedata
+from bisect import bisect_right
+from itertools import accumulate, takewhile
+from pathlib import Path
+from typing import Protocol
+
+import tokenizers
+from tokenizers import models, pre_tokenizers
+
+from qwen3tts_engine.qwen3.model.config_fields import REMEDY, BadCheckpoint, Fields
+from qwen3tts_wire.errors import BadText
+
+MARKS = 30
+"""Combining marks that one character may bear; more are left out (UAX 15, section 13: the
+Stream-Safe Text Format)."""
+BLANKS = 64
+"""White space in a row; more is left out."""
+
+
+class PlainText:
+    """Normalizes a growing text.
+
+    ``chars`` with ``ends`` is what is final and not yet taken; ``ends[i]`` counts the code points
+    given up to and including ``chars[i]``. The last character given stays back as long as a mark
+    may still join it.
+    """
+
+    def __init__(self) -> None:
+        self.chars = ""
+        self.ends: list[int] = []
+        self._read = 0
+        self._high = ""
+        self._atom = ""
+        self._atom_ends: list[int] = []
+        self._blanks = 0
+
+    @property
+    def tail(self) -> str:
+        """What is not final yet, as it would be if nothing came."""
+        return unicodedata.normalize("NFC", self._atom)
+
+    def push(self, text: str) -> None:
+        """Read more.
+
+        Raises:
+            BadText: half a surrogate pair stands alone; says where.
+        """
+        for char in text:
+            self._read += 1
+            if self._high or "\ud800" <= char <= "\udfff":
+                char = self._pair(char)
+                if not char:
+                    continue
+            self._blanks = self._blanks + 1 if char.isspace() else 0
+            if self._blanks > BLANKS or not self._joins(char):
+                continue
+            if self._atom and _begins(char):
+                self._finish_atom()
+            self._atom += char
+            self._atom_ends.append(self._read)
+
+    def end(self) -> None:
+        """Nothing more comes: all of it is final.
+
+        Raises:
+            BadText: half a surrogate pair was the last thing read.
+        """
+        if self._high:
+            self._refuse(self._read - 1)
+        self._finish_atom()
+
+    def take(self, count: int) -> None:
+        """The first ``count`` of ``chars`` are used up."""
+        self.chars = self.chars[count:]
+        del self.ends[:count]
+
+    def _pair(self, char: str) -> str:
+        """The character of a surrogate pair; nothing while its other half is awaited."""
+        if not self._high:
+            if char >= "\udc00":
+                self._refuse(self._read - 1)
+            self._high = char
+            return ""
+        if not "\udc00" <= char <= "\udfff":
+            self._refuse(self._read - 2)
+        pair, self._high = self._high + char, ""
+        return pair.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+
+    def _refuse(self, position: int) -> None:
+        raise BadText(
+            f"The text holds half a surrogate pair at code point {position}.",
+            remedy="Send whole characters, as UTF-8.",
+        )
+
+    def _joins(self, char: str) -> bool:
+        """Whether there is room for another mark, if ``char`` is one."""
+        return len(self._atom) <= MARKS or _begins(char)
+
+    def _finish_atom(self) -> None:
+        whole = self.tail
+        self.chars += whole
+        if len(whole) == len(self._atom):
+            self.ends += self._atom_ends
+        else:
+            self.ends += self._atom_ends[-1:] * len(whole)
+        self._atom, self._atom_ends = "", []
+
+
+def _begins(char: str) -> bool:
+    """Whether nothing before ``char`` can change it, nor it anything before.
+
+    That is so for all that is neither a mark nor a letter that composes with the one before it
+    (Unicode's NFC_Quick_Check is Maybe): Hangul vowels and final consonants, and Kirat Rai vowel
+    signs. What this Python's Unicode does not know counts as a mark.
+    """
+    if char < "\u0300":
+        return True
+    kind = unicodedata.category(char)
+    if kind[0] == "M" or kind == "Cn":
+        return False
+    return not (
+        "\u1160" <= char <= "\u11ff"
+        or "\ud7b0" <= char <= "\ud7ff"
+        or _KIRAT[0] <= char <= _KIRAT[1]
+    )
+
+
+_KIRAT = "\U00016d60", "\U00016d6f"
+
+
+PIECE = 1000
+"""Characters; a longer piece (a word without an end) is cut there, so that work and memory per
+character have a bound. No other text is tokenized differently for it."""
+CONTEXT = 2
+"""Characters of a piece in hand that are kept after their tokens are out: with them the cutter sees
+that the rest goes on and is no beginning."""
+
+
+BLOCK = 1024
+"""Code points that are cut into pieces at a time; the cutter is slower than linear."""
+
+
+class Merger(Protocol):
+    """What a stream needs of a Tokenizer; ends count the characters of the piece."""
+
+    def cut(self, text: str) -> list[tuple[int, int]]:
+        """Start and end of the pieces that BPE never merges across."""
+        ...
+
+    def merge(self, piece: str) -> list[tuple[int, int]]:
+        """Ids of a piece with their ends."""
+        ...
+
+    def settled(self, piece: str) -> list[tuple[int, int]]:
+        """Those of its first ids that stay whatever it grows by."""
+        ...
+
+
+class StreamingTokenizer:
+    """Reads a text piecemeal; the tokens of all calls together are the whole text's."""
+
+    def __init__(self, tokenizer: Merger) -> None:
+        self._tokenizer = tokenizer
+        self._text = PlainText()
+        self._context = ""
+        self._spent = 0
+        """Characters of the piece in hand whose tokens are out, since its start or its last cut."""
+        self._used = 0
+        """Characters whose tokens are out, of what the normalized text holds."""
+
+    def push(self, text: str) -> list[tuple[int, int]]:
+        """Read more; the tokens that are now certain.
+
+        Each comes with the number of code points of all text pushed up to its end.
+
+        Raises:
+            BadText: half a surrogate pair stands alone; says where.
+        """
+        given = []
+        for at in range(0, len(text), BLOCK):
+            self._text.push(text[at : at + BLOCK])
+            given += self._give(self._text.tail)
+        return given
+
+    def end(self) -> list[tuple[int, int]]:
+        """Nothing more comes: the tokens that were held.
+
+        Raises:
+            BadText: half a surrogate pair was the last thing pushed.
+        """
+        self._text.end()
+        return self._give(None)
+
+    def _give(self, tail: str | None) -> list[tuple[int, int]]:
+        """Tokens that are certain before ``tail``; None: the text has ended."""
+        done = self._text.chars
+        if not done:
+            return []
+        view = self._context + done + (tail or "")
+        pieces = self._tokenizer.cut(view)
+        closed = len(pieces) if tail is None else self._closed(pieces, view, len(tail))
+        given: list[tuple[int, int]] = []
+        at = len(self._context)
+        for _, end in pieces[:closed]:
+            given += self._tokens(view[at:end])
+            at, self._context, self._spent = end, "", 0
+        if closed < len(pieces):
+            final = min(pieces[closed][1], len(view) - len(tail or ""))
+            held = view[at:final]
+            if not held.isspace():
+                given += self._begin(held)
+        self._text.take(self._used)
+        self._used = 0
+        return given
+
+    def _closed(self, pieces: list[tuple[int, int]], view: str, tail: int) -> int:
+        """How many pieces cannot change any more."""
+        closed = len(pieces) - 1
+        # Blanks at the end, cut as they are, may be cut otherwise before what follows.
+        if view[slice(*pieces[closed])].isspace():
+            while closed and view[slice(*pieces[closed - 1])].isspace():
+                closed -= 1
+        while closed and pieces[closed - 1][1] > len(view) - tail:
+            closed -= 1
+        return closed
+
+    def _begin(self, held: str) -> list[tuple[int, int]]:
+        """What is certain of a piece that may grow."""
+        given, whole = [], held
+        while len(held) > PIECE - self._spent:
+            cut = PIECE - self._spent
+            given += self._tokens(held[:cut])
+            held, self._spent = held[cut:], 0
+        settled = self._tokenizer.settled(held) if _is_word(held) else []
+        if settled:
+            given += self._out(settled)
+            self._spent = (self._spent + settled[-1][1]) % PIECE
+            held = held[settled[-1][1] :]
+        out = self._context + whole[: len(whole) - len(held)]
+        # Line feeds may end a piece of signs: those are no sign that it goes on.
+        self._context = (out.rstrip("\r\n") or out)[-CONTEXT:]
+        return given
+
+    def _tokens(self, rest: str) -> list[tuple[int, int]]:
+        """Tokens of the rest of a piece, cut where it is too long."""
+        given: list[tuple[int, int]] = []
+        while rest:
+            cut = PIECE - self._spent
+            given += self._out(self._tokenizer.merge(rest[:cut]))
+            rest, self._spent = rest[cut:], 0
+        return given
+
+    def _out(self, tokens: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Tokens with their ends in the text given; their characters are used up."""
+        ends, at = self._text.ends, self._used
+        self._used += tokens[-1][1]
+        return [(token, ends[at + end - 1]) for token, end in tokens]
+
+
+def _is_word(held: str) -> bool:
+    """Whether it is letters, but for the sign or blank that may come first."""
+    return held[1:].isalpha() and (len(held) > 1 or held.isalpha())
+
+
+PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+    r"|[^\r\n\p{L}\p{N}]?\p{L}+"
+    r"|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+"
+    r"|\s+(?!\S)"
+    r"|\s+"
+)
+"""What BPE never merges across; the Qwen2 tokenizer's. It stands in no file of the checkpoint.
+
+The published package, on transformers 4.57.3, sets another model family's pattern in its place when
+a vocabulary of this size comes from a local folder, and not by its hub id; ``iPhone`` is then two
+pieces. Qwen names this one for the Qwen3 series (QwenLM/Qwen3-VL, issue 1998)."""
+
+
+def pre_tokenizer() -> pre_tokenizers.PreTokenizer:
+    """Cuts by PATTERN, then maps bytes to the byte alphabet of ``vocab.json``."""
+    return pre_tokenizers.Sequence(
+        [
+            _cutter(),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
+def _cutter() -> pre_tokenizers.Split:
+    return pre_tokenizers.Split(tokenizers.Regex(PATTERN), behavior="isolated")
+
+
+def _byte_alphabet() -> list[str]:
+    """The character that stands for each byte: itself where it can be seen, else from U+0100."""
+    seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    unseen = iter(range(0x100, 0x200))
+    return [chr(byte) if byte in seen else chr(next(unseen)) for byte in range(256)]
+
+
+ALPHABET = _byte_alphabet()
+_TABLE = str.maketrans({chr(byte): char for byte, char in enumerate(ALPHABET)})
+
+
+MERGED_SHARE = 0.9
+"""Least merges over tokens of more than one byte. It is 1 where each token has its merge; a file
+that was cut off at the end of a line has fewer, and would spell what it cannot merge."""
+
+
+class Tokenizer:
+    """The text side of a checkpoint's vocabulary.
+
+    What looks like a special token (``<|im_end|>``) is ordinary text here: nobody can end the
+    prompt from within a text.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Read ``vocab.json`` and ``merges.txt``, and from ``config.json`` what frames a turn.
+
+        Raises:
+            BadCheckpoint: one is missing or damaged.
+        """
+        names = Fields.read(folder / "vocab.json")
+        vocab = {name: names.integer(name, 0) for name in names}
+        for char in ALPHABET:
+            names.integer(char, 0)
+        file = folder / "merges.txt"
+        try:
+            lines = file.read_text(encoding="utf-8").split("\n")
+            pairs = [_pair(line) for line in lines if line and not line.startswith("#version")]
+            self._model = models.BPE(vocab, pairs)
+        except FileNotFoundError:
+            raise BadCheckpoint(f"{file} is missing.", remedy=REMEDY) from None
+        # The library raises bare exceptions for merges that the vocabulary does not hold.
+        except Exception as error:
+            raise BadCheckpoint(f"{file} is damaged: {error}.", remedy=REMEDY) from None
+        merged = len(vocab) - len(ALPHABET)
+        if len(pairs) < MERGED_SHARE * merged:
+            raise BadCheckpoint(
+                f"{file} is damaged: it has {len(pairs)} merges for the {merged} tokens of"
+                " vocab.json that need one.",
+                remedy=REMEDY,
+            )
+        self._cutter = _cutter()
+        self._sorted = sorted(vocab)
+        self._longest = max(map(len, vocab))
+        self.vocab_size = max(vocab.values()) + 1
+        """One more than the largest id of ordinary text."""
+        top = Fields.read(folder / "config.json")
+        start, end = top.integer("im_start_token_id", 0), top.integer("im_end_token_id", 0)
+        self._start, self._end, self._newline = start, end, names.integer(ALPHABET[10], 0)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a whole text; the same as a StreamingTokenizer's for any split of it.
+
+        Raises:
+            BadText: it holds half a surrogate pair; says where.
+        """
+        return [token for token, _ in self.encode_with_offsets(text)]
+
+    def encode_with_offsets(self, text: str) -> list[tuple[int, int]]:
+        """Ids, each with the number of code points of ``text`` up to its end.
+
+        A token may end within a character; that character is counted.
+
+        Raises:
+            BadText: it holds half a surrogate pair; says where.
+        """
+        stream = StreamingTokenizer(self)
+        return stream.push(text) + stream.end()
+
+    def encode_instructions(self, text: str) -> list[int]:
+        """A whole turn of the user: ``<|im_start|>user``, the text, ``<|im_end|>``.
+
+        Raises:
+            BadText: it holds half a surrogate pair; says where.
+        """
+        # The text stands right behind the line feed, and blanks at its start join that.
+        return [self._start, *self.encode(f"user\n{text}"), self._end, self._newline]
+
+    def cut(self, text: str) -> list[tuple[int, int]]:
+        """Start and end of the pieces that BPE never merges across."""
+        return [span for _, span in self._cutter.pre_tokenize_str(text)]
+
+    def merge(self, piece: str) -> list[tuple[int, int]]:
+        """Ids of one piece, each with the number of characters up to its end."""
+        # The character that each byte belongs to, from 1.
+        ends = [at for at, char in enumerate(piece, 1) for _ in range(len(char.encode()))]
+        return [(token, ends[end - 1]) for token, end in self._tokens(_mapped(piece))]
+
+    def settled(self, piece: str) -> list[tuple[int, int]]:
+        """The leading tokens of ``merge`` that stay whatever the piece grows by, up to the end of
+        a character.
+
+        BPE merges nothing across a border between two of its tokens, so the tokens before a
+        border are those of the text before it alone. Whatever follows, the last border within
+        the piece is its end or stands before the beginning of some longer token. What the tokens
+        before all these borders have in common is settled.
+        """
+        mapped = _mapped(piece)
+        common = self._tokens(mapped)
+        for start in range(max(0, len(mapped) - self._longest + 1), len(mapped)):
+            if self._begins_a_longer_token(mapped[start:]):
+                other = self._tokens(mapped[:start])
+                pairs = zip(common, other, strict=False)
+                common = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+        whole = set(accumulate(len(char.encode()) for char in piece))
+        while common and common[-1][1] not in whole:
+            common.pop()
+        return self.merge(piece)[: len(common)]
+
+    def _tokens(self, mapped: str) -> list[tuple[int, int]]:
+        """Ids of text in the byte alphabet, each with the number of bytes up to its end."""
+        tokens = self._model.tokenize(mapped)
+        ends = accumulate(len(token.value) for token in tokens)
+        return [(token.id, end) for token, end in zip(tokens, ends, strict=True)]
+
+    def _begins_a_longer_token(self, mapped: str) -> bool:
+        at = bisect_right(self._sorted, mapped)
+        return at < len(self._sorted) and self._sorted[at].startswith(mapped)
+
+
+def _mapped(text: str) -> str:
+    """The text's UTF-8 in the byte alphabet."""
+    return text.encode().decode("latin-1").translate(_TABLE)
+
+
+def _pair(line: str) -> tuple[str, str]:
+    first, _, second = line.partition(" ")
+    return first, second

@@ -1,0 +1,207 @@
+"""WAV files read from bytes: PCM of 8 to 32 bits, float of 32 and 64, mu-law and A-law.
+
+Bounded by the bytes given, whatever they say about themselves; written for bytes from strangers.
+Source: Microsoft, Multimedia Programming Interface 1.0 (RIFF WAVE) and WAVEFORMATEXTENSIBLE.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+import qwen3tts_engine
+from qwen3tts_codecs.g711 import decode_alaw, decode_ulaw
+from qwen3tts_engine.qwen3.voices import audio_worker
+from qwen3tts_wire.child_environment import child_environment
+from qwen3tts_wire.errors import BadRequest
+
+_PCM, _FLOAT, _ALAW, _ULAW, _EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
+# The rest of the sub-format's GUID, behind the two bytes that are a format tag.
+_GUID_REST: Final = bytes.fromhex("000000001000800000aa00389b71")
+_BITS: Final = {
+    _PCM: (8, 16, 24, 32),
+    _FLOAT: (32, 64),
+    _ALAW: (8,),
+    _ULAW: (8,),
+}
+
+
+class NotThisKind(Exception):
+    """No WAV, or a kind of WAV that is not read here; another reader may know it."""
+
+
+class Damaged(Exception):
+    """A WAV that contradicts itself; says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class WavFile:
+    """A WAV file's header, and where its samples lie."""
+
+    rate: int
+    """Hertz, as stated: any 32-bit number."""
+    channels: int
+    """At least 1."""
+    bits: int
+    """Of one sample."""
+    tag: int
+    """PCM, float, mu-law or A-law."""
+    data: memoryview
+    """The samples' bytes; whole frames only."""
+
+    @property
+    def frames(self) -> int:
+        """Samples of each channel."""
+        return len(self.data) // (self.channels * self.bits // 8)
+
+    @classmethod
+    def parse(cls, data: bytes) -> WavFile:
+        """Find header and samples.
+
+        A data chunk that claims more than there is (a file written to a pipe) ends where the
+        bytes end; what follows the data chunk is not looked at.
+
+        Raises:
+            NotThisKind: no RIFF WAVE, or another encoding.
+            Damaged: no format or data chunk, or fields that contradict each other.
+        """
+        view = memoryview(data)
+        if len(data) < 12 or data[:4] != b"RIFF" or data[8:12] != b"WAVE":
+            raise NotThisKind
+        layout: tuple[int, int, int, int] | None = None
+        at = 12
+        while at + 8 <= len(view):
+            name, size = bytes(view[at : at + 4]), int.from_bytes(view[at + 4 : at + 8], "little")
+            body = view[at + 8 : at + 8 + size]
+            if name == b"fmt ":
+                layout = _layout(body)
+            elif name == b"data":
+                if layout is None:
+                    raise Damaged("its samples come before their format")
+                tag, channels, rate, bits = layout
+                whole = len(body) - len(body) % (channels * bits // 8)
+                return cls(rate, channels, bits, tag, body[:whole])
+            # Chunks are padded to an even length.
+            at += 8 + size + size % 2
+        raise Damaged("it holds no samples")
+
+    def samples(self) -> NDArray[np.float32]:
+        """All samples, shape [frames, channels], full scale ±1."""
+        flat = _decode(self.tag, self.bits, self.data)
+        return flat.reshape(self.frames, self.channels)
+
+
+def _layout(body: memoryview) -> tuple[int, int, int, int]:
+    """Tag, channels, rate and bits of a format chunk."""
+    if len(body) < 16:
+        raise Damaged("its format chunk is cut off")
+    tag, channels, rate, _, block, bits = struct.unpack_from("<HHIIHH", body)
+    if tag == _EXTENSIBLE:
+        if len(body) < 40:
+            raise Damaged("its format chunk is cut off")
+        if body[26:40] != _GUID_REST:
+            raise NotThisKind
+        tag = int.from_bytes(body[24:26], "little")
+    if bits not in _BITS.get(tag, ()):
+        raise NotThisKind
+    if not channels:
+        raise Damaged("it has 0 channels")
+    if block != channels * bits // 8:
+        raise Damaged(f"{channels} channels of {bits} bits are not {block} bytes")
+    return tag, channels, rate, bits
+
+
+def _decode(tag: int, bits: int, data: memoryview) -> NDArray[np.float32]:
+    """Samples of a whole number of bytes each, shape [n], full scale ±1."""
+    if tag == _FLOAT:
+        # What is beyond float32 becomes infinite, which the reader of the samples refuses.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.frombuffer(data, f"<f{bits // 8}").astype(np.float32)
+    if tag in (_ULAW, _ALAW):
+        return from_integers(decode_ulaw(data) if tag == _ULAW else decode_alaw(data))
+    if bits == 24:
+        # Three bytes into the upper three of four.
+        wide = np.zeros((len(data) // 3, 4), np.uint8)
+        wide[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
+        return from_integers(wide.view("<i4")[:, 0])
+    return from_integers(np.frombuffer(data, "u1" if bits == 8 else f"<i{bits // 8}"))
+
+
+def from_integers(samples: NDArray[Any]) -> NDArray[np.float32]:
+    """Integer samples of any shape to full scale ±1; unsigned ones have their zero in the middle.
+
+    The division is exact; only samples of more than 24 bits are rounded.
+    """
+    info = np.iinfo(samples.dtype)
+    half = 2.0 ** (info.bits - 1)
+    middle = half if info.min == 0 else 0.0
+    scaled: NDArray[np.float32] = ((samples.astype(np.float64) - middle) / half).astype(np.float32)
+    return scaled
+
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 60.0
+"""Longest that a file may take, whatever the process does."""
+
+
+def decode_foreign(data: bytes, max_s: float) -> tuple[NDArray[np.float32], int]:
+    """Decode the first audio track of a file: mono samples, shape [n], and their rate in hertz.
+
+    Raises:
+        BadRequest: PyAV is not installed, or this is no audio that it can read.
+        audio_worker.TooLong: more than ``max_s`` seconds.
+    """
+    module = audio_worker.__name__
+    try:
+        done = subprocess.run(
+            # -P: the current folder is no place to import from.
+            [sys.executable, "-P", "-m", module, repr(max_s)],
+            input=data,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            env=_environment(),
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        log.warning("the audio decoder took more than %g s", TIMEOUT_S)
+        raise _not_audio() from None
+    except OSError as error:
+        raise BadRequest(
+            f"No process can be started to decode the recording: {error.strerror}.",
+            remedy="Give a WAV file with 16 bits.",
+        ) from None
+    if done.returncode == audio_worker.NO_PYAV:
+        raise BadRequest(
+            "The reference recording is no WAV file, and other formats need the package PyAV.",
+            remedy="Give a WAV file with 16 bits, or install PyAV: pip install av.",
+        )
+    if done.returncode == audio_worker.TOO_LONG:
+        raise audio_worker.TooLong
+    if done.returncode != 0:
+        if done.returncode != audio_worker.NOT_AUDIO:
+            log.warning("the audio decoder ended with status %d", done.returncode)
+        raise _not_audio()
+    samples = np.frombuffer(done.stdout, "<f4", offset=4).astype(np.float32)
+    return samples, int.from_bytes(done.stdout[:4], "little")
+
+
+def _environment() -> dict[str, str]:
+    """What it needs, with the folder of our packages on the path, installed or not."""
+    root = str(Path(qwen3tts_engine.__file__).resolve().parent.parent)
+    return {**child_environment(roots=[root]), "OPENBLAS_NUM_THREADS": "1"}
+
+
+def _not_audio() -> BadRequest:
+    return BadRequest(
+        "The reference recording is no audio file that can be read.",
+        remedy="Give a WAV file with 16 bits, or MP3, Ogg, FLAC or M4A.",
+    )
