@@ -153,8 +153,8 @@ def opus(payload_type: int = 96, settings: OpusSettings | None = None) -> Payloa
     )
 
 
-OPUS: Final = opus(111)
-"""Opus with the usual settings, under the dynamic payload type that our offers give it."""
+OPUS: Final = opus()
+"""Opus with the usual settings; its payload type is whatever was agreed (`Payload.with_type`)."""
 
 
 def _for_far_end(payload: Payload, fmtp: str) -> Payload:
@@ -165,6 +165,7 @@ def _for_far_end(payload: Payload, fmtp: str) -> Payload:
 
 OPUS_SPEC: Final = CodecSpec(
     OPUS,
+    offered_type=111,
     channels=2,
     fmtp="maxplaybackrate=24000;maxaveragebitrate=40000;stereo=0;sprop-stereo=0;useinbandfec=0",
     configured=_for_far_end,

@@ -198,8 +198,9 @@ class CodecSpec:
     """
 
     payload: Payload
-    """Encoding name, rates, coders, silent frame and payload type: the static one, or the dynamic
-    one of our offers."""
+    """Encoding name, rates, coders, silent frame."""
+    offered_type: int | None = None
+    """Dynamic payload type of our offers; None = the payload's own, static one."""
     channels: int = 1
     """As written in rtpmap (RFC 7587 section 7: always 2 for Opus, whatever is sent)."""
     fmtp: str = ""
@@ -224,7 +225,7 @@ class CodecSpec:
     @property
     def payload_type(self) -> int:
         """Payload type of our offers."""
-        return self.payload.payload_type
+        return self.payload.payload_type if self.offered_type is None else self.offered_type
 
     @property
     def clock_hz(self) -> int:
