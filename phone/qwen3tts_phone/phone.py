@@ -33,7 +33,6 @@ from qwen3tts_phone.call.setup import (
 from qwen3tts_phone.detection.recogniser import SharedRecognisers
 from qwen3tts_phone.dialling.guard import Admission, Guard, GuardSettings, refuse_emergency
 from qwen3tts_phone.errors import BadSip, CallError
-from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
 from qwen3tts_phone.media.admission import PacingAdmission
 from qwen3tts_phone.media.keeper import MediaKeeper
 from qwen3tts_phone.media.leg import MediaLeg
@@ -57,6 +56,7 @@ from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.record_sink import RecordSink, open_records
 from qwen3tts_speech.voice_process import DEFAULT_URL, on_stderr, voice_server
 from qwen3tts_wire.heap import heap
+from qwen3tts_wire.log_text import MOST_SENTENCE_CHARS, log_text
 
 
 class PhoneStatus:

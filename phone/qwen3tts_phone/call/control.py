@@ -29,7 +29,6 @@ from qwen3tts_phone.errors import (
     without_words,
 )
 from qwen3tts_phone.facts import EndFacts
-from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.types import (
     ContextPlayed,
@@ -57,6 +56,7 @@ from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_phone.sip.transfer_events import ReferReceived
 from qwen3tts_phone.sip.via import bracketed
 from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.log_text import log_text
 
 if TYPE_CHECKING:
     from qwen3tts_phone.phone import Phone

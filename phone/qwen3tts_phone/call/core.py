@@ -25,7 +25,6 @@ from qwen3tts_phone.detection.recogniser import SharedRecognisers
 from qwen3tts_phone.errors import WrongState, without_words
 from qwen3tts_phone.facts import CallFacts, EndFacts
 from qwen3tts_phone.limits import Bucket
-from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.media.dtmf import KEYS_BURST, KEYS_PER_S
 from qwen3tts_phone.records.call_recordings import CallRecordings
 from qwen3tts_phone.records.record import CallRecord
@@ -35,6 +34,7 @@ from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.record_sink import EndOfCallSink, RecordSink
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.log_text import log_text
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call.call import Call

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_phone.errors import CallError
-from qwen3tts_phone.log_text import log_text
 from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.log_text import log_text
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call.phone_call import PhoneCall

@@ -15,11 +15,11 @@ from qwen3tts_phone.audio.rtp_sink import RtpSink
 from qwen3tts_phone.call.core import CallBody
 from qwen3tts_phone.call.events import CallHeld, CallResumed
 from qwen3tts_phone.errors import BadSdp, CallError, NoCommonFamily
-from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.types import SILENCE, RemoteMedia
 from qwen3tts_phone.sdp.addresses import Reach, reach, same_address
 from qwen3tts_phone.sdp.session import Negotiated
+from qwen3tts_wire.log_text import log_text
 
 logger = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qwen3tts_phone.errors import BadSip
-from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.sip.fields import parse_uri
 from qwen3tts_phone.sip.message import Request, Response
+from qwen3tts_wire.log_text import log_text
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.sip.transaction import Hop
+    from qwen3tts_phone.sip.hop import Hop
 
 MAX_CHALLENGES = 8
 """Most challenges of one response that are looked at, and most that are remembered."""

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from qwen3tts_phone.errors import BadSip
-from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.auth import AnswerPolicy, Challenge, Digest
 from qwen3tts_phone.sip.fields import is_ip, parse_address, parse_uri
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import Request
 from qwen3tts_phone.sip.networks import address_of, within
-from qwen3tts_phone.sip.transaction import Hop
+from qwen3tts_wire.log_text import log_text
 
 MAX_GUESSED_REALMS = 4
 """Most realms that an account without a pinned one takes from the answers to its first requests."""

@@ -11,12 +11,12 @@ from typing import Any
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.errors import CallError, WrongState, without_words
-from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
 from qwen3tts_phone.sip.account import Account, address_of_record
 from qwen3tts_phone.sip.agent import Agent
 from qwen3tts_phone.sip.call import Call
 from qwen3tts_phone.sip.call_queue import CallQueue
 from qwen3tts_phone.sip.gate import Gate, SourceGate
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.incoming import IncomingCall
 from qwen3tts_phone.sip.line import AccountEvent, Line, Registration
 from qwen3tts_phone.sip.lines import Lines, bare
@@ -29,8 +29,8 @@ from qwen3tts_phone.sip.redirecting import Check, RedirectFollower
 from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_phone.sip.timekeeper import Timekeeper
-from qwen3tts_phone.sip.transaction import Hop
 from qwen3tts_phone.sip.ways import Ways, no_address
+from qwen3tts_wire.log_text import MOST_SENTENCE_CHARS, log_text
 
 log = logging.getLogger(__name__)
 

@@ -11,16 +11,17 @@ from collections.abc import Callable
 from typing import Protocol
 
 from qwen3tts_phone.errors import BadSip, CallError
-from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.dialog import new_branch
 from qwen3tts_phone.sip.fields import parse_address, parse_uri
 from qwen3tts_phone.sip.health import Health
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.layer import TransactionLayer
 from qwen3tts_phone.sip.message import Request, Response
 from qwen3tts_phone.sip.session_timer import min_se, session_expires
-from qwen3tts_phone.sip.transaction import Failure, Hop, Transaction
+from qwen3tts_phone.sip.transaction import Failure, Transaction
 from qwen3tts_phone.sip.via import at_server, loose
+from qwen3tts_wire.log_text import log_text
 
 log = logging.getLogger(__name__)
 

@@ -13,14 +13,14 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, without_words
 from qwen3tts_phone.limits import Bucket
-from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
 from qwen3tts_phone.sip.connection import Connection
 from qwen3tts_phone.sip.fields import is_ip
 from qwen3tts_phone.sip.framing import PING, PONG, StreamFramer
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.networks import behind_nat
 from qwen3tts_phone.sip.tls import TlsContexts, peer_trouble
-from qwen3tts_phone.sip.transaction import Hop
 from qwen3tts_phone.sip.udp import MAX_TURN_S, Failed, Receive
+from qwen3tts_wire.log_text import MOST_SENTENCE_CHARS, log_text
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ from qwen3tts_phone.call.keys import checked_keys
 from qwen3tts_phone.dialling.guard import Guard
 from qwen3tts_phone.errors import CallError, NotPossible, WrongState, without_words
 from qwen3tts_phone.facts import CallFacts, EndFacts
-from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.streams.adapter import (
     Message,
     StreamAdapter,
@@ -39,6 +38,7 @@ from qwen3tts_phone.streams.inbound import StreamCounters, StreamHearing, Stream
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_phone.streams.sink import StreamSink
 from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.log_text import log_text
 
 logger = logging.getLogger(__name__)
 

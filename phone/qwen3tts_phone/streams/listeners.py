@@ -18,13 +18,13 @@ from websockets.typing import Subprotocol
 from qwen3tts_phone.call.incoming import RETRY_AFTER_S, Outages
 from qwen3tts_phone.errors import BadCertificate, PortBusy
 from qwen3tts_phone.limits import Door
-from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
 from qwen3tts_phone.streams.admission import StreamGate
 from qwen3tts_phone.streams.connection import UNSENT_BYTES, library_logger
 from qwen3tts_phone.streams.settings import CLOSE_S, LOOPBACK, OPEN_S, StreamSettings
 from qwen3tts_settings.own_files import readable_by_others
 from qwen3tts_wire.errors import BadRequest
+from qwen3tts_wire.log_text import MOST_SENTENCE_CHARS, log_text
 
 logger = logging.getLogger(__name__)
 

@@ -31,7 +31,6 @@ from qwen3tts_phone.detection.recogniser import SharedRecognisers
 from qwen3tts_phone.errors import CalleeUnreachable, CallError
 from qwen3tts_phone.facts import CallFacts, MediaFacts
 from qwen3tts_phone.limits import Bucket, Door, PendingLimits
-from qwen3tts_phone.log_text import MOST_SENTENCE_CHARS, log_text
 from qwen3tts_phone.records.store import CallFiles
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamAdapter, StreamKind
@@ -53,6 +52,7 @@ from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.record_sink import RecordSink, open_records
 from qwen3tts_speech.voice_process import DEFAULT_URL, on_stderr, voice_server
 from qwen3tts_wire.heap import heap
+from qwen3tts_wire.log_text import MOST_SENTENCE_CHARS, log_text
 
 FILES_A_CALL = 4
 """Descriptors that a call may take: its connection and the files of its recording."""

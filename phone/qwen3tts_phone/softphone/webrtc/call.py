@@ -24,7 +24,6 @@ from qwen3tts_phone.call.events import HeardFrame, KeyPressed, MediaBegan, Media
 from qwen3tts_phone.call.keys import checked_keys
 from qwen3tts_phone.errors import CallError, WrongState, without_words
 from qwen3tts_phone.facts import CallFacts, EndFacts, MediaFacts
-from qwen3tts_phone.log_text import log_text
 from qwen3tts_phone.softphone.settings import WebSettings
 from qwen3tts_phone.softphone.webrtc.line import WebLine
 from qwen3tts_phone.softphone.webrtc.media import WebSink
@@ -32,6 +31,7 @@ from qwen3tts_phone.softphone.webrtc.offer import CodecChoice, Offer, read_offer
 from qwen3tts_phone.softphone.webrtc.statistics import FarReport, LineFigures, LineState, web_stats
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.utterance import Utterance, VoiceOptions
+from qwen3tts_wire.log_text import log_text
 
 __all__ = ["CodecChoice", "Learnt", "WebCall", "WebSettings", "new_facts"]
 
