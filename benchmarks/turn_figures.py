@@ -12,7 +12,7 @@ from turn_model import NAME, reply_to
 
 from qwen3tts_agent.turn_record import TurnRecord
 from qwen3tts_speech.latency import Mark, UtteranceRecord
-from tests.phone.agent.endpoint import Request
+from tests.agent.endpoint import Request
 
 Middles = dict[tuple[str, str], list[int]]
 """Of each reply: the middle of each word, samples at 24 kHz."""

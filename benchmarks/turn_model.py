@@ -7,7 +7,7 @@ import re
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_text.segmenter import Segmenter
-from tests.phone.agent.endpoint import Answer, Request, Sleeps, Step
+from tests.agent.endpoint import Answer, Request, Sleeps, Step
 
 NAME = r"\w+ call \d+ turn \d+"
 """What the recogniser's script understands of every turn."""

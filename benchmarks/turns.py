@@ -39,7 +39,7 @@ from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_phone.detection.settings import DETECTORS, DetectorName, ListenSettings
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_speech.latency import read_log
-from tests.phone.agent.endpoint import ChatEndpoint
+from tests.agent.endpoint import ChatEndpoint
 
 Sound = NDArray[np.float64]
 LEVELS_DBFS = (-16.0, -22.0, -28.0, -34.0)

@@ -16,8 +16,8 @@ from qwen3tts_cli.chatting.spoken import SpokenReplies
 from qwen3tts_cli.main import run
 from qwen3tts_cli.manner import Manner
 from qwen3tts_server.run import running_server
+from tests.agent.endpoint import Answer, ChatEndpoint, Waits, says
 from tests.engine.fake_engine import FakeEngine
-from tests.phone.agent.endpoint import Answer, ChatEndpoint, Waits, says
 
 pytestmark = pytest.mark.network
 

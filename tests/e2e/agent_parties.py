@@ -20,9 +20,9 @@ from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_server.run import running_server
+from tests.agent.endpoint import Answer, ChatEndpoint
 from tests.audio import reference_8k
 from tests.e2e.parties import Ear
-from tests.phone.agent.endpoint import Answer, ChatEndpoint
 
 WITHIN_S = 60.0
 """No conversation of the tests takes so long."""

@@ -13,9 +13,9 @@ from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.records.record import CallRecord
 from qwen3tts_wire.errors import SpeechError
+from tests.agent.endpoint import Answer, Breaks, Uses, says, writes
 from tests.e2e.agent_parties import talking
 from tests.peers.baresip_runner import tone
-from tests.phone.agent.endpoint import Answer, Breaks, Uses, says, writes
 
 pytestmark = pytest.mark.network
 

@@ -23,12 +23,12 @@ from qwen3tts_engine.base import SAMPLE_RATE
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_server.run import running_server
+from tests.agent.endpoint import Answer, ChatEndpoint, Uses, says
+from tests.agent.recognition.real_whisper import natural_speech, real_whisper
 from tests.conftest import require_package
 from tests.e2e.agent_parties import spoken
 from tests.e2e.parties import Ear
 from tests.e2e.recogniser_server import recogniser_server
-from tests.phone.agent.endpoint import Answer, ChatEndpoint, Uses, says
-from tests.phone.recognise.real_whisper import natural_speech, real_whisper
 
 pytestmark = pytest.mark.network
 

@@ -17,10 +17,10 @@ from qwen3tts_cli.main import run
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.phone import Phone
 from qwen3tts_server.run import running_server
+from tests.agent.endpoint import ChatEndpoint, says
 from tests.conftest import require_package
 from tests.e2e.recogniser_server import recogniser_server
 from tests.e2e.test_agent_command import Command, running
-from tests.phone.agent.endpoint import ChatEndpoint, says
 
 WITHIN_S = 60
 QUESTION = "Will you come on Friday?"

@@ -29,11 +29,11 @@ from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.phone import Account, Phone, PhoneSettings
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_server.run import running_server
+from tests.agent.endpoint import ChatEndpoint, says
 from tests.e2e.agent_parties import Script
 from tests.e2e.parties import Ear, connected
 from tests.e2e.test_call_features import answer_next, event_of, next_call, silent
 from tests.fakes import settle
-from tests.phone.agent.endpoint import ChatEndpoint, says
 
 pytestmark = pytest.mark.network
 

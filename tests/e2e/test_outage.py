@@ -18,9 +18,9 @@ from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
+from tests.agent.endpoint import ChatEndpoint
 from tests.e2e.parties import Ear
 from tests.e2e.test_call_features import silent
-from tests.phone.agent.endpoint import ChatEndpoint
 
 pytestmark = pytest.mark.network
 

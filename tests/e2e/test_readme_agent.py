@@ -17,8 +17,8 @@ import pytest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone import Phone
 from qwen3tts_server.run import running_server
+from tests.agent.endpoint import ChatEndpoint, says
 from tests.e2e.parties import Ear
-from tests.phone.agent.endpoint import ChatEndpoint, says
 
 pytestmark = pytest.mark.network
 

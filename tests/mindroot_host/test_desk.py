@@ -14,6 +14,7 @@ import pytest
 from qwen3tts_engine.base import SAMPLE_RATE
 from qwen3tts_phone.call.events import KeyPressed
 from qwen3tts_phone.call.phone_call import PhoneCall
+from tests.agent.recognition.real_whisper import natural_speech
 from tests.audio import Samples, aligned, compare
 from tests.conftest import leave_out
 from tests.e2e.parties import Ear
@@ -24,7 +25,6 @@ from tests.mindroot_host.host import Host
 from tests.mindroot_host.packages import linked
 from tests.mindroot_host.speech_server import Said, SpeechServer
 from tests.peers.baresip_runner import free_port
-from tests.phone.recognise.real_whisper import natural_speech
 from tests.plugin.desk_parties import person, rung, until_ended
 
 pytestmark = pytest.mark.network

@@ -21,10 +21,10 @@ from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.records.record import CallRecord
 from qwen3tts_server.run import running_server
 from qwen3tts_text.segmenter import Segmenter
+from tests.agent.endpoint import Answer, ChatEndpoint, Uses, says
 from tests.e2e.agent_parties import Script, spoken
 from tests.peers.baresip_runner import baresip, tone
 from tests.peers.sipp_runner import sipp
-from tests.phone.agent.endpoint import Answer, ChatEndpoint, Uses, says
 
 pytestmark = pytest.mark.network
 

@@ -17,8 +17,8 @@ from qwen3tts_engine.qwen3.voices.transcribe import WhisperTranscriber, check_wh
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, LimitExceeded
 from qwen3tts_wire.whisper.languages import UnknownLanguage
 from qwen3tts_wire.whisper.model import Segment, WhisperModel
+from tests.agent.recognition.real_whisper import real_whisper, said
 from tests.conftest import require_package
-from tests.phone.recognise.real_whisper import real_whisper, said
 from tests.qwen3 import formula
 
 SECOND = Recording(formula.voice(24_000), 24_000)

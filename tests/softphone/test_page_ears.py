@@ -11,7 +11,7 @@ from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.errors import WrongState
 from qwen3tts_phone.softphone.page_call import MOST_EARLY, PageEars
 from qwen3tts_wire.errors import LimitExceeded
-from tests.phone.listening.fake_call import FakeCall
+from tests.phone.detection.fake_call import FakeCall
 
 
 async def test_a_typed_turn_waits_for_who_listens_and_interrupts_like_a_voice() -> None:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 
 from qwen3tts_server.run import running_server
+from tests.agent.endpoint import Answer, ChatEndpoint, says
 from tests.e2e.recogniser_server import recogniser_server
 from tests.engine.fake_engine import FakeEngine
-from tests.phone.agent.endpoint import Answer, ChatEndpoint, says
 
 
 class Servers:

@@ -16,10 +16,10 @@ import pytest
 
 from qwen3tts_cli.exits import ExitCode
 from qwen3tts_cli.main import run
+from tests.agent.endpoint import Answer, Breaks, Hangs
+from tests.agent.recognition.real_whisper import real_whisper
 from tests.cli.readiness.servers import Servers
 from tests.engine.piper.tiny_vits import write_voice
-from tests.phone.agent.endpoint import Answer, Breaks, Hangs
-from tests.phone.recognise.real_whisper import real_whisper
 
 pytestmark = pytest.mark.network
 

@@ -25,10 +25,10 @@ from qwen3tts_phone import ListenSettings
 from qwen3tts_server.run import running_server
 from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.errors import EngineFailed
+from tests.agent.endpoint import Answer, writes
+from tests.agent.recognition.real_whisper import real_whisper
 from tests.cli.readiness.servers import Servers
 from tests.engine.fake_engine import FakeEngine
-from tests.phone.agent.endpoint import Answer, writes
-from tests.phone.recognise.real_whisper import real_whisper
 
 pytestmark = pytest.mark.network
 

@@ -20,7 +20,7 @@ from qwen3tts_server.dialects.openai_settings import OpenAISettings
 from qwen3tts_server.recognition_process import NICER, RecognitionProcess
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
-from tests.phone.recognise.real_whisper import real_whisper, speech
+from tests.agent.recognition.real_whisper import real_whisper, speech
 from tests.server.openai.caller import calling
 from tests.server.openai.test_transcriptions import transcribe
 

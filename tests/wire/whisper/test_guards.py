@@ -16,7 +16,7 @@ from qwen3tts_wire.whisper.guards import (
     silent,
     without_circles,
 )
-from tests.phone.recognise.sounds import RATE, quiet, tone
+from tests.agent.recognition.sounds import RATE, quiet, tone
 
 
 def test_a_line_without_speech_is_silent() -> None:

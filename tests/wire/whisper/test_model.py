@@ -16,8 +16,8 @@ from qwen3tts_wire.whisper import models
 from qwen3tts_wire.whisper.languages import UnknownLanguage
 from qwen3tts_wire.whisper.model import LEAST_WINDOW_S, RATE_HZ, WINDOW_S, WhisperModel, window_s
 from qwen3tts_wire.whisper.models import ModelMissing
+from tests.agent.recognition.real_whisper import Samples, real_whisper, said
 from tests.conftest import require_package
-from tests.phone.recognise.real_whisper import Samples, real_whisper, said
 
 TEXT = "What time do you open tomorrow?"
 

@@ -10,7 +10,7 @@ import pytest
 from qwen3tts_agent.chat.check import check_model, measure_model
 from qwen3tts_agent.chat.client import ChatSettings, ModelRefused, ModelStalled, ModelUnavailable
 from qwen3tts_wire.errors import ProtocolError, SpeechError
-from tests.phone.agent.endpoint import Answer, Breaks, ChatEndpoint, Hangs, Raw, says, writes
+from tests.agent.endpoint import Answer, Breaks, ChatEndpoint, Hangs, Raw, says, writes
 
 pytestmark = pytest.mark.network
 

@@ -12,7 +12,7 @@ from qwen3tts_agent.chat.client import ModelRefused, ModelUnavailable
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.detection.recogniser import RecogniserUnavailable
 from qwen3tts_wire.errors import BadRequest
-from tests.phone.agent.endpoint import Answer, ChatEndpoint
+from tests.agent.endpoint import Answer, ChatEndpoint
 
 pytestmark = pytest.mark.network
 

@@ -12,8 +12,8 @@ from qwen3tts_agent import Agent, ChatMessage, tool
 from qwen3tts_agent.conversation import Conversation
 from qwen3tts_agent.typed_call import TypedCall
 from qwen3tts_phone.errors import WrongState
-from tests.phone.agent.endpoint import Answer as Reply
-from tests.phone.agent.endpoint import ChatEndpoint, Uses, says
+from tests.agent.endpoint import Answer as Reply
+from tests.agent.endpoint import ChatEndpoint, Uses, says
 
 WITHIN_S = 20
 

@@ -22,8 +22,8 @@ from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_agent.tools import tool
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_wire.errors import EngineFailed
+from tests.agent.parts import ScriptedCall, begin
 from tests.fakes import FakeClock, settle
-from tests.phone.agent.parts import ScriptedCall, begin
 
 WRITES = (
     "words and ",

@@ -13,8 +13,8 @@ from qwen3tts_phone.detection.recogniser import (
     Samples,
 )
 from qwen3tts_wire.whisper.guards import Answer
+from tests.agent.recognition.sounds import tone
 from tests.fakes import FakeClock, settle
-from tests.phone.recognise.sounds import tone
 
 PIECE = tone(0.1)
 

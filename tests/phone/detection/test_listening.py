@@ -17,7 +17,7 @@ from qwen3tts_phone.detection.listening import WAITING_TURNS, Listening
 from qwen3tts_phone.detection.recogniser import RecogniserUnavailable, RecognitionFailed, Transcript
 from qwen3tts_phone.detection.settings import ListenSettings
 from tests.fakes import settle
-from tests.phone.listening.fake_call import FakeCall, FakeRecogniser, LoudDetector
+from tests.phone.detection.fake_call import FakeCall, FakeRecogniser, LoudDetector
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,7 @@ async def test_the_interruption_needs_no_turn_of_the_event_loop() -> None:
     heard._sent = call.sent_audio()
     call.speaking = True
     from qwen3tts_phone.call.events import HeardFrame
-    from tests.phone.listening.fake_call import LOUD
+    from tests.phone.detection.fake_call import LOUD
 
     for number in range(4):
         heard._frame(HeardFrame(LOUD, 100.0 + number * 0.02, False, 8000, number * 160))

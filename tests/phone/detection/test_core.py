@@ -13,8 +13,8 @@ from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.detection.core import ListeningCore
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, TurnEnded
 from qwen3tts_phone.detection.settings import DETECTORS, DetectorName, ListenSettings
-from tests.phone.listening.fake_call import LOUD, QUIET, LoudDetector
-from tests.phone.listening.spoken import CALLER, Samples, quiet, spoken
+from tests.phone.detection.fake_call import LOUD, QUIET, LoudDetector
+from tests.phone.detection.spoken import CALLER, Samples, quiet, spoken
 from tests.phone.voices import hiss, tone
 
 

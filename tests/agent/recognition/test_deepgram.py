@@ -17,9 +17,9 @@ from qwen3tts_phone.detection.recogniser import (
     RecognitionTimeout,
     Transcript,
 )
+from tests.agent.recognition.deepgram_server import Deepgram, deepgram
+from tests.agent.recognition.sounds import Talk, tone
 from tests.fakes import FakeClock, settle
-from tests.phone.recognise.deepgram_server import Deepgram, deepgram
-from tests.phone.recognise.sounds import Talk, tone
 
 pytestmark = pytest.mark.network
 

@@ -13,7 +13,7 @@ from qwen3tts_phone.detection.echo import EchoGuard
 from qwen3tts_phone.detection.echo_canceller import SampleLine
 from qwen3tts_phone.detection.events import CallerCutIn, ListenEvent, OnsetHeard
 from qwen3tts_phone.detection.settings import ListenSettings
-from tests.phone.listening.spoken import (
+from tests.phone.detection.spoken import (
     AGENT,
     CALLER,
     Samples,

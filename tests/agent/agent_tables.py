@@ -1,6 +1,6 @@
 """The tables of settings in docs/agent.md, made of the code: run as a script it writes them.
 
-python -m tests.phone.agent_tables
+python -m tests.agent.agent_tables
 """
 
 from __future__ import annotations

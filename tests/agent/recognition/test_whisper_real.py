@@ -13,9 +13,9 @@ import pytest
 from qwen3tts_agent.recognition.settings import WhisperSettings
 from qwen3tts_agent.recognition.whisper import WhisperRecogniser
 from qwen3tts_engine.base import SAMPLE_RATE
+from tests.agent.recognition.real_whisper import real_whisper, said, telephone
+from tests.agent.recognition.sounds import RATE, Talk
 from tests.conftest import require_package
-from tests.phone.recognise.real_whisper import real_whisper, said, telephone
-from tests.phone.recognise.sounds import RATE, Talk
 
 pytestmark = pytest.mark.network
 

@@ -20,7 +20,7 @@ from qwen3tts_agent.recognition.settings import (
     TranscriptionSettings,
     WhisperSettings,
 )
-from tests.phone.recognise.sounds import Talk, tone
+from tests.agent.recognition.sounds import Talk, tone
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/recognisers.md").read_text("utf-8")
 

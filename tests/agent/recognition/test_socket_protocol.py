@@ -21,7 +21,7 @@ from qwen3tts_agent.recognition.socket_protocol import (
 )
 from qwen3tts_phone.detection.recogniser import Transcript
 from qwen3tts_wire.errors import ProtocolError
-from tests.phone.recognise.sounds import FRAME, RATE, tone
+from tests.agent.recognition.sounds import FRAME, RATE, tone
 
 
 def said(out: Outgoing) -> list[dict[str, Any] | int]:

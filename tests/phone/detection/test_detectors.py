@@ -12,7 +12,7 @@ from qwen3tts_phone.detection.events import MissingDetector
 from qwen3tts_phone.detection.settings import DETECTORS, DetectorName
 from qwen3tts_phone.detection.silero import GAIN, SileroDetector, load_weights
 from qwen3tts_phone.detection.vad import make_detector
-from tests.phone.listening.spoken import AGENT, CALLER, quiet, spoken
+from tests.phone.detection.spoken import AGENT, CALLER, quiet, spoken
 from tests.phone.voices import tone
 
 

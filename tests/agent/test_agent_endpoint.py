@@ -12,18 +12,9 @@ from qwen3tts_agent.chat.settings import ChatSettings
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_agent.tools import Tool
 from qwen3tts_wire.errors import BadRequest
+from tests.agent.endpoint import Answer, Breaks, ChatEndpoint, Hangs, Raw, Uses, Waits, says
+from tests.agent.parts import Session, begin, until
 from tests.fakes import settle
-from tests.phone.agent.endpoint import (
-    Answer,
-    Breaks,
-    ChatEndpoint,
-    Hangs,
-    Raw,
-    Uses,
-    Waits,
-    says,
-)
-from tests.phone.agent.parts import Session, begin, until
 
 pytestmark = pytest.mark.network
 

@@ -16,10 +16,10 @@ from qwen3tts_agent.chat.messages import ChatMessage
 from qwen3tts_agent.chat.settings import ChatSettings
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_phone.detection.events import SpeechPaused
+from tests.agent.endpoint import Answer, ChatEndpoint, Waits, says
+from tests.agent.parts import begin, until
+from tests.agent.test_chat_client import DONE, chunk, streaming
 from tests.fakes import settle
-from tests.phone.agent.endpoint import Answer, ChatEndpoint, Waits, says
-from tests.phone.agent.parts import begin, until
-from tests.phone.test_bridge import DONE, chunk, streaming
 
 HELLO = [ChatMessage("user", "Hello?")]
 QUIET = AgentSettings(quiet_s=0)

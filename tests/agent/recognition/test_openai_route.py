@@ -24,8 +24,8 @@ from qwen3tts_phone.detection.recogniser import (
     RecognitionTimeout,
 )
 from qwen3tts_wire.errors import EngineUnavailable
+from tests.agent.recognition.sounds import RATE, Talk, quiet, tone
 from tests.fakes import FakeClock, settle
-from tests.phone.recognise.sounds import RATE, Talk, quiet, tone
 from tests.server.openai.caller import calling
 from tests.server.openai.recogniser import Hearing
 

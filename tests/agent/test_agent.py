@@ -22,8 +22,8 @@ from qwen3tts_phone.detection.events import MissingDetector
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, EngineFailed, SpeechError
+from tests.agent.parts import ScriptedCall, Session, agent_of, begin
 from tests.fakes import FakeClock, settle
-from tests.phone.agent.parts import ScriptedCall, Session, agent_of, begin
 
 
 class Model:

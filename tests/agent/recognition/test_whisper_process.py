@@ -24,9 +24,9 @@ from qwen3tts_phone.detection.recogniser import (
     RecognitionTimeout,
     Transcript,
 )
+from tests.agent.recognition.real_whisper import real_whisper, said
+from tests.agent.recognition.sounds import RATE, Talk, quiet, tone
 from tests.conftest import require_package
-from tests.phone.recognise.real_whisper import real_whisper, said
-from tests.phone.recognise.sounds import RATE, Talk, quiet, tone
 
 pytestmark = pytest.mark.network
 

@@ -20,7 +20,7 @@ from qwen3tts_phone.detection.echo_search import (
     find_path,
     find_shift,
 )
-from tests.phone.listening.spoken import AGENT, CALLER, room_echo_of, spoken
+from tests.phone.detection.spoken import AGENT, CALLER, room_echo_of, spoken
 
 Floats = NDArray[np.float32]
 FIT_EVERY = 4 * BLOCK

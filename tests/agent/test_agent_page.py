@@ -14,7 +14,7 @@ from qwen3tts_agent import Agent
 from qwen3tts_agent.turn_record import STAGES
 from qwen3tts_cli.lines import NAMES
 from qwen3tts_cli.main import app
-from tests.phone.agent_tables import PAGE, written
+from tests.agent.agent_tables import PAGE, written
 
 TEXT = PAGE.read_text("utf-8")
 
@@ -27,7 +27,7 @@ def options(name: str) -> set[str]:
 
 
 def test_the_tables_of_settings_are_those_of_the_code() -> None:
-    assert written(TEXT) == TEXT, "run: python -m tests.phone.agent_tables"
+    assert written(TEXT) == TEXT, "run: python -m tests.agent.agent_tables"
 
 
 def test_every_option_on_the_page_is_one_of_answer_chat_or_doctor() -> None:

@@ -15,8 +15,8 @@ from qwen3tts_phone.detection.recogniser import (
     Samples,
     Transcript,
 )
+from tests.agent.recognition.sounds import RATE, Talk, tone
 from tests.fakes import settle
-from tests.phone.recognise.sounds import RATE, Talk, tone
 
 
 async def text_of(recogniser: Recogniser, **turn: Any) -> Transcript:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from qwen3tts_agent.budget import NEVER, WINDOW_S, CallBudget, RequestLimits, RequestMeter
 from qwen3tts_agent.chat.messages import ChatMessage, ToolCall, ToolSpec, prompt_chars
 from qwen3tts_agent.settings import AgentSettings
+from tests.agent.parts import ScriptedCall, Session, agent_of, begin
 from tests.fakes import FakeClock, settle
-from tests.phone.agent.parts import ScriptedCall, Session, agent_of, begin
 
 TIMES = st.lists(
     st.tuples(st.floats(0, 50), st.integers(0, 120)), max_size=120

@@ -22,8 +22,8 @@ from qwen3tts_phone.detection.recogniser import (
     RecognitionTimeout,
     Transcript,
 )
+from tests.agent.recognition.sounds import RATE, Talk, tone
 from tests.fakes import FakeClock, settle
-from tests.phone.recognise.sounds import RATE, Talk, tone
 
 pytestmark = pytest.mark.network
 
