@@ -12,13 +12,14 @@ from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.agent import Agent
 from qwen3tts_phone.sip.dns import Answer, Family, Naptr, Srv
 from qwen3tts_phone.sip.fields import parse_address, parse_uri
+from qwen3tts_phone.sip.hop import Asks, Hop
 from qwen3tts_phone.sip.keepalive import Keepalive
 from qwen3tts_phone.sip.locate import MAX_HOPS, Locator
 from qwen3tts_phone.sip.message import Request, Response, parse_message
-from qwen3tts_phone.sip.registration import Located, RegistrationCore
+from qwen3tts_phone.sip.options import Located
+from qwen3tts_phone.sip.registration import RegistrationCore
 from qwen3tts_phone.sip.registration_state import RegistrationState
 from qwen3tts_phone.sip.settings import SipSettings
-from qwen3tts_phone.sip.transaction import Asks, Hop
 from qwen3tts_phone.sip.via import seen_address
 from tests.fuzz.target import Target, steps, story
 

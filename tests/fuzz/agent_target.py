@@ -12,6 +12,7 @@ from qwen3tts_phone.sip.asked import Asked
 from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.call import Call
 from qwen3tts_phone.sip.call_state import CallEvent, CallState, Ended, ReinviteReceived
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.incoming import IncomingCall
 from qwen3tts_phone.sip.message import Request, Response, parse_message
 from qwen3tts_phone.sip.modification import Method
@@ -20,7 +21,6 @@ from qwen3tts_phone.sip.registration import RegistrationCore
 from qwen3tts_phone.sip.registration_state import RegistrationState
 from qwen3tts_phone.sip.replaces import ReferTo
 from qwen3tts_phone.sip.settings import Account, SipSettings
-from qwen3tts_phone.sip.transaction import Hop
 from qwen3tts_phone.sip.transfer import TransferCore
 from qwen3tts_phone.sip.transfer_events import ReferReceived, TransferProgress
 from tests.fuzz.sip_examples import (

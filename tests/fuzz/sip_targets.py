@@ -13,6 +13,7 @@ from qwen3tts_phone.sdp.session import Media, SdpSession
 from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.fields import parse_address, parse_uri, parse_via, split_list
 from qwen3tts_phone.sip.framing import StreamFramer
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import (
     MAX_MESSAGE_BYTES,
     Request,
@@ -22,7 +23,6 @@ from qwen3tts_phone.sip.message import (
     reply,
 )
 from qwen3tts_phone.sip.session_timer import min_se, session_expires, supports_timer
-from qwen3tts_phone.sip.transaction import Hop
 from qwen3tts_phone.sip.via import reply_hop, stamp_via
 from tests.fuzz import sip_examples as examples
 from tests.fuzz.target import Target, cuts

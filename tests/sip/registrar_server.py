@@ -8,8 +8,8 @@ import ssl
 from collections.abc import Callable
 
 from qwen3tts_phone.sip.framing import StreamFramer
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import Request, Response, parse_message, reply
-from qwen3tts_phone.sip.transaction import Hop
 from qwen3tts_phone.sip.via import stamp_via
 from tests.sip.wire import CHALLENGE
 

@@ -21,9 +21,9 @@ from qwen3tts_phone.sip import (
     nat,
     stream,
 )
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.locate import Locator
 from qwen3tts_phone.sip.networks import behind_nat
-from qwen3tts_phone.sip.transaction import Hop
 from tests.sip.certificates import Authority
 from tests.sip.name_server import Domains
 from tests.sip.phones import QUICK, answer_all, good_call, session

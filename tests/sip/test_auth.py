@@ -13,8 +13,8 @@ from qwen3tts_phone.sip.auth import (
     parse_parameters,
     response_digest,
 )
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import Request, Response
-from qwen3tts_phone.sip.transaction import Hop
 
 
 def challenge(algorithm: str = "MD5", qop: str = "auth", **fields: object) -> Challenge:

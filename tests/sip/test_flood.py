@@ -6,8 +6,8 @@ import pytest
 
 from qwen3tts_phone.sip import agent, layer
 from qwen3tts_phone.sip.call_state import CallState, Ended
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import Request, Response, parse_message, reply
-from qwen3tts_phone.sip.transaction import Hop
 from tests.sip.wire import OFFER, Phone, Wire, ended, pair, request
 
 STRANGER = Hop("udp", "10.9.9.9", 5060)

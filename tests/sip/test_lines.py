@@ -26,9 +26,9 @@ from qwen3tts_phone.sip import (
 )
 from qwen3tts_phone.sip.gate import SourceGate
 from qwen3tts_phone.sip.gate_settings import GateSettings
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.locate import Locator
 from qwen3tts_phone.sip.message import Response, reply
-from qwen3tts_phone.sip.transaction import Hop
 from tests.fakes import FakeClock, settle
 from tests.sip.name_server import Domains
 from tests.sip.phones import QUICK, answer_all, session

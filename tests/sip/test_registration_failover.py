@@ -9,18 +9,18 @@ import pytest
 
 from qwen3tts_phone.errors import RegistrationFailed
 from qwen3tts_phone.sip.account import Account
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import Request, Response, reply
+from qwen3tts_phone.sip.options import Located
 from qwen3tts_phone.sip.registration import (
     JITTER,
     MAX_MOVES,
     REFUSED_S,
     RETRY_S,
     RETURN_S,
-    Located,
     RegistrationCore,
 )
 from qwen3tts_phone.sip.registration_state import RegistrationState
-from qwen3tts_phone.sip.transaction import Hop
 from tests.sip.registrar import Registrar
 from tests.sip.wire import CHALLENGE, Phone, Wire
 

@@ -7,11 +7,11 @@ import pytest
 from qwen3tts_phone.errors import (
     BadSip,
 )
+from qwen3tts_phone.sip.addresses import ALLOW
 from qwen3tts_phone.sip.call_state import (
     CallState,
 )
 from qwen3tts_phone.sip.message import Request, Response, reply
-from qwen3tts_phone.sip.refusals import ALLOW
 from tests.sip.wire import (
     OFFER,
     Phone,

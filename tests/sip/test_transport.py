@@ -12,10 +12,10 @@ from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.sip import SipEndpoint, SipSettings, stream
 from qwen3tts_phone.sip.connection import Connection
 from qwen3tts_phone.sip.dns import KEPT_S
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.locate import Locator
 from qwen3tts_phone.sip.sockets import bind_pair
 from qwen3tts_phone.sip.stream import StreamTransport
-from qwen3tts_phone.sip.transaction import Hop
 from qwen3tts_phone.sip.udp import UdpTransport
 from tests.fakes import FakeClock, settle
 

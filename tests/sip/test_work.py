@@ -17,6 +17,7 @@ from qwen3tts_phone.sip import fields
 from qwen3tts_phone.sip.agent import Agent
 from qwen3tts_phone.sip.framing import StreamFramer
 from qwen3tts_phone.sip.gate import GateSettings, SourceGate
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import (
     MAX_STRUCTURE,
     MAX_VALUES,
@@ -24,7 +25,6 @@ from qwen3tts_phone.sip.message import (
     parse_message,
 )
 from qwen3tts_phone.sip.settings import SipSettings
-from qwen3tts_phone.sip.transaction import Hop
 from qwen3tts_phone.sip.udp import MAX_TURN_S, UdpTransport
 from tests.sip.wire import OFFER
 

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.fields import check_secure, is_ip, parse_uri, uri_parameter
+from qwen3tts_phone.sip.hop import Asks, Hop
 from qwen3tts_phone.sip.settings import SipSettings
-from qwen3tts_phone.sip.transaction import Asks, Hop
 from qwen3tts_phone.sip.via import bracketed
+
+ALLOW = "INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, UPDATE, INFO, REFER, NOTIFY"
 
 
 class Addresses:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from qwen3tts_phone.errors import BadSip, CallError
 from qwen3tts_phone.sip.account import Account
-from qwen3tts_phone.sip.addresses import Addresses
+from qwen3tts_phone.sip.addresses import ALLOW, Addresses
 from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.call import Call
 from qwen3tts_phone.sip.call_headers import check_headers
@@ -24,6 +24,7 @@ from qwen3tts_phone.sip.exchange import Exchange, Listener
 from qwen3tts_phone.sip.fields import check_secure, parse_address, parse_uri
 from qwen3tts_phone.sip.gate import Gate, SourceGate
 from qwen3tts_phone.sip.health import Health
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.inbound import Inbound
 from qwen3tts_phone.sip.incoming import IncomingCall
 from qwen3tts_phone.sip.layer import TransactionLayer
@@ -38,9 +39,8 @@ from qwen3tts_phone.sip.message import (
 from qwen3tts_phone.sip.nat import hop_by
 from qwen3tts_phone.sip.outgoing import OutgoingCall
 from qwen3tts_phone.sip.referral import Referral
-from qwen3tts_phone.sip.refusals import ALLOW
 from qwen3tts_phone.sip.settings import SipSettings
-from qwen3tts_phone.sip.transaction import Hop, Send
+from qwen3tts_phone.sip.transaction import Send
 from qwen3tts_phone.sip.transfer import TransferCore
 from qwen3tts_phone.sip.via import loose
 

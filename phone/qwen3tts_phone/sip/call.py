@@ -12,14 +12,14 @@ from qwen3tts_phone.sip.call_state import TABLE, By, CallEvent, CallState, Ended
 from qwen3tts_phone.sip.dialog import Dialog
 from qwen3tts_phone.sip.exchange import Exchange, Listener
 from qwen3tts_phone.sip.fields import check_secure, parse_uri
-from qwen3tts_phone.sip.inside import receive_inside
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import Request, Response, reply
 from qwen3tts_phone.sip.modification import Modification
 from qwen3tts_phone.sip.nat import seen_at
 from qwen3tts_phone.sip.reason import reasons
 from qwen3tts_phone.sip.refresh import UpdateRefresh
 from qwen3tts_phone.sip.session_timer import Due, SessionTimer
-from qwen3tts_phone.sip.transaction import Failure, Hop, Transaction
+from qwen3tts_phone.sip.transaction import Failure, Transaction
 
 if TYPE_CHECKING:
     from qwen3tts_phone.sip.agent import Agent
@@ -225,12 +225,6 @@ class Call:
     def hop_of(self, dialog: Dialog) -> Hop:
         """Where requests of a dialog go; raises BadSip."""
         return self.agent.hop_inside(dialog)
-
-    def receive(
-        self, request: Request, transaction: Transaction, dialog: Dialog, now: float
-    ) -> None:
-        """A request of the far end inside a dialog, checked for its order by the agent."""
-        receive_inside(self, request, transaction, dialog, now)
 
     def remote_bye(self, request: Request, transaction: Transaction, now: float) -> None:
         """They hang up."""

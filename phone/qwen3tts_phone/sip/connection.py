@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from qwen3tts_phone.sip.transaction import Hop
+from qwen3tts_phone.sip.hop import Hop
 
 
 @dataclass(slots=True, eq=False)

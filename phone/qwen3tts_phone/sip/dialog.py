@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.fields import parse_address, parse_uri, uri_parameter
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import BRANCH_COOKIE, Request, Response
 from qwen3tts_phone.sip.nat import seen_at
-from qwen3tts_phone.sip.transaction import Hop
 
 MAX_ROUTES = 32
 """Most entries of a route set."""

@@ -25,9 +25,9 @@ from qwen3tts_phone.limits import Bucket, Recent
 from qwen3tts_phone.sip.fields import parse_uri
 from qwen3tts_phone.sip.forwarded import origin_of
 from qwen3tts_phone.sip.gate_settings import GateSettings
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import Request
 from qwen3tts_phone.sip.networks import Network, address_of, networks, site_of, within
-from qwen3tts_phone.sip.transaction import Hop
 
 __all__ = ["DROP", "Drop", "Gate", "GateSettings", "Refusal", "SourceGate", "Verdict"]
 

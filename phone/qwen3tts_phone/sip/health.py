@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from qwen3tts_phone.sip.transaction import Hop
+from qwen3tts_phone.sip.hop import Hop
 
 FIRST_S = 30.0
 """How long a server comes last after its first failure; each further one doubles it."""

@@ -10,12 +10,14 @@ from qwen3tts_phone.sip.dialog import new_tag
 from qwen3tts_phone.sip.dialogs import DialogTable
 from qwen3tts_phone.sip.forwarded import origin_of
 from qwen3tts_phone.sip.gate import DROP
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.incoming import IncomingCall
+from qwen3tts_phone.sip.inside import receive_inside
 from qwen3tts_phone.sip.message import Request, Response, WrongBody, reply
 from qwen3tts_phone.sip.overload import BUSY_S
 from qwen3tts_phone.sip.refusals import refusal, refuse
 from qwen3tts_phone.sip.replacing import replaced_call
-from qwen3tts_phone.sip.transaction import Hop, Transaction
+from qwen3tts_phone.sip.transaction import Transaction
 from qwen3tts_phone.sip.transfer import TransferCore
 from qwen3tts_phone.sip.via import reply_hop, stamp_via
 
@@ -169,7 +171,7 @@ class Inbound:
         elif request.method == "OPTIONS":
             transaction.send_response(self._capabilities(request), now)
         elif found is not None:
-            found[0].receive(request, transaction, found[1], now)
+            receive_inside(found[0], request, transaction, found[1], now)
 
     def _receive_notify(
         self, request: Request, transaction: Transaction, transfer: TransferCore | None, now: float

@@ -11,9 +11,10 @@ from qwen3tts_phone.sip.call_headers import CallHeaders, check_headers, check_re
 from qwen3tts_phone.sip.call_state import Answered, CallState, Step
 from qwen3tts_phone.sip.dialog import Dialog, new_tag
 from qwen3tts_phone.sip.fields import delta_seconds
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import Request, Response, checked_sdp, reply
 from qwen3tts_phone.sip.provisionals import Provisionals
-from qwen3tts_phone.sip.transaction import Hop, Transaction
+from qwen3tts_phone.sip.transaction import Transaction
 from qwen3tts_phone.sip.unacked import UnackedAnswer
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qwen3tts_phone.errors import BadSip
+from qwen3tts_phone.sip.addresses import ALLOW
 from qwen3tts_phone.sip.call_state import CallState
 from qwen3tts_phone.sip.info import DTMF, DTMF_RELAY, InfoReceived, read_dtmf
 from qwen3tts_phone.sip.message import Request, reply
 from qwen3tts_phone.sip.referral import Referral
-from qwen3tts_phone.sip.refusals import ALLOW
 from qwen3tts_phone.sip.transaction import Transaction
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from qwen3tts_phone.errors import CalleeUnreachable, CallError
 from qwen3tts_phone.sip.account import Account
-from qwen3tts_phone.sip.options import Probe
-from qwen3tts_phone.sip.registration import Learn, Locate
-from qwen3tts_phone.sip.transaction import Failure, Hop
+from qwen3tts_phone.sip.hop import Hop
+from qwen3tts_phone.sip.options import Learn, Locate, Probe
+from qwen3tts_phone.sip.transaction import Failure
 
 if TYPE_CHECKING:
     from qwen3tts_phone.sip.agent import Agent

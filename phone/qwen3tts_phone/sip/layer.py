@@ -14,10 +14,11 @@ import re
 from collections import Counter, deque
 
 from qwen3tts_phone.errors import CallError
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.machines import Kind, State
 from qwen3tts_phone.sip.message import BRANCH_COOKIE, Request, Response
 from qwen3tts_phone.sip.timers import Timers
-from qwen3tts_phone.sip.transaction import ClientOwner, Hop, Send, Transaction
+from qwen3tts_phone.sip.transaction import ClientOwner, Send, Transaction
 
 MAX_SERVER_TRANSACTIONS = 4096
 """Bound on remembered requests; beyond it the oldest that are dealt with are forgotten."""

@@ -10,10 +10,10 @@ from typing import Literal
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.credentials import Credentials
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.keepalive import Keepalive
 from qwen3tts_phone.sip.registration import RegistrationCore
 from qwen3tts_phone.sip.registration_state import RegistrationState
-from qwen3tts_phone.sip.transaction import Hop
 
 LineState = Literal[
     "registered", "registering", "not registered", "reachable", "unreachable", "unknown"

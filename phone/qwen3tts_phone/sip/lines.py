@@ -14,6 +14,7 @@ from qwen3tts_phone.sip.agent import Agent
 from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.credentials import Credentials
 from qwen3tts_phone.sip.fields import check_secure, is_ip, parse_uri
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.incoming import IncomingCall
 from qwen3tts_phone.sip.keepalive import Keepalive
 from qwen3tts_phone.sip.line import AccountEvent, Line, Registration
@@ -21,8 +22,8 @@ from qwen3tts_phone.sip.listeners import Listeners
 from qwen3tts_phone.sip.locate import Locator
 from qwen3tts_phone.sip.message import Response
 from qwen3tts_phone.sip.networks import address_of, networks, within
-from qwen3tts_phone.sip.registration import Located, RegistrationCore
-from qwen3tts_phone.sip.transaction import Hop
+from qwen3tts_phone.sip.options import Located
+from qwen3tts_phone.sip.registration import RegistrationCore
 from qwen3tts_phone.sip.via import seen_address
 
 LOOK_EVERY_S = 60.0

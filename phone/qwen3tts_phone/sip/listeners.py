@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from qwen3tts_phone.errors import PortBusy
 from qwen3tts_phone.sip.dns import Family
 from qwen3tts_phone.sip.framing import PING
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.networks import address_of
 from qwen3tts_phone.sip.settings import Listener, SipSettings
 from qwen3tts_phone.sip.sockets import WILDCARDS, address_towards, bind_pair
 from qwen3tts_phone.sip.stream import Admit, StreamTransport
 from qwen3tts_phone.sip.tls import TlsContexts, load_contexts
-from qwen3tts_phone.sip.transaction import Hop
 from qwen3tts_phone.sip.udp import Failed, Receive, UdpTransport, Waited
 
 log = logging.getLogger(__name__)

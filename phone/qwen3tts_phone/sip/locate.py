@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from qwen3tts_phone.sip.dns import NEGATIVE_S, Answer, Family, Records, Srv, SystemRecords
 from qwen3tts_phone.sip.fields import is_ip
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.settings import DnsSettings
-from qwen3tts_phone.sip.transaction import Hop
 
 MAX_HOPS = 16
 """Most servers that one address leads to."""

@@ -21,7 +21,7 @@ from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.fields import NameAddr, parse_address, parse_uri, parse_via, split_list
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.sip.transaction import Hop
+    from qwen3tts_phone.sip.hop import Hop
 
 MAX_MESSAGE_BYTES = 65535
 """Largest message; what one UDP datagram can hold, and the bound on TCP."""

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Literal
 from qwen3tts_phone.errors import BadSdp, BadSip, CalleeUnreachable, CallError, WrongState
 from qwen3tts_phone.sip.call_state import CallState
 from qwen3tts_phone.sip.fields import delta_seconds
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import Request, Response
 from qwen3tts_phone.sip.phases import PHASES, Move, Phase
 from qwen3tts_phone.sip.received import Received
 from qwen3tts_phone.sip.refused import refused
-from qwen3tts_phone.sip.transaction import Failure, Hop, Transaction
+from qwen3tts_phone.sip.transaction import Failure, Transaction
 
 if TYPE_CHECKING:
     from qwen3tts_phone.sip.call import Call

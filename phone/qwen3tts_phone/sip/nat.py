@@ -12,9 +12,9 @@ from sipmessage import URI
 
 from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.fields import parse_uri
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import Request, Response
 from qwen3tts_phone.sip.networks import address_of, behind_nat
-from qwen3tts_phone.sip.transaction import Hop
 
 
 def seen_at(message: Request | Response) -> Hop | None:

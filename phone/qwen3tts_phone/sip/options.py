@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,13 +11,22 @@ from qwen3tts_phone.errors import CalleeUnreachable, CallError
 from qwen3tts_phone.sip.account import Account, address_of_record
 from qwen3tts_phone.sip.dialog import new_call_id, new_tag
 from qwen3tts_phone.sip.fields import check_secure
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import Request, Response
-from qwen3tts_phone.sip.transaction import Failure, Hop
+from qwen3tts_phone.sip.transaction import Failure
 from qwen3tts_phone.sip.via import loose
 
 if TYPE_CHECKING:
     from qwen3tts_phone.sip.agent import Agent
     from qwen3tts_phone.sip.exchange import Exchange
+
+
+Located = Callable[[Sequence[Hop], OSError | None, float], None]
+"""Gets the servers, best first, or why there are none, and the time."""
+Locate = Callable[[Located], None]
+"""Looks the servers of an account up, at once or later."""
+Learn = Callable[[Hop, Response], None]
+"""Looks at which address of ours a server saw."""
 
 
 @dataclass(frozen=True, slots=True)

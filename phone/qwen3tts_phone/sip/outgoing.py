@@ -12,11 +12,12 @@ from qwen3tts_phone.sip.call_headers import CallHeaders, check_headers
 from qwen3tts_phone.sip.call_state import Answered, CallState, EarlyMedia, Ringing, Step
 from qwen3tts_phone.sip.dialog import Dialog
 from qwen3tts_phone.sip.exchange import Exchange, Unheard
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import Request, Response
 from qwen3tts_phone.sip.redirected_call import Redirection
 from qwen3tts_phone.sip.redirection import RedirectTarget
 from qwen3tts_phone.sip.refused import refused
-from qwen3tts_phone.sip.transaction import Failure, Hop, cancel_for
+from qwen3tts_phone.sip.transaction import Failure, cancel_for
 
 if TYPE_CHECKING:
     from qwen3tts_phone.sip.agent import Agent

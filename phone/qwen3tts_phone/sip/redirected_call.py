@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from qwen3tts_phone.errors import BadSip, CallError
 from qwen3tts_phone.sip.auth import Digest
 from qwen3tts_phone.sip.fields import check_secure, parse_address, parse_uri
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import Request, Response
 from qwen3tts_phone.sip.redirection import FOLLOWED, Redirects, RedirectTarget
-from qwen3tts_phone.sip.transaction import Failure, Hop
+from qwen3tts_phone.sip.transaction import Failure
 from qwen3tts_phone.sip.via import loose
 
 if TYPE_CHECKING:

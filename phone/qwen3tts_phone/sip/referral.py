@@ -28,7 +28,7 @@ MAX_REFERRALS = 4
 """Transfers of one call that may be under way at once."""
 
 
-class Stage(Enum):
+class ReferralState(Enum):
     """How far a transfer of theirs has come."""
 
     ASKED = auto()
@@ -43,7 +43,7 @@ class Referral:
     def __init__(
         self, call: Call, request: Request, transaction: Transaction, dialog: Dialog, now: float
     ) -> None:
-        self.stage = Stage.ASKED
+        self.stage = ReferralState.ASKED
         self.dialog = dialog
         self._call = call
         self._agent = call.agent
@@ -93,7 +93,7 @@ class Referral:
     # What the owner calls
 
     def _accept(self) -> bool:
-        if self.stage is not Stage.ASKED:
+        if self.stage is not ReferralState.ASKED:
             return False
         now = self._agent.now()
         response = self._answer(202)
@@ -103,7 +103,7 @@ class Referral:
         if self._quiet:
             self._end()
         else:
-            self.stage = Stage.TAKEN
+            self.stage = ReferralState.TAKEN
             self._deadline = now + EXPIRES_S
             # RFC 3515 section 2.4.4: the first notice goes out at once.
             self._tell(100, "", now)
@@ -113,7 +113,7 @@ class Referral:
     def _refuse(self, status: int = 603) -> None:
         if not 300 <= status <= 699:
             raise ValueError(f"status={status} is not between 300 and 699")
-        if self.stage is Stage.ASKED:
+        if self.stage is ReferralState.ASKED:
             self._respond(self._answer(status), self._agent.now())
             self._end()
             self._agent.flush()
@@ -121,7 +121,7 @@ class Referral:
     def _notify(self, status: int, reason: str = "") -> None:
         if not 100 <= status <= 699:
             raise ValueError(f"status={status} is not between 100 and 699")
-        if self.stage is not Stage.TAKEN:
+        if self.stage is not ReferralState.TAKEN:
             return
         self._tell(status, reason, self._agent.now())
         if status >= 200:
@@ -167,7 +167,7 @@ class Referral:
 
     def call_over(self, now: float) -> None:
         """The call has ended before the owner has decided."""
-        if self.stage is Stage.ASKED:
+        if self.stage is ReferralState.ASKED:
             self._respond(self._answer(481), now)
             self._end()
 
@@ -183,15 +183,15 @@ class Referral:
         """Nobody has decided, or nobody has said how it went."""
         if self._deadline is None or now < self._deadline:
             return
-        if self.stage is Stage.ASKED:
+        if self.stage is ReferralState.ASKED:
             self._respond(self._answer(603), now)
-        elif self.stage is Stage.TAKEN:
+        elif self.stage is ReferralState.TAKEN:
             self._tell(100, "", now, "timeout")
         self._end()
 
     def _end(self) -> None:
-        if self.stage is not Stage.OVER:
-            self.stage = Stage.OVER
+        if self.stage is not ReferralState.OVER:
+            self.stage = ReferralState.OVER
             self._deadline = None
             self._call.open_referrals -= 1
             self._agent.timed.remove(self)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from qwen3tts_phone.errors import BadSip
+from qwen3tts_phone.sip.addresses import ALLOW
 from qwen3tts_phone.sip.dialog import new_tag
 from qwen3tts_phone.sip.fields import check_secure, parse_address, parse_uri
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import Request, Response, reply
 from qwen3tts_phone.sip.session_timer import MIN_SE_S, too_brief
-from qwen3tts_phone.sip.transaction import Hop
 
-ALLOW = "INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, UPDATE, INFO, REFER, NOTIFY"
 EXTENSIONS = frozenset({"timer", "100rel", "replaces", "norefersub"})
 """What a request may require of us."""
 _KNOWN = {

@@ -15,11 +15,12 @@ from qwen3tts_phone.errors import BadSip, CallError, RegistrationFailed
 from qwen3tts_phone.sip.account import Account, address_of_record
 from qwen3tts_phone.sip.dialog import new_call_id, new_tag
 from qwen3tts_phone.sip.fields import delta_seconds, parse_address, parse_uri
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import Request, Response
-from qwen3tts_phone.sip.options import Probe
+from qwen3tts_phone.sip.options import Learn, Locate, Located, Probe
 from qwen3tts_phone.sip.registration_state import TABLE, RegistrationEvent, RegistrationState
 from qwen3tts_phone.sip.registration_words import not_found, refused, unanswered
-from qwen3tts_phone.sip.transaction import Failure, Hop
+from qwen3tts_phone.sip.transaction import Failure
 from qwen3tts_phone.sip.via import loose
 
 if TYPE_CHECKING:
@@ -54,13 +55,6 @@ MAX_RAISES = 3
 """Times one attempt raises its interval after 423."""
 
 S, E = RegistrationState, RegistrationEvent
-
-Located = Callable[[Sequence[Hop], OSError | None, float], None]
-"""Gets the servers, best first, or why there are none, and the time."""
-Locate = Callable[[Located], None]
-"""Looks the servers of an account up, at once or later."""
-Learn = Callable[[Hop, Response], None]
-"""Looks at which address of ours a server saw."""
 
 
 class RegistrationCore:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from qwen3tts_phone.errors import CalleeUnreachable, CallError, RegistrationFailed
 from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.auth import challenges
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import Response
-from qwen3tts_phone.sip.transaction import Failure, Hop
+from qwen3tts_phone.sip.transaction import Failure
 
 _REMEDIES = {
     400: "See the registrar's log; it did not understand the request.",

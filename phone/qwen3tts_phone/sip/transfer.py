@@ -27,7 +27,7 @@ NO_NOTICE = "The far end took the transfer and did not say what became of it."
 NO_NOTICE_REMEDY = "Ask at the target whether the call came; that telephone sends no notices."
 
 
-class Stage(Enum):
+class ReferState(Enum):
     """How far a transfer has come."""
 
     ASKED = auto()
@@ -66,7 +66,7 @@ class TransferCore:
         dialog = call.dialog
         if dialog is None:
             raise TransferFailed(481, "", message="The call has no other end yet.")
-        self.stage = Stage.ASKED
+        self.stage = ReferState.ASKED
         self.dialog: Dialog = dialog
         self._call = call
         self._agent = call.agent
@@ -95,7 +95,7 @@ class TransferCore:
 
     def on_final(self, response: Response, now: float) -> None:
         """Whether they will do it."""
-        if self.stage is not Stage.ASKED:
+        if self.stage is not ReferState.ASKED:
             # A notice was faster than the answer.
             return
         if response.status >= 300:
@@ -109,13 +109,13 @@ class TransferCore:
         if quiet:
             self._end(response.status)
             return
-        self.stage = Stage.TAKEN
+        self.stage = ReferState.TAKEN
         # RFC 6665 section 4.1.2.4, timer N: the first notice comes within 64*T1.
         self._deadline = now + self._timeout_s
 
     def on_failure(self, failure: Failure, now: float) -> None:
         """No answer to the REFER: the dialog is lost."""
-        if self.stage is not Stage.ASKED:
+        if self.stage is not ReferState.ASKED:
             return
         error = CalleeUnreachable(
             "The far end did not answer to the transfer.",
@@ -129,20 +129,20 @@ class TransferCore:
 
     def receive(self, request: Request, transaction: Transaction, now: float) -> None:
         """A NOTIFY of this transfer, checked for its order by the agent."""
-        if self.stage is Stage.ASKED:
-            self.stage = Stage.TAKEN
+        if self.stage is ReferState.ASKED:
+            self.stage = ReferState.TAKEN
             self._listener.taken(202, quiet=False)
         state = (request.get("Subscription-State") or "").partition(";")[0].strip().lower()
         last = state == "terminated"
         read = read_status(request.body)
         transaction.send_response(reply(request, 200), now)
         self._deadline = now + NEXT_NOTICE_S
-        if read is not None and self.stage is Stage.TAKEN:
+        if read is not None and self.stage is ReferState.TAKEN:
             status, reason = read
             final = status >= 200
             self._listener.progress(TransferProgress(status, reason, final))
             if final:
-                self.stage = Stage.TOLD
+                self.stage = ReferState.TOLD
                 self._listener.over(status)
                 self._deadline = now + self._timeout_s
         if last:
@@ -167,10 +167,10 @@ class TransferCore:
             self._end(_unknown())
 
     def _end(self, outcome: int | CallError) -> None:
-        if self.stage is Stage.OVER:
+        if self.stage is ReferState.OVER:
             return
-        told = self.stage is Stage.TOLD
-        self.stage = Stage.OVER
+        told = self.stage is ReferState.TOLD
+        self.stage = ReferState.OVER
         self._deadline = None
         self._agent.unwatch(self)
         if not told:

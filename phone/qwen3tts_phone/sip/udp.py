@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from qwen3tts_phone.errors import CallError
-from qwen3tts_phone.sip.transaction import Hop
+from qwen3tts_phone.sip.hop import Hop
 
 log = logging.getLogger(__name__)
 

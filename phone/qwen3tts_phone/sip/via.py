@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from qwen3tts_phone.sip.fields import is_ip, parse_uri, parse_via, uri_parameter
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import Request, Response
-from qwen3tts_phone.sip.transaction import Hop
 
 
 def stamp_via(request: Request, source: Hop) -> None:

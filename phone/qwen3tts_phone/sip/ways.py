@@ -8,10 +8,10 @@ from dataclasses import replace
 from qwen3tts_phone.errors import CalleeUnreachable
 from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.agent import Agent
+from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.lines import Lines, bare
 from qwen3tts_phone.sip.listeners import Listeners
 from qwen3tts_phone.sip.locate import Locator
-from qwen3tts_phone.sip.transaction import Hop
 
 
 class Ways:
