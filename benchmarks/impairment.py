@@ -38,7 +38,7 @@ from other_buffers import aiortc_buffer, fixed_buffer
 from qwen3tts_codecs import FrameEncoder, Payload, Resampler, payload_by_name
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_pacer.frame import Frame
+from qwen3tts_pacer.slot import Frame
 from qwen3tts_phone.audio.inbound import Hearing
 from qwen3tts_phone.audio.playout import Playout
 from qwen3tts_phone.call.events import HeardFrame

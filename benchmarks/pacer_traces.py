@@ -30,8 +30,8 @@ from common import Bench
 from traces import PTIME_S, STEADY, TRACES, Utterance, least_wait, stalls
 
 from qwen3tts_pacer.core import PacerCore
-from qwen3tts_pacer.frame import Frame, Kind
 from qwen3tts_pacer.policy import Filling, FillingPolicy, FillingSettings
+from qwen3tts_pacer.slot import Frame, Kind
 
 SAMPLES = 480  # a frame of 20 ms at 24 kHz
 SILENCE = b"\xff" * 160

@@ -9,9 +9,9 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, cast
 
-from qwen3tts_codecs.framing import Framer
 from qwen3tts_codecs.g711 import encode_ulaw
-from qwen3tts_pacer.clock import Clock
+from qwen3tts_codecs.pcm import Framer
+from qwen3tts_pacer.audio_pacer import Clock
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.log_text import log_text
 

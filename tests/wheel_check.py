@@ -34,7 +34,7 @@ PACKAGES = {
     "qwen3tts_cli",
 }
 LIGHT = (
-    "import qwen3tts_codecs.frames, qwen3tts_pacer.pacer, qwen3tts_wire.client, "
+    "import qwen3tts_codecs.frames, qwen3tts_pacer.audio_pacer, qwen3tts_wire.client, "
     "qwen3tts_speech.line, qwen3tts_cli.main, sys; "
     "heavy = {'torch', 'fastapi', 'uvicorn', 'sipmessage'} & set(sys.modules); "
     "assert not heavy, heavy"

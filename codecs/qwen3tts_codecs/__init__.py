@@ -10,7 +10,6 @@ from qwen3tts_codecs.errors import (
     UnsupportedRate,
 )
 from qwen3tts_codecs.frames import EncodedFrame, FrameEncoder
-from qwen3tts_codecs.framing import Framer, LastFrame
 from qwen3tts_codecs.g711 import (
     ALAW_SILENCE,
     PCMA,
@@ -25,7 +24,7 @@ from qwen3tts_codecs.g722 import G722
 from qwen3tts_codecs.l16 import L16, l16, slin
 from qwen3tts_codecs.opus import OPUS, OpusSettings, opus
 from qwen3tts_codecs.payload import CodecRating, CodecSpec, Decoder, Encoder, Payload
-from qwen3tts_codecs.pcm import Int16Reader, Pcm, PcmBytes, from_bytes, to_bytes
+from qwen3tts_codecs.pcm import Framer, Int16Reader, LastFrame, Pcm, PcmBytes, from_bytes, to_bytes
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_codecs.table import CODECS, payload_by_name, payload_by_type
 

@@ -13,10 +13,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from qwen3tts_pacer.errors import ContextError, PacerError, PacerFull
-from qwen3tts_pacer.frame import Frame, Kind, Slot
 from qwen3tts_pacer.policy import Filling, FillingPolicy
-from qwen3tts_pacer.states import Move, State, after
+from qwen3tts_pacer.slot import Frame, Kind, Slot
+from qwen3tts_pacer.states import ContextError, Move, PacerError, PacerFull, State, after
 
 NEVER = math.inf
 GRAIN = 1e-6  # seconds; sums of floats differ by less, and nobody hears so much

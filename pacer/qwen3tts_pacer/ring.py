@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from qwen3tts_pacer.frame import Frame
 from qwen3tts_pacer.memory import RECORD, Area, CallMemory, MediaWord, ParentWord, fence
+from qwen3tts_pacer.slot import Frame
 
 CONTROL_RESERVE = 64
 """Outbound records that frames may not use, so that a finish always finds room."""

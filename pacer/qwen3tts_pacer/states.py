@@ -1,21 +1,24 @@
-"""The states of the pacer and the table of moves between them.
-
-::
-
-    idle ──frames──► filling ──ready──► playing ◄──ready── starved
-      ▲                 │  ▲              │  │  └───dry──────►▲
-      │                 │  └─────wait─────┘  │                │
-      └───empty── draining ◄────finish───────┴─────finish─────┘
-
-*Filling* waits for the policy's word, *draining* plays out what nothing will follow, *held* is a
-call on hold: nothing is sent and the queue is kept.
-"""
+"""What a caller of the pacer can do wrong."""
 
 from __future__ import annotations
 
 from enum import Enum
 
-from qwen3tts_pacer.errors import IllegalMove
+
+class PacerError(Exception):
+    """The caller broke a rule of the pacer; what it asked for was not done."""
+
+
+class IllegalMove(PacerError):
+    """This cannot happen in this state."""
+
+
+class ContextError(PacerError):
+    """Frames or a finish of a context that was not begun, is finished, or is out of its turn."""
+
+
+class PacerFull(PacerError):
+    """The queue has no room for these frames; none was taken."""
 
 
 class State(Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from qwen3tts_pacer.frame import Frame
+from qwen3tts_pacer.slot import Frame
 
 
 class Span(NamedTuple):

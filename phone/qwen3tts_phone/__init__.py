@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from qwen3tts_phone.streams.call import StreamCall
     from qwen3tts_phone.streams.server import Streams
     from qwen3tts_phone.streams.settings import StreamSettings
-    from qwen3tts_speech.live_sound import LiveSound
+    from qwen3tts_speech.sound import LiveSound
     from qwen3tts_speech.utterance import Spoken, Utterance, VoiceOptions
     from qwen3tts_wire.errors import SpeechError
 
@@ -160,7 +160,7 @@ _FROM = {
     "qwen3tts_phone.streams.server": ("Streams",),
     "qwen3tts_phone.streams.settings": ("StreamSettings",),
     "qwen3tts_phone.streams.call": ("StreamCall",),
-    "qwen3tts_speech.live_sound": ("LiveSound",),
+    "qwen3tts_speech.sound": ("LiveSound",),
     "qwen3tts_speech.utterance": (
         "Spoken",
         "Utterance",

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, get_args
 
-from qwen3tts_pacer.clock import Clock, LoopClock
+from qwen3tts_pacer.audio_pacer import Clock, LoopClock
 from qwen3tts_phone.audio.answering import AnsweringSettings
 from qwen3tts_phone.audio.inbound import warm
 from qwen3tts_phone.call.call import Call
@@ -34,8 +34,8 @@ from qwen3tts_phone.detection.recogniser import SharedRecognisers
 from qwen3tts_phone.dialling.guard import Admission, Guard, GuardSettings, refuse_emergency
 from qwen3tts_phone.errors import BadSip, CallError
 from qwen3tts_phone.media.admission import PacingAdmission
-from qwen3tts_phone.media.keeper import MediaKeeper
 from qwen3tts_phone.media.leg import MediaLeg
+from qwen3tts_phone.media.process import MediaKeeper
 from qwen3tts_phone.media.types import MediaSettings
 from qwen3tts_phone.records.store import CallFiles
 from qwen3tts_phone.sdp.session import SdpSession
@@ -53,7 +53,7 @@ from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_settings.constraints import UNSET, given
 from qwen3tts_settings.descriptors import raise_descriptor_limit
 from qwen3tts_speech.link import SpeechLink
-from qwen3tts_speech.record_sink import RecordSink, open_records
+from qwen3tts_speech.record_sinks import RecordSink, open_records
 from qwen3tts_speech.voice_process import DEFAULT_URL, on_stderr, voice_server
 from qwen3tts_wire.heap import heap
 from qwen3tts_wire.log_text import MOST_SENTENCE_CHARS, log_text

@@ -17,15 +17,14 @@ from typing import Protocol, TypeVar
 
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_codecs.pcm import Pcm
-from qwen3tts_pacer.clock import Clock, LoopClock
+from qwen3tts_pacer.audio_pacer import Clock, LoopClock
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_speech.link import SpeechLink
-from qwen3tts_speech.live_sound import LiveSound, LiveSpell
-from qwen3tts_speech.patience import Patience
-from qwen3tts_speech.record_sink import RecordSink
+from qwen3tts_speech.record_sinks import RecordSink
 from qwen3tts_speech.sink import FrameSink
-from qwen3tts_speech.sound import Sound
+from qwen3tts_speech.sound import LiveSound, LiveSpell, Sound
 from qwen3tts_speech.utterance import ChooseVoice, Spoken, Utterance, VoiceOptions
+from qwen3tts_speech.watchdog import Patience
 from qwen3tts_wire.errors import BadText
 
 __all__ = ["ChooseVoice", "Sound", "Speaker", "Spoken", "Utterance", "VoiceOptions"]

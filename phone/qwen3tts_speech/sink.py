@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from qwen3tts_pacer.frame import Frame
+from qwen3tts_pacer.audio_pacer import AudioPacer, Clock, LoopClock, PacerClosed
+from qwen3tts_pacer.core import PacerCore
+from qwen3tts_pacer.policy import Filling, FillingPolicy, FillingSettings
+from qwen3tts_pacer.slot import Frame, Kind, Slot
+from qwen3tts_pacer.states import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +84,292 @@ class FrameSink(Protocol):
 
     async def interrupted(self) -> Interruption:
         """What the last :meth:`interrupt` stopped, as soon as it is a fact."""
+
+
+log = logging.getLogger(__name__)
+
+CAPACITY = 3000
+"""Frames that may wait: a minute. The server is told what was played and makes no more ahead."""
+KEPT = 64
+"""Contexts of which the facts are kept after their end."""
+AT_ONCE = FillingSettings(pinned_s=0.0)
+"""The first frame goes out as it comes: the receiver's lead fills behind it."""
+
+Write = Callable[[bytes, Slot], Awaitable[bool | None]]
+"""Hands one frame over; False: it is not wanted, nor is what would follow."""
+
+
+@dataclass(slots=True)
+class _Going:
+    """A context of which frames may still go out; all times in seconds of the clock."""
+
+    end: int = 0
+    """Position after the last frame that went out, samples of the context's rate."""
+    first_at: float | None = None
+    first_audible_at: float | None = None
+    last_at: float | None = None
+    place_s: float = 0.0
+    """Where the last frame lies on the pacer's grid."""
+    starvations: int = 0
+    starved_s: float = 0.0
+    longest_gap_s: float = 0.0
+
+    def sent(self, frame: Frame, place_s: float, now: float, ptime_s: float) -> None:
+        """The frame goes out now, to be played at its place."""
+        at = max(now, place_s)
+        if self.first_at is None:
+            self.first_at = at
+        else:
+            gap = place_s - self.place_s - ptime_s
+            if gap > ptime_s / 2:
+                self.starvations += 1
+                self.starved_s += gap
+                self.longest_gap_s = max(self.longest_gap_s, gap)
+        if self.first_audible_at is None and not frame.silent:
+            self.first_audible_at = at
+        self.last_at = at
+        self.place_s = place_s
+        self.end = frame.end
+
+    def played(self, position: int, dropped: int = 0) -> Played:
+        return Played(
+            position=position,
+            dropped=dropped,
+            first_at=self.first_at,
+            first_audible_at=self.first_audible_at,
+            last_at=self.last_at,
+            starvations=self.starvations,
+            starved_s=self.starved_s,
+            longest_gap_s=self.longest_gap_s,
+        )
+
+
+class PacerSink:
+    """Frames in, one call of ``write`` for each, at most ``lead_ms`` before it is to be heard.
+
+    A ``write`` that answers False, or raises, stops all that is under way as `interrupt` does; then
+    ``on_refused`` is called, once. What it raised is in ``error``, and the sink goes on.
+
+    Args:
+        write: takes a frame. One at a time, in order; may take a while, but no longer than a frame.
+        silence: a frame of silence.
+        ptime_ms: duration of one frame.
+        lead_ms: how far the handing over may be ahead of the hearing.
+        queued_s: what the receiver adds to it before a frame is heard, seconds.
+        clock: where the time comes from.
+        on_refused: called when a frame was refused.
+        policy: decides about waits before and within an utterance.
+        continuous: silence is handed over as well, from :meth:`start` on, frame by frame: for a
+            receiver that has no clock of its own.
+        late_ms: how late a frame is handed over nevertheless, rather than its place skipped.
+    """
+
+    def __init__(
+        self,
+        write: Write,
+        *,
+        silence: bytes,
+        ptime_ms: int = 20,
+        lead_ms: int = 60,
+        queued_s: float = 0.0,
+        clock: Clock | None = None,
+        on_refused: Callable[[], None] | None = None,
+        policy: Filling | None = None,
+        continuous: bool = False,
+        late_ms: int = 0,
+    ) -> None:
+        ptime_s = ptime_ms / 1000
+        self.clock: Clock = clock or LoopClock()
+        self.error: BaseException | None = None
+        """What the last ``write`` that failed has raised."""
+        self.interruptions = 0
+        """How often it fell silent, by `interrupt` or by a refusal."""
+        self.quiet_at = self.clock.now()
+        """When the last frame handed over has been heard, seconds of the clock."""
+        self.closed = False
+        self._write_frame = write
+        self._on_refused = on_refused
+        self._ptime_s = ptime_s
+        self._queued_s = queued_s
+        self._continuous = continuous
+        core = PacerCore(
+            ptime_s,
+            policy or FillingPolicy(AT_ONCE, ptime_s=ptime_s),
+            silence=silence,
+            continuous=continuous,
+            capacity=CAPACITY,
+            lead_s=lead_ms / 1000,
+            rephase=not continuous,
+            late_s=late_ms / 1000,
+        )
+        self._pacer = AudioPacer(_Hand(self), core, self.clock)
+        self._started = False
+        self._going: dict[int, _Going] = {}
+        self._over: dict[int, Played] = {}
+        self._cut_off = False
+        """Interrupted, and no speech since: what the pacer would fade out is over already."""
+        self._stopped: Interruption | None = None
+
+    # --- FrameSink
+
+    def begin(self, context: int, key: str) -> None:
+        """A context is about to be written; ``key`` names its voice and server."""
+        if self.closed:
+            self._keep(context, Played(0))
+            return
+        self.start()
+        self._going[context] = _Going()
+        self._pacer.begin(context, key)
+
+    def write(self, frames: Sequence[Frame]) -> int:
+        """Accept frames; how many. Those of an interrupted context are taken and dropped."""
+        if not frames or frames[0].context not in self._going:
+            return len(frames)
+        accepted = min(len(frames), self._pacer.core.room)
+        self._pacer.push(frames[:accepted])
+        return accepted
+
+    async def room(self) -> None:
+        """Return when another frame can be accepted; at once when nothing is played any more."""
+        with contextlib.suppress(PacerClosed):
+            if not self.closed:
+                await self._pacer.room()
+
+    def finish(self, context: int) -> None:
+        """No more frames of this context will be written."""
+        if context in self._going:
+            self._pacer.finish(context)
+
+    async def drained(self, context: int) -> Played:
+        """Return when the context's last frame has been played, or was dropped."""
+        with contextlib.suppress(PacerClosed):
+            if context in self._going:
+                await self._pacer.drained(context)
+        going = self._going.pop(context, None)
+        if going is not None:  # else it was interrupted meanwhile
+            self._keep(context, going.played(going.end))
+        return self._over.get(context, Played(0))
+
+    def position(self, context: int) -> int:
+        """Samples of the context that are at the caller's ear by now."""
+        over = self._over.get(context)
+        if over is not None:
+            return over.position
+        return self._pacer.position(context, self._queued_s)
+
+    def waiting_s(self, context: int) -> float:
+        """How much of the context was accepted and is not handed over yet, seconds."""
+        if context not in self._going:
+            return 0.0
+        return self._pacer.core.queued_of(context) * self._ptime_s
+
+    def interrupt(self) -> None:
+        """Fall silent: not one more frame is handed over."""
+        now = self.clock.now()
+        self.interruptions += 1
+        self._silence(now, max(now, self.quiet_at))
+
+    async def interrupted(self) -> Interruption:
+        """What interruptions have stopped; ``silent_at`` is that of the last one.
+
+        It is the latest that it can be: a receiver that throws its buffer away is silent sooner.
+        """
+        stopped = self._stopped
+        if stopped is None:
+            return Interruption(at=self.clock.now())
+        return Interruption(stopped.at, stopped.silent_at, dict(self._over))
+
+    # --- besides
+
+    def start(self) -> None:
+        """Begin to hand over, as the first `begin` does; needs a running loop. Once is enough."""
+        if not self._started and not self.closed:
+            self._started = True
+            self._pacer.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a context is under way: begun, and its last frame not handed over."""
+        return self._started and self._pacer.core.state is not State.IDLE
+
+    @property
+    def unplayed_s(self) -> float:
+        """What was accepted and is not at the ear yet, seconds; 0 after an interruption."""
+        left_s = 0.0 if self._cut_off else max(0.0, self.quiet_at - self.clock.now())
+        return self._pacer.core.queued * self._ptime_s + left_s
+
+    async def close(self) -> None:
+        """Fall silent for good; what is still written is taken and dropped."""
+        if self.closed:
+            return
+        self.interrupt()
+        self.closed = True
+        if self._started:
+            await self._pacer.close()
+
+    # --- inside
+
+    async def _hand_over(self, payload: bytes, slot: Slot) -> None:
+        """One slot of the pacer's."""
+        now = self.clock.now()
+        frame = slot.frame
+        if frame is not None:
+            self._cut_off = False
+            self._going[frame.context].sent(frame, slot.deadline, now, self._ptime_s)
+        elif not self._continuous and (self._cut_off or now - slot.deadline > self._queued_s):
+            # A fade is heard only right after its frame; late, it would be a click of its own.
+            return
+        if slot.kind is not Kind.SILENCE:
+            self.quiet_at = max(now, slot.deadline) + self._ptime_s + self._queued_s
+        before = self.interruptions
+        try:
+            answer = await self._write_frame(payload, slot)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # it is this sink that is being closed
+            self.error = error
+            answer = False
+        except Exception as error:  # the receiver's fault must not end the call
+            log.warning("a frame was not taken: %r", error)
+            self.error = error
+            answer = False
+        # After an interruption the answer is about what is over, and no news.
+        if answer is False and self.interruptions == before:
+            self._refused()
+
+    def _refused(self) -> None:
+        now = self.clock.now()
+        self.interruptions += 1
+        self.quiet_at = now  # who refuses has thrown away what it had
+        self._silence(now, now)
+        if self._on_refused is None:
+            return
+        try:
+            self._on_refused()
+        except Exception:  # whoever is told must not end the pacing
+            log.exception("what a refusal leads to has failed")
+
+    def _silence(self, now: float, silent_at: float) -> None:
+        positions = {context: self.position(context) for context in self._going}
+        dropped = {each.context: each.frames for each in self._pacer.interrupt().contexts}
+        for context, going in self._going.items():
+            self._keep(context, going.played(positions[context], dropped.get(context, 0)))
+        self._going.clear()
+        self._cut_off = True
+        self._stopped = Interruption(at=now, silent_at=silent_at)
+
+    def _keep(self, context: int, played: Played) -> None:
+        self._over[context] = played
+        while len(self._over) > KEPT:
+            del self._over[next(iter(self._over))]
+
+
+class _Hand:
+    """The pacer's side of the sink: its ``write`` is not the one that takes frames."""
+
+    def __init__(self, sink: PacerSink) -> None:
+        self._sink = sink
+
+    async def write(self, payload: bytes, slot: Slot) -> None:
+        await self._sink._hand_over(payload, slot)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
+from qwen3tts_codecs.frames import EncodedFrame, FrameEncoder
 from qwen3tts_codecs.pcm import Pcm, to_bytes
+from qwen3tts_codecs.resample import Resampler
+from qwen3tts_pacer.slot import Frame
+from qwen3tts_pacer.states import PacerError
 from qwen3tts_speech.frame_writer import FrameWriter
 from qwen3tts_speech.latency import UtteranceRecord
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
     from qwen3tts_speech.line import Speaker
+
 
 BLOCK_S = 0.1
 """So much is encoded in one go, some milliseconds of work: the event loop has other calls, too."""
@@ -88,3 +97,311 @@ class Sound:
                     self._writer.finish()
             self.written.set()
             self._speaker.ended(self)
+
+
+BOUND_S: Final = 0.2
+"""More than this never waits; a longer delay makes people talk at the same time (ITU-T G.114)."""
+KEPT_S: Final = 0.06
+"""What is kept of more, the newest: it outlasts the jitter of a busy machine."""
+SPARE_S: Final = 0.08
+"""Of more than this, what is quiet is left out."""
+AHEAD_S: Final = 0.1
+"""So much is given to the sink ahead of time at most: it cannot be taken back."""
+FADE_S: Final = 0.005
+"""Over so much the sound goes from what was left out to what follows."""
+QUIET: Final = 0.1
+"""A pause is so much quieter than the voice (its root mean square of late)."""
+QUIET_RMS: Final = 60.0
+"""This is quiet whatever the voice is."""
+FORGETTING: Final = 0.995
+"""How the level of the voice is forgotten, each push."""
+KEY: Final = "live"
+"""What the sink's experience of how live sound arrives goes by."""
+OVER = (SpeechError, PacerError)
+"""What a sink raises whose call is over."""
+REMEMBERED: Final = 128
+"""Frames that are known again when they go out (`LiveSound.made`); three forms of each."""
+
+
+class LiveSound:
+    """One source's; `push` from one task at a time.
+
+    Args:
+        speaker: the call's.
+        gives_way: whether what is said and played goes first, and this is dropped meanwhile; else
+            the line is its until it is closed, once what is being said is over, and what is said
+            after this waits.
+    """
+
+    def __init__(self, speaker: Speaker, *, gives_way: bool = True) -> None:
+        self.gives_way = gives_way
+        self.closed = False
+        self.dropped_s = 0.0
+        """Sound that came while the line was not its, or of which there was too much."""
+        self.left_out_s = 0.0
+        """Pauses that were shortened to make up for a delay."""
+        self.spells = 0
+        """How often it has begun."""
+        self._speaker = speaker
+        self._spell: LiveSpell | None = None
+        self._waiting: deque[Pcm] = deque()
+        self._rate_hz = 0
+        """That of the first samples; what comes at another one is brought to it."""
+        self._resampler: Resampler | None = None
+        self._level = 0.0
+        self._cut: Pcm | None = None
+        """What was left out just before what waits."""
+        self._made: deque[tuple[bytes, bytes | None, bytes | None]] = deque(maxlen=REMEMBERED)
+        if not gives_way:
+            self._claim()
+
+    @property
+    def on_the_line(self) -> bool:
+        """Whether the line is its now."""
+        return self._spell is not None and self._spell.begun and not self._spell.written.is_set()
+
+    @property
+    def delay_s(self) -> float:
+        """How much of it waits, here and in the sink, seconds."""
+        spell = self._spell
+        return self._here_s + (spell.waiting_s if spell is not None else 0.0)
+
+    async def push(self, samples: Pcm, rate_hz: int) -> None:
+        """Put in int16 samples, shape [n], that have just come. Waits for nothing but a line that
+        is being changed.
+
+        Raises SpeechError when the call is over, ValueError for a rate that cannot be.
+        """
+        if self.closed or not len(samples):
+            return
+        self._rate_hz = self._rate_hz or rate_hz
+        if rate_hz != self._rate_hz:
+            if self._resampler is None or self._resampler.from_hz != rate_hz:
+                self._resampler = Resampler(rate_hz, self._rate_hz)
+            samples = self._resampler.push(samples)
+        else:
+            self._resampler = None
+        self._waiting.append(samples)
+        if not await self._has_line():
+            self._forget()
+            return
+        self._keep_up()
+        self._give()
+
+    def close(self) -> None:
+        """It is over; what waits is heard, if the line is its. Harmless when it is."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._spell is not None and self.on_the_line:
+            with contextlib.suppress(*OVER):
+                while self._waiting:
+                    self._spell.push(self._next())
+        self._forget()
+        self._end()
+
+    def made(self, payload: bytes) -> bool:
+        """Whether that frame, which has gone out, was of this sound, and not of what was said."""
+        return any(payload in forms for forms in self._made)
+
+    # --- inside
+
+    @property
+    def _here_s(self) -> float:
+        return sum(map(len, self._waiting)) / self._rate_hz if self._rate_hz else 0.0
+
+    async def _has_line(self) -> bool:
+        spell = self._spell
+        if spell is None or spell.written.is_set():
+            if not self._speaker.takes_live():
+                return False
+            spell = self._claim()
+        if not spell.begun:
+            if not self._speaker.takes_live(before=spell.number):
+                return False
+            await self._speaker.sink.room()
+            if spell.written.is_set():  # it has given way meanwhile, or all is over
+                return False
+            spell.begin(self._rate_hz)
+            self.spells += 1
+        return True
+
+    def _claim(self) -> LiveSpell:
+        """The line is this sound's, before all that is said from now on."""
+        self._spell = self._speaker.begins(lambda number: LiveSpell(self._speaker, self, number))
+        return self._spell
+
+    def _keep_up(self) -> None:
+        """Leave out what would be heard too late."""
+        spell = self._spell
+        assert spell is not None
+        delay_s = self.delay_s
+        if delay_s > BOUND_S:
+            while len(self._waiting) > 1 and delay_s > KEPT_S:
+                cut = self._waiting.popleft()
+                self._cut = cut if self._cut is None else self._cut
+                delay_s -= len(cut) / self._rate_hz
+                self.dropped_s += len(cut) / self._rate_hz
+            return
+        newest = self._waiting[-1]
+        level = math.sqrt(float(np.mean(np.square(newest, dtype=np.float64))))
+        self._level = max(level, self._level * FORGETTING)
+        quiet = level <= max(QUIET_RMS, QUIET * self._level)
+        newest_s = len(newest) / self._rate_hz
+        if quiet and delay_s - newest_s > SPARE_S:
+            self._waiting.pop()  # between two pauses there is no step
+            self.left_out_s += newest_s
+
+    def _give(self) -> None:
+        spell = self._spell
+        assert spell is not None
+        while self._waiting and not spell.pending and spell.waiting_s < AHEAD_S:
+            spell.push(self._next())
+
+    def _next(self) -> Pcm:
+        """The oldest of what waits."""
+        samples = self._waiting.popleft()
+        if self._cut is not None:
+            samples, self._cut = _faded(self._cut, samples, self._rate_hz), None
+        return samples
+
+    def _forget(self) -> None:
+        self.dropped_s += self._here_s
+        self._waiting.clear()
+        self._cut = None
+
+    def _end(self) -> None:
+        if self._spell is not None:
+            self._spell.end()
+            self._spell = None
+
+    def cut_off(self) -> None:
+        """What was on the line has been interrupted. For `LiveSpell`."""
+        if not (self.gives_way or self.closed or self._speaker.closed):
+            self._claim()
+
+    def remember(self, frame: Frame) -> None:
+        """A frame of it was made. For `LiveSpell`."""
+        self._made.append((frame.payload, frame.tail, frame.head))
+
+
+class LiveSpell:
+    """Live sound for as long as the line is its: one context of the sink."""
+
+    def __init__(self, speaker: Speaker, sound: LiveSound, number: int) -> None:
+        self.number = number
+        self.written = asyncio.Event()
+        """Set when nothing more of it comes: what is said may begin."""
+        self.stopped = False
+        self.pending: list[Frame] = []
+        """Frames that the sink has not taken yet."""
+        self._speaker = speaker
+        self._sound = sound
+        self._encoder: FrameEncoder | None = None
+        self._position = 0
+        self._draining: asyncio.Task[None] | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether the sink knows it."""
+        return self._encoder is not None
+
+    @property
+    def waiting_s(self) -> float:
+        """How much of it is made and has not gone out, seconds."""
+        here_s = len(self.pending) * self._speaker.ptime_ms / 1000
+        return here_s + self._speaker.sink.waiting_s(self.number)
+
+    def begin(self, rate_hz: int) -> None:
+        """The sink learns of it; what comes has that rate."""
+        speaker = self._speaker
+        encoder = FrameEncoder(rate_hz, speaker.payload, speaker.ptime_ms)
+        speaker.sink.begin(self.number, KEY)
+        self._encoder = encoder
+
+    def push(self, samples: Pcm) -> None:
+        """Encode and write; raises SpeechError when the call is over."""
+        assert self._encoder is not None
+        self._make(self._encoder.push(to_bytes(samples)))
+        self._write()
+
+    def end(self) -> None:
+        """Nothing more of it comes; what was made is heard. Once is enough."""
+        if self.written.is_set():
+            return
+        self.written.set()
+        if self._encoder is None:
+            self._speaker.ended(self)
+            return
+        with contextlib.suppress(*OVER):
+            self._make(self._encoder.flush())
+            self._write()
+            self._speaker.sink.finish(self.number)
+        self.pending.clear()
+        self._draining = asyncio.create_task(self._drained(), name=f"live sound {self.number}")
+
+    # --- for `Speaker`
+
+    def give_way(self) -> None:
+        """Something else has frames to write."""
+        if self._sound.gives_way:
+            self.end()
+
+    def stop(self) -> None:
+        """The sink is silent already; the sound goes on in the next spell."""
+        going = not self.written.is_set()
+        self.stopped = True
+        self.pending.clear()
+        self.written.set()
+        if self._draining is None:
+            self._speaker.ended(self)
+        else:
+            self._draining.cancel()
+        if going:
+            self._sound.cut_off()
+
+    def change(self) -> None:
+        """The call has another codec: what comes is encoded in it."""
+        if self._encoder is not None and not self.written.is_set():
+            speaker = self._speaker
+            self.pending.clear()
+            self._make(self._encoder.switch(speaker.payload, speaker.ptime_ms))
+
+    def pump(self) -> None:
+        """The sink takes frames again."""
+        if not self.written.is_set():
+            self._write()
+
+    async def settled(self, most_s: float | None = None) -> None:
+        """Wait for its end, and no longer than ``most_s`` seconds."""
+        if self._draining is not None:
+            await asyncio.wait([self._draining], timeout=most_s)
+
+    # --- inside
+
+    def _make(self, encoded: list[EncodedFrame]) -> None:
+        for payload, tail, head, samples, silent in encoded:
+            end = self._position + samples
+            frame = Frame(payload, tail, head, self.number, self._position, end, silent)
+            self._position = end
+            self._sound.remember(frame)
+            self.pending.append(frame)
+
+    def _write(self) -> None:
+        if self.pending:
+            del self.pending[: self._speaker.sink.write(self.pending)]
+
+    async def _drained(self) -> None:
+        try:
+            with contextlib.suppress(*OVER):
+                await self._speaker.sink.drained(self.number)
+        finally:
+            self._speaker.ended(self)
+
+
+def _faded(cut: Pcm, samples: Pcm, rate_hz: int) -> Pcm:
+    """``samples``, begun as ``cut`` would have gone on: no step where something was left out."""
+    count = min(int(rate_hz * FADE_S), len(cut), len(samples))
+    share = np.arange(1, count + 1) / (count + 1)
+    mixed = cut[:count] * (1.0 - share) + samples[:count] * share
+    return np.concatenate((np.rint(mixed).astype(np.int16), samples[count:]))

@@ -1,32 +1,113 @@
-"""Utterances as OpenTelemetry spans, sent to a collector by OTLP over HTTP.
+"""Sends spans by OTLP over HTTP, and says in a line of its own when a collector takes none.
 
-A call is one trace: a span of the call, in it one of each utterance, in that one of each stage, and
-in the one that waits for the server one of each of the server's stages. Spans are made when an
-utterance has ended, from its record, with the times that they had. They are sent in batches by a
-thread of OpenTelemetry's own; a collector that is away or slow costs spans, never sound.
-
-Nothing here is imported unless it is asked for, and no global of OpenTelemetry is touched. Headers,
-such as a collector's key, sampling, batches and the service's name are those of the standard
-``OTEL_*`` variables. Words are in no span unless they are asked for.
-
-The speech server makes no spans, and no trace context is on the wire: what it did is known by the
-marks that it sends.
+OpenTelemetry's exporter logs each try, every few seconds for as long as a collector is away. Here
+those lines are kept back, of this exporter alone, and one a minute says what is lost and why.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, cast
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
 from qwen3tts_speech.latency import UtteranceRecord
-from qwen3tts_speech.span_sender import OtelMissing, SpanSender
 from qwen3tts_speech.utterance_spans import Spans
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+
+log = logging.getLogger(__name__)
+
+TELL_AGAIN_S = 60.0
+WHY_CHARS = 300
+_SENDING: ContextVar[SpanSender | None] = ContextVar("spans that are being sent", default=None)
+
+
+class OtelMissing(SpeechError):
+    """OpenTelemetry's packages are not installed."""
+
+    code = "otel_missing"
+
+
+class SpanSender:
+    """An exporter for OpenTelemetry's processors.
+
+    Args:
+        endpoint: where it sends to; empty = what the ``OTEL_*`` variables say.
+        tells: whether it logs what is lost.
+
+    Raises:
+        OtelMissing: the extra ``otel`` is not installed.
+    """
+
+    def __init__(
+        self, endpoint: str, *, tells: bool = True, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        try:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.trace.export import SpanExportResult
+        except ImportError as error:
+            raise OtelMissing(
+                f"Spans for OpenTelemetry need a package that is not installed ({error.name}).",
+                remedy="Install it: pip install 'mr_qwen3tts[otel]'",
+            ) from error
+        logging.getLogger(OTLPSpanExporter.__module__).addFilter(_keep_back)  # is there once
+        self._exporter: SpanExporter = OTLPSpanExporter(endpoint=endpoint or None)
+        self._taken = SpanExportResult.SUCCESS
+        self._tells, self._now_s = tells, now_s
+        self._told_at: float | None = None
+        self.lost = 0
+        """Spans that were not taken."""
+        self.why = ""
+        """What was said of the last failure."""
+
+    def export(self, spans: Sequence[ReadableSpan]) -> Any:
+        """Send them; the result is OpenTelemetry's."""
+        token = _SENDING.set(self)
+        try:
+            result = self._exporter.export(spans)
+        finally:
+            _SENDING.reset(token)
+        if result is not self._taken:
+            self.lost += len(spans)
+            now = self._now_s()
+            if self._tells and (self._told_at is None or now - self._told_at >= TELL_AGAIN_S):
+                self._told_at = now
+                log.warning("the collector takes no spans, %d are lost: %s", self.lost, self.why)
+        return result
+
+    def shutdown(self) -> None:
+        """Give a request up that is under way."""
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Nothing waits here."""
+        return True
+
+
+def _keep_back(record: logging.LogRecord) -> bool:
+    """Whether a line of OpenTelemetry's is of somebody else's spans."""
+    sender = _SENDING.get()
+    if sender is None:
+        return True
+    if record.levelno < logging.ERROR or not sender.why:
+        sender.why = _plain(record.getMessage())
+    return False
+
+
+def _plain(said: str) -> str:
+    """What the system said of a connection that failed, or what OpenTelemetry says."""
+    errno = re.search(r"\[Errno -?\d+\] ([^\"')]+)", said)
+    return (errno[1] if errno is not None else said)[:WHY_CHARS].rstrip(". ")
+
 
 __all__ = ["OtelMissing", "Spans", "SpansNotSent", "endpoint_of", "export_records", "open_spans"]
 

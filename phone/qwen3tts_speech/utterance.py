@@ -8,11 +8,11 @@ from collections.abc import AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from qwen3tts_speech.feed import Feed
 from qwen3tts_speech.frame_writer import FrameWriter
 from qwen3tts_speech.latency import Mark, UtteranceRecord
-from qwen3tts_speech.patience import OWED_CHARS, Patience
 from qwen3tts_speech.sink import Played
+from qwen3tts_speech.text_feed import Feed
+from qwen3tts_speech.watchdog import OWED_CHARS, Patience
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.client import Audio, Context, Done, SpeechClient, Started
 from qwen3tts_wire.errors import ConnectionLost, SpeechError

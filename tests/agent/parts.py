@@ -12,7 +12,7 @@ from qwen3tts_agent.agent import Agent
 from qwen3tts_agent.conversation import Conversation
 from qwen3tts_agent.turn_record import TurnRecord
 from qwen3tts_codecs.g711 import PCMU
-from qwen3tts_pacer.frame import Frame
+from qwen3tts_pacer.slot import Frame
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.call.core import CallBody, Voice
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, Turn, TurnEnded

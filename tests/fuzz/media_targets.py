@@ -10,14 +10,13 @@ from dataclasses import replace
 import numpy as np
 
 from qwen3tts_codecs.frames import FrameEncoder
-from qwen3tts_codecs.framing import Framer
 from qwen3tts_codecs.g711 import PCMA, PCMU, decode_alaw, decode_ulaw, encode_alaw, encode_ulaw
-from qwen3tts_codecs.pcm import Int16Reader, from_bytes
+from qwen3tts_codecs.pcm import Framer, Int16Reader, from_bytes
 from qwen3tts_pacer.memory import CallMemory
 from qwen3tts_pacer.ring import InboundReader
 from qwen3tts_phone.media import dtmf, rtcp, rtp, srtp
 from qwen3tts_phone.media.dtmf import DtmfReceiver, EventPacket, KeyDown, KeyUp
-from qwen3tts_phone.media.jitter import CONCEAL_MOST, PENDING_MOST
+from qwen3tts_phone.media.jitter_buffer import CONCEAL_MOST, PENDING_MOST
 from qwen3tts_phone.media.receiver import Receiver
 from qwen3tts_phone.media.rtcp import (
     Bye,

@@ -9,11 +9,11 @@ import pytest
 
 from qwen3tts_phone.errors import PortBusy
 from qwen3tts_phone.media import rtcp
-from qwen3tts_phone.media.errors import MediaRefused
+from qwen3tts_phone.media.control import MediaRefused
 from qwen3tts_phone.media.ports import open_pair
 from qwen3tts_phone.media.process import MediaProcess
+from qwen3tts_phone.media.srtp import Wire, numeric, plain_host
 from qwen3tts_phone.media.types import LegSpec, MediaStarted, RemoteMedia, family
-from qwen3tts_phone.media.wire import Wire, numeric, plain_host
 from qwen3tts_phone.sdp.crypto import SrtpKey
 from tests.media.peer import PATIENCE_S, Peer, event_of, until
 

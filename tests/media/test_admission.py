@@ -13,7 +13,7 @@ from qwen3tts_phone.media.admission import (
     PacingAdmission,
     PacingShares,
 )
-from qwen3tts_phone.media.load import MediaLoad
+from qwen3tts_phone.media.reports import MediaLoad
 
 SECOND_NS = 1_000_000_000
 

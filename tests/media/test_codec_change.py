@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from qwen3tts_pacer import Frame
-from qwen3tts_phone.media.errors import MediaRefused
-from qwen3tts_phone.media.laws import table_between
+from qwen3tts_phone.media.control import MediaRefused
 from qwen3tts_phone.media.leg import MediaLeg
+from qwen3tts_phone.media.outbound import table_between
 from qwen3tts_phone.media.types import RemoteMedia
 from tests.media.peer import PATIENCE_S, Peer, speech
 from tests.media.sending import REMOTE, Call, frame, kinds

@@ -9,8 +9,8 @@ import pytest
 
 from qwen3tts_pacer.ring import InboundFrame
 from qwen3tts_phone.media import dtmf, rtcp
+from qwen3tts_phone.media.control import MediaRefused
 from qwen3tts_phone.media.dtmf import EventPacket
-from qwen3tts_phone.media.errors import MediaRefused
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.process import MediaProcess
 from qwen3tts_phone.media.rtp import RtpPacket

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_pacer.ring import InboundFrame
-from qwen3tts_phone.media.jitter import CONCEAL_MOST, JitterBuffer
+from qwen3tts_phone.media.jitter_buffer import CONCEAL_MOST, JitterBuffer
 
 PTIME_S = 0.02
 FIRST = 70_000  # an extended sequence number

@@ -11,9 +11,9 @@ import pytest
 
 from qwen3tts_phone.media import admission
 from qwen3tts_phone.media.admission import GOOD_REPORTS, LONG_REPORTS
-from qwen3tts_phone.media.errors import MediaRefused
-from qwen3tts_phone.media.keeper import MediaKeeper
-from qwen3tts_phone.media.load import MediaLoad
+from qwen3tts_phone.media.control import MediaRefused
+from qwen3tts_phone.media.process import MediaKeeper
+from qwen3tts_phone.media.reports import MediaLoad
 from qwen3tts_phone.media.types import LegSpec, MediaSettings
 from tests.media.peer import PATIENCE_S
 

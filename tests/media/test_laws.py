@@ -5,7 +5,7 @@ import pytest
 
 from qwen3tts_codecs.g711 import decode_alaw, decode_ulaw
 from qwen3tts_pacer import Frame
-from qwen3tts_phone.media.laws import codec_number, table_between, translated
+from qwen3tts_phone.media.outbound import codec_number, table_between, translated
 
 EVERY = bytes(range(256))
 DECODE = {"PCMU": decode_ulaw, "PCMA": decode_alaw}

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from qwen3tts_phone.media.outbox import EVENTS_MOST, LEG_EVENTS_MOST, Outbox
+from qwen3tts_phone.media.reports import EVENTS_MOST, LEG_EVENTS_MOST, Outbox
 
 
 def drained(outbox: Outbox) -> list[bytes]:

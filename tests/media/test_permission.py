@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_phone.media.leg import MediaLeg
-from qwen3tts_phone.media.permission import HOSTS_MOST, LEG_S, SendPermission
 from qwen3tts_phone.media.process import MediaProcess
+from qwen3tts_phone.media.source import HOSTS_MOST, LEG_S, SendPermission
 from qwen3tts_phone.media.types import LegSpec, SendingPaused, SendingResumed
 from tests.media.peer import HEAD, TAIL, Peer, event_of, numbers, speech
 

@@ -22,7 +22,7 @@ from qwen3tts_pacer.memory import CONTEXTS
 from qwen3tts_phone.errors import PortBusy
 from qwen3tts_phone.media import process as process_module
 from qwen3tts_phone.media import rtcp
-from qwen3tts_phone.media.errors import LegClosed, MediaLost, MediaRefused
+from qwen3tts_phone.media.control import LegClosed, MediaLost, MediaRefused
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.process import MediaProcess
 from qwen3tts_phone.media.types import ContextPlayed, LegSpec, MediaSettings

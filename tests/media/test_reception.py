@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.media.reception import MAX_DROPOUT, MAX_MISORDER, Reception
+from qwen3tts_phone.media.receiver import MAX_DROPOUT, MAX_MISORDER, Reception
 
 
 @given(st.integers(0, 65535), st.integers(1, 3000))

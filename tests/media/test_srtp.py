@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from qwen3tts_phone.media import rtcp, rtp, srtp
-from qwen3tts_phone.media.errors import MediaRefused
+from qwen3tts_phone.media.control import MediaRefused
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.process import MediaProcess
 from qwen3tts_phone.media.rtp import RtpPacket

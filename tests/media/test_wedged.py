@@ -12,9 +12,8 @@ import time
 
 import pytest
 
-from qwen3tts_phone.media.control import Control
+from qwen3tts_phone.media.control import Control, MediaLost
 from qwen3tts_phone.media.dtmf import KEYS_BURST, EventPacket, build
-from qwen3tts_phone.media.errors import MediaLost
 from qwen3tts_phone.media.leg import EVENTS_KEPT, MediaLeg
 from qwen3tts_phone.media.loop import MESSAGE_MOST, REPLIES_MOST, MediaLoop
 from qwen3tts_phone.media.process import MediaProcess

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from qwen3tts_pacer.core import PacerCore
-from qwen3tts_pacer.frame import Frame, Kind, Slot
+from qwen3tts_pacer.slot import Frame, Kind, Slot
 from qwen3tts_pacer.states import State
 
 PTIME = 0.02

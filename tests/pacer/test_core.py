@@ -5,9 +5,16 @@ import itertools
 import pytest
 
 from qwen3tts_pacer.core import PacerCore
-from qwen3tts_pacer.errors import ContextError, IllegalMove, PacerError, PacerFull
-from qwen3tts_pacer.frame import Kind
-from qwen3tts_pacer.states import TRANSITIONS, Move, State
+from qwen3tts_pacer.slot import Kind
+from qwen3tts_pacer.states import (
+    TRANSITIONS,
+    ContextError,
+    IllegalMove,
+    Move,
+    PacerError,
+    PacerFull,
+    State,
+)
 from tests.pacer.playing import (
     PTIME,
     SAMPLES,

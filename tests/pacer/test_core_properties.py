@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_pacer.core import PacerCore
-from qwen3tts_pacer.errors import ContextError
-from qwen3tts_pacer.frame import Frame, Kind, Slot
 from qwen3tts_pacer.policy import FillingPolicy
+from qwen3tts_pacer.slot import Frame, Kind, Slot
+from qwen3tts_pacer.states import ContextError
 from tests.pacer.playing import PTIME, SILENCE, frames
 
 WAITS = st.floats(0.0, 0.3) | st.floats(0.0, 0.02) | st.just(0.0)

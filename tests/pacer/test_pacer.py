@@ -5,10 +5,10 @@ from collections.abc import Awaitable
 
 import pytest
 
+from qwen3tts_pacer.audio_pacer import AudioPacer, Outcome, PacerClosed, SinkFailed
 from qwen3tts_pacer.core import PacerCore
-from qwen3tts_pacer.errors import ContextError, PacerError, PacerFull
-from qwen3tts_pacer.frame import Kind, Slot
-from qwen3tts_pacer.pacer import AudioPacer, Outcome, PacerClosed, SinkFailed
+from qwen3tts_pacer.slot import Kind, Slot
+from qwen3tts_pacer.states import ContextError, PacerError, PacerFull
 from tests.fakes import FakeClock, settle
 from tests.pacer.playing import PTIME, SAMPLES, SILENCE, At, frames
 

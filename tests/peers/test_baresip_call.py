@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from qwen3tts_codecs.g711 import decode_ulaw, encode_ulaw
-from qwen3tts_pacer.clock import LoopClock
+from qwen3tts_pacer.audio_pacer import LoopClock
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.call.events import CallAnswered, CallEnded, KeyPressed
 from qwen3tts_phone.call.text_sources import scripted

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_codecs import PCMA, PCMU, Payload
-from qwen3tts_pacer.frame import Frame
+from qwen3tts_pacer.slot import Frame
 from qwen3tts_phone.audio.frames import Tap
 from qwen3tts_phone.call.core import CallBody, Voice
 from qwen3tts_phone.call.events import CallAnswered, CallEnded, CodecChanged, HeardFrame, KeyPressed

@@ -26,7 +26,7 @@ from qwen3tts_phone.errors import (
     WhyUnreachable,
 )
 from qwen3tts_phone.facts import CallFacts, EndFacts, MediaFacts, RegistrationFacts, SourceChange
-from qwen3tts_phone.media import errors as media_errors
+from qwen3tts_phone.media import control as media_errors
 from qwen3tts_phone.softphone import gateway
 from qwen3tts_wire.errors import ConnectionLost
 from tests.phone.facts import call_facts, leg_stats, media_facts, unanswered

@@ -11,7 +11,7 @@ from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.call import control as call_life
 from qwen3tts_phone.media import admission
 from qwen3tts_phone.media.leg import MediaLeg
-from qwen3tts_phone.media.load import MediaLoad
+from qwen3tts_phone.media.reports import MediaLoad
 from qwen3tts_phone.media.types import RemoteMedia
 from qwen3tts_phone.phone import Account, Phone, PhoneSettings
 from qwen3tts_phone.sdp.session import SdpSession

@@ -5,10 +5,10 @@ from typing import cast
 
 import pytest
 
-from qwen3tts_pacer.frame import Frame
 from qwen3tts_pacer.memory import ContextSent
+from qwen3tts_pacer.slot import Frame
 from qwen3tts_phone.audio.rtp_sink import RtpSink
-from qwen3tts_phone.media.errors import LegClosed
+from qwen3tts_phone.media.control import LegClosed
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.types import Dropped, DroppedContext
 from tests.fakes import settle

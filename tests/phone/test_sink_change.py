@@ -10,8 +10,8 @@ import pytest
 
 from qwen3tts_codecs.g711 import PCMA, PCMU
 from qwen3tts_codecs.g722 import G722
-from qwen3tts_pacer.frame import Frame
 from qwen3tts_pacer.memory import ContextSent
+from qwen3tts_pacer.slot import Frame
 from qwen3tts_phone.audio.rtp_sink import RtpSink
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.media.leg import MediaLeg

@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from qwen3tts_pacer.frame import Frame
 from qwen3tts_pacer.memory import ContextSent
+from qwen3tts_pacer.slot import Frame
 from qwen3tts_phone.audio.rtp_sink import SinkContext
 from qwen3tts_phone.media.leg import MediaLeg
 

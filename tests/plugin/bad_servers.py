@@ -11,7 +11,7 @@ from typing import Any
 import websockets
 from websockets.asyncio.server import ServerConnection, serve
 
-from qwen3tts_pacer.frame import Frame
+from qwen3tts_pacer.slot import Frame
 from qwen3tts_wire.codec import encode
 from qwen3tts_wire.formats import FORMATS, AudioFrame
 from qwen3tts_wire.messages import (

@@ -11,7 +11,7 @@ from mr_qwen3tts.conversation import Conversation
 from mr_qwen3tts.reply import Reply
 from mr_qwen3tts.settings import Settings
 from qwen3tts_codecs.g711 import PCMU
-from qwen3tts_pacer.frame import Frame
+from qwen3tts_pacer.slot import Frame
 from qwen3tts_speech.line import Speaker, Utterance, VoiceOptions
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.client import SpeechClient

@@ -22,10 +22,10 @@ from mr_qwen3tts.conversation import Conversation
 from mr_qwen3tts.reply import Reply
 from mr_qwen3tts.settings import Settings
 from qwen3tts_codecs.g711 import PCMU
-from qwen3tts_pacer.frame import Slot
+from qwen3tts_pacer.slot import Slot
 from qwen3tts_speech.line import Speaker, Utterance, VoiceOptions
 from qwen3tts_speech.link import SpeechLink
-from qwen3tts_speech.pacer_sink import PacerSink
+from qwen3tts_speech.sink import PacerSink
 from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.errors import EngineFailed, SpeechError
 from tests.fakes import FakeClock, settle

@@ -16,7 +16,7 @@ from qwen3tts_codecs.frames import FrameEncoder
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.l16 import l16
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_pacer.frame import Frame
+from qwen3tts_pacer.slot import Frame
 from tests.fakes import FakeClock, settle
 
 SAMPLES = 480

@@ -14,9 +14,9 @@ from mr_qwen3tts.plugin import Plugin
 from mr_qwen3tts.settings import Settings
 from qwen3tts_codecs.frames import FrameEncoder
 from qwen3tts_codecs.g711 import PCMU
-from qwen3tts_pacer.frame import Frame, Slot
+from qwen3tts_pacer.slot import Frame, Slot
 from qwen3tts_speech.line import VoiceOptions
-from qwen3tts_speech.pacer_sink import PacerSink
+from qwen3tts_speech.sink import PacerSink
 from tests.fakes import FakeClock, settle
 from tests.plugin.link_parties import MAIN, OTHER, Servers
 from tests.speech.fakes import FakeClient

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from qwen3tts_codecs.g711 import PCMU
-from qwen3tts_pacer.pacer import PacerClosed
+from qwen3tts_pacer.audio_pacer import PacerClosed
 from qwen3tts_phone.softphone.webrtc.media import LATE_MS, MOST_QUEUED_S, QUEUED_S, WebSink
 from tests.fakes import FakeClock, settle
 from tests.pacer.playing import At, frames

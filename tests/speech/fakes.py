@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qwen3tts_pacer.frame import Frame
+from qwen3tts_pacer.slot import Frame
 from qwen3tts_speech.sink import Interruption, Played
 from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import ConnectionLost, SpeechError

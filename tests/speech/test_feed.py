@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from qwen3tts_speech.feed import Feed
+from qwen3tts_speech.text_feed import Feed
 from qwen3tts_wire.errors import BadText, ConnectionLost, LimitExceeded
 from tests.fakes import settle
 from tests.speech.fakes import FakeContext

@@ -9,7 +9,7 @@ import pytest
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.g722 import G722
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_pacer.frame import Frame
+from qwen3tts_pacer.slot import Frame
 from tests.fakes import settle
 from tests.speech.fakes import FakeSink
 from tests.speech.test_line import Line

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.l16 import l16
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_pacer.frame import Slot
+from qwen3tts_pacer.slot import Slot
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink
-from qwen3tts_speech.live_sound import AHEAD_S, BOUND_S, LiveSound
-from qwen3tts_speech.pacer_sink import PacerSink
+from qwen3tts_speech.sink import PacerSink
+from qwen3tts_speech.sound import AHEAD_S, BOUND_S, LiveSound
 from tests.fakes import FakeClock, settle
 from tests.speech.test_line import Line, writes
 

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_codecs.g711 import PCMU
-from qwen3tts_pacer.frame import Slot
 from qwen3tts_pacer.policy import Filling
+from qwen3tts_pacer.slot import Slot
 from qwen3tts_speech.line import Speaker
-from qwen3tts_speech.pacer_sink import CAPACITY, KEPT, PacerSink
-from qwen3tts_speech.sink import FrameSink, Played
+from qwen3tts_speech.sink import CAPACITY, KEPT, FrameSink, PacerSink, Played
 from tests.fakes import FakeClock, settle
 from tests.pacer.playing import SAMPLES, SILENCE, At, frames
 from tests.speech.fakes import FakeClient

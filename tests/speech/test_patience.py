@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from qwen3tts_speech.patience import Patience
+from qwen3tts_speech.watchdog import Patience
 
 
 class Looker:

@@ -14,8 +14,8 @@ from qwen3tts_codecs.g722 import G722
 from qwen3tts_codecs.opus import opus
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_codecs.pcm import to_bytes
-from qwen3tts_pacer.frame import Frame
-from qwen3tts_speech.remaking import Remaking
+from qwen3tts_pacer.slot import Frame
+from qwen3tts_speech.frame_writer import Remaking
 
 OPUS = opus(111)
 

@@ -13,9 +13,9 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 
 from qwen3tts_speech.latency import Mark, UtteranceRecord
-from qwen3tts_speech.span_sender import SpanSender
 from qwen3tts_speech.spans import (
     OtelMissing,
+    SpanSender,
     SpansNotSent,
     endpoint_of,
     export_records,
@@ -412,7 +412,7 @@ def test_a_collector_that_is_away_is_told_of_once_a_minute(
     spans.append(said(context="2"))
     assert lost_at_first > 1
     assert [(each.name, each.levelname) for each in caplog.records] == [
-        ("qwen3tts_speech.span_sender", "WARNING")
+        ("qwen3tts_speech.spans", "WARNING")
     ] * 2
     assert "400" in caplog.text
 

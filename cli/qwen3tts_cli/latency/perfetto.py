@@ -23,7 +23,7 @@ from typing import IO, Any, Final
 
 from qwen3tts_cli.latency.whole_file import whole_file
 from qwen3tts_speech.latency import Mark, UtteranceRecord
-from qwen3tts_speech.stages import (
+from qwen3tts_speech.utterance_spans import (
     Stage,
     began_unix_s,
     client_stages,

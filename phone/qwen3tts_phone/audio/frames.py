@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from qwen3tts_codecs.errors import CodecError
 from qwen3tts_codecs.payload import Decoder, Payload
-from qwen3tts_speech.live_sound import LiveSound
 from qwen3tts_speech.sink import FrameSink
+from qwen3tts_speech.sound import LiveSound
 
 Tap = Callable[[bytes, float], None]
 """Takes the payload of a frame that went out, and when (seconds of the monotonic clock)."""

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_pacer.frame import Frame
 from qwen3tts_pacer.memory import ContextSent
+from qwen3tts_pacer.slot import Frame
 from qwen3tts_phone.audio.frames import Tap
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.types import RemoteMedia
-from qwen3tts_speech.remaking import Remaking
+from qwen3tts_speech.frame_writer import Remaking
 from qwen3tts_speech.sink import Interruption, Played
 from qwen3tts_wire.log_text import log_text
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_pacer.clock import Clock
+from qwen3tts_pacer.audio_pacer import Clock
 from qwen3tts_phone.audio.frames import SentAudio
 from qwen3tts_phone.audio.inbound import Ears
 from qwen3tts_phone.call.core import CallBody
@@ -23,7 +23,7 @@ from qwen3tts_phone.errors import CallError, NotPossible, WrongState
 from qwen3tts_phone.facts import CallFacts
 from qwen3tts_phone.records.recording import Recording
 from qwen3tts_speech.line import Speaker, Spoken, Utterance, VoiceOptions
-from qwen3tts_speech.live_sound import LiveSound
+from qwen3tts_speech.sound import LiveSound
 
 if TYPE_CHECKING:
     from qwen3tts_phone.detection.endpointing import TurnDetector

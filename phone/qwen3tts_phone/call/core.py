@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_pacer.clock import Clock
+from qwen3tts_pacer.audio_pacer import Clock
 from qwen3tts_phone.audio.frames import CallSink, SentSide
 from qwen3tts_phone.audio.inbound import Ears
 from qwen3tts_phone.call.events import (
@@ -31,7 +31,7 @@ from qwen3tts_phone.records.record import CallRecord
 from qwen3tts_phone.records.store import CallFiles
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink
-from qwen3tts_speech.record_sink import EndOfCallSink, RecordSink
+from qwen3tts_speech.record_sinks import EndOfCallSink, RecordSink
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.log_text import log_text

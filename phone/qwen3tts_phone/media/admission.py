@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from qwen3tts_phone.media.load import MediaLoad
+from qwen3tts_phone.media.reports import MediaLoad
 
 LEAST_CALLS = 50
 """Below so many calls none is refused: a machine that cannot pace them is busy with something

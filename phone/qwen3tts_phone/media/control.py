@@ -1,4 +1,4 @@
-"""The parent's end of the control socket: commands out, messages in, neither without a limit."""
+"""What can go wrong with the media process."""
 
 from __future__ import annotations
 
@@ -10,8 +10,28 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from qwen3tts_phone.media.errors import MediaLost, MediaRefused
+from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.media.loop import MESSAGE_MOST
+
+
+class MediaLost(CallError):
+    """The media process ended: all its calls are silent; start another one."""
+
+    code = "media_lost"
+    retryable = True
+
+
+class MediaRefused(CallError):
+    """The media process cannot do that with this leg; the message says why."""
+
+    code = "media_refused"
+
+
+class LegClosed(CallError):
+    """The leg was closed; nothing can be sent or received through it."""
+
+    code = "leg_closed"
+
 
 LOOKS = 10
 """How often in the time limit it is looked whether the process is still heard of."""

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from qwen3tts_pacer.frame import Frame
 from qwen3tts_pacer.memory import (
     CONTEXTS,
     CallMemory,
@@ -20,9 +19,10 @@ from qwen3tts_pacer.memory import (
     Want,
 )
 from qwen3tts_pacer.ring import InboundFrame, InboundReader, Outbound
-from qwen3tts_phone.media.errors import LegClosed, MediaLost, MediaRefused
-from qwen3tts_phone.media.figures import leg_stats
-from qwen3tts_phone.media.laws import codec_number, keeping_ptime
+from qwen3tts_pacer.slot import Frame
+from qwen3tts_phone.media.control import LegClosed, MediaLost, MediaRefused
+from qwen3tts_phone.media.outbound import codec_number, keeping_ptime
+from qwen3tts_phone.media.stats import leg_stats
 from qwen3tts_phone.media.types import (
     EVENTS,
     FROM_FAR_END,

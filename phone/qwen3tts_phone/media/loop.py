@@ -22,8 +22,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from qwen3tts_pacer.memory import CallMemory
-from qwen3tts_phone.media.load import LoadMeter
-from qwen3tts_phone.media.outbox import Outbox
+from qwen3tts_phone.media.reports import LoadMeter, Outbox
 from qwen3tts_phone.media.stream import Stream
 from qwen3tts_phone.media.types import FROM_FAR_END, LegFailed, LegSpec, remote_media
 from qwen3tts_phone.media.wheel import Wheel

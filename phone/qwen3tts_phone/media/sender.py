@@ -7,16 +7,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from qwen3tts_pacer.frame import Frame
 from qwen3tts_pacer.memory import CallMemory, MediaWord, ParentWord
 from qwen3tts_pacer.policy import FillingPolicy
+from qwen3tts_pacer.slot import Frame
 from qwen3tts_phone.media.dtmf import DtmfSender
-from qwen3tts_phone.media.feed import Feed
-from qwen3tts_phone.media.laws import codec_number
+from qwen3tts_phone.media.outbound import Feed, codec_number
 from qwen3tts_phone.media.rtp import FIRST_BYTE, HEADER, MARKER
 from qwen3tts_phone.media.source import NOWHERE, Address
+from qwen3tts_phone.media.srtp import Wire
 from qwen3tts_phone.media.types import LegSpec, RemoteMedia
-from qwen3tts_phone.media.wire import Wire
 
 NOISE_EVERY_S = 1.0
 """In a pause comfort noise is told so often, for its first packet may have been lost."""

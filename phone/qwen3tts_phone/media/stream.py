@@ -11,12 +11,11 @@ from typing import Any
 from qwen3tts_pacer.memory import CallMemory, MediaWord, ParentWord, Want
 from qwen3tts_phone.limits import Bucket
 from qwen3tts_phone.media import rtp
-from qwen3tts_phone.media.permission import SendPermission
 from qwen3tts_phone.media.receiver import ANCILLARY, DATAGRAM_MOST, STAMP, Receiver
-from qwen3tts_phone.media.reporter import Reporter
-from qwen3tts_phone.media.rtcp import RtcpError
+from qwen3tts_phone.media.rtcp import Reporter, RtcpError
 from qwen3tts_phone.media.sender import Sender
-from qwen3tts_phone.media.source import NOWHERE
+from qwen3tts_phone.media.source import NOWHERE, SendPermission
+from qwen3tts_phone.media.srtp import Wire, numeric
 from qwen3tts_phone.media.types import (
     FROM_FAR_END,
     ContextPlayed,
@@ -30,7 +29,6 @@ from qwen3tts_phone.media.types import (
     SendingResumed,
     SourceRejected,
 )
-from qwen3tts_phone.media.wire import Wire, numeric
 
 CARE_EVERY_S = 0.5
 """How often reports, time limits and statistics are looked after."""

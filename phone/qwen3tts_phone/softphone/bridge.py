@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from qwen3tts_pacer.errors import PacerError
+from qwen3tts_pacer.states import PacerError
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.call.events import (
     CallAnswered,
@@ -28,7 +28,7 @@ from qwen3tts_phone.call.events import (
 )
 from qwen3tts_phone.softphone.mixer import Mixer, Ringback
 from qwen3tts_speech.line import Utterance, VoiceOptions
-from qwen3tts_speech.live_sound import LiveSound
+from qwen3tts_speech.sound import LiveSound
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.log_text import log_text
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from qwen3tts_pacer.clock import Clock, LoopClock
+from qwen3tts_pacer.audio_pacer import Clock, LoopClock
 from qwen3tts_phone.errors import PortBusy
 from qwen3tts_phone.limits import Door, PendingLimits
 from qwen3tts_phone.softphone.access import Access, Front, Hosts, new_token
@@ -33,7 +33,7 @@ from qwen3tts_phone.softphone.services import CallAgent, Desk
 from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings, is_loopback
 from qwen3tts_phone.softphone.webrtc.call import WebCall
 from qwen3tts_settings.descriptors import raise_descriptor_limit
-from qwen3tts_speech.record_sink import RecordSink
+from qwen3tts_speech.record_sinks import RecordSink
 from qwen3tts_wire.heap import heap
 
 if TYPE_CHECKING:

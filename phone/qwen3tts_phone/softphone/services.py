@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Protocol
 
-from qwen3tts_pacer.clock import Clock
+from qwen3tts_pacer.audio_pacer import Clock
 from qwen3tts_phone.call.core import CallBody, Voice
 from qwen3tts_phone.detection.recogniser import SharedRecognisers
 from qwen3tts_phone.records.store import CallFiles
@@ -27,7 +27,7 @@ from qwen3tts_phone.softphone.recordings import Recorded
 from qwen3tts_phone.softphone.settings import SoftphoneSettings, WebSettings
 from qwen3tts_phone.softphone.webrtc.call import Learnt, WebCall, new_facts
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice
-from qwen3tts_speech.record_sink import RecordSink, open_records
+from qwen3tts_speech.record_sinks import RecordSink, open_records
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.errors import BadRequest, ServerBusy
 from qwen3tts_wire.heap import heap

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from websockets.asyncio.server import Server, ServerConnection
 
-from qwen3tts_pacer.clock import Clock, LoopClock
+from qwen3tts_pacer.audio_pacer import Clock, LoopClock
 from qwen3tts_pacer.policy import FillingPolicy
 from qwen3tts_phone.call.core import CallBody, Voice
 from qwen3tts_phone.call.incoming import Outages
@@ -49,7 +49,7 @@ from qwen3tts_phone.streams.listeners import (
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_settings.descriptors import raise_descriptor_limit
 from qwen3tts_speech.link import SpeechLink
-from qwen3tts_speech.record_sink import RecordSink, open_records
+from qwen3tts_speech.record_sinks import RecordSink, open_records
 from qwen3tts_speech.voice_process import DEFAULT_URL, on_stderr, voice_server
 from qwen3tts_wire.heap import heap
 from qwen3tts_wire.log_text import MOST_SENTENCE_CHARS, log_text

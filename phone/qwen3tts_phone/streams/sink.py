@@ -14,15 +14,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_pacer.clock import Clock
-from qwen3tts_pacer.frame import Slot
-from qwen3tts_pacer.pacer import PacerClosed
+from qwen3tts_pacer.audio_pacer import Clock, PacerClosed
 from qwen3tts_pacer.policy import Filling, FillingPolicy
+from qwen3tts_pacer.slot import Slot
 from qwen3tts_phone.audio.frames import Tap
 from qwen3tts_phone.streams.adapter import Message, StreamAdapter
 from qwen3tts_phone.streams.marks import Marks
-from qwen3tts_speech.pacer_sink import PacerSink
-from qwen3tts_speech.sink import Played
+from qwen3tts_speech.sink import PacerSink, Played
 
 QUEUED_S = 0.06
 """What lies between a frame's sending and the ear, where no mark tells: network and far end."""

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterable, Mapping
 from typing import Any
 
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_pacer.clock import Clock
+from qwen3tts_pacer.audio_pacer import Clock
 from qwen3tts_pacer.policy import FillingPolicy
 from qwen3tts_phone.call.call import LINGER_S, Call
 from qwen3tts_phone.call.core import CallBody

@@ -6,11 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_pacer.clock import Clock
+from qwen3tts_pacer.audio_pacer import Clock
 from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.errors import CalleeUnreachable, CallError, StreamLost
 from qwen3tts_phone.facts import EndFacts
-from qwen3tts_phone.media.reception import ReportFigures
+from qwen3tts_phone.media.receiver import ReportFigures
 from qwen3tts_phone.softphone.settings import WebSettings
 from qwen3tts_phone.softphone.webrtc.media import RemoteSound, SoundPacket
 from qwen3tts_phone.softphone.webrtc.offer import Offer, OfferedCodec

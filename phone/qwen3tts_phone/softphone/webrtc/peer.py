@@ -31,7 +31,7 @@ from aiortc.rtp import AnyRtcpPacket, RtcpReceiverInfo, RtcpRrPacket, RtcpSrPack
 from av.packet import Packet
 
 from qwen3tts_phone.errors import BadSdp, CallError
-from qwen3tts_phone.media.reception import ReportFigures
+from qwen3tts_phone.media.receiver import ReportFigures
 from qwen3tts_phone.softphone.settings import WebSettings
 from qwen3tts_phone.softphone.webrtc.media import SoundPacket
 from qwen3tts_phone.softphone.webrtc.offer import RELOAD, Offer, OfferedCodec

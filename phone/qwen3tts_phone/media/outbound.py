@@ -1,18 +1,150 @@
-"""One call's way from the ring to the packet: frames taken out of it, and when each is due."""
+"""What was sent of each utterance, slot by slot, written down where the parent can read it."""
 
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from qwen3tts_pacer import PacerCore, State
-from qwen3tts_pacer.frame import Frame
-from qwen3tts_pacer.memory import CallMemory, MediaWord, ParentWord
+from qwen3tts_pacer.memory import CallMemory, ContextTable, MediaWord, ParentWord
 from qwen3tts_pacer.policy import FillingPolicy, FillingSettings
 from qwen3tts_pacer.ring import OutboundReader, RecordKind
-from qwen3tts_phone.media.laws import table_between, translated
-from qwen3tts_phone.media.ledger import Ledger
+from qwen3tts_pacer.slot import Frame
+from qwen3tts_phone.media.types import RemoteMedia
+
+
+class _Live:
+    """A context that is being sent."""
+
+    __slots__ = ("audible_ns", "entry", "first_ns", "frames", "longest", "starvations", "starved")
+
+    def __init__(self, entry: int) -> None:
+        self.entry = entry
+        self.frames = 0
+        self.first_ns = 0
+        self.audible_ns = 0
+        self.starvations = 0
+        self.starved = 0
+        self.longest = 0
+
+
+class Ledger:
+    """The contexts that are open, and their entries in the table; times in nanoseconds."""
+
+    def __init__(self, memory: CallMemory) -> None:
+        self._table = ContextTable(memory)
+        self.live: dict[int, _Live] = {}
+        """By the context's number."""
+        self._starved_slots = 0
+
+    def begin(self, context: int, entry: int) -> None:
+        """A context was begun; ``entry`` is its place in the table."""
+        self.live[context] = _Live(entry)
+        self._table.store(entry, context, 0, 0, 0, 0, 0)
+        self._table.store_seldom(entry, 0, 0, 0, 0)
+
+    def sent(self, frame: Frame, now_ns: int, starved_slots: int) -> None:
+        """A frame went out; so many slots were starved so far, in all contexts."""
+        live = self.live[frame.context]
+        live.frames += 1
+        if live.first_ns == 0:
+            live.first_ns = now_ns
+        self._table.store(
+            live.entry, frame.context, live.frames, frame.start, frame.end, live.first_ns, now_ns
+        )
+        audible = live.audible_ns == 0 and not frame.silent
+        if audible or starved_slots != self._starved_slots:
+            if audible:
+                live.audible_ns = now_ns
+            self._hole(live, starved_slots - self._starved_slots)
+            self._starved_slots = starved_slots
+
+    def hole(self, context: int, slots: int) -> None:
+        """So many slots in the middle of a context passed: we were late."""
+        live = self.live.get(context)
+        if live is not None:
+            self._hole(live, slots)
+
+    def _hole(self, live: _Live, slots: int) -> None:
+        if slots:
+            live.starvations += 1
+            live.starved += slots
+            live.longest = max(live.longest, slots)
+        self._table.store_seldom(
+            live.entry, live.audible_ns, live.starvations, live.starved, live.longest
+        )
+
+
+def _ulaw_level(code: int) -> int:
+    code ^= 0xFF
+    level = (((code & 0x0F) << 3) + 0x84 << (code >> 4 & 7)) - 0x84
+    return -level if code & 0x80 else level
+
+
+def _alaw_level(code: int) -> int:
+    code ^= 0x55
+    segment = code >> 4 & 7
+    level = (code & 0x0F) << 4
+    level = level + 8 if segment == 0 else (level + 0x108) << segment - 1
+    return level if code & 0x80 else -level
+
+
+def _table(levels: list[int], codes: list[int]) -> bytes:
+    """For each level the code whose own is nearest; between two the one of the same sign."""
+    order = sorted(range(256), key=lambda code: (codes[code], code))
+    ladder = [codes[code] for code in order]
+    found = bytearray()
+    for index, level in enumerate(levels):
+        place = bisect_left(ladder, level)
+        near = [at for at in (place - 1, place, place + 1) if 0 <= at < 256]
+        # A code below 0x80 is negative in both laws, also where its level is 0.
+        negative = index < 0x80
+        found.append(
+            min(
+                (order[at] for at in near),
+                key=lambda code: (abs(codes[code] - level), (code < 0x80) != negative, code),
+            )
+        )
+    return bytes(found)
+
+
+_ULAW = [_ulaw_level(code) for code in range(256)]
+_ALAW = [_alaw_level(code) for code in range(256)]
+_ULAW_TO_ALAW = _table(_ULAW, _ALAW)
+_ALAW_TO_ULAW = _table(_ALAW, _ULAW)
+_CODECS = {"PCMU": 1, "PCMA": 2}
+_TABLES = {(1, 2): _ULAW_TO_ALAW, (2, 1): _ALAW_TO_ULAW}
+
+
+def codec_number(payload_name: str) -> int | None:
+    """The number that stands for one of the two in a call's ring; None = another codec."""
+    return _CODECS.get(payload_name)
+
+
+def translated(frame: Frame, table: bytes) -> Frame:
+    """The same sound in the other law."""
+    return frame._replace(
+        payload=frame.payload.translate(table),
+        tail=None if frame.tail is None else frame.tail.translate(table),
+        head=None if frame.head is None else frame.head.translate(table),
+    )
+
+
+def table_between(one: int, other: int) -> bytes | None:
+    """How code words of one codec become those of the other; None = they do not."""
+    return _TABLES.get((one, other))
+
+
+def keeping_ptime(remote: RemoteMedia, before: RemoteMedia) -> RemoteMedia:
+    """The same codec with the packet duration of before; frames of it are queued."""
+    if remote.ptime_ms == before.ptime_ms:
+        return remote
+    silence = before.silence if remote.payload_name == before.payload_name else ""
+    return replace(remote, ptime_ms=before.ptime_ms, silence=silence)
+
 
 TAKE_MOST = 8
 """Records taken from the ring in one slot: a full ring must not delay the other calls."""
