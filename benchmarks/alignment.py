@@ -38,7 +38,7 @@ from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
 from qwen3tts_engine.pause_aligner import PauseAligner
 from qwen3tts_engine.speech_rhythm import FLOOR_DB, Pause, Pauses, SpeechRates, Syllables
 from qwen3tts_text.word_units import SpokenWords
-from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.heard import Word
 
 CHUNK = 4 * 1920
 MS = 1000 / SAMPLE_RATE

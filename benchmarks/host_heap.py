@@ -1,4 +1,4 @@
-"""The hole that a collection of garbage makes in a call, with and without `qwen3tts_wire.heap`.
+"""The hole that a collection of garbage makes in a call, with and without `qwen3tts_wire.process`.
 
 A loop has a frame to hand over every 20 ms, in a process with as many objects as an agent host has
 loaded, and what a host does meanwhile makes more of them, and garbage. The longest time without a
@@ -16,7 +16,7 @@ from collections import deque
 
 from common import Bench
 
-from qwen3tts_wire.heap import Heap
+from qwen3tts_wire.process import Heap
 
 FRAME_S = 0.02
 

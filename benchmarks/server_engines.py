@@ -21,8 +21,8 @@ from qwen3tts_engine.base import (
     Voice,
 )
 from qwen3tts_engine.wrapped import WrappedEngine
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import UnknownVoice
+from qwen3tts_wire.heard import Word
 
 STEP_S = 0.08
 """A codec frame of Qwen3-TTS."""

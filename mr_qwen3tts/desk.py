@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from qwen3tts_pacer.audio_pacer import Clock, LoopClock
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink
-from qwen3tts_wire.errors import SpeechError
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import SpeechError, log_text
 
 from .desk_causes import NO_ANSWER, cause_of, failed_call
 from .desk_keys import allowance, process_meter

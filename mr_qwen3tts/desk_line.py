@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from qwen3tts_codecs.g711 import encode_ulaw
 from qwen3tts_codecs.pcm import Framer
 from qwen3tts_pacer.audio_pacer import Clock
-from qwen3tts_wire.errors import SpeechError
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import SpeechError, log_text
 
 from .desk_hearing import CallerTurns
 from .desk_keys import TurnAllowance, joined, key_turns

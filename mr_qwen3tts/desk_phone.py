@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from qwen3tts_pacer.audio_pacer import Clock
 from qwen3tts_speech.link import SpeechLink
-from qwen3tts_wire.errors import SpeechError
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import SpeechError, log_text
 
 from .desk_rules import server_uri
 from .desk_wishes import SipWishes

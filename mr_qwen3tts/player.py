@@ -8,7 +8,7 @@ import importlib
 import shutil
 from typing import Any, Protocol
 
-from qwen3tts_wire.child_environment import PLAYING, child_environment
+from qwen3tts_wire.process import PLAYING, child_environment
 
 CLOSE_S = 2.0
 """Longest wait for a program to play out what it was given."""

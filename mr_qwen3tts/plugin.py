@@ -15,7 +15,7 @@ from qwen3tts_pacer.audio_pacer import Clock, LoopClock
 from qwen3tts_speech.link import Connect
 from qwen3tts_text.markdown import PlainText
 from qwen3tts_wire.errors import BadRequest, SpeechError
-from qwen3tts_wire.heap import heap
+from qwen3tts_wire.process import heap
 
 from . import turn
 from .caller import Caller

@@ -30,7 +30,7 @@ import numpy as np
 from qwen3tts_codecs.errors import CodecError
 from qwen3tts_codecs.pcm import Pcm
 from qwen3tts_codecs.resample import Resampler
-from qwen3tts_wire.public_address import is_public
+from qwen3tts_wire.addresses import is_public
 
 MAX_BYTES: Final = 20 * 1024 * 1024
 """Of a file or an answer."""

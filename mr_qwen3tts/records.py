@@ -17,8 +17,7 @@ from threading import Lock
 from typing import Any, Protocol
 
 from qwen3tts_speech.latency import Mark, UtteranceRecord
-from qwen3tts_wire.errors import SpeechError
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import SpeechError, log_text
 
 from .log_files import LogFiles, LogLine
 

@@ -12,8 +12,7 @@ from contextvars import Context
 
 from qwen3tts_pacer.audio_pacer import Clock
 from qwen3tts_wire.client import Resume, SpeechClient
-from qwen3tts_wire.errors import ConnectionLost, SpeechError
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import ConnectionLost, SpeechError, log_text
 
 Connect = Callable[[str], Awaitable[SpeechClient]]
 

@@ -66,7 +66,7 @@ def check_agent(words: Words, course: Course) -> None:
 def whisper_is_here(language: str | None) -> bool:
     """Return whether Whisper can listen to this language in real time with what is on this
     machine."""
-    from qwen3tts_wire.whisper.languages import UnknownLanguage, codes_of
+    from qwen3tts_wire.whisper.guards import UnknownLanguage, codes_of
     from qwen3tts_wire.whisper.models import HEAVY, ModelMissing, find_model, package
 
     try:

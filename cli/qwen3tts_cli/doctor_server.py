@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from qwen3tts_cli.checks import Check, Level
 from qwen3tts_cli.exits import needs
-from qwen3tts_settings.own_files import readable_by_others
+from qwen3tts_settings.key_files import readable_by_others
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:

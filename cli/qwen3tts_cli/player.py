@@ -10,8 +10,8 @@ from contextlib import suppress
 from qwen3tts_cli.exits import MissingProgram
 from qwen3tts_cli.wav import UNKNOWN_BYTES
 from qwen3tts_phone.audio.wav import wav_header
-from qwen3tts_wire.child_environment import PLAYING, child_environment
 from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.process import PLAYING, child_environment
 
 PLAYERS: dict[str, Callable[[int], list[str]]] = {
     "aplay": lambda hz: ["-q", "-t", "raw", "-f", "S16_LE", "-r", str(hz), "-c", "1", "-"],

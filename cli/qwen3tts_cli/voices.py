@@ -16,8 +16,7 @@ from qwen3tts_cli.exits import run
 from qwen3tts_cli.output import note, printable
 from qwen3tts_cli.shown.columns import columns
 from qwen3tts_cli.speech import speech_server
-from qwen3tts_wire.naming.languages import language_name, tag_of
-from qwen3tts_wire.naming.nearest import nearest
+from qwen3tts_wire.names import language_name, nearest, tag_of
 
 if TYPE_CHECKING:
     from qwen3tts_wire.messages import SessionCreated, VoiceInfo

@@ -31,8 +31,7 @@ from qwen3tts_phone.detection.vad import make_detector
 from qwen3tts_phone.errors import without_words
 from qwen3tts_settings.constraints import UNSET, given
 from qwen3tts_speech.utterance import VoiceOptions
-from qwen3tts_wire.errors import BadRequest, SpeechError
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import BadRequest, SpeechError, log_text
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call.call import Call

@@ -29,8 +29,7 @@ from qwen3tts_agent.conversation import Entry
 from qwen3tts_agent.reply_player import Kit, Mouth, Saying
 from qwen3tts_agent.turn_record import ToolUse, TurnRecord
 from qwen3tts_phone.errors import without_words
-from qwen3tts_wire.errors import ProtocolError, SpeechError
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import ProtocolError, SpeechError, log_text
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from qwen3tts_agent.reply import Reply
 from qwen3tts_agent.turn_record import TurnKind, TurnRecord
 from qwen3tts_phone.detection.events import Turn
 from qwen3tts_phone.errors import without_words
-from qwen3tts_wire.log_text import MOST_SENTENCE_CHARS, log_text
+from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
 
 logger = logging.getLogger(__name__)
 

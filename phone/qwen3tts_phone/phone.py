@@ -51,12 +51,11 @@ from qwen3tts_phone.sip.options import OptionsReply
 from qwen3tts_phone.sip.settings import SipSettings, TlsSettings
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_settings.constraints import UNSET, given
-from qwen3tts_settings.descriptors import raise_descriptor_limit
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.record_sinks import RecordSink, open_records
 from qwen3tts_speech.voice_process import DEFAULT_URL, on_stderr, voice_server
-from qwen3tts_wire.heap import heap
-from qwen3tts_wire.log_text import MOST_SENTENCE_CHARS, log_text
+from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
+from qwen3tts_wire.process import heap, raise_descriptor_limit
 
 
 class PhoneStatus:

@@ -13,9 +13,9 @@ from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_speech.sink import Played
 from qwen3tts_speech.text_feed import Feed
 from qwen3tts_speech.watchdog import OWED_CHARS, Patience
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.client import Audio, Context, Done, SpeechClient, Started
 from qwen3tts_wire.errors import ConnectionLost, SpeechError
+from qwen3tts_wire.heard import Word
 
 if TYPE_CHECKING:
     from qwen3tts_speech.line import Speaker

@@ -24,9 +24,8 @@ from typing import Any, Final, Self
 
 import qwen3tts_codecs
 import qwen3tts_wire
-from qwen3tts_wire.child_environment import child_environment
+from qwen3tts_wire.addresses import know_key
 from qwen3tts_wire.client import SpeechClient
-from qwen3tts_wire.dialling import know_key
 from qwen3tts_wire.errors import (
     ConnectionLost,
     EngineUnavailable,
@@ -34,6 +33,7 @@ from qwen3tts_wire.errors import (
     SpeechError,
     error_from_wire,
 )
+from qwen3tts_wire.process import child_environment
 
 logger = logging.getLogger(__name__)
 

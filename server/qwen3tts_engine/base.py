@@ -9,8 +9,8 @@ from typing import Literal, Protocol, runtime_checkable
 
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_text.growing import LiveText
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import BadRequest
+from qwen3tts_wire.heard import Word
 from qwen3tts_wire.messages import Sampling
 
 Mode = Literal["clause", "live"]

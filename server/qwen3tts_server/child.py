@@ -70,7 +70,7 @@ async def _serve(key: str, port: int, answer: Callable[[str, dict[str, Any]], No
     from qwen3tts_server.configuration import load_configuration
     from qwen3tts_server.engines import build_engine, default_engine
     from qwen3tts_server.run import running_server, settle_heap
-    from qwen3tts_settings.descriptors import raise_descriptor_limit
+    from qwen3tts_wire.process import raise_descriptor_limit
 
     configuration = load_configuration()
     engine = build_engine(configuration)

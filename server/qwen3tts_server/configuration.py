@@ -18,8 +18,14 @@ from qwen3tts_engine.upstream.settings import UpstreamSettings
 from qwen3tts_server.logs import LogSettings
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_settings.building import build, plain
-from qwen3tts_settings.entries import Entry, from_environment, from_overrides, merged, section
-from qwen3tts_settings.files import from_file
+from qwen3tts_settings.entries import (
+    Entry,
+    from_environment,
+    from_file,
+    from_overrides,
+    merged,
+    section,
+)
 
 KEYS_ENV: Mapping[str, str] = {
     "QWEN3TTS_API_KEYS": "api_keys",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from qwen3tts_engine.base import Engine, Voice
 from qwen3tts_engine.text_plan import LAYOUTS
 from qwen3tts_engine.wrapped import cloning, task_of
-from qwen3tts_wire.codec import encode
+from qwen3tts_wire.fields import encode
 from qwen3tts_wire.formats import FORMATS
 from qwen3tts_wire.messages import FEATURES, MODES, PROTOCOL, Limits, SessionCreated, VoiceInfo
 

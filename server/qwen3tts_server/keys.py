@@ -13,7 +13,7 @@ from pathlib import Path
 
 from qwen3tts_server.access import AccessSettings, good_key
 from qwen3tts_server.roles import WORDS, Grant, Role, owner_of
-from qwen3tts_settings.own_files import readable_by_others
+from qwen3tts_settings.key_files import readable_by_others
 from qwen3tts_wire.errors import BadRequest
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from qwen3tts_engine.base import Heard, LanguageUnknown
-from qwen3tts_wire.child_environment import child_environment
 from qwen3tts_wire.errors import EngineUnavailable, SpeechError, error_from_wire
+from qwen3tts_wire.process import child_environment
 from qwen3tts_wire.whisper.models import variables_for
 
 NICER = 10

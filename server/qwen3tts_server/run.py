@@ -21,9 +21,8 @@ from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.sockets import Sockets, protocols
 from qwen3tts_server.systemd import notify
 from qwen3tts_server.tls import ServerTls, tls_of
-from qwen3tts_settings.descriptors import raise_descriptor_limit
 from qwen3tts_wire.errors import BadRequest, SpeechError
-from qwen3tts_wire.heap import heap
+from qwen3tts_wire.process import heap, raise_descriptor_limit
 
 log = logging.getLogger(__name__)
 

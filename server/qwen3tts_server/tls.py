@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from qwen3tts_server.access import AccessSettings
-from qwen3tts_settings.own_files import certificate_fields, is_world_readable, readable_by_others
+from qwen3tts_settings.key_files import certificate_fields, is_world_readable, readable_by_others
 from qwen3tts_wire.errors import BadRequest
 
 log = logging.getLogger(__name__)

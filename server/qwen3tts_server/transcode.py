@@ -7,8 +7,8 @@ from collections.abc import Callable
 from qwen3tts_codecs.g711 import encode_alaw, encode_ulaw
 from qwen3tts_codecs.pcm import Pcm, from_bytes, to_bytes
 from qwen3tts_server.any_rate import resampling
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.formats import AudioFormat
+from qwen3tts_wire.heard import Word
 
 
 class Transcoder:

@@ -14,10 +14,9 @@ from qwen3tts_server.transcode import Transcoder
 from qwen3tts_text.growing import GrowingText
 from qwen3tts_text.openings import Phrases
 from qwen3tts_text.segmenter import SegmenterSettings
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.formats import CLAUSE_START
-from qwen3tts_wire.heard import Heard, heard
+from qwen3tts_wire.heard import Heard, Word, heard
 from qwen3tts_wire.messages import ContextOpen, PlayoutReport
 
 AUDIBLE = 328

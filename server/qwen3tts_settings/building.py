@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit, urlunsplit
 
-from .constraints import is_secret
-from .entries import BadConfiguration, Entry, from_text
+from qwen3tts_settings.constraints import is_secret
+from qwen3tts_settings.entries import BadConfiguration, Entry, from_text
 
 T = TypeVar("T")
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from qwen3tts_wire.codec import Fault, decode, encode
 from qwen3tts_wire.endpoint import ClientEvent, ContextRecord, Data, Endpoint, Violation
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ProtocolError
-from qwen3tts_wire.fields import kinds, read, write
+from qwen3tts_wire.fields import Fault, decode, encode, kinds, read, write
 from qwen3tts_wire.formats import AudioFormat, AudioFrame
 from qwen3tts_wire.messages import (
     SERVER_MESSAGES,

@@ -7,14 +7,11 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.context_attempt import Leg, Tail
 from qwen3tts_wire.errors import BadRequest, ProtocolError, SpeechError
-from qwen3tts_wire.events import Alignment, Audio, Cancelled, Done, Event, Resumed, Started
+from qwen3tts_wire.events import Alignment, Audio, Cancelled, Done, Event, Inbox, Resumed, Started
 from qwen3tts_wire.formats import CLAUSE_START, AudioFormat, AudioFrame
-from qwen3tts_wire.heard import Heard, heard
-from qwen3tts_wire.inbox import Inbox
-from qwen3tts_wire.leg import Leg
-from qwen3tts_wire.manuscript import Manuscript
+from qwen3tts_wire.heard import Heard, Word, heard
 from qwen3tts_wire.messages import (
     MAX_SAMPLES,
     MAX_TEXT_CHARS,
@@ -26,10 +23,10 @@ from qwen3tts_wire.messages import (
     Limits,
 )
 from qwen3tts_wire.protocol import ContextState
-from qwen3tts_wire.splice import Tail
+from qwen3tts_wire.resume import Manuscript
 
 if TYPE_CHECKING:
-    from qwen3tts_wire.line import Line
+    from qwen3tts_wire.connection import Line
 
 
 STOPPABLE = frozenset({ContextState.OPEN, ContextState.ENDING, ContextState.DONE})

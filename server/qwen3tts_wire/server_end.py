@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from qwen3tts_wire.codec import Fault, decode, encode
 from qwen3tts_wire.endpoint import ContextBroken, ContextRecord, Data, Endpoint, ServerEvent
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ProtocolError, SpeechError
+from qwen3tts_wire.fields import Fault, decode, encode
 from qwen3tts_wire.formats import AudioFrame
 from qwen3tts_wire.messages import (
     CLIENT_MESSAGES,

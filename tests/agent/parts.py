@@ -22,8 +22,8 @@ from qwen3tts_phone.records.store import CallFiles
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.utterance import VoiceOptions
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.heard import Word
 from tests.fakes import FakeClock, settle
 from tests.speech.fakes import FakeClient, FakeContext, FakeSink
 

@@ -13,8 +13,8 @@ from pipecat_qwen3tts.faults import category
 from pipecat_qwen3tts.utterance import SECOND_NS, Utterance
 
 from qwen3tts_wire import errors
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.formats import AudioFormat
+from qwen3tts_wire.heard import Word
 
 TEXT = 'He said: "No," and went. 你好世界 '
 RATE = 8000

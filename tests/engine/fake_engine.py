@@ -20,8 +20,8 @@ from qwen3tts_engine.base import (
     Voice,
 )
 from qwen3tts_text.growing import LiveText
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed, EngineUnavailable, UnknownVoice
+from qwen3tts_wire.heard import Word
 
 CHAR_SAMPLES = 1200
 """Every code point lasts 50 ms."""

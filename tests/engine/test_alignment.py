@@ -17,7 +17,7 @@ from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
 from qwen3tts_engine.pause_aligner import PauseAligner
 from qwen3tts_engine.speech_rhythm import SpeechRates
 from qwen3tts_text.word_units import SpokenWords
-from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.heard import Word
 
 Sound = NDArray[Any]
 FRAME = 1920

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from qwen3tts_engine.base import SAMPLE_RATE, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed, EngineUnavailable
+from qwen3tts_wire.heard import Word
 from tests.engine.waiting import until
 
 TEXT = (

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from qwen3tts_engine.base import SAMPLE_RATE, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import BadText, LimitExceeded
+from qwen3tts_wire.heard import Word
 from tests.engine.waiting import until
 
 LONG = "This is one of many sentences, and it goes on for a while. " * 30

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
 from qwen3tts_engine.embedded.utterance import HEADROOM, Utterance, entry, faded_step
 from qwen3tts_engine.request_text import Piece
-from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.heard import Word
 
 RATE = 22_050
 BLOCK = 1323

@@ -16,8 +16,8 @@ from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
 from qwen3tts_engine.piper.engine import PiperEngine, PiperSettings
 from qwen3tts_engine.starter.engine import StarterEngine
 from qwen3tts_engine.starter.settings import StarterSettings
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import BadRequest, EngineFailed, EngineUnavailable, UnknownVoice
+from qwen3tts_wire.heard import Word
 from tests.conftest import require_package
 from tests.engine.fake_engine import FakeEngine
 from tests.engine.piper.tiny_vits import LOW, write_voice

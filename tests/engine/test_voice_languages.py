@@ -11,7 +11,7 @@ import pytest
 from qwen3tts_engine.base import Voice
 from qwen3tts_engine.embedded.library import Library
 from qwen3tts_engine.embedded.voices import Catalogue
-from qwen3tts_wire.naming.languages import language_name, tag_of
+from qwen3tts_wire.names import language_name, tag_of
 
 WELL_FORMED = re.compile(
     r"[a-z]{2,3}(-[A-Z][a-z]{3})?(-([A-Z]{2}|[0-9]{3}))?(-([a-z0-9]{5,8}|[0-9][a-z0-9]{3}))*"

@@ -16,8 +16,8 @@ from qwen3tts_server.voices.names import checked_name, key_of
 from qwen3tts_server.voices.reference import decode_inline, parse_reference
 from qwen3tts_server.voices.settings import VoiceSettings
 from qwen3tts_server.voices.stored import StoredVoice
+from qwen3tts_wire.addresses import is_public
 from qwen3tts_wire.errors import SpeechError
-from qwen3tts_wire.public_address import is_public
 from tests.fuzz.target import Target
 from tests.server.voices.world import told
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from qwen3tts_wire.codec import encode
+from qwen3tts_wire.fields import encode
 from qwen3tts_wire.formats import AudioFrame
 from qwen3tts_wire.messages import (
     CLIENT_MESSAGES,

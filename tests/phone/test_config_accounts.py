@@ -11,7 +11,7 @@ from qwen3tts_phone.settings.accounts import check_apart, read_accounts, server_
 from qwen3tts_phone.settings.secrets import secret_files
 from qwen3tts_phone.sip.settings import Account
 from qwen3tts_settings.entries import BadConfiguration, Entry, from_yaml
-from qwen3tts_settings.own_files import readable_by_others
+from qwen3tts_settings.key_files import readable_by_others
 
 
 def listed(text: str) -> Entry:

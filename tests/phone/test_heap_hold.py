@@ -17,7 +17,7 @@ from qwen3tts_phone.softphone.settings import SoftphoneSettings
 from qwen3tts_phone.softphone.webrtc.call import WebCall
 from qwen3tts_phone.streams.server import Streams
 from qwen3tts_speech.link import SpeechLink
-from qwen3tts_wire.heap import DUE, heap
+from qwen3tts_wire.process import DUE, heap
 from tests.fakes import FakeClock, settle
 from tests.softphone.served import served
 from tests.wire.test_heap import Ring

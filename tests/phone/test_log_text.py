@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import mr_qwen3tts
 import qwen3tts_phone
 from qwen3tts_phone.errors import CallRefused
-from qwen3tts_wire.log_text import MOST_CHARS, MOST_SENTENCE_CHARS, log_text
+from qwen3tts_wire.errors import MOST_CHARS, MOST_SENTENCE_CHARS, log_text
 
 SOURCES = Path(qwen3tts_phone.__file__).parent
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}

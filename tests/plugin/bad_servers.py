@@ -12,7 +12,7 @@ import websockets
 from websockets.asyncio.server import ServerConnection, serve
 
 from qwen3tts_pacer.slot import Frame
-from qwen3tts_wire.codec import encode
+from qwen3tts_wire.fields import encode
 from qwen3tts_wire.formats import FORMATS, AudioFrame
 from qwen3tts_wire.messages import (
     PROTOCOL,

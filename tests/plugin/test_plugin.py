@@ -19,7 +19,7 @@ from mr_qwen3tts.settings import Settings
 from qwen3tts_speech.line import VoiceOptions
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, SpeechError
-from qwen3tts_wire.heap import DUE, Heap
+from qwen3tts_wire.process import DUE, Heap
 from tests.fakes import FakeClock, settle
 from tests.speech.fakes import FakeClient
 from tests.wire.test_heap import Ring

@@ -16,8 +16,8 @@ from websockets.asyncio.client import ClientConnection
 from mr_qwen3tts.server_link import ServerLink
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_speech.line import Speaker, Spoken, Utterance
-from qwen3tts_wire.codec import encode
 from qwen3tts_wire.errors import ConnectionLost, ProtocolError, SpeechError
+from qwen3tts_wire.fields import encode
 from qwen3tts_wire.formats import AudioFrame
 from qwen3tts_wire.messages import ServerDraining
 from tests.plugin.bad_servers import WORD, Deaf, QuickSink, Server, Talk, speaks

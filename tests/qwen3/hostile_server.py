@@ -18,8 +18,8 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
 from qwen3tts_server.run import RunningServer, running_server
+from qwen3tts_wire.addresses import DIRECT
 from qwen3tts_wire.client import Audio, Context, SpeechClient
-from qwen3tts_wire.dialling import DIRECT
 from qwen3tts_wire.messages import PROTOCOL
 from tests.engine.waiting import until
 from tests.qwen3.engine_world import made

@@ -25,7 +25,7 @@ from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
 from qwen3tts_engine.qwen3.engine.jobs import Job
 from qwen3tts_text.growing import LiveText
-from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.heard import Word
 from tests.engine.waiting import until
 from tests.qwen3.engine_world import recording
 

@@ -15,7 +15,7 @@ from qwen3tts_engine.base import LanguageUnknown
 from qwen3tts_engine.qwen3.voices.recording import Recording
 from qwen3tts_engine.qwen3.voices.transcribe import WhisperTranscriber, check_whisper
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, LimitExceeded
-from qwen3tts_wire.whisper.languages import UnknownLanguage
+from qwen3tts_wire.whisper.guards import UnknownLanguage
 from qwen3tts_wire.whisper.model import Segment, WhisperModel
 from tests.agent.recognition.real_whisper import real_whisper, said
 from tests.conftest import require_package

@@ -12,8 +12,8 @@ from qwen3tts_engine.pause_aligner import PauseAligner
 from qwen3tts_engine.qwen3.engine.jobs import Job, LoopOutlet, Voicing
 from qwen3tts_engine.qwen3.engine.text_track import TextTrack
 from qwen3tts_text.growing import LiveText
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed
+from qwen3tts_wire.heard import Word
 from tests.qwen3.worker_world import FRAME, Letters, World
 
 

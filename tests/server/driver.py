@@ -19,9 +19,9 @@ from qwen3tts_server.commands import (
 from qwen3tts_server.session import Session
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.speaking import Observer
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.formats import AudioFrame
+from qwen3tts_wire.heard import Word
 from qwen3tts_wire.messages import (
     ContextCancelled,
     ContextDone,

@@ -14,8 +14,8 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from qwen3tts_server.run import RunningServer, running_server
 from qwen3tts_server.settings import ServerSettings
+from qwen3tts_wire.addresses import DIRECT
 from qwen3tts_wire.client import Alignment, Audio, Context, Done, SpeechClient, Started
-from qwen3tts_wire.dialling import DIRECT
 from qwen3tts_wire.errors import ConnectionLost, EngineFailed, SpeechError, UnknownVoice
 from qwen3tts_wire.formats import FORMATS, AudioFormat
 from qwen3tts_wire.messages import PROTOCOL, Limits

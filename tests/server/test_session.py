@@ -9,9 +9,9 @@ from qwen3tts_codecs.g711 import encode_alaw, encode_ulaw
 from qwen3tts_codecs.pcm import from_bytes, to_bytes
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_engine.base import PcmChunk
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed
 from qwen3tts_wire.formats import FORMATS, AudioFormat, AudioFrame
+from qwen3tts_wire.heard import Word
 from qwen3tts_wire.messages import AlignmentInfo, ErrorInfo, Pong
 from tests.server.driver import Driver, tone, voices
 

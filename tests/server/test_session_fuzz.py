@@ -7,9 +7,9 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed, ProtocolError
 from qwen3tts_wire.formats import FORMATS, AudioFrame
+from qwen3tts_wire.heard import Word
 from qwen3tts_wire.messages import (
     MODES,
     AlignmentInfo,

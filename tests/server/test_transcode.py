@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_server.transcode import Transcoder
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineUnavailable
 from qwen3tts_wire.formats import FORMATS, AudioFormat
+from qwen3tts_wire.heard import Word
 from tests.server.driver import tone
 
 EVERY = (*FORMATS, *(AudioFormat("pcm_s16le", hz) for hz in (8001, 11_025, 44_100, 47_999, 48_000)))

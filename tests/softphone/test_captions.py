@@ -12,8 +12,8 @@ from qwen3tts_phone.softphone.page_speech import STEP_S, Caption, Captions, Type
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed
+from qwen3tts_wire.heard import Word
 from tests.fakes import FakeClock, settle
 from tests.speech.fakes import FakeClient, FakeContext, FakeSink
 

@@ -9,11 +9,10 @@ from typing import Any
 
 from qwen3tts_pacer.slot import Frame
 from qwen3tts_speech.sink import Interruption, Played
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import ConnectionLost, SpeechError
 from qwen3tts_wire.events import Audio, Cancelled, Done, Event, Started
 from qwen3tts_wire.formats import AudioFormat
-from qwen3tts_wire.heard import Heard, heard
+from qwen3tts_wire.heard import Heard, Word, heard
 from qwen3tts_wire.messages import Limits
 
 SAMPLE = (1000).to_bytes(2, "little")

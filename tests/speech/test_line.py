@@ -11,8 +11,8 @@ from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.sink import Interruption
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import BadText, ConnectionLost, EngineFailed
+from qwen3tts_wire.heard import Word
 from tests.fakes import FakeClock, settle
 from tests.speech.fakes import FakeClient, FakeContext, FakeSink
 

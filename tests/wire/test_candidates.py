@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from qwen3tts_wire.candidates import first_there
+from qwen3tts_wire.addresses import first_there
 from qwen3tts_wire.errors import ConnectionLost
 from tests.fakes import settle
 

@@ -16,7 +16,7 @@ import qwen3tts_engine.qwen3.voices.audio_files as audio
 import qwen3tts_engine.workers.process as voice
 import qwen3tts_phone.media.process as media
 from qwen3tts_phone.media.types import MediaSettings
-from qwen3tts_wire.child_environment import ALLOWED, PLAYING, child_environment
+from qwen3tts_wire.process import ALLOWED, PLAYING, child_environment
 from qwen3tts_wire.whisper.models import FETCHING
 
 NAMES = (

@@ -15,7 +15,6 @@ import websockets
 from websockets.asyncio.server import ServerConnection, serve
 
 from qwen3tts_wire.client import SpeechClient
-from qwen3tts_wire.codec import encode
 from qwen3tts_wire.errors import (
     BadRequest,
     ConnectionLost,
@@ -27,6 +26,7 @@ from qwen3tts_wire.errors import (
     SpeechError,
 )
 from qwen3tts_wire.events import Audio, Cancelled, Done, Started
+from qwen3tts_wire.fields import encode
 from qwen3tts_wire.formats import FORMATS, AudioFrame
 from qwen3tts_wire.messages import (
     PROTOCOL,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from qwen3tts_wire.heap import DUE, Heap
+from qwen3tts_wire.process import DUE, Heap
 
 
 class Ring:

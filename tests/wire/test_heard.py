@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_wire.alignment import Word
-from qwen3tts_wire.heard import heard
+from qwen3tts_wire.heard import Word, heard
 
 TEXT = "Well, **hello** there. 42!"
 WORDS = [

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_wire import messages as m
-from qwen3tts_wire.codec import Fault, decode, encode
-from qwen3tts_wire.fields import kinds
+from qwen3tts_wire.fields import Fault, decode, encode, kinds
 from qwen3tts_wire.formats import FORMATS, AudioFormat
 from qwen3tts_wire.messages import CLIENT_MESSAGES, SERVER_MESSAGES
 

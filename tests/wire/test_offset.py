@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_wire.offset import ClockOffset
+from qwen3tts_wire.connection import ClockOffset
 
 
 def test_the_quickest_ping_is_believed() -> None:

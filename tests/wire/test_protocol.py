@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_wire.codec import encode
 from qwen3tts_wire.errors import BadRequest, EngineFailed, LimitExceeded, ProtocolError
+from qwen3tts_wire.fields import encode
 from qwen3tts_wire.formats import AudioFormat, AudioFrame
 from qwen3tts_wire.messages import (
     AlignmentInfo,

@@ -10,9 +10,9 @@ import pytest
 from websockets.asyncio.server import ServerConnection
 
 from qwen3tts_wire.client import Context, Resume, SpeechClient
-from qwen3tts_wire.codec import encode
 from qwen3tts_wire.errors import ConnectionLost, ProtocolError, ServerBusy, UnknownVoice
 from qwen3tts_wire.events import Alignment, Audio, Cancelled, Done, Resumed, Started
+from qwen3tts_wire.fields import encode
 from qwen3tts_wire.formats import FORMATS, AudioFrame
 from qwen3tts_wire.messages import (
     AlignmentInfo,

@@ -9,14 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.context_attempt import TAIL_S, Leg, Splice, Tail, cut
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, LimitExceeded, ProtocolError
-from qwen3tts_wire.formats import FORMATS, AudioFormat
-from qwen3tts_wire.leg import Leg
-from qwen3tts_wire.loudness import audible, levels, quietest
-from qwen3tts_wire.manuscript import Manuscript
+from qwen3tts_wire.formats import FORMATS, AudioFormat, audible, levels, quietest
+from qwen3tts_wire.heard import Word
 from qwen3tts_wire.messages import ContextOpen
-from qwen3tts_wire.splice import TAIL_S, Splice, Tail, cut
+from qwen3tts_wire.resume import Manuscript
 
 PCM, *_, MULAW, ALAW = FORMATS
 

@@ -6,8 +6,8 @@ import asyncio
 import unicodedata
 from collections.abc import Iterable
 
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.client import Cancelled, Context
+from qwen3tts_wire.heard import Word
 
 UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 """Scripts that put no space between words, as the names of their characters begin."""

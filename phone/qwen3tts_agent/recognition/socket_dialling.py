@@ -22,7 +22,7 @@ from qwen3tts_agent.recognition.socket_protocol import (
     read_answer,
 )
 from qwen3tts_phone.detection.recogniser import RecogniserUnavailable, RecognitionFailed
-from qwen3tts_wire.dialling import DIRECT
+from qwen3tts_wire.addresses import DIRECT
 from qwen3tts_wire.errors import ProtocolError
 
 PING_S = 10.0

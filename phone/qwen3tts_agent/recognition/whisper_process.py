@@ -17,7 +17,7 @@ import qwen3tts_wire
 from qwen3tts_agent.recognition.settings import WhisperSettings
 from qwen3tts_agent.recognition.whisper_messages import BadMessage, Decoder, Message
 from qwen3tts_phone.detection.recogniser import RecogniserUnavailable, RecognitionFailed, Samples
-from qwen3tts_wire.child_environment import child_environment
+from qwen3tts_wire.process import child_environment
 from qwen3tts_wire.whisper.guards import Answer
 from qwen3tts_wire.whisper.models import variables_for
 

@@ -17,7 +17,7 @@ from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.types import RemoteMedia
 from qwen3tts_speech.frame_writer import Remaking
 from qwen3tts_speech.sink import Interruption, Played
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import log_text
 
 
 class SinkContext:

@@ -55,8 +55,7 @@ from qwen3tts_phone.sip.info import DtmfInfo, InfoReceived
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_phone.sip.transfer_events import ReferReceived
 from qwen3tts_phone.sip.via import bracketed
-from qwen3tts_wire.errors import SpeechError
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import SpeechError, log_text
 
 if TYPE_CHECKING:
     from qwen3tts_phone.phone import Phone

@@ -33,8 +33,7 @@ from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.record_sinks import EndOfCallSink, RecordSink
 from qwen3tts_speech.utterance import VoiceOptions
-from qwen3tts_wire.errors import SpeechError
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import SpeechError, log_text
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call.call import Call

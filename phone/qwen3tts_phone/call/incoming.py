@@ -5,18 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import wave
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from qwen3tts_phone.audio.wav import Announcement, read_announcement
 from qwen3tts_phone.errors import CallError
-from qwen3tts_wire.errors import SpeechError
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import SpeechError, log_text
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call.phone_call import PhoneCall
@@ -90,49 +85,6 @@ class HandedCalls:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-MAX_SECONDS = 300.0
-"""Longest announcement."""
-
-
-@dataclass(frozen=True, slots=True)
-class Announcement:
-    """Sound of a file."""
-
-    samples: NDArray[np.int16] = field(repr=False)
-    """Shape [n], one channel."""
-    rate_hz: int
-
-
-def read_announcement(path: Path) -> Announcement:
-    """Read a WAV file of 16-bit PCM; of two channels the mean. Raises ValueError."""
-    try:
-        with wave.open(str(path), "rb") as wav:
-            channels, width, rate_hz, count = wav.getparams()[:4]
-            if width != 2 or channels not in (1, 2):
-                raise ValueError(
-                    f"{path} has {8 * width} bits and {channels} channels, not 16 bits"
-                )
-            if not (8000 <= rate_hz <= 48000 and 0 < count <= MAX_SECONDS * rate_hz):
-                raise ValueError(
-                    f"{path}: {count} samples at {rate_hz} Hz; 8000 to 48000 Hz and up to"
-                    f" {MAX_SECONDS:g} s can be played"
-                )
-            pcm = np.frombuffer(wav.readframes(count), "<i2")
-    except (OSError, EOFError, wave.Error) as error:
-        raise ValueError(f"{path} cannot be read as a WAV file ({error})") from error
-    mono = pcm[: len(pcm) // channels * channels].reshape(-1, channels).mean(axis=1)
-    return Announcement(np.rint(mono).astype(np.int16), rate_hz)
-
-
-def check_unavailable(file: Path | None) -> None:
-    """Raise ValueError, with the setting's name, for a file that cannot be played."""
-    try:
-        if file is not None:
-            read_announcement(file)
-    except ValueError as error:
-        raise ValueError(f"unavailable_file={error}") from error
 
 
 class Outages:

@@ -19,7 +19,7 @@ from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.types import SILENCE, RemoteMedia
 from qwen3tts_phone.sdp.addresses import Reach, reach, same_address
 from qwen3tts_phone.sdp.session import Negotiated
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import log_text
 
 logger = logging.getLogger(__name__)
 

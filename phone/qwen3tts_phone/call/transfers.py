@@ -24,7 +24,7 @@ from qwen3tts_phone.errors import (
 )
 from qwen3tts_phone.facts import follows
 from qwen3tts_phone.sip.transfer_events import ReferReceived
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import log_text
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call.control import CallLife

@@ -29,7 +29,7 @@ from qwen3tts_phone.media.ports import open_pair
 from qwen3tts_phone.media.reports import MediaLoad
 from qwen3tts_phone.media.srtp import library_paths
 from qwen3tts_phone.media.types import LegSpec, MediaSettings
-from qwen3tts_wire.child_environment import child_environment
+from qwen3tts_wire.process import child_environment
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,7 @@ from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.records.recording import Recording, checked
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_speech.sound import Sound
-from qwen3tts_wire.errors import SpeechError
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import SpeechError, log_text
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call.core import CallBody

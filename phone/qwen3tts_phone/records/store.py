@@ -21,7 +21,7 @@ from qwen3tts_phone.records.log import CallRecordLog
 from qwen3tts_phone.records.record import CallRecord
 from qwen3tts_phone.records.recording import EncodingFailed, Recording, write_encoded, written_as
 from qwen3tts_phone.settings.records import RecordSettings
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import log_text
 
 logger = logging.getLogger(__name__)
 

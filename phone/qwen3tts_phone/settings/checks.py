@@ -19,7 +19,7 @@ from qwen3tts_phone.settings.secrets import secret_files
 from qwen3tts_phone.sip.settings import Listener, SipSettings
 from qwen3tts_phone.sip.tls import check_certificates
 from qwen3tts_settings.entries import BadConfiguration, Entry
-from qwen3tts_settings.own_files import readable_by_others
+from qwen3tts_settings.key_files import readable_by_others
 
 if TYPE_CHECKING:
     from qwen3tts_phone.settings.file import PhoneConfig

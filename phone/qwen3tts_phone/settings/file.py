@@ -26,8 +26,7 @@ from qwen3tts_phone.settings.secrets import refuse_secret, take_secret
 from qwen3tts_phone.sip.gate_settings import GateSettings
 from qwen3tts_phone.sip.settings import Account, SipSettings
 from qwen3tts_settings.building import build, unknown_setting
-from qwen3tts_settings.entries import BadConfiguration, Entry
-from qwen3tts_settings.files import from_file
+from qwen3tts_settings.entries import BadConfiguration, Entry, from_file
 from qwen3tts_speech.spans import endpoint_of
 
 EXAMPLE = "configs/phone.yaml"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.fields import parse_uri
 from qwen3tts_phone.sip.message import Request, Response
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import log_text
 
 if TYPE_CHECKING:
     from qwen3tts_phone.sip.hop import Hop

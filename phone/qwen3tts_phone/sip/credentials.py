@@ -19,7 +19,7 @@ from qwen3tts_phone.sip.fields import is_ip, parse_address, parse_uri
 from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.message import Request
 from qwen3tts_phone.sip.networks import address_of, within
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import log_text
 
 MAX_GUESSED_REALMS = 4
 """Most realms that an account without a pinned one takes from the answers to its first requests."""

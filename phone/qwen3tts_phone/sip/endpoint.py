@@ -30,7 +30,7 @@ from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_phone.sip.timekeeper import Timekeeper
 from qwen3tts_phone.sip.ways import Ways, no_address
-from qwen3tts_wire.log_text import MOST_SENTENCE_CHARS, log_text
+from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
 
 log = logging.getLogger(__name__)
 

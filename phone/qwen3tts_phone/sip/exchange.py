@@ -21,7 +21,7 @@ from qwen3tts_phone.sip.message import Request, Response
 from qwen3tts_phone.sip.session_timer import min_se, session_expires
 from qwen3tts_phone.sip.transaction import Failure, Transaction
 from qwen3tts_phone.sip.via import at_server, loose
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import log_text
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.networks import behind_nat
 from qwen3tts_phone.sip.tls import TlsContexts, peer_trouble
 from qwen3tts_phone.sip.udp import MAX_TURN_S, Failed, Receive
-from qwen3tts_wire.log_text import MOST_SENTENCE_CHARS, log_text
+from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import Any
 from qwen3tts_phone.errors import BadCertificate, CalleeUnreachable, CallError
 from qwen3tts_phone.sip.hop import Hop
 from qwen3tts_phone.sip.settings import TlsSettings
-from qwen3tts_settings.own_files import certificate_fields, readable_by_others
+from qwen3tts_settings.key_files import certificate_fields, readable_by_others
 
 DAY_S = 24 * 3600.0
 SOON_S = 14 * DAY_S

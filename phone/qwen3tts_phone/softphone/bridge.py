@@ -29,8 +29,7 @@ from qwen3tts_phone.call.events import (
 from qwen3tts_phone.softphone.mixer import Mixer, Ringback
 from qwen3tts_speech.line import Utterance, VoiceOptions
 from qwen3tts_speech.sound import LiveSound
-from qwen3tts_wire.errors import SpeechError
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import SpeechError, log_text
 
 LineStateName = Literal["connecting", "ringing", "up", "ended"]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qwen3tts_phone.errors import BadCertificate
-from qwen3tts_settings.own_files import readable_by_others
+from qwen3tts_settings.key_files import readable_by_others
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:

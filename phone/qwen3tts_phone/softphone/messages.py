@@ -6,8 +6,19 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from qwen3tts_codecs.table import BROWSER_CODECS
-from qwen3tts_wire.codec import Fault, decode, encode
-from qwen3tts_wire.fields import Flag, Many, Numbers, OneOf, Real, Record, Text, Whole
+from qwen3tts_wire.fields import (
+    Fault,
+    Flag,
+    Many,
+    Numbers,
+    OneOf,
+    Real,
+    Record,
+    Text,
+    Whole,
+    decode,
+    encode,
+)
 
 CODECS = BROWSER_CODECS
 STATES = ("connecting", "ringing", "up", "lost", "ended")

@@ -15,8 +15,8 @@ from qwen3tts_phone.softphone.services import Desk
 from qwen3tts_speech.latency import UtteranceRecord
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.utterance import RATE_HZ, Utterance, VoiceOptions
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
+from qwen3tts_wire.heard import Word
 
 
 class TypedWords:

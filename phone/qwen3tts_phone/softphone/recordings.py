@@ -16,8 +16,7 @@ from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.records.recording import Recording
 from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone.messages import ServerMessage
-from qwen3tts_wire.errors import BadRequest, SpeechError
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import BadRequest, SpeechError, log_text
 
 MOST = 200
 """More than that are not offered; of a private folder the oldest are deleted."""

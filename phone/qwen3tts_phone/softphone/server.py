@@ -32,9 +32,8 @@ from qwen3tts_phone.softphone.gateway import Gateway
 from qwen3tts_phone.softphone.services import CallAgent, Desk
 from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings, is_loopback
 from qwen3tts_phone.softphone.webrtc.call import WebCall
-from qwen3tts_settings.descriptors import raise_descriptor_limit
 from qwen3tts_speech.record_sinks import RecordSink
-from qwen3tts_wire.heap import heap
+from qwen3tts_wire.process import heap, raise_descriptor_limit
 
 if TYPE_CHECKING:
     from qwen3tts_phone.phone import Phone

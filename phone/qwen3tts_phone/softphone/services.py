@@ -30,7 +30,7 @@ from qwen3tts_phone.softphone.webrtc.offer import CodecChoice
 from qwen3tts_speech.record_sinks import RecordSink, open_records
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.errors import BadRequest, ServerBusy
-from qwen3tts_wire.heap import heap
+from qwen3tts_wire.process import heap
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call.call import Call

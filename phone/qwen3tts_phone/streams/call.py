@@ -37,8 +37,7 @@ from qwen3tts_phone.streams.connection import Wire
 from qwen3tts_phone.streams.inbound import StreamCounters, StreamHearing, StreamWatch
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_phone.streams.sink import StreamSink
-from qwen3tts_wire.errors import SpeechError
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import SpeechError, log_text
 
 logger = logging.getLogger(__name__)
 

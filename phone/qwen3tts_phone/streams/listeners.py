@@ -22,9 +22,8 @@ from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
 from qwen3tts_phone.streams.admission import StreamGate
 from qwen3tts_phone.streams.connection import UNSENT_BYTES, library_logger
 from qwen3tts_phone.streams.settings import CLOSE_S, LOOPBACK, OPEN_S, StreamSettings
-from qwen3tts_settings.own_files import readable_by_others
-from qwen3tts_wire.errors import BadRequest
-from qwen3tts_wire.log_text import MOST_SENTENCE_CHARS, log_text
+from qwen3tts_settings.key_files import readable_by_others
+from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, BadRequest, log_text
 
 logger = logging.getLogger(__name__)
 

@@ -47,12 +47,11 @@ from qwen3tts_phone.streams.listeners import (
     warn_of_open_doors,
 )
 from qwen3tts_phone.streams.settings import StreamSettings
-from qwen3tts_settings.descriptors import raise_descriptor_limit
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.record_sinks import RecordSink, open_records
 from qwen3tts_speech.voice_process import DEFAULT_URL, on_stderr, voice_server
-from qwen3tts_wire.heap import heap
-from qwen3tts_wire.log_text import MOST_SENTENCE_CHARS, log_text
+from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
+from qwen3tts_wire.process import heap, raise_descriptor_limit
 
 FILES_A_CALL = 4
 """Descriptors that a call may take: its connection and the files of its recording."""

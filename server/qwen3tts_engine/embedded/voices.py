@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from qwen3tts_engine.base import Voice
 from qwen3tts_engine.embedded.library import VoiceEntry
 from qwen3tts_wire.errors import UnknownVoice
-from qwen3tts_wire.naming.languages import tag_of
-from qwen3tts_wire.naming.nearest import near_hint, near_voices, nearest
+from qwen3tts_wire.names import near_hint, near_voices, nearest, tag_of
 
 _CORRECTED: Mapping[str, str] = {
     # VA is the Vatican and BA Bosnia; valencia is the registered variant (RFC 5646 section 2.2.5).

@@ -10,7 +10,7 @@ from qwen3tts_engine.base import Voice
 from qwen3tts_engine.embedded.voices import unknown, wanted_tag
 from qwen3tts_engine.piper.voice_files import voice_key
 from qwen3tts_wire.errors import UnknownVoice
-from qwen3tts_wire.naming.nearest import near_voices, nearest
+from qwen3tts_wire.names import near_voices, nearest
 
 SPEAKER = "#"
 """Stands between a voice and one of its speakers: ``en_GB-vctk-medium#p239``."""

@@ -11,7 +11,7 @@ import numpy as np
 from qwen3tts_engine.base import SAMPLE_RATE, EndReason, PcmChunk, SynthesisRequest
 from qwen3tts_text.characters import PAUSES
 from qwen3tts_text.openings import Phrases
-from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.heard import Word
 from qwen3tts_wire.messages import Sampling
 
 WORD_BYTES = 256

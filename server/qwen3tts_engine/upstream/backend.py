@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from qwen3tts_engine.base import Voice
 from qwen3tts_engine.upstream.http import Stalled
 from qwen3tts_wire.errors import UnknownVoice
-from qwen3tts_wire.naming.nearest import near_hint, near_voices
+from qwen3tts_wire.names import near_hint, near_voices
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from qwen3tts_engine.pause_aligner import PauseAligner
 from qwen3tts_engine.speech_rhythm import SpeechRates
 from qwen3tts_engine.upstream.http import garbage
 from qwen3tts_text.characters import Voiced, voiced
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed
+from qwen3tts_wire.heard import Word
 
 MAX_HEADER = 65_536
 """Bytes of a WAV file before its samples."""

@@ -29,7 +29,7 @@ from qwen3tts_engine.upstream.http import (
 )
 from qwen3tts_engine.upstream.settings import Address, UpstreamSettings
 from qwen3tts_engine.upstream.sound import check_rate
-from qwen3tts_wire.dialling import DIRECT
+from qwen3tts_wire.addresses import DIRECT
 from qwen3tts_wire.errors import EngineFailed
 
 

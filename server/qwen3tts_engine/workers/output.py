@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_engine.base import SAMPLE_RATE, PcmChunk, SynthesisRequest
-from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.heard import Word
 
 Pcm = NDArray[np.int16]
 

@@ -33,7 +33,7 @@ from qwen3tts_engine.workers.messages import (
     Sound,
     Stop,
 )
-from qwen3tts_wire.child_environment import child_environment
+from qwen3tts_wire.process import child_environment
 
 log = logging.getLogger(__name__)
 

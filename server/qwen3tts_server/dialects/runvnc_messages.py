@@ -8,9 +8,8 @@ from typing import Annotated, ClassVar
 
 from qwen3tts_engine.base import MAX_FIRST_CHUNK
 from qwen3tts_text.surrogates import clean
-from qwen3tts_wire.codec import Fault, decode
 from qwen3tts_wire.errors import BadRequest, SpeechError
-from qwen3tts_wire.fields import Flag, Text, Whole
+from qwen3tts_wire.fields import Fault, Flag, Text, Whole, decode
 
 _MOST = 1 << 31
 """The session's own bounds are smaller."""

@@ -23,8 +23,8 @@ from qwen3tts_server.service import Service
 from qwen3tts_server.speaking import Speaking
 from qwen3tts_server.utterance import Words
 from qwen3tts_server.websocket_io import close, data_of, put
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed, LimitExceeded, SpeechError
+from qwen3tts_wire.heard import Word
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from qwen3tts_engine.base import SAMPLE_RATE
 from qwen3tts_server.dialects.http_errors import FieldRefused, code_of
 from qwen3tts_server.dialects.vllm_omni_settings import VllmOmniSettings
 from qwen3tts_text.surrogates import clean
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
 from qwen3tts_wire.fields import Flag, Many, OneOf, Real, Text, Whole, kinds, read
+from qwen3tts_wire.heard import Word
 
 log = logging.getLogger(__name__)
 

@@ -33,8 +33,8 @@ from qwen3tts_server.dialects.vllm_omni_units import (
     Unit,
     Utterance,
 )
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ProtocolError, ServerBusy, SpeechError
+from qwen3tts_wire.heard import Word
 
 POLICY, UNACCEPTABLE, TOO_BIG, RESTART, SILENT = 1008, 1003, 1009, 1012, 4408
 """Close codes: RFC 6455 section 7.4.1, and our own for a client that says nothing."""

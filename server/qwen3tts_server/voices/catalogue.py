@@ -28,7 +28,7 @@ from qwen3tts_server.voices.openings import NamedOpenings
 from qwen3tts_server.voices.settings import VoiceSettings
 from qwen3tts_server.voices.stored import StoredVoice
 from qwen3tts_wire.errors import BadRequest, UnknownVoice
-from qwen3tts_wire.naming.nearest import near_hint, near_voices
+from qwen3tts_wire.names import near_hint, near_voices
 
 SPREAD_MOST = 1024
 """Choices that are remembered: clients may name many languages."""

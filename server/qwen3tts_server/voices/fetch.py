@@ -20,8 +20,8 @@ import h11
 from qwen3tts_server.voices.addresses import Target, redirected, target_of
 from qwen3tts_server.voices.reference import too_large
 from qwen3tts_server.voices.settings import VoiceSettings
+from qwen3tts_wire.addresses import is_public
 from qwen3tts_wire.errors import BadRequest
-from qwen3tts_wire.public_address import is_public
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from qwen3tts_server.voices.names import KNOWN_NAMES, key_of
 from qwen3tts_settings.constraints import bounded, check_fields
-
-from .names import KNOWN_NAMES, key_of
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_wire.whisper.guards import Answer, most_tokens, said_once, without_circles
-from qwen3tts_wire.whisper.languages import UnknownLanguage, codes_of
+from qwen3tts_wire.whisper.guards import (
+    Answer,
+    UnknownLanguage,
+    codes_of,
+    most_tokens,
+    said_once,
+    without_circles,
+)
 from qwen3tts_wire.whisper.models import AUTO, Found, ModelMissing, find_model, package, why
 
 Samples = NDArray[np.int16]

@@ -28,8 +28,8 @@ from qwen3tts_engine.piper.engine import (
 from qwen3tts_engine.piper.voice import PiperVoice, SpeechSettings
 from qwen3tts_engine.piper.voice_files import find_voice
 from qwen3tts_engine.piper.worker import pcm_of
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineUnavailable, UnknownVoice
+from qwen3tts_wire.heard import Word
 from tests.engine.piper.tiny_vits import LOW, MANY, MEDIUM, SYMBOLS, Shape, write_voice
 from tests.engine.waiting import until
 

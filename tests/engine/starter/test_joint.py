@@ -18,8 +18,8 @@ from qwen3tts_engine.starter.settings import StarterSettings
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.speaking import Speaking
 from qwen3tts_server.utterance import Sound
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.formats import AudioFormat
+from qwen3tts_wire.heard import Word
 from qwen3tts_wire.messages import ContextOpen
 from tests.conftest import require_package
 

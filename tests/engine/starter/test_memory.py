@@ -23,7 +23,7 @@ from qwen3tts_engine.starter.memory import (
 from qwen3tts_engine.starter.settings import StarterSettings
 from qwen3tts_text.openings import folded
 from qwen3tts_text.segmenter import Segmenter, SegmenterSettings
-from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.heard import Word
 from qwen3tts_wire.messages import Sampling
 
 KEY_BYTES = 4

@@ -10,7 +10,7 @@ import pytest
 from websockets import Subprotocol
 from websockets.asyncio.client import connect
 
-from qwen3tts_wire.dialling import DIRECT
+from qwen3tts_wire.addresses import DIRECT
 from qwen3tts_wire.messages import PROTOCOL
 from tests.fakes import settle
 from tests.server.hostile.world import NATIVE, PING, TEXT, frame, upgrade

@@ -15,8 +15,8 @@ from websockets.exceptions import InvalidStatus
 from qwen3tts_server.access import AccessSettings
 from qwen3tts_server.run import running_server
 from qwen3tts_server.settings import ServerSettings
+from qwen3tts_wire.addresses import API_KEY_ENV, DIRECT
 from qwen3tts_wire.client import SpeechClient
-from qwen3tts_wire.dialling import API_KEY_ENV, DIRECT
 from qwen3tts_wire.errors import BadRequest
 from qwen3tts_wire.messages import PROTOCOL
 from tests.engine.fake_engine import FakeEngine

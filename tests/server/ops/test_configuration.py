@@ -21,8 +21,7 @@ from qwen3tts_server.configuration import (
     load_configuration,
 )
 from qwen3tts_settings.building import build, plain, without_credentials
-from qwen3tts_settings.entries import BadConfiguration, from_overrides, from_yaml
-from qwen3tts_settings.files import MAX_FILE_BYTES
+from qwen3tts_settings.entries import MAX_FILE_BYTES, BadConfiguration, from_overrides, from_yaml
 
 ROOT = Path(__file__).parents[3]
 

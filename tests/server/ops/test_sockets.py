@@ -25,9 +25,9 @@ from qwen3tts_server.run import (
 )
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.sockets import Sockets
-from qwen3tts_settings.descriptors import raise_descriptor_limit
-from qwen3tts_wire.dialling import DIRECT
+from qwen3tts_wire.addresses import DIRECT
 from qwen3tts_wire.messages import PROTOCOL, Limits
+from qwen3tts_wire.process import raise_descriptor_limit
 from tests.engine.fake_engine import FakeEngine
 from tests.fakes import settle
 

@@ -20,8 +20,8 @@ from qwen3tts_server.access import AccessSettings
 from qwen3tts_server.run import RunningServer, running_server
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.tls import tls_of
+from qwen3tts_wire.addresses import DIRECT
 from qwen3tts_wire.client import SpeechClient
-from qwen3tts_wire.dialling import DIRECT
 from qwen3tts_wire.errors import BadRequest, ConnectionLost
 from qwen3tts_wire.messages import PROTOCOL
 from tests.conftest import require_program

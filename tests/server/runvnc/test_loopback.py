@@ -23,7 +23,7 @@ from qwen3tts_server.dialects.runvnc_session import RunvncSession
 from qwen3tts_server.dialects.runvnc_settings import RunvncSettings
 from qwen3tts_server.run import RunningServer, running_server
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_wire.dialling import DIRECT
+from qwen3tts_wire.addresses import DIRECT
 from qwen3tts_wire.errors import BadRequest, UnknownVoice
 from tests.engine.fake_engine import CloningEngine, FakeEngine, tone
 from tests.fakes import settle

@@ -11,8 +11,8 @@ from qwen3tts_server.commands import Close
 from qwen3tts_server.dialects.vllm_omni_session import VllmOmniSession
 from qwen3tts_server.dialects.vllm_omni_settings import VllmOmniSettings
 from qwen3tts_server.dialects.vllm_omni_units import Command, More, Start, Stop, Unit
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.heard import Word
 
 JSON = dict[str, Any]
 

@@ -15,7 +15,7 @@ from qwen3tts_engine.base import Engine
 from qwen3tts_server.dialects.vllm_omni_settings import VllmOmniSettings
 from qwen3tts_server.run import RunningServer, running_server
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_wire.dialling import DIRECT
+from qwen3tts_wire.addresses import DIRECT
 from tests.engine.fake_engine import FakeEngine
 from tests.fakes import settle
 from tests.server.vllm_omni.line import JSON, Order

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from qwen3tts_server.dialects.http_errors import FieldRefused
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import BadRequest, EngineFailed, UnknownVoice
+from qwen3tts_wire.heard import Word
 from tests.server.vllm_omni.line import (
     CANCEL,
     CLOSE,

@@ -7,8 +7,8 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed
+from qwen3tts_wire.heard import Word
 from tests.server.vllm_omni.line import (
     CANCEL,
     CLOSE,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from qwen3tts_server.voices.addresses import redirected, target_of
 from qwen3tts_server.voices.settings import VoiceSettings
+from qwen3tts_wire.addresses import is_public
 from qwen3tts_wire.errors import BadRequest
-from qwen3tts_wire.public_address import is_public
 from tests.server.voices.world import told
 
 PRIVATE = [

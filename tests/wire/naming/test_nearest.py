@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_wire.messages import VoiceInfo
-from qwen3tts_wire.naming.nearest import edit_distance, near_voices, nearest
+from qwen3tts_wire.names import edit_distance, near_voices, nearest
 
 VOICES = (
     VoiceInfo("en_US-joe-medium", "Joe", "en-US", "male"),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_wire.whisper.languages import BY_NAME, CODES, UnknownLanguage, code_of, codes_of
+from qwen3tts_wire.whisper.guards import BY_NAME, CODES, UnknownLanguage, code_of, codes_of
 from tests.conftest import require_package
 
 

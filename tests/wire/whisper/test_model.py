@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_wire.whisper import models
-from qwen3tts_wire.whisper.languages import UnknownLanguage
+from qwen3tts_wire.whisper.guards import UnknownLanguage
 from qwen3tts_wire.whisper.model import LEAST_WINDOW_S, RATE_HZ, WINDOW_S, WhisperModel, window_s
 from qwen3tts_wire.whisper.models import ModelMissing
 from tests.agent.recognition.real_whisper import Samples, real_whisper, said

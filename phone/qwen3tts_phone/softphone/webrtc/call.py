@@ -31,7 +31,7 @@ from qwen3tts_phone.softphone.webrtc.offer import CodecChoice, Offer, read_offer
 from qwen3tts_phone.softphone.webrtc.statistics import FarReport, LineFigures, LineState, web_stats
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.utterance import Utterance, VoiceOptions
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import log_text
 
 __all__ = ["CodecChoice", "Learnt", "WebCall", "WebSettings", "new_facts"]
 

@@ -36,7 +36,7 @@ from qwen3tts_phone.softphone.settings import WebSettings
 from qwen3tts_phone.softphone.webrtc.media import SoundPacket
 from qwen3tts_phone.softphone.webrtc.offer import RELOAD, Offer, OfferedCodec
 from qwen3tts_phone.softphone.webrtc.statistics import FarFigures
-from qwen3tts_wire.log_text import log_text
+from qwen3tts_wire.errors import log_text
 
 MOST = 10
 """Packets that may wait for the sender; the oldest go first. It takes each as it comes."""

@@ -16,8 +16,8 @@ from qwen3tts_engine.qwen3.engine.jobs import Job
 from qwen3tts_engine.qwen3.kernels.step_runner import Snapshot
 from qwen3tts_engine.qwen3.model.prompt import Reference
 from qwen3tts_text.word_units import usual_s
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import EngineFailed
+from qwen3tts_wire.heard import Word
 
 log = logging.getLogger(__name__)
 

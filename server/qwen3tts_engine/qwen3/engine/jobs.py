@@ -20,12 +20,12 @@ from qwen3tts_engine.qwen3.engine.text_track import TextTrack
 from qwen3tts_engine.qwen3.kernels.step_runner import PrefixStore, Samples
 from qwen3tts_engine.qwen3.model.config import FRAME_SAMPLES, MIN_FRAMES
 from qwen3tts_text.word_units import usual_s
-from qwen3tts_wire.alignment import Word
 from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.heard import Word
 
 if TYPE_CHECKING:
-    from qwen3tts_engine.qwen3.model.kv_cache import Sampling
     from qwen3tts_engine.qwen3.model.prompt import Prompt
+    from qwen3tts_engine.qwen3.model.sampling import Sampling
 
 
 class State(Enum):

@@ -10,7 +10,7 @@ from typing import Literal
 
 from qwen3tts_engine.qwen3.model.config import ModelConfig, Task
 from qwen3tts_wire.errors import BadRequest, BadText, LimitExceeded, UnknownVoice
-from qwen3tts_wire.naming.nearest import nearest
+from qwen3tts_wire.names import nearest
 
 AUTO = "auto"
 """The model finds the language by itself."""

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 import qwen3tts_engine
 from qwen3tts_codecs.g711 import decode_alaw, decode_ulaw
 from qwen3tts_engine.qwen3.voices import audio_worker
-from qwen3tts_wire.child_environment import child_environment
 from qwen3tts_wire.errors import BadRequest
+from qwen3tts_wire.process import child_environment
 
 _PCM, _FLOAT, _ALAW, _ULAW, _EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
 # The rest of the sub-format's GUID, behind the two bytes that are a format tag.

@@ -11,7 +11,7 @@ from qwen3tts_engine.model_names import SPEAKERS
 from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.model.prompt import NO_SPEAKER, find_language, find_speaker, language_tag
 from qwen3tts_wire.errors import UnknownVoice
-from qwen3tts_wire.naming.nearest import near_hint, nearest
+from qwen3tts_wire.names import near_hint, nearest
 
 DESIGN = "design"
 """The voice of a VoiceDesign checkpoint: what it is, the request's instructions say."""

@@ -53,7 +53,7 @@ from qwen3tts_wire.errors import (
     SpeechError,
     UnknownVoice,
 )
-from qwen3tts_wire.naming.nearest import nearest
+from qwen3tts_wire.names import nearest
 
 __all__ = [
     "ClonedVoice",

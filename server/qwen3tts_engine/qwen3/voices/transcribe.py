@@ -16,8 +16,7 @@ from qwen3tts_engine.qwen3.voices.recording import (
     read_recording,
 )
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, LimitExceeded
-from qwen3tts_wire.whisper.guards import Answer, believable
-from qwen3tts_wire.whisper.languages import UnknownLanguage, code_of
+from qwen3tts_wire.whisper.guards import Answer, UnknownLanguage, believable, code_of
 from qwen3tts_wire.whisper.model import RATE_HZ, WhisperModel
 from qwen3tts_wire.whisper.models import ModelMissing, check_folder, is_name
 

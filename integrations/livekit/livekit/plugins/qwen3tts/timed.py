@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from livekit.agents.types import TimedString
 
-from qwen3tts_wire.alignment import Word
+from qwen3tts_wire.heard import Word
 
 
 class TimedText:

@@ -1,4 +1,4 @@
-"""One connection to a speech server, with the contexts on it."""
+"""One connection to a speech server, with its contexts and its clock offset."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
+from qwen3tts_wire.addresses import DIRECT, closed, frame_log, key_headers, not_encrypted, refused
 from qwen3tts_wire.context import STOPPABLE, Context
-from qwen3tts_wire.dialling import DIRECT, closed, frame_log, key_headers, not_encrypted, refused
 from qwen3tts_wire.errors import (
     ConnectionLost,
     ProtocolError,
@@ -34,8 +34,43 @@ from qwen3tts_wire.messages import (
     SessionCreated,
     VoiceReady,
 )
-from qwen3tts_wire.offset import ClockOffset
 from qwen3tts_wire.protocol import ClientEvent, ClientProtocol, Violation
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One ping."""
+
+    offset_s: float
+    rtt_s: float
+
+
+class ClockOffset:
+    """Server's monotonic clock minus ours, by the ping with the least round trip of the last few.
+
+    The error of one sample is at most half its round trip (RFC 5905 section 8 uses the same rule:
+    the sample of least delay is the best of the last eight).
+    """
+
+    def __init__(self, keep: int = 8) -> None:
+        self._samples: deque[Sample] = deque(maxlen=keep)
+
+    def add(self, sent: float, received: float, answered: float, returned: float) -> None:
+        """One exchange: ours, theirs, theirs, ours; seconds."""
+        rtt = max(0.0, (returned - sent) - (answered - received))
+        offset = ((received - sent) + (answered - returned)) / 2
+        self._samples.append(Sample(offset, rtt))
+
+    @property
+    def known(self) -> bool:
+        """Whether there was a ping yet."""
+        return bool(self._samples)
+
+    @property
+    def best(self) -> Sample:
+        """The sample to trust; zero offset before the first ping."""
+        return min(self._samples, key=lambda each: each.rtt_s, default=Sample(0.0, 0.0))
+
 
 log = logging.getLogger(__name__)
 

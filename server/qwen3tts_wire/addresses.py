@@ -1,17 +1,82 @@
-"""How a client reaches a server, and what it means when that fails."""
+"""Addresses of speech servers: validation, errors of dialling, API keys."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import ipaddress
 import logging
 import os
 import ssl
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, ProtocolError, ServerBusy, SpeechError
+
+HEAD_START_S = 0.25
+"""Seconds that an address has before the next one is asked as well: a machine that has vanished
+does not even refuse."""
+
+T = TypeVar("T")
+
+
+async def first_there(
+    addresses: Sequence[str],
+    dial: Callable[[str], Awaitable[T]],
+    leave: Callable[[T], Awaitable[None]],
+    *,
+    head_start_s: float = HEAD_START_S,
+) -> T:
+    """Dial one address after the other, best first, until one answers.
+
+    The next one is dialled when those before it have failed, or after ``head_start_s``.
+
+    Args:
+        leave: closes a connection that came too late to be used.
+
+    Raises:
+        SpeechError: none answers; the reason of the first.
+    """
+    dials: dict[asyncio.Task[T], str] = {}
+    left = list(addresses)
+    failures: dict[str, SpeechError] = {}
+    found: asyncio.Task[T] | None = None
+
+    async def dialled(url: str) -> T:
+        return await dial(url)
+
+    try:
+        while True:
+            if left:
+                url = left.pop(0)
+                dials[asyncio.create_task(dialled(url), name=f"dial {url}")] = url
+            if not dials:
+                raise failures[addresses[0]]
+            done, _ = await asyncio.wait(
+                dials,
+                timeout=head_start_s if left else None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            for each in sorted(done, key=lambda task: addresses.index(dials[task])):
+                url, failure = dials[each], each.exception()
+                if failure is None:
+                    found = each
+                    return each.result()
+                del dials[each]
+                if not isinstance(failure, SpeechError):
+                    raise failure
+                failures[url] = failure
+    finally:
+        late = [each for each in dials if each is not found]
+        for each in late:
+            each.cancel()
+        for answer in await asyncio.gather(*late, return_exceptions=True):
+            if not isinstance(answer, BaseException):
+                await leave(answer)
+
 
 API_KEY_ENV = "QWEN3TTS_API_KEY"
 """The key of the server that a client connects to; a server's own are in ``QWEN3TTS_API_KEYS``."""
@@ -114,3 +179,54 @@ def not_encrypted(url: str, error: ssl.SSLError) -> SpeechError:
 # websockets 15 and later would take a proxy from the environment.
 DIRECT: dict[str, Any] = {"proxy": None} if "proxy" in inspect.signature(connect).parameters else {}
 """Options that make a connection direct."""
+
+
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_NEVER = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            "100.64.0.0/10",  # behind a carrier's translation
+            "168.63.129.16/32",  # a cloud's metadata, at a public address
+            "192.0.0.0/24",  # protocols, and another cloud's metadata
+            "192.88.99.0/24",  # relays into 6to4
+            "198.18.0.0/15",  # benchmarks
+            "64:ff9b:1::/48",  # local translation into IPv4
+            "100::/64",
+            "2001:db8::/32",
+            "3fff::/20",
+            "5f00::/16",
+            "fec0::/10",  # sites
+        ),
+    )
+)
+"""Some of these are global for older versions of the standard library."""
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address is one that anybody may ask: not of this machine, nor of a private
+    network, a link, a group, a cloud's metadata, nor one of these within an IPv6 address."""
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.scope_id is not None:
+            return False
+        within = [ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())]
+        if ip in _NAT64:
+            within.append(ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF))
+        # The first 96 bits 0: addresses of IPv4 in a form that is used no more.
+        if int(ip) >> 32 == 0:
+            return False
+        if not all(is_public(str(each)) for each in within if each is not None):
+            return False
+        if ip.ipv4_mapped is not None or ip in _NAT64:
+            return True
+    return (
+        ip.is_global
+        and not ip.is_multicast
+        and not ip.is_reserved
+        and not ip.is_unspecified
+        and not any(ip in each for each in _NEVER if each.version == ip.version)
+    )

@@ -1,1 +1,0 @@
-"""Names of voices and languages, for people."""

@@ -1,0 +1,183 @@
+"""The process: garbage collection, open descriptors and the environment of child processes."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import resource
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+DUE = 10
+"""After so many full collections a sweep is due: 700,000 objects at least have come."""
+
+
+class Heap:
+    """The collector as its holders need it; as it was before when the last one leaves."""
+
+    def __init__(self) -> None:
+        self.holders = 0
+        self._busy: list[Callable[[], bool]] = []
+        self._swept = 0
+        """Full collections by the last sweep."""
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody holds it."""
+        return self.holders > 0
+
+    @property
+    def due(self) -> bool:
+        """Whether enough has come to look through everything while no sound plays."""
+        return self.held and _full_collections() - self._swept >= DUE
+
+    def hold(self, *, collect: bool = True) -> None:
+        """Everything is loaded: what is there now stays. `release` it as often.
+
+        Args:
+            collect: free what is garbage first, which stops the process once, for as long as a full
+                collection does; without it that garbage stays until a `sweep`.
+        """
+        self.holders += 1
+        if collect:
+            gc.collect()
+        gc.freeze()
+        self._swept = _full_collections()
+
+    @contextlib.contextmanager
+    def held_by(self, busy: Callable[[], bool], *, collect: bool = False) -> Iterator[None]:
+        """Hold it for the duration of the block.
+
+        Args:
+            busy: whether the holder plays sound now; `sweep_if_idle` then does nothing.
+            collect: as for `hold`; not while another holder may play sound.
+        """
+        with self.heeds(busy):
+            self.hold(collect=collect)
+            try:
+                yield
+            finally:
+                self.release()
+
+    @contextlib.contextmanager
+    def heeds(self, busy: Callable[[], bool]) -> Iterator[None]:
+        """Have `sweep_if_idle` do nothing while ``busy``, without holding it."""
+        self._busy.append(busy)
+        try:
+            yield
+        finally:
+            self._busy.remove(busy)
+
+    def sweep_if_idle(self) -> None:
+        """`sweep` where one is due and no holder is busy. Call it when a call has ended."""
+        if self.due and not any(busy() for busy in self._busy):
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Look through everything, and take it out of sight again. Call it while no sound plays."""
+        if self.held:
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+            self._swept = _full_collections()
+
+    def release(self) -> None:
+        """One holder less."""
+        if self.held:
+            self.holders -= 1
+            if self.holders == 0:
+                gc.unfreeze()
+
+
+def _full_collections() -> int:
+    """How many there were in this process."""
+    return int(gc.get_stats()[2]["collections"])
+
+
+heap = Heap()
+"""There is one collector in a process."""
+
+
+ALLOWED: Final = frozenset(
+    (
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM"),
+        *("TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "WINDIR", "COMSPEC", "PATHEXT", "USERPROFILE"),
+        *("APPDATA", "LOCALAPPDATA", "PROGRAMDATA", "NUMBER_OF_PROCESSORS"),
+        *("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH"),
+        *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "PYTHONHASHSEED"),
+        *("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONFAULTHANDLER", "PYTHONUTF8"),
+        *("PYTHONWARNINGS", "PYTHONMALLOC", "PYTHONNOUSERSITE", "PYTHONUSERBASE"),
+        *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
+        *("MALLOC_ARENA_MAX", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"),
+    )
+)
+"""Variables that every child may have; and those of the locale, ``LC_…``."""
+PLAYING: Final = (
+    *("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"),
+    *("PULSE_SERVER", "PULSE_SINK", "PULSE_COOKIE", "PULSE_RUNTIME_PATH", "PIPEWIRE_REMOTE"),
+    *("PIPEWIRE_RUNTIME_DIR", "ALSA_CARD", "ALSA_CONFIG_PATH", "AUDIODEV", "SDL_AUDIODRIVER"),
+)
+"""Further ones of a program that plays sound."""
+
+
+def child_environment(
+    *,
+    also: Iterable[str] = (),
+    roots: Iterable[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Return the environment of a child process.
+
+    Args:
+        also: further names that it may have.
+        roots: folders put before the path of Python's imports.
+        environ: the parent's; None = that of this process.
+    """
+    parent = os.environ if environ is None else environ
+    allowed = ALLOWED | set(also)
+    found = {
+        name: value
+        for name, value in parent.items()
+        if name.upper() in allowed or name.upper().startswith("LC_")
+    }
+    paths = [*dict.fromkeys(roots), *filter(None, [found.get("PYTHONPATH")])]
+    if paths:
+        found["PYTHONPATH"] = os.pathsep.join(paths)
+    return found
+
+
+log = logging.getLogger(__name__)
+
+OTHER_FILES = 512
+"""Pipes to workers, files of voices, of records and of the libraries."""
+
+
+def raise_descriptor_limit(wanted: int) -> int:
+    """Raise the soft limit of open descriptors as far as the hard one lets it; never lower it.
+
+    Args:
+        wanted: sockets and files that the work of this process needs.
+
+    Returns:
+        The soft limit that holds then.
+    """
+    wanted += OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return soft
+    granted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if granted > soft:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
+        except (OSError, ValueError):
+            granted = soft
+    if granted < wanted:
+        log.warning(
+            "%d files and sockets may be open, %d are needed at most: raise the hard limit "
+            "(ulimit -Hn, LimitNOFILE)",
+            granted,
+            wanted,
+        )
+    return granted
