@@ -31,7 +31,7 @@ from common import Bench
 from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.phone import Phone, PhoneSettings
-from qwen3tts_phone.sip import sockets
+from qwen3tts_phone.sip.transport import listeners as sockets
 from qwen3tts_speech.link import SpeechLink
 
 SCENARIO = Path(__file__).with_name("setup_rate_sipp.xml")

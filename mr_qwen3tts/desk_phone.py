@@ -56,7 +56,7 @@ def phone_settings(wishes: SipWishes) -> PhoneSettings:
     Raises ValueError or SpeechError for what cannot be.
     """
     from qwen3tts_phone.phone import Account, PhoneSettings
-    from qwen3tts_phone.sip.fields import parse_uri
+    from qwen3tts_phone.sip.message.fields import parse_uri
 
     server = server_uri(wishes.sip_server) if wishes.sip_server else None
     host, port = listen_at(wishes)
@@ -83,7 +83,7 @@ def phone_settings(wishes: SipWishes) -> PhoneSettings:
 def transfer_guard(wishes: SipWishes) -> GuardSettings:
     """Return the rules of `desk_rules.check`, which the phone applies to transfers."""
     from qwen3tts_phone.dialling.guard import GuardSettings
-    from qwen3tts_phone.sip.fields import parse_uri
+    from qwen3tts_phone.sip.message.fields import parse_uri
 
     home = parse_uri(server_uri(wishes.sip_server)).host if wishes.sip_server else NO_HOME
     allowed = tuple(pattern for pattern in wishes.sip_allow if pattern.strip())

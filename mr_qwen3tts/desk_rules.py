@@ -166,7 +166,7 @@ class _Address:
 
 def _parse(text: str) -> _Address:
     from qwen3tts_phone.errors import BadSip
-    from qwen3tts_phone.sip.fields import parse_uri, uri_parameter
+    from qwen3tts_phone.sip.message.fields import parse_uri, uri_parameter
 
     try:
         uri = parse_uri(text)

@@ -206,7 +206,7 @@ def host_of(uri: str) -> str:
     """The host in a SIP address; raises ``typer.BadParameter`` where it is none."""
     with needs("phone"):
         from qwen3tts_phone.errors import BadSip
-        from qwen3tts_phone.sip.fields import parse_uri
+        from qwen3tts_phone.sip.message.fields import parse_uri
     try:
         return parse_uri(uri).host.strip("[]")
     except BadSip as error:

@@ -213,7 +213,7 @@ def check_target(option: str, target: str | None, *, names: bool) -> None:
         return
     with needs("phone"):
         from qwen3tts_phone.errors import BadSip
-        from qwen3tts_phone.sip.fields import parse_uri
+        from qwen3tts_phone.sip.message.fields import parse_uri
     try:
         parse_uri(target)
     except BadSip as error:

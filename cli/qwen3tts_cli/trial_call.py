@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from qwen3tts_pacer.audio_pacer import Clock
     from qwen3tts_phone.facts import CallFacts
     from qwen3tts_phone.phone import Call, Phone, PhoneSettings
-    from qwen3tts_phone.sip.line import Line
+    from qwen3tts_phone.sip.registration.line import Line
 
 TONE_HZ = 440.0
 TONE_S = 2.0

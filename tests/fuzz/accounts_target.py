@@ -9,18 +9,16 @@ import random
 
 from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.account import Account
-from qwen3tts_phone.sip.agent import Agent
-from qwen3tts_phone.sip.dns import Answer, Family, Naptr, Srv
-from qwen3tts_phone.sip.fields import parse_address, parse_uri
-from qwen3tts_phone.sip.hop import Asks, Hop
-from qwen3tts_phone.sip.keepalive import Keepalive
-from qwen3tts_phone.sip.locate import MAX_HOPS, Locator
-from qwen3tts_phone.sip.message import Request, Response, parse_message
-from qwen3tts_phone.sip.options import Located
-from qwen3tts_phone.sip.registration import RegistrationCore
-from qwen3tts_phone.sip.registration_state import RegistrationState
+from qwen3tts_phone.sip.message.fields import parse_address, parse_uri
+from qwen3tts_phone.sip.message.message import Request, Response, parse_message
+from qwen3tts_phone.sip.message.network import Asks, Hop
+from qwen3tts_phone.sip.message.via import seen_address
+from qwen3tts_phone.sip.registration.keepalive import Keepalive, Located
+from qwen3tts_phone.sip.registration.registration import RegistrationCore, RegistrationState
 from qwen3tts_phone.sip.settings import SipSettings
-from qwen3tts_phone.sip.via import seen_address
+from qwen3tts_phone.sip.transport.dns import Answer, Family, Naptr, Srv
+from qwen3tts_phone.sip.transport.locator import MAX_HOPS, Locator
+from qwen3tts_phone.sip.user_agent import Agent
 from tests.fuzz.target import Target, steps, story
 
 MOST_SENDS = 600

@@ -7,22 +7,27 @@ import random
 from collections import deque
 
 from qwen3tts_phone.errors import CallError, WrongState
-from qwen3tts_phone.sip.agent import Agent
-from qwen3tts_phone.sip.asked import Asked
-from qwen3tts_phone.sip.auth import Digest
-from qwen3tts_phone.sip.call import Call
-from qwen3tts_phone.sip.call_state import CallEvent, CallState, Ended, ReinviteReceived
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.incoming import IncomingCall
-from qwen3tts_phone.sip.message import Request, Response, parse_message
-from qwen3tts_phone.sip.modification import Method
-from qwen3tts_phone.sip.outgoing import OutgoingCall
-from qwen3tts_phone.sip.registration import RegistrationCore
-from qwen3tts_phone.sip.registration_state import RegistrationState
-from qwen3tts_phone.sip.replaces import ReferTo
+from qwen3tts_phone.sip.call.call import Call
+from qwen3tts_phone.sip.call.incoming import IncomingCall
+from qwen3tts_phone.sip.call.modification import Method
+from qwen3tts_phone.sip.call.outgoing import OutgoingCall
+from qwen3tts_phone.sip.call.state import (
+    CallEvent,
+    CallState,
+    Ended,
+    ReferReceived,
+    ReinviteReceived,
+    TransferProgress,
+)
+from qwen3tts_phone.sip.call.transfer import TransferCore
+from qwen3tts_phone.sip.dialog import ReferTo
+from qwen3tts_phone.sip.message.message import Request, Response, parse_message
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.registration.registration import RegistrationCore, RegistrationState
 from qwen3tts_phone.sip.settings import Account, SipSettings
-from qwen3tts_phone.sip.transfer import TransferCore
-from qwen3tts_phone.sip.transfer_events import ReferReceived, TransferProgress
+from qwen3tts_phone.sip.transaction.client_request import Asked
+from qwen3tts_phone.sip.transaction.digest import Digest
+from qwen3tts_phone.sip.user_agent import Agent
 from tests.fuzz.sip_examples import (
     CHALLENGE,
     COMPACT,

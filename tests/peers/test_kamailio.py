@@ -21,7 +21,7 @@ from qwen3tts_phone.sip import (
     SipSettings,
     TlsSettings,
 )
-from qwen3tts_phone.sip import registration as registration_module
+from qwen3tts_phone.sip.registration import registration as registration_module
 from tests.peers.kamailio_runner import (
     PASSWORDS,
     REALM,

@@ -16,9 +16,9 @@ from qwen3tts_phone.media.types import RemoteMedia
 from qwen3tts_phone.phone import Account, Phone, PhoneSettings
 from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.sip.endpoint import SipEndpoint
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.message import Request, Response
-from qwen3tts_phone.sip.overload import BUSY_S
+from qwen3tts_phone.sip.gate import BUSY_S
+from qwen3tts_phone.sip.message.message import Request, Response
+from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink

@@ -9,8 +9,8 @@ import pytest
 from qwen3tts_phone.dialling.guard import GuardSettings
 from qwen3tts_phone.errors import CallRefused
 from qwen3tts_phone.phone import Phone, PhoneSettings
+from qwen3tts_phone.sip.call.incoming import IncomingCall
 from qwen3tts_phone.sip.endpoint import SipEndpoint
-from qwen3tts_phone.sip.incoming import IncomingCall
 from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_speech.link import SpeechLink

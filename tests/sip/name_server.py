@@ -15,7 +15,7 @@ import dns.rcode
 import dns.rdatatype
 import dns.rrset
 
-from qwen3tts_phone.sip.dns import Answer, Family, Naptr, Srv
+from qwen3tts_phone.sip.transport.dns import Answer, Family, Naptr, Srv
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qwen3tts_phone.sip.message import Request, Response, reply
+from qwen3tts_phone.sip.message.message import Request, Response, reply
 from tests.sip.wire import CHALLENGE, Stranger, Wire
 
 

@@ -7,10 +7,9 @@ import contextlib
 import ssl
 from collections.abc import Callable
 
-from qwen3tts_phone.sip.framing import StreamFramer
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.message import Request, Response, parse_message, reply
-from qwen3tts_phone.sip.via import stamp_via
+from qwen3tts_phone.sip.message.message import Request, Response, StreamFramer, parse_message, reply
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.message.via import stamp_via
 from tests.sip.wire import CHALLENGE
 
 

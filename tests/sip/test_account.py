@@ -6,7 +6,7 @@ import pytest
 
 from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.account import Account, address_of_record
-from qwen3tts_phone.sip.lines import bare
+from qwen3tts_phone.sip.registration.lines import bare
 from qwen3tts_phone.sip.settings import SipSettings, TlsSettings
 
 

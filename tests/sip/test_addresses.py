@@ -11,19 +11,11 @@ import pytest
 
 from qwen3tts_phone.errors import CalleeUnreachable, PortBusy
 from qwen3tts_phone.sdp.session import SdpSession
-from qwen3tts_phone.sip import (
-    Account,
-    Listener,
-    SipCall,
-    SipEndpoint,
-    SipSettings,
-    TlsSettings,
-    nat,
-    stream,
-)
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.locate import Locator
-from qwen3tts_phone.sip.networks import behind_nat
+from qwen3tts_phone.sip import Account, Listener, SipCall, SipEndpoint, SipSettings, TlsSettings
+from qwen3tts_phone.sip.message import via as nat
+from qwen3tts_phone.sip.message.network import Hop, behind_nat
+from qwen3tts_phone.sip.transport import stream
+from qwen3tts_phone.sip.transport.locator import Locator
 from tests.sip.certificates import Authority
 from tests.sip.name_server import Domains
 from tests.sip.phones import QUICK, answer_all, good_call, session

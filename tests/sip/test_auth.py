@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_phone.sip.auth import (
+from qwen3tts_phone.sip.message.message import Request, Response
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.transaction.digest import (
     MAX_CHALLENGES,
     Challenge,
     Digest,
@@ -13,8 +15,6 @@ from qwen3tts_phone.sip.auth import (
     parse_parameters,
     response_digest,
 )
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.message import Request, Response
 
 
 def challenge(algorithm: str = "MD5", qop: str = "auth", **fields: object) -> Challenge:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from qwen3tts_phone.errors import CalleeUnreachable, CallRefused
-from qwen3tts_phone.sip.call_state import CallState
-from qwen3tts_phone.sip.health import FIRST_S, LONGEST_S, Health
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.message import Request, Response, reply
-from qwen3tts_phone.sip.outgoing import OutgoingCall
+from qwen3tts_phone.sip.call.outgoing import OutgoingCall
+from qwen3tts_phone.sip.call.state import CallState
+from qwen3tts_phone.sip.message.message import Request, Response, reply
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.transaction.client_request import FIRST_S, LONGEST_S, Health
 from tests.sip.wire import ANSWER, OFFER, Phone, Stranger, Wire, ended
 
 FIRST, SECOND = Hop("udp", "10.0.0.5", 5060), Hop("udp", "10.0.0.6", 5060)

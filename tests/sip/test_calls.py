@@ -11,15 +11,17 @@ from qwen3tts_phone.errors import (
     CallRefused,
     WrongState,
 )
-from qwen3tts_phone.sip.call_state import (
+from qwen3tts_phone.sip.call.state import (
+    PHASES,
     TABLE,
     Answered,
     CallState,
     EarlyMedia,
+    Move,
+    Phase,
     Step,
 )
-from qwen3tts_phone.sip.message import Request, Response, reply
-from qwen3tts_phone.sip.phases import PHASES, Move, Phase
+from qwen3tts_phone.sip.message.message import Request, Response, reply
 from tests.sip.wire import (
     ANSWER,
     OFFER,

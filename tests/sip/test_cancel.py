@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from qwen3tts_phone.errors import CalleeUnreachable
-from qwen3tts_phone.sip.call_state import (
-    CallState,
-)
-from qwen3tts_phone.sip.incoming import UNANSWERED_S
-from qwen3tts_phone.sip.message import reply
+from qwen3tts_phone.sip.call.incoming import UNANSWERED_S
+from qwen3tts_phone.sip.call.state import CallState
+from qwen3tts_phone.sip.message.message import reply
 from tests.sip.wire import (
     ANSWER,
     OFFER,

@@ -8,13 +8,12 @@ from dataclasses import replace
 import pytest
 
 from qwen3tts_phone.errors import CallRefused
-from qwen3tts_phone.sip.account import Account
-from qwen3tts_phone.sip.auth import Digest
-from qwen3tts_phone.sip.call import Call
-from qwen3tts_phone.sip.credentials import MAX_SERVERS, Credentials
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.message import Request, Response, reply
-from qwen3tts_phone.sip.registration import RegistrationCore
+from qwen3tts_phone.sip.account import MAX_SERVERS, Account, Credentials
+from qwen3tts_phone.sip.call.call import Call
+from qwen3tts_phone.sip.message.message import Request, Response, reply
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.registration.registration import RegistrationCore
+from qwen3tts_phone.sip.transaction.digest import Digest
 from tests.sip.test_inside_challenges import DOES
 from tests.sip.wire import ANSWER, Phone, Stranger, Wire, ended, pair
 

@@ -10,7 +10,7 @@ import pytest
 
 from qwen3tts_phone.errors import CalleeUnreachable
 from qwen3tts_phone.sip import DnsSettings, SipCall, SipEndpoint, SipSettings
-from qwen3tts_phone.sip.dns import NEGATIVE_S, Naptr, Srv, SystemRecords
+from qwen3tts_phone.sip.transport.dns import NEGATIVE_S, Naptr, Srv, SystemRecords
 from tests.sip.name_server import NameServer
 from tests.sip.phones import QUICK, answer_all, good_call, session
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_phone.errors import CallRefused
-from qwen3tts_phone.sip.auth import Digest
-from qwen3tts_phone.sip.call_state import CallState, Ended
-from qwen3tts_phone.sip.message import Request, Response, parse_message, reply
+from qwen3tts_phone.sip.call.state import CallState, Ended
+from qwen3tts_phone.sip.message.message import Request, Response, parse_message, reply
+from qwen3tts_phone.sip.transaction.digest import Digest
 from tests.sip.wire import (
     ANSWER,
     CHALLENGE,

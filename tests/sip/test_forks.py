@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_phone.sip.call_state import (
-    Answered,
-    CallState,
-    EarlyMedia,
-    ReinviteReceived,
-    Ringing,
-)
-from qwen3tts_phone.sip.message import Request, Response, reply
-from qwen3tts_phone.sip.outgoing import OutgoingCall
+from qwen3tts_phone.sip.call.outgoing import OutgoingCall
+from qwen3tts_phone.sip.call.state import Answered, CallState, EarlyMedia, ReinviteReceived, Ringing
+from qwen3tts_phone.sip.message.message import Request, Response, reply
 from tests.sip.wire import ANSWER, OFFER, Phone, Stranger, Wire, ended, is_up, pair
 
 

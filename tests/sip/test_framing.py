@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_phone.errors import BadSip
-from qwen3tts_phone.sip.framing import StreamFramer
-from qwen3tts_phone.sip.message import MAX_HEAD_BYTES
+from qwen3tts_phone.sip.message.message import MAX_HEAD_BYTES, StreamFramer
 
 ONE = b"OPTIONS sip:a SIP/2.0\r\nCall-ID: 1\r\nContent-Length: 4\r\n\r\nbody"
 TWO = b"BYE sip:a SIP/2.0\r\nCall-ID: 2\r\nl : 0\r\n\r\n"

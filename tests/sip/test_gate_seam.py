@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from qwen3tts_phone.sip.call_state import CallState
+from qwen3tts_phone.sip.call.state import CallState
 from qwen3tts_phone.sip.gate import DROP, Refusal, Verdict
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.message import Request
+from qwen3tts_phone.sip.message.message import Request
+from qwen3tts_phone.sip.message.network import Hop
 from tests.sip.wire import OFFER, Phone, Stranger, Wire, pair, request, stranger_up
 
 

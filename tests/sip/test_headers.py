@@ -9,10 +9,10 @@ import pytest
 from sipmessage import Headers
 
 from qwen3tts_phone.errors import BadSip, CallRefused
-from qwen3tts_phone.sip.auth import Digest
-from qwen3tts_phone.sip.call_headers import OURS, CallHeaders, check_headers
-from qwen3tts_phone.sip.message import Response, reply
-from qwen3tts_phone.sip.reason import Reason, reasons
+from qwen3tts_phone.sip.call.state import Reason, reasons
+from qwen3tts_phone.sip.message.fields import OURS, CallHeaders, check_headers
+from qwen3tts_phone.sip.message.message import Response, reply
+from qwen3tts_phone.sip.transaction.digest import Digest
 from tests.sip.wire import ANSWER, OFFER, Stranger, challenging, ended, pair, request
 
 ALLOWED = {

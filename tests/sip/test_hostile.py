@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_phone.errors import CallError, WrongState
-from qwen3tts_phone.sip.auth import Digest
-from qwen3tts_phone.sip.call_state import CallState, ReinviteReceived
-from qwen3tts_phone.sip.message import Request, Response, reply
+from qwen3tts_phone.sip.call.state import CallState, ReinviteReceived
+from qwen3tts_phone.sip.message.message import Request, Response, reply
+from qwen3tts_phone.sip.transaction.digest import Digest
 from tests.sip.wire import ANSWER, OFFER, Phone, Stranger, pair, request
 
 requests = st.tuples(

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_phone.errors import BadSip
-from qwen3tts_phone.sip.call_state import CallState
-from qwen3tts_phone.sip.info import (
+from qwen3tts_phone.sip.call.state import (
     DTMF,
     DTMF_RELAY,
+    CallState,
     DtmfInfo,
     InfoReceived,
     dtmf_relay,
     read_dtmf,
 )
-from qwen3tts_phone.sip.inside import MAX_INFO_BYTES
+from qwen3tts_phone.sip.uas import MAX_INFO_BYTES
 from tests.sip.test_prack import invited, provisional, ringing
 from tests.sip.wire import Phone, Stranger, pair, request, stranger_up
 

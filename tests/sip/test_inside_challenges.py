@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from qwen3tts_phone.errors import CallError, CallRefused
-from qwen3tts_phone.sip.asked import Asked
-from qwen3tts_phone.sip.auth import Digest
-from qwen3tts_phone.sip.call import Call
-from qwen3tts_phone.sip.call_state import CallState
-from qwen3tts_phone.sip.message import Request, Response, reply
-from qwen3tts_phone.sip.replaces import ReferTo
-from qwen3tts_phone.sip.transfer import TransferCore
+from qwen3tts_phone.sip.call.call import Call
+from qwen3tts_phone.sip.call.state import CallState
+from qwen3tts_phone.sip.call.transfer import TransferCore
+from qwen3tts_phone.sip.dialog import ReferTo
+from qwen3tts_phone.sip.message.message import Request, Response, reply
+from qwen3tts_phone.sip.transaction.client_request import Asked
+from qwen3tts_phone.sip.transaction.digest import Digest
 from tests.sip.test_transfer import Heard
 from tests.sip.wire import ANSWER, OFFER, Phone, Stranger, Wire, ended, pair, stranger_up
 

@@ -15,16 +15,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_phone.errors import CallError, WrongState
-from qwen3tts_phone.sip.asked import Asked
-from qwen3tts_phone.sip.auth import Digest
-from qwen3tts_phone.sip.call import Call
-from qwen3tts_phone.sip.call_state import CallEvent, CallState, Ended, ReinviteReceived
-from qwen3tts_phone.sip.incoming import UNANSWERED_S
-from qwen3tts_phone.sip.message import Response
-from qwen3tts_phone.sip.replaces import ReferTo, Replaces
-from qwen3tts_phone.sip.transaction import Failure
-from qwen3tts_phone.sip.transfer import TransferCore
-from qwen3tts_phone.sip.transfer_events import ReferReceived, TransferProgress
+from qwen3tts_phone.sip.call.call import Call
+from qwen3tts_phone.sip.call.incoming import UNANSWERED_S
+from qwen3tts_phone.sip.call.state import (
+    CallEvent,
+    CallState,
+    Ended,
+    ReferReceived,
+    ReinviteReceived,
+    TransferProgress,
+)
+from qwen3tts_phone.sip.call.transfer import TransferCore
+from qwen3tts_phone.sip.dialog import ReferTo, Replaces
+from qwen3tts_phone.sip.message.message import Response
+from qwen3tts_phone.sip.transaction.client_request import Asked
+from qwen3tts_phone.sip.transaction.digest import Digest
+from qwen3tts_phone.sip.transaction.transaction import Failure
 from tests.sip.wire import ANSWER, OFFER, Carried, Phone, Wire
 
 MAX_CALLS = 6

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_phone.sip.account import Account
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.keepalive import PONG_S, Keepalive
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.registration.keepalive import PONG_S, Keepalive
 from tests.sip.wire import Phone, Wire
 
 PERIOD_S = 30.0

@@ -9,10 +9,10 @@ import pytest
 
 from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.sip import CallState, SipEndpoint, SipSettings
-from qwen3tts_phone.sip.auth import Digest
-from qwen3tts_phone.sip.locate import Locator
-from qwen3tts_phone.sip.message import Request, Response, reply
-from qwen3tts_phone.sip.outgoing import OutgoingCall
+from qwen3tts_phone.sip.call.outgoing import OutgoingCall
+from qwen3tts_phone.sip.message.message import Request, Response, reply
+from qwen3tts_phone.sip.transaction.digest import Digest
+from qwen3tts_phone.sip.transport.locator import Locator
 from tests.sip.name_server import Domains
 from tests.sip.phones import QUICK, answer_all, session
 from tests.sip.wire import (

@@ -16,19 +16,13 @@ from qwen3tts_phone.errors import (
     RegistrationFailed,
     WrongState,
 )
-from qwen3tts_phone.sip import (
-    Account,
-    AccountEvent,
-    RegistrationState,
-    SipEndpoint,
-    SipSettings,
-    listeners,
-)
+from qwen3tts_phone.sip import Account, AccountEvent, RegistrationState, SipEndpoint, SipSettings
 from qwen3tts_phone.sip.gate import SourceGate
-from qwen3tts_phone.sip.gate_settings import GateSettings
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.locate import Locator
-from qwen3tts_phone.sip.message import Response, reply
+from qwen3tts_phone.sip.message.message import Response, reply
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.settings import GateSettings
+from qwen3tts_phone.sip.transport import listeners
+from qwen3tts_phone.sip.transport.locator import Locator
 from tests.fakes import FakeClock, settle
 from tests.sip.name_server import Domains
 from tests.sip.phones import QUICK, answer_all, session

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.sip.dns import NEGATIVE_S, Family, Naptr, Srv
-from qwen3tts_phone.sip.hop import Asks, Hop
-from qwen3tts_phone.sip.locate import MAX_HOPS, Locator, order_srv
+from qwen3tts_phone.sip.message.network import Asks, Hop
 from qwen3tts_phone.sip.settings import DnsSettings, split_nameserver
+from qwen3tts_phone.sip.transport.dns import NEGATIVE_S, Family, Naptr, Srv
+from qwen3tts_phone.sip.transport.locator import MAX_HOPS, Locator, order_srv
 from tests.fakes import FakeClock
 from tests.sip.name_server import Domains
 

@@ -12,10 +12,10 @@ import pytest
 
 from qwen3tts_phone.errors import CalleeUnreachable
 from qwen3tts_phone.sip.endpoint import SipEndpoint
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.locate import MAX_ASKED, MAX_KEPT, Locator
-from qwen3tts_phone.sip.lookups import THREADS, LookupThreads
+from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.settings import DnsSettings
+from qwen3tts_phone.sip.transport.dns import THREADS, LookupThreads
+from qwen3tts_phone.sip.transport.locator import MAX_ASKED, MAX_KEPT, Locator
 from tests.sip.name_server import Domains
 
 

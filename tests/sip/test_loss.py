@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.sdp.session import SdpSession, parse
-from qwen3tts_phone.sip.call_state import Answered, CallState, Ended, ReinviteReceived
+from qwen3tts_phone.sip.call.state import Answered, CallState, Ended, ReinviteReceived
 from tests.sip.wire import ANSWER, OFFER, Phone, Wire, pair
 
 

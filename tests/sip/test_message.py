@@ -5,8 +5,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_phone.errors import BadSip
-from qwen3tts_phone.sip.fields import parse_address, parse_uri, parse_via, split_list
-from qwen3tts_phone.sip.message import (
+from qwen3tts_phone.sip.message.fields import parse_address, parse_uri, parse_via, split_list
+from qwen3tts_phone.sip.message.message import (
     MAX_HEAD_BYTES,
     MAX_HEADERS,
     MAX_MESSAGE_BYTES,

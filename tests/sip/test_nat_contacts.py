@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.sip.call_state import CallState
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.message import Request, Response, reply
+from qwen3tts_phone.sip.call.state import CallState
+from qwen3tts_phone.sip.message.message import Request, Response, reply
+from qwen3tts_phone.sip.message.network import Hop
 from tests.sip.wire import ANSWER, OFFER, Carried, Phone, Stranger, Wire, request
 
 PUBLIC = "203.0.113.9"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_phone.sip.networks import address_of, networks, site_of, within
+from qwen3tts_phone.sip.message.network import address_of, networks, site_of, within
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from qwen3tts_phone.sip.overload import (
+from qwen3tts_phone.sip.gate import (
     BEHIND_WINDOWS,
     CALM_WINDOWS,
     WAIT_MOST_S,

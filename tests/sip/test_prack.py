@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_phone.errors import CalleeUnreachable, WrongState
-from qwen3tts_phone.sip.call_state import (
+from qwen3tts_phone.sip.call.state import (
     Answered,
     CallState,
     EarlyAnswer,
@@ -14,7 +14,7 @@ from qwen3tts_phone.sip.call_state import (
     ReinviteReceived,
     Ringing,
 )
-from qwen3tts_phone.sip.message import Request, Response, reply
+from qwen3tts_phone.sip.message.message import Request, Response, reply
 from tests.sip.wire import (
     ANSWER,
     OFFER,
@@ -524,7 +524,7 @@ def test_a_prack_is_challenged_and_answers_the_challenge() -> None:
         return [reply(request, 200)]
 
     stranger.respond = answer
-    from qwen3tts_phone.sip.auth import Digest
+    from qwen3tts_phone.sip.transaction.digest import Digest
 
     caller.call(stranger, digest=Digest("us", "secret"))
     wire.run(0.2)

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_phone.errors import CallError, CallNotAllowed, CallRefused
-from qwen3tts_phone.sip.call_state import CallState
+from qwen3tts_phone.sip.call.outgoing import OutgoingCall
+from qwen3tts_phone.sip.call.redirection import MAX_DEPTH, MAX_TARGETS, Redirects, RedirectTarget
+from qwen3tts_phone.sip.call.state import CallState
 from qwen3tts_phone.sip.endpoint import SipEndpoint
-from qwen3tts_phone.sip.message import Request, Response, reply
-from qwen3tts_phone.sip.outgoing import OutgoingCall
-from qwen3tts_phone.sip.redirection import MAX_DEPTH, MAX_TARGETS, Redirects, RedirectTarget
+from qwen3tts_phone.sip.message.message import Request, Response, reply
 from qwen3tts_phone.sip.settings import Account, SipSettings
 from tests.sip.phones import QUICK
 from tests.sip.wire import ANSWER, OFFER, Phone, Stranger, Wire, ended

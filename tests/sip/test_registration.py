@@ -5,9 +5,13 @@ import itertools
 import pytest
 
 from qwen3tts_phone.errors import BadSip, RegistrationFailed
-from qwen3tts_phone.sip.message import Request, Response, reply
-from qwen3tts_phone.sip.registration import RegistrationCore
-from qwen3tts_phone.sip.registration_state import TABLE, RegistrationEvent, RegistrationState
+from qwen3tts_phone.sip.message.message import Request, Response, reply
+from qwen3tts_phone.sip.registration.registration import (
+    TABLE,
+    RegistrationCore,
+    RegistrationEvent,
+    RegistrationState,
+)
 from qwen3tts_phone.sip.settings import Account
 from tests.sip.registrar import Registrar
 from tests.sip.wire import CHALLENGE, Phone, Wire, pair

@@ -9,18 +9,18 @@ import pytest
 
 from qwen3tts_phone.errors import RegistrationFailed
 from qwen3tts_phone.sip.account import Account
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.message import Request, Response, reply
-from qwen3tts_phone.sip.options import Located
-from qwen3tts_phone.sip.registration import (
+from qwen3tts_phone.sip.message.message import Request, Response, reply
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.registration.keepalive import Located
+from qwen3tts_phone.sip.registration.registration import (
     JITTER,
     MAX_MOVES,
     REFUSED_S,
     RETRY_S,
     RETURN_S,
     RegistrationCore,
+    RegistrationState,
 )
-from qwen3tts_phone.sip.registration_state import RegistrationState
 from tests.sip.registrar import Registrar
 from tests.sip.wire import CHALLENGE, Phone, Wire
 

@@ -11,13 +11,9 @@ from qwen3tts_phone.errors import (
     WrongState,
 )
 from qwen3tts_phone.sdp.session import SdpSession, parse
-from qwen3tts_phone.sip.auth import Digest
-from qwen3tts_phone.sip.call_state import (
-    CallState,
-    ReinviteConfirmed,
-    ReinviteReceived,
-)
-from qwen3tts_phone.sip.message import Request, Response, reply
+from qwen3tts_phone.sip.call.state import CallState, ReinviteConfirmed, ReinviteReceived
+from qwen3tts_phone.sip.message.message import Request, Response, reply
+from qwen3tts_phone.sip.transaction.digest import Digest
 from tests.sip.wire import (
     ANSWER,
     CHALLENGE,

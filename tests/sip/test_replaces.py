@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_phone.errors import BadSip
-from qwen3tts_phone.sip.call import Call
-from qwen3tts_phone.sip.call_state import CallState
-from qwen3tts_phone.sip.message import Response, reply
-from qwen3tts_phone.sip.replaces import Replaces
+from qwen3tts_phone.sip.call.call import Call
+from qwen3tts_phone.sip.call.state import CallState
+from qwen3tts_phone.sip.dialog import Replaces
+from qwen3tts_phone.sip.message.message import Response, reply
 from tests.sip.wire import (
     ANSWER,
     OFFER,

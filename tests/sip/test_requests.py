@@ -7,11 +7,9 @@ import pytest
 from qwen3tts_phone.errors import (
     BadSip,
 )
-from qwen3tts_phone.sip.addresses import ALLOW
-from qwen3tts_phone.sip.call_state import (
-    CallState,
-)
-from qwen3tts_phone.sip.message import Request, Response, reply
+from qwen3tts_phone.sip.call.state import CallState
+from qwen3tts_phone.sip.message.message import Request, Response, reply
+from qwen3tts_phone.sip.ua_core import ALLOW
 from tests.sip.wire import (
     OFFER,
     Phone,

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_phone.sip.call_state import CallState, Ended, ReinviteReceived
-from qwen3tts_phone.sip.message import Request, Response, reply
-from qwen3tts_phone.sip.session_timer import Due, SessionTimer, session_expires
+from qwen3tts_phone.sip.call.state import CallState, Ended, ReinviteReceived
+from qwen3tts_phone.sip.dialog import Due, SessionTimer, session_expires
+from qwen3tts_phone.sip.message.message import Request, Response, reply
 from qwen3tts_phone.sip.settings import SipSettings
 from tests.sip.wire import (
     ANSWER,

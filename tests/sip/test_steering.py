@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_phone.sip.message import Request, Response, parse_message
-from qwen3tts_phone.sip.replaces import Replaces
-from qwen3tts_phone.sip.transfer_events import ReferReceived
+from qwen3tts_phone.sip.call.state import ReferReceived
+from qwen3tts_phone.sip.dialog import Replaces
+from qwen3tts_phone.sip.message.message import Request, Response, parse_message
 from tests.sip.wire import ANSWER, OFFER, Phone, Stranger, Wire, is_up, pair, request, up
 
 TRUSTED = "10.0.0.8"

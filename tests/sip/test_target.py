@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_phone.errors import CallError
-from qwen3tts_phone.sip.call_state import CallState, ReinviteReceived
-from qwen3tts_phone.sip.message import Request, Response, reply
+from qwen3tts_phone.sip.call.state import CallState, ReinviteReceived
+from qwen3tts_phone.sip.message.message import Request, Response, reply
 from tests.sip.wire import ANSWER, OFFER, Stranger, pair, request, stranger_up
 
 

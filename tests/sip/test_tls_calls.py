@@ -12,16 +12,10 @@ from dataclasses import replace
 import pytest
 
 from qwen3tts_phone.errors import BadCertificate, CalleeUnreachable, CallError, RegistrationFailed
-from qwen3tts_phone.sip import (
-    Account,
-    SipCall,
-    SipEndpoint,
-    SipSettings,
-    TlsSettings,
-    stream,
-)
+from qwen3tts_phone.sip import Account, SipCall, SipEndpoint, SipSettings, TlsSettings
 from qwen3tts_phone.sip.gate import GateSettings, SourceGate
-from qwen3tts_phone.sip.locate import Locator
+from qwen3tts_phone.sip.transport import stream
+from qwen3tts_phone.sip.transport.locator import Locator
 from tests.sip.certificates import DAY, Authority
 from tests.sip.name_server import Domains
 from tests.sip.phones import QUICK, answer_all, good_call, session

@@ -9,7 +9,7 @@ import pytest
 
 from qwen3tts_phone.errors import BadCertificate
 from qwen3tts_phone.sip import SipEndpoint, SipSettings, TlsSettings
-from qwen3tts_phone.sip.tls import check_certificates, fits
+from qwen3tts_phone.sip.transport.tls import check_certificates, fits
 from tests.sip.certificates import DAY, Authority
 
 

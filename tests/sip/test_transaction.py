@@ -5,11 +5,11 @@ from collections import deque
 
 import pytest
 
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.machines import LIVE, START, TABLES, Event, Kind, State
-from qwen3tts_phone.sip.message import Request, Response, reply
+from qwen3tts_phone.sip.message.message import Request, Response, reply
+from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.settings import Timers
-from qwen3tts_phone.sip.transaction import Failure, IllegalMove, Send, Transaction
+from qwen3tts_phone.sip.transaction.state_machine import LIVE, START, TABLES, Event, Kind, State
+from qwen3tts_phone.sip.transaction.transaction import Failure, IllegalMove, Send, Transaction
 
 UDP = Hop("udp", "10.0.0.2", 5060)
 TCP = Hop("tcp", "10.0.0.2", 5060, 1)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, CallRefused, TransferFailed
-from qwen3tts_phone.sip.call_state import CallState
-from qwen3tts_phone.sip.message import Request, Response, reply
-from qwen3tts_phone.sip.replaces import ReferTo, Replaces
-from qwen3tts_phone.sip.sipfrag import read_status, write_status
-from qwen3tts_phone.sip.transfer import TransferCore
-from qwen3tts_phone.sip.transfer_events import ReferReceived, TransferProgress
+from qwen3tts_phone.sip.call.state import CallState, ReferReceived, TransferProgress
+from qwen3tts_phone.sip.call.transfer import TransferCore, read_status, write_status
+from qwen3tts_phone.sip.dialog import ReferTo, Replaces
+from qwen3tts_phone.sip.message.message import Request, Response, reply
 from tests.sip.wire import (
     CHALLENGE,
     Phone,
@@ -441,7 +439,7 @@ def test_two_transfers_are_told_apart() -> None:
 
 
 def test_a_challenge_to_a_refer_is_answered() -> None:
-    from qwen3tts_phone.sip.auth import Digest
+    from qwen3tts_phone.sip.transaction.digest import Digest
 
     wire, caller, stranger, first = handing_on(407, (("Proxy-Authenticate", CHALLENGE),))
     assert isinstance(first.outcome[0], CallRefused)

@@ -9,14 +9,14 @@ import pytest
 
 from qwen3tts_phone.errors import CallError, PortBusy
 from qwen3tts_phone.sdp.session import SdpSession
-from qwen3tts_phone.sip import SipEndpoint, SipSettings, stream
-from qwen3tts_phone.sip.connection import Connection
-from qwen3tts_phone.sip.dns import KEPT_S
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.locate import Locator
-from qwen3tts_phone.sip.sockets import bind_pair
-from qwen3tts_phone.sip.stream import StreamTransport
-from qwen3tts_phone.sip.udp import UdpTransport
+from qwen3tts_phone.sip import SipEndpoint, SipSettings
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.transport import stream
+from qwen3tts_phone.sip.transport.dns import KEPT_S
+from qwen3tts_phone.sip.transport.listeners import bind_pair
+from qwen3tts_phone.sip.transport.locator import Locator
+from qwen3tts_phone.sip.transport.stream import Connection, StreamTransport
+from qwen3tts_phone.sip.transport.udp import UdpTransport
 from tests.fakes import FakeClock, settle
 
 pytestmark = pytest.mark.network

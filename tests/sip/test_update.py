@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_phone.errors import BadSdp, CalleeUnreachable, CallError, CallRefused, WrongState
-from qwen3tts_phone.sip.call_state import CallState, ReinviteConfirmed, ReinviteReceived
-from qwen3tts_phone.sip.message import Request, Response, reply
+from qwen3tts_phone.sip.call.state import CallState, ReinviteConfirmed, ReinviteReceived
+from qwen3tts_phone.sip.message.message import Request, Response, reply
 from tests.sip.test_prack import EARLY, invited, prack, provisional, reliably, ringing
 from tests.sip.wire import (
     ANSWER,

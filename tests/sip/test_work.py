@@ -13,19 +13,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_phone.errors import BadSip
-from qwen3tts_phone.sip import fields
-from qwen3tts_phone.sip.agent import Agent
-from qwen3tts_phone.sip.framing import StreamFramer
 from qwen3tts_phone.sip.gate import GateSettings, SourceGate
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.message import (
+from qwen3tts_phone.sip.message import fields
+from qwen3tts_phone.sip.message.message import (
     MAX_STRUCTURE,
     MAX_VALUES,
     Response,
+    StreamFramer,
     parse_message,
 )
+from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.settings import SipSettings
-from qwen3tts_phone.sip.udp import MAX_TURN_S, UdpTransport
+from qwen3tts_phone.sip.transport.udp import MAX_TURN_S, UdpTransport
+from qwen3tts_phone.sip.user_agent import Agent
 from tests.sip.wire import OFFER
 
 MOST_CALLS = 12_000

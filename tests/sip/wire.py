@@ -8,16 +8,16 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from qwen3tts_phone.sip.addresses import ALLOW
-from qwen3tts_phone.sip.agent import Agent
-from qwen3tts_phone.sip.auth import Digest
-from qwen3tts_phone.sip.call import Call
-from qwen3tts_phone.sip.call_state import CallEvent, CallState, Ended, ReinviteReceived
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.incoming import IncomingCall
-from qwen3tts_phone.sip.message import Request, Response, parse_message, reply
-from qwen3tts_phone.sip.outgoing import OutgoingCall
+from qwen3tts_phone.sip.call.call import Call
+from qwen3tts_phone.sip.call.incoming import IncomingCall
+from qwen3tts_phone.sip.call.outgoing import OutgoingCall
+from qwen3tts_phone.sip.call.state import CallEvent, CallState, Ended, ReinviteReceived
+from qwen3tts_phone.sip.message.message import Request, Response, parse_message, reply
+from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.settings import SipSettings
+from qwen3tts_phone.sip.transaction.digest import Digest
+from qwen3tts_phone.sip.ua_core import ALLOW
+from qwen3tts_phone.sip.user_agent import Agent
 
 DELAY_S = 0.01
 CHALLENGE = 'Digest realm="test", nonce="n1", qop="auth"'

@@ -24,7 +24,7 @@ from qwen3tts_phone.sip import (
     SipSettings,
     Timers,
 )
-from qwen3tts_phone.sip.transfer_events import ReferReceived
+from qwen3tts_phone.sip.call.state import ReferReceived
 from qwen3tts_server.run import running_server
 from tests.peers.kamailio_runner import Datagram, relay_before
 from tests.peers.sipp_runner import free_port

@@ -42,19 +42,20 @@ from qwen3tts_phone.media.types import (
     SourceRejected,
 )
 from qwen3tts_phone.sdp.session import Negotiated, SdpSession
-from qwen3tts_phone.sip.call_state import (
+from qwen3tts_phone.sip.call.state import (
     Answered,
+    DtmfInfo,
     EarlyAnswer,
     EarlyMedia,
     Ended,
+    InfoReceived,
+    ReferReceived,
     ReinviteConfirmed,
     ReinviteReceived,
     Ringing,
 )
-from qwen3tts_phone.sip.info import DtmfInfo, InfoReceived
+from qwen3tts_phone.sip.message.via import bracketed
 from qwen3tts_phone.sip.sip_call import SipCall
-from qwen3tts_phone.sip.transfer_events import ReferReceived
-from qwen3tts_phone.sip.via import bracketed
 from qwen3tts_wire.errors import SpeechError, log_text
 
 if TYPE_CHECKING:

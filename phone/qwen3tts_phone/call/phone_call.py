@@ -15,7 +15,7 @@ from qwen3tts_phone.facts import follows
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.types import LegStats
 from qwen3tts_phone.sdp.session import SdpSession
-from qwen3tts_phone.sip.call_headers import CallHeaders
+from qwen3tts_phone.sip.message.fields import CallHeaders
 from qwen3tts_phone.sip.sip_call import SipCall
 
 if TYPE_CHECKING:

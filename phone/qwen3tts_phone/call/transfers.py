@@ -23,7 +23,7 @@ from qwen3tts_phone.errors import (
     WrongState,
 )
 from qwen3tts_phone.facts import follows
-from qwen3tts_phone.sip.transfer_events import ReferReceived
+from qwen3tts_phone.sip.call.state import ReferReceived
 from qwen3tts_wire.errors import log_text
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from qwen3tts_phone.dialling.numbers import (
     readings,
 )
 from qwen3tts_phone.errors import BadSip, CallNotAllowed
-from qwen3tts_phone.sip.fields import parse_address, parse_uri, uri_parameter
+from qwen3tts_phone.sip.message.fields import parse_address, parse_uri, uri_parameter
 
 __all__ = ["Admission", "CallNotAllowed", "Callee", "Guard", "GuardSettings"]
 

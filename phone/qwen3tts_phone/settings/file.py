@@ -23,8 +23,7 @@ from qwen3tts_phone.settings.accounts import KINDS, check_apart, read_accounts
 from qwen3tts_phone.settings.checks import Remark, check_together, review
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.settings.secrets import refuse_secret, take_secret
-from qwen3tts_phone.sip.gate_settings import GateSettings
-from qwen3tts_phone.sip.settings import Account, SipSettings
+from qwen3tts_phone.sip.settings import Account, GateSettings, SipSettings
 from qwen3tts_settings.building import build, unknown_setting
 from qwen3tts_settings.entries import BadConfiguration, Entry, from_file
 from qwen3tts_speech.spans import endpoint_of

@@ -10,13 +10,12 @@ from typing import Any
 
 from qwen3tts_codecs.payload import PTIMES_MS
 from qwen3tts_codecs.table import codecs_by_name
-from qwen3tts_phone.call.incoming import check_unavailable
+from qwen3tts_phone.audio.wav import check_unavailable
 from qwen3tts_phone.dialling.guard import GuardSettings
 from qwen3tts_phone.media.types import LegSpec, MediaSettings
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.sip.account import Account
-from qwen3tts_phone.sip.gate_settings import GateSettings
-from qwen3tts_phone.sip.settings import MAX_CALLS, SipSettings, TlsSettings
+from qwen3tts_phone.sip.settings import MAX_CALLS, GateSettings, SipSettings, TlsSettings
 from qwen3tts_speech.spans import endpoint_of
 from qwen3tts_speech.utterance import VoiceOptions
 

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from qwen3tts_phone.sip.account import Account
-from qwen3tts_phone.sip.call_headers import CallHeaders
-from qwen3tts_phone.sip.call_state import (
+from qwen3tts_phone.sip.call.state import (
     Answered,
     CallEvent,
     CallState,
+    DtmfInfo,
     EarlyAnswer,
     EarlyMedia,
     Ended,
+    InfoReceived,
+    Reason,
+    ReferReceived,
     ReinviteConfirmed,
     ReinviteReceived,
     Ringing,
+    TransferProgress,
 )
+from qwen3tts_phone.sip.call.transfer import Transfer
+from qwen3tts_phone.sip.dialog import Replaces
 from qwen3tts_phone.sip.endpoint import SipEndpoint
-from qwen3tts_phone.sip.info import DtmfInfo, InfoReceived
-from qwen3tts_phone.sip.line import AccountEvent, Line, Registration
-from qwen3tts_phone.sip.options import OptionsReply
-from qwen3tts_phone.sip.reason import Reason
-from qwen3tts_phone.sip.registration_state import RegistrationState
-from qwen3tts_phone.sip.replaces import Replaces
-from qwen3tts_phone.sip.settings import DnsSettings, Listener, SipSettings, TlsSettings
+from qwen3tts_phone.sip.message.fields import CallHeaders
+from qwen3tts_phone.sip.registration.keepalive import OptionsReply
+from qwen3tts_phone.sip.registration.line import AccountEvent, Line, Registration
+from qwen3tts_phone.sip.registration.registration import RegistrationState
+from qwen3tts_phone.sip.settings import DnsSettings, Listener, SipSettings, Timers, TlsSettings
 from qwen3tts_phone.sip.sip_call import SipCall
-from qwen3tts_phone.sip.sip_transfer import Transfer
-from qwen3tts_phone.sip.timers import Timers
-from qwen3tts_phone.sip.transfer_events import ReferReceived, TransferProgress
 
 __all__ = [
     "Account",

@@ -1,15 +1,25 @@
-"""Dialogs, RFC 3261 section 12: what two ends remember of each other between requests."""
+"""Dialogs (RFC 3261 section 12), Replaces (RFC 3891) and session timers (RFC 4028)."""
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Literal
+from urllib.parse import quote, unquote
 
 from qwen3tts_phone.errors import BadSip
-from qwen3tts_phone.sip.fields import parse_address, parse_uri, uri_parameter
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.message import BRANCH_COOKIE, Request, Response
-from qwen3tts_phone.sip.nat import seen_at
+from qwen3tts_phone.sip.message.fields import (
+    MAX_FIELD_CHARS,
+    delta_seconds,
+    parse_address,
+    parse_uri,
+    uri_parameter,
+)
+from qwen3tts_phone.sip.message.message import BRANCH_COOKIE, Request, Response
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.message.via import seen_at
 
 MAX_ROUTES = 32
 """Most entries of a route set."""
@@ -171,3 +181,214 @@ def _check_routes(routes: list[str]) -> None:
         raise BadSip(f"{len(routes)} Record-Route entries are over the bound of {MAX_ROUTES}.")
     for route in routes:
         parse_uri(parse_address(route).uri)
+
+
+MAX_PART_CHARS = 512
+_METHOD = re.compile(r";method=[^;]*", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Replaces:
+    """A dialog as the one who is to be called knows it: its tags, seen from there."""
+
+    call_id: str
+    to_tag: str
+    """The tag of the one who gets the INVITE."""
+    from_tag: str
+    """The tag of the one at the other end of that dialog."""
+    early_only: bool = False
+    """Replace it only while it has not been answered."""
+
+    @classmethod
+    def parse(cls, value: str) -> Replaces:
+        """Read the value of the header; raises BadSip."""
+        call_id, *parameters = (part.strip() for part in value.split(";"))
+        found: dict[str, str] = {}
+        for parameter in parameters:
+            name, _, text = parameter.partition("=")
+            name = name.strip().lower()
+            if name in found:
+                raise BadSip(f"The header Replaces names {name[:20]} twice.")
+            found[name] = text.strip()
+        to_tag, from_tag = found.get("to-tag", ""), found.get("from-tag", "")
+        for part in (call_id, to_tag, from_tag):
+            if not part or len(part) > MAX_PART_CHARS or any(char.isspace() for char in part):
+                raise BadSip("The header Replaces names no dialog.")
+        return cls(call_id, to_tag, from_tag, "early-only" in found)
+
+    @property
+    def value(self) -> str:
+        """The value of the header."""
+        early = ";early-only" if self.early_only else ""
+        return f"{self.call_id};to-tag={self.to_tag};from-tag={self.from_tag}{early}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReferTo:
+    """Whom a REFER points to."""
+
+    target: str
+    """The URI, without headers."""
+    replaces: Replaces | None = None
+    """The dialog there that the call is to replace (attended transfer)."""
+
+    @classmethod
+    def parse(cls, value: str) -> ReferTo:
+        """Read Refer-To; raises BadSip for what could not be called."""
+        whole = parse_address(value).uri
+        uri_text, _, headers = whole.partition("?")
+        uri = parse_uri(uri_text)
+        method = uri_parameter(uri, "method")
+        if method and method.upper() != "INVITE":
+            raise BadSip(f"Refer-To asks for {method[:20]!r}; only calls can be made.")
+        replaces = None
+        for header in headers.split("&"):
+            name, _, text = header.partition("=")
+            if unquote(name).strip().lower() == "replaces":
+                if replaces is not None:
+                    raise BadSip("Refer-To names two dialogs to replace.")
+                replaces = Replaces.parse(unquote(text))
+        # RFC 3261 section 19.1.1: the parameter stands in no Request-URI.
+        return cls(_METHOD.sub("", uri_text), replaces)
+
+    @property
+    def value(self) -> str:
+        """The value of Refer-To; raises BadSip where the target cannot be used."""
+        parse_uri(self.target)
+        if len(self.target) > MAX_FIELD_CHARS or any(char in '<>"?' for char in self.target):
+            raise BadSip("The target of the transfer cannot be written into a header.")
+        if self.replaces is None:
+            return f"<{self.target}>"
+        # RFC 3261 section 19.1.1: in the header of a URI, ";" "=" "@" and the like are escaped.
+        return f"<{self.target}?Replaces={quote(self.replaces.value, safe='')}>"
+
+
+MIN_SE_S = 90
+"""The smallest interval (section 4)."""
+MAX_SE_S = 24 * 3600
+
+Role = Literal["uac", "uas"]
+"""Who sent the request that is being answered, and who answers it."""
+
+
+class Due(Enum):
+    """What a timer asks for."""
+
+    NOTHING = auto()
+    REFRESH = auto()
+    EXPIRE = auto()
+
+
+def session_expires(message: Request | Response) -> tuple[int, Role | None] | None:
+    """Interval in seconds and refresher of a message, or None where there is none to be used."""
+    value = message.get("Session-Expires")
+    if value is None:
+        return None
+    seconds = delta_seconds(value, MAX_SE_S)
+    if seconds is None:
+        return None
+    role: Role | None = None
+    for parameter in value.split(";")[1:]:
+        name, _, text = parameter.partition("=")
+        if name.strip().lower() == "refresher":
+            role = "uac" if text.strip().lower() == "uac" else "uas"
+    return seconds, role
+
+
+def min_se(message: Request | Response) -> int:
+    """The least interval that a 422 wants."""
+    least = delta_seconds(message.get("Min-SE"), MAX_SE_S)
+    return MIN_SE_S if least is None else least
+
+
+def too_brief(request: Request) -> bool:
+    """Whether an INVITE asks for an interval below the least (section 9: 422)."""
+    asked = session_expires(request)
+    return asked is not None and asked[0] < MIN_SE_S and supports_timer(request)
+
+
+def supports_timer(message: Request | Response) -> bool:
+    """Whether the sender knows session timers."""
+    options = (*message.values("Supported"), *message.values("Require"))
+    return any(option.lower() == "timer" for option in options)
+
+
+class SessionTimer:
+    """The timer of one call; off until both sides agree on one."""
+
+    def __init__(self, wanted_s: int) -> None:
+        self.interval_s = 0
+        """Seconds; 0 = off."""
+        self.refresher = False
+        """Whether refreshing is ours."""
+        self._wanted_s = wanted_s
+        self._refresh_at: float | None = None
+        self._expires_at: float | None = None
+
+    def ask(self, request: Request) -> None:
+        """Put what we want into an INVITE or re-INVITE of ours (section 7.1)."""
+        seconds = self.interval_s or self._wanted_s
+        if not seconds:
+            return
+        # On a refresh the roles stay as they are (section 7.4).
+        role = f";refresher={'uac' if self.refresher else 'uas'}" if self.interval_s else ""
+        request.add("Session-Expires", f"{seconds}{role}")
+        request.add("Min-SE", str(min(seconds, MIN_SE_S)))
+
+    def answered(self, response: Response, now: float) -> None:
+        """A 2xx to an INVITE of ours: what it says is what holds (section 7.2)."""
+        agreed = session_expires(response)
+        if agreed is None:
+            self.stop()
+            return
+        # Section 4: none is below 90 s; a far end that says so must not make us refresh like mad.
+        # Without a refresher, section 7.2 leaves it to the caller.
+        self._start(agreed[0] and max(agreed[0], MIN_SE_S), agreed[1] != "uas", now)
+
+    def answer(self, request: Request, response: Response, now: float) -> None:
+        """Put our part into a 2xx to an INVITE of theirs (section 9)."""
+        asked = session_expires(request)
+        if asked is None or asked[0] < MIN_SE_S:
+            self.stop()
+            return
+        able = supports_timer(request)
+        # Whoever does not know the extension cannot be asked to refresh.
+        role: Role = (asked[1] or "uac") if able else "uas"
+        if role == "uac":
+            response.add("Require", "timer")
+        response.add("Session-Expires", f"{asked[0]};refresher={role}")
+        self._start(asked[0], role == "uas", now)
+
+    def refresh_failed(self, now: float) -> None:
+        """The far end refused a refresh; it is tried again in what is left of the interval."""
+        if self._expires_at is not None:
+            self._refresh_at = now + max(5.0, (self._expires_at - now) / 2)
+
+    def stop(self) -> None:
+        """No timer from now on."""
+        self.interval_s = 0
+        self._refresh_at = self._expires_at = None
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`due` is next worth asking."""
+        known = [at for at in (self._refresh_at, self._expires_at) if at is not None]
+        return min(known, default=None)
+
+    def due(self, now: float) -> Due:
+        """What is to be done now; each deadline is told once."""
+        if self._expires_at is not None and now >= self._expires_at:
+            self.stop()
+            return Due.EXPIRE
+        if self._refresh_at is not None and now >= self._refresh_at:
+            self._refresh_at = None
+            return Due.REFRESH
+        return Due.NOTHING
+
+    def _start(self, seconds: int, refresher: bool, now: float) -> None:
+        if not seconds:
+            self.stop()
+            return
+        self.interval_s, self.refresher = seconds, refresher
+        # Section 10: half the interval; and a BYE the smaller of 32 s and a third before its end.
+        self._refresh_at = now + seconds / 2 if refresher else None
+        self._expires_at = now + seconds - min(32.0, seconds / 3)

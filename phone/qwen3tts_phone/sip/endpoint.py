@@ -12,24 +12,21 @@ from typing import Any
 from qwen3tts_pacer.audio_pacer import Clock, LoopClock
 from qwen3tts_phone.errors import CallError, WrongState, without_words
 from qwen3tts_phone.sip.account import Account, address_of_record
-from qwen3tts_phone.sip.agent import Agent
-from qwen3tts_phone.sip.call import Call
-from qwen3tts_phone.sip.call_queue import CallQueue
-from qwen3tts_phone.sip.gate import Gate, SourceGate
-from qwen3tts_phone.sip.hop import Hop
-from qwen3tts_phone.sip.incoming import IncomingCall
-from qwen3tts_phone.sip.line import AccountEvent, Line, Registration
-from qwen3tts_phone.sip.lines import Lines, bare
-from qwen3tts_phone.sip.listeners import Listeners
-from qwen3tts_phone.sip.locate import Locator
-from qwen3tts_phone.sip.message import Request
-from qwen3tts_phone.sip.options import OptionsReply, ask
-from qwen3tts_phone.sip.overload import CallRoom
-from qwen3tts_phone.sip.redirecting import Check, RedirectFollower
+from qwen3tts_phone.sip.call.call import Call
+from qwen3tts_phone.sip.call.incoming import IncomingCall
+from qwen3tts_phone.sip.gate import CallRoom, Gate, SourceGate
+from qwen3tts_phone.sip.message.message import Request
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.registration.keepalive import OptionsReply, ask
+from qwen3tts_phone.sip.registration.line import AccountEvent, Line, Registration
+from qwen3tts_phone.sip.registration.lines import Lines, bare
 from qwen3tts_phone.sip.settings import SipSettings
-from qwen3tts_phone.sip.sip_call import SipCall
+from qwen3tts_phone.sip.sip_call import CallQueue, SipCall
+from qwen3tts_phone.sip.target_resolver import Check, RedirectFollower, Ways, no_address
 from qwen3tts_phone.sip.timekeeper import Timekeeper
-from qwen3tts_phone.sip.ways import Ways, no_address
+from qwen3tts_phone.sip.transport.listeners import Listeners
+from qwen3tts_phone.sip.transport.locator import Locator
+from qwen3tts_phone.sip.user_agent import Agent
 from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
 
 log = logging.getLogger(__name__)

@@ -1,39 +1,171 @@
-"""A call as a program sees it: awaitable operations and a stream of events."""
+"""Call as a program sees it: awaitable operations, facts and a stream of events."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
 from qwen3tts_phone.errors import CalleeUnreachable, CallError, WrongState
 from qwen3tts_phone.sdp.session import Direction, Negotiated, SdpSession
-from qwen3tts_phone.sip.asked import Asked
-from qwen3tts_phone.sip.call_headers import check_headers
-from qwen3tts_phone.sip.call_state import (
+from qwen3tts_phone.sip.call.incoming import IncomingCall
+from qwen3tts_phone.sip.call.modification import Method, Offer
+from qwen3tts_phone.sip.call.outgoing import OutgoingCall
+from qwen3tts_phone.sip.call.state import (
+    DEFAULT_DURATION_MS,
+    DTMF_RELAY,
     Answered,
     CallEvent,
     CallState,
     EarlyAnswer,
     Ended,
+    ReferReceived,
     ReinviteReceived,
+    dtmf_relay,
 )
-from qwen3tts_phone.sip.call_view import CallView
-from qwen3tts_phone.sip.fields import parse_uri
-from qwen3tts_phone.sip.incoming import IncomingCall
-from qwen3tts_phone.sip.info import DEFAULT_DURATION_MS, DTMF_RELAY, dtmf_relay
-from qwen3tts_phone.sip.message import Response
-from qwen3tts_phone.sip.modification import Method, Offer
-from qwen3tts_phone.sip.outgoing import OutgoingCall
-from qwen3tts_phone.sip.refused import refused
-from qwen3tts_phone.sip.replaces import ReferTo, Replaces
-from qwen3tts_phone.sip.sip_transfer import Transfer
-from qwen3tts_phone.sip.transaction import Failure
-from qwen3tts_phone.sip.transfer import TransferCore
-from qwen3tts_phone.sip.transfer_events import ReferReceived
+from qwen3tts_phone.sip.call.transfer import Transfer, TransferCore
+from qwen3tts_phone.sip.dialog import ReferTo, Replaces
+from qwen3tts_phone.sip.message.fields import CallHeaders, check_headers, parse_uri
+from qwen3tts_phone.sip.message.message import Response
+from qwen3tts_phone.sip.transaction.client_request import Asked
+from qwen3tts_phone.sip.transaction.digest import refused
+from qwen3tts_phone.sip.transaction.transaction import Failure
 
 if TYPE_CHECKING:
     from qwen3tts_phone.sip.endpoint import SipEndpoint
+
+
+class CallView:
+    """The facts of one call, as they are now."""
+
+    def __init__(self, core: OutgoingCall | IncomingCall) -> None:
+        self._core = core
+
+    @property
+    def core(self) -> OutgoingCall | IncomingCall:
+        """The call without I/O. For the endpoint."""
+        return self._core
+
+    @property
+    def direction(self) -> str:
+        """``in`` or ``out``."""
+        return self._core.direction
+
+    @property
+    def state(self) -> CallState:
+        """Where the call stands."""
+        return self._core.state
+
+    @property
+    def offer(self) -> str | None:
+        """The offer of a call that came in; None where it leaves the offer to us."""
+        return self._core.offer if isinstance(self._core, IncomingCall) else None
+
+    @property
+    def call_id(self) -> str:
+        """The Call-ID."""
+        return self._core.call_id
+
+    @property
+    def local_sdp(self) -> str | None:
+        """What we last described, offer or answer, as far as it holds."""
+        return self._core.local_sdp
+
+    @property
+    def remote_uri(self) -> str:
+        """Whom we talk to: the far end's From, or the address called."""
+        return self._core.remote_uri
+
+    @property
+    def dialled_uri(self) -> str:
+        """The address that was called, by them or by us."""
+        return self._core.dialled_uri
+
+    @property
+    def local_host(self) -> str:
+        """Our own address as the far end of this call is told; good for the SDP as well."""
+        return self._core.local_host
+
+    @property
+    def local_uri(self) -> str:
+        """Who we are in this call: our From, or the To that they called."""
+        return self._core.local_uri
+
+    @property
+    def display_name(self) -> str:
+        """The name that the caller gives; empty on a call of ours, or where there is none."""
+        core = self._core
+        return core.request.from_.name if isinstance(core, IncomingCall) else ""
+
+    @property
+    def transport(self) -> str:
+        """``udp``, ``tcp`` or ``tls``: how the INVITE went, or came."""
+        return self._core.hop.transport
+
+    @property
+    def remote_address(self) -> tuple[str, int]:
+        """Host and port that the INVITE went to, or that answers to it go to."""
+        return self._core.hop.host, self._core.hop.port
+
+    @property
+    def user_agent(self) -> str:
+        """What the far end says it is; empty where it does not."""
+        return self._core.remote_agent
+
+    @property
+    def headers(self) -> CallHeaders:
+        """The header lines of their INVITE; empty on a call of ours."""
+        return self._core.headers
+
+    @property
+    def answer_headers(self) -> CallHeaders:
+        """The header lines of their answer; empty before it, and on a call that came in."""
+        return self._core.answer_headers
+
+    @property
+    def asserted_identity(self) -> str | None:
+        """Who their network says they are (P-Asserted-Identity, RFC 3325), as a URI.
+
+        None unless it came from a server of an account or a trusted network: of a stranger it is
+        no more than the From.
+        """
+        if not self._core.is_vouched_for:
+            return None
+        theirs = self.headers if self.direction == "in" else self.answer_headers
+        return theirs.uri("P-Asserted-Identity")
+
+    @property
+    def diversion(self) -> str | None:
+        """Who sent the call on to us (Diversion, RFC 5806), as a URI: the last one to do so."""
+        return self.headers.uri("Diversion")
+
+    @property
+    def replaces(self) -> SipCall | None:
+        """The call whose place this one takes when it is answered (RFC 3891), or None."""
+        core = self._core
+        replaced = core.replaced if isinstance(core, IncomingCall) else None
+        return replaced.owner if replaced is not None else None
+
+    @property
+    def replaced_by(self) -> SipCall | None:
+        """The call that took the place of this one, or None."""
+        new = self._core.replaced_by
+        return new.owner if new is not None else None
+
+    @property
+    def can_send_early_media(self) -> bool:
+        """Whether :meth:`ringing` may describe early media.
+
+        Not where the caller leaves the offer to us and does not acknowledge provisional answers.
+        """
+        core = self._core
+        return isinstance(core, IncomingCall) and core.can_send_early_media
+
+    def allows(self, method: str) -> bool:
+        """Whether the far end allows a method; True where it has not said."""
+        return self._core.may_allow(method)
+
 
 MAX_UNREAD_EVENTS = 64
 """Events that wait for a reader; beyond it changes of the session are refused."""
@@ -291,3 +423,55 @@ class SipCall(CallView):
                 self._answered.exception()
             self._over.set()
         self._queue.put_nowait(event)
+
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING = 100
+"""About a second of set-ups on two cores. Without a bound the queue grows above that rate, while
+datagrams are read in time, until callers give up unanswered (`benchmarks/setup_rate.py`)."""
+
+
+class CallQueue:
+    """First come, first served; full at ``most`` calls, and until half of them are taken."""
+
+    def __init__(self, most: int) -> None:
+        self._most = min(most, MOST_WAITING)
+        self._queue: asyncio.Queue[SipCall | None] = asyncio.Queue()
+        self._shedding = False
+
+    def put(self, call: SipCall) -> None:
+        """Have a call wait."""
+        self._queue.put_nowait(call)
+
+    def close(self) -> None:
+        """No further call comes: `calls` ends with those that wait."""
+        self._queue.put_nowait(None)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further call should wait."""
+        if self._queue.qsize() >= self._most:
+            self._forget_ended()
+        most = self._most // 2 + 1 if self._shedding else self._most
+        full = self._queue.qsize() >= most
+        if full and not self._shedding:
+            log.warning("%d calls wait to be taken: new ones get 503", self._queue.qsize())
+        elif self._shedding and not full:
+            log.info("calls are set up again: %d wait to be taken", self._queue.qsize())
+        self._shedding = full
+        return full
+
+    async def calls(self) -> AsyncIterator[SipCall]:
+        """The calls that are not over, until it is closed."""
+        while (call := await self._queue.get()) is not None:
+            # Callers that gave up before anybody looked need no answer any more.
+            if call.ended is None:
+                yield call
+        self.close()
+
+    def _forget_ended(self) -> None:
+        for _ in range(self._queue.qsize()):
+            call = self._queue.get_nowait()
+            if call is None or call.ended is None:
+                self._queue.put_nowait(call)

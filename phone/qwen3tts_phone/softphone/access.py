@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from qwen3tts_phone.sip.networks import address_of, networks, within
+from qwen3tts_phone.sip.message.network import address_of, networks, within
 from qwen3tts_phone.softphone.settings import HOST, PORTS, is_loopback, origin_of, plain_host
 from qwen3tts_wire.errors import SpeechError
 

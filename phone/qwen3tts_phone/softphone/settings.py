@@ -13,7 +13,7 @@ from typing import Any
 from qwen3tts_codecs.table import BROWSER_CODECS
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.settings.records import RecordSettings
-from qwen3tts_phone.sip.networks import networks
+from qwen3tts_phone.sip.message.network import networks
 from qwen3tts_speech.spans import endpoint_of
 from qwen3tts_speech.utterance import VoiceOptions
 

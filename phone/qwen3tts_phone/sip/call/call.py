@@ -1,0 +1,344 @@
+"""Call: state, requests inside the dialog and hanging up, for both directions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal
+
+from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, CallRefused, WrongState
+from qwen3tts_phone.sip.call.modification import Modification, UpdateRefresh
+from qwen3tts_phone.sip.call.state import TABLE, By, CallEvent, CallState, Ended, Step, reasons
+from qwen3tts_phone.sip.dialog import Dialog, DialogId, Due, SessionTimer
+from qwen3tts_phone.sip.message.fields import CallHeaders, check_headers, check_secure, parse_uri
+from qwen3tts_phone.sip.message.message import Request, Response, reply
+from qwen3tts_phone.sip.message.network import Hop, address_of
+from qwen3tts_phone.sip.message.via import seen_at
+from qwen3tts_phone.sip.transaction.client_request import Asked, Exchange, Listener
+from qwen3tts_phone.sip.transaction.transaction import Failure, Transaction
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.sip.call.transfer import TransferCore
+    from qwen3tts_phone.sip.sip_call import SipCall
+    from qwen3tts_phone.sip.transaction.digest import Digest
+    from qwen3tts_phone.sip.user_agent import Agent
+
+
+class Call:
+    """A call: sans-I/O, driven by the agent, telling its owner by ``notify``."""
+
+    direction: Literal["in", "out"]
+    call_id: str
+    local_uri: str
+    """Who we are in it: our From, or the To that they called."""
+
+    def __init__(self, agent: Agent, state: CallState, digest: Digest | None) -> None:
+        self.agent = agent
+        self.state = state
+        self.digest = digest
+        self.dialog: Dialog | None = None
+        self.dialogs: list[Dialog] = []
+        """All that the agent knows as this call's, early ones included."""
+        self.owner: SipCall | None = None
+        """How a program sees the call."""
+        self.replaced_by: Call | None = None
+        """The call that took the place of this one (RFC 3891)."""
+        self.notify: Callable[[CallEvent], None] = lambda event: None
+        self.modification = Modification(self)
+        self.timer = SessionTimer(agent.settings.session_expires_s)
+        self.local_sdp: str | None = None
+        """What we described last and holds, for refreshes."""
+        self.headers = CallHeaders()
+        """Of their INVITE; empty on a call of ours."""
+        self.answer_headers = CallHeaders()
+        """Of their answer; empty on a call that came in."""
+        self.remote_agent = ""
+        """What they say they are (User-Agent, Server)."""
+        self.is_vouched_for = False
+        """Whether what the far end's network says of it is believed (RFC 3325)."""
+        self.open_referrals = 0
+        """REFERs of theirs that are not dealt with."""
+        self._allow: frozenset[str] | None = None
+        self._refresh = UpdateRefresh(self)
+        self._told_end = False
+
+    @property
+    def hop(self) -> Hop:
+        """Where the INVITE went last, or where answers to it go."""
+        raise NotImplementedError
+
+    # The state
+
+    def can(self, step: Step) -> bool:
+        """Whether the table knows that step now."""
+        return (self.state, step) in TABLE
+
+    def step(self, step: Step) -> None:
+        """Make a move; raises WrongState when the table has none."""
+        state = TABLE.get((self.state, step))
+        if state is None:
+            raise WrongState(f"{step.name.lower()} is not possible while {self.state.name}.")
+        if state is not self.state:
+            self.state = state
+            if state is CallState.ENDED:
+                self.agent.forget(self)
+
+    def tell_end(
+        self,
+        by: By,
+        status: int | None = None,
+        reason: str = "",
+        error: CallError | None = None,
+        message: Request | Response | None = None,
+    ) -> None:
+        """Tell the owner, once, that the call is over; ``message`` is theirs that ended it."""
+        if self._told_end:
+            return
+        self._told_end = True
+        self.timer.stop()
+        self.modification.abort()
+        moved_to = ""
+        if isinstance(message, Response) and 300 <= message.status < 400:
+            moved_to = message.contact_uri or ""
+        challenged = error if isinstance(error, CallRefused) else None
+        ended = Ended(
+            by,
+            status,
+            reason,
+            error,
+            headers=CallHeaders(message.headers if message is not None else None),
+            causes=tuple(reasons(message)) if message is not None else (),
+            moved_to=moved_to,
+            realm=challenged.realm if challenged else "",
+            user=challenged.user if challenged else "",
+        )
+        self.notify(ended)
+        self.agent.call_ended(self)
+
+    # The session
+
+    def dialog_of_session(self) -> Dialog | None:
+        """The dialog whose session is changed: the call's, or an early one that has agreed."""
+        return self.dialog
+
+    def may_update_early(self) -> bool:
+        """Whether an UPDATE may change the session before the call is answered."""
+        return False
+
+    def first_exchange(self, dialog: Dialog) -> Literal["ours", "theirs", "done"]:
+        """Whose first offer in a dialog is still unanswered."""
+        return "done"
+
+    def learn(self, message: Request | Response) -> None:
+        """Remember what they say of themselves: what they allow, and their name."""
+        if message.get("Allow") is not None:
+            self._allow = frozenset(method.upper() for method in message.values("Allow"))
+        name = message.get("User-Agent") or message.get("Server")
+        if name:
+            self.remote_agent = name[:200]
+
+    def says_it_allows(self, method: str) -> bool:
+        """Whether their Allow names a method; False where they sent none."""
+        return self._allow is not None and method in self._allow
+
+    def may_allow(self, method: str) -> bool:
+        """The same, but True where they sent none."""
+        return self._allow is None or method in self._allow
+
+    def refresh_target(self, dialog: Dialog, message: Request | Response) -> None:
+        """Section 12.2: their Contact moves the remote target, never the route set.
+
+        Raises BadSip, and changes nothing, where our requests could not be sent there.
+        """
+        contact = message.contact
+        if contact is None:
+            return
+        parse_uri(contact.uri)
+        # Behind a proxy it may be what only the proxy can reach.
+        check_secure(contact.uri)
+        if not dialog.routes:
+            self.agent.hop(contact.uri)
+        dialog.target = contact.uri
+        dialog.seen = seen_at(message)
+
+    # Hanging up
+
+    def hang_up(self, now: float, headers: Mapping[str, str] | None = None) -> None:
+        """End the call whatever its state; does nothing when it is over or about to be."""
+        if self.can(Step.BYE):
+            self.bye(now, headers)
+
+    def bye(self, now: float, headers: Mapping[str, str] | None = None) -> None:
+        """Hang up an answered call; before the ACK it waits for it."""
+        lines = check_headers(headers)
+        already = self.state in (CallState.ENDING, CallState.LEAVING)
+        self.step(Step.BYE)
+        if not already and self.state is CallState.ENDING:
+            self.send_bye(now, lines)
+            self.tell_end("local")
+
+    def send_bye(self, now: float, lines: list[tuple[str, str]] | None = None) -> None:
+        """Send the BYE of the dialog; the state has been moved."""
+        if self.dialog is not None:
+            bye = self.dialog.request("BYE")
+            bye.add_all(lines or [])
+            self.send_inside(bye, Asked(self._bye_done), now)
+
+    def _bye_done(self, outcome: Response | Failure, now: float) -> None:
+        """Whatever the answer to our BYE is, and if there is none, the call is over."""
+        if self.can(Step.BYE_DONE):
+            self.step(Step.BYE_DONE)
+
+    def lost(self, now: float, error: CallError) -> None:
+        """The dialog is gone at the far end (408, 481, no answer): RFC 3261 section 12.2.1.2."""
+        if self.can(Step.LOST):
+            self.step(Step.LOST)
+            self.send_bye(now)
+            self.tell_end("error", error=error)
+
+    def hand_over(self, call: Call, now: float) -> None:
+        """Another call has taken the place of this one (RFC 3891 section 3)."""
+        self.replaced_by = call
+        self.hang_up(now)
+
+    # Inside the dialog
+
+    def send_inside(
+        self, request: Request, listener: Listener, now: float, dialog: Dialog | None = None
+    ) -> Exchange:
+        """Send a request of our dialog."""
+        dialog = dialog or self.dialog
+        if dialog is None:
+            raise WrongState("There is no dialog yet.")
+        return self.agent.exchange(
+            request,
+            self.hop_of(dialog),
+            listener,
+            now,
+            next_cseq=dialog.next_cseq,
+            digest=self.digest,
+        )
+
+    def hop_of(self, dialog: Dialog) -> Hop:
+        """Where requests of a dialog go; raises BadSip."""
+        return self.agent.hop_inside(dialog)
+
+    def remote_bye(self, request: Request, transaction: Transaction, now: float) -> None:
+        """They hang up."""
+        transaction.send_response(reply(request, 200), now)
+        if not self.can(Step.REMOTE_BYE):
+            return
+        self.before_remote_bye(now)
+        self.step(Step.REMOTE_BYE)
+        causes = reasons(request)
+        self.tell_end("remote", reason=str(causes[0]) if causes else "", message=request)
+
+    def before_remote_bye(self, now: float) -> None:
+        """For the callee: end a pending INVITE first."""
+
+    def receive_prack(
+        self, request: Request, transaction: Transaction, dialog: Dialog, now: float
+    ) -> None:
+        """A PRACK: only a call that came in has anything to be acknowledged by it."""
+        transaction.send_response(reply(request, 481), now)
+
+    def receive_ack(self, request: Request, now: float) -> None:
+        """An ACK inside the dialog."""
+        self.modification.receive_ack(request, now)
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`tick` is next needed."""
+        own = (self.modification.next_deadline(), self.timer.next_deadline())
+        return min((at for at in own if at is not None), default=None)
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        self.modification.tick(now)
+        due = self.timer.due(now)
+        if due is Due.EXPIRE:
+            self.lost(
+                now,
+                CalleeUnreachable(
+                    "The far end has not refreshed the session in time.",
+                    remedy="It is gone, or the network between is; call again.",
+                    why="session",
+                ),
+            )
+        elif due is Due.REFRESH and self.state is CallState.UP:
+            try:
+                self._refresh.send(now)
+            except BadSip:
+                self.timer.refresh_failed(now)
+
+
+class DialogTable:
+    """All dialogs of an agent: of calls, early ones included, and of transfers of ours."""
+
+    def __init__(self) -> None:
+        self._calls: dict[DialogId, tuple[Call, Dialog]] = {}
+        self._transfers: dict[DialogId, list[TransferCore]] = {}
+
+    def __len__(self) -> int:
+        return len(self._calls) + len(self._transfers)
+
+    def remember(self, call: Call, dialog: Dialog) -> None:
+        """Requests inside the dialog are the call's."""
+        if dialog not in call.dialogs:
+            call.dialogs.append(dialog)
+        self._calls[dialog.id] = (call, dialog)
+
+    def find(self, call_id: str, local_tag: str, remote_tag: str) -> tuple[Call, Dialog] | None:
+        """The call and dialog that a request is for."""
+        return self._calls.get((call_id, local_tag, remote_tag))
+
+    def has_call(self, call_id: str) -> bool:
+        """Whether there is a dialog with that Call-ID."""
+        return any(each[0] == call_id for each in (*self._calls, *self._transfers))
+
+    def forget(self, call: Call) -> None:
+        """The call has no dialog any more."""
+        for dialog in call.dialogs:
+            if self._calls.get(dialog.id, (None,))[0] is call:
+                del self._calls[dialog.id]
+        call.dialogs.clear()
+
+    def watch(self, transfer: TransferCore) -> None:
+        """Notices of a transfer of ours may come, even after the end of its call."""
+        self._transfers.setdefault(transfer.dialog.id, []).append(transfer)
+
+    def unwatch(self, transfer: TransferCore) -> None:
+        """No more will come."""
+        left = self._transfers.get(transfer.dialog.id, [])
+        left.remove(transfer)
+        if not left:
+            del self._transfers[transfer.dialog.id]
+
+    def transfer_of(self, request: Request, local_tag: str) -> TransferCore | None:
+        """Which transfer of ours a notice is about (RFC 3515 section 2.4.6: by its ``id``)."""
+        here = self._transfers.get((request.call_id, local_tag, request.from_.tag or ""), [])
+        _, *parameters = (part.strip() for part in (request.get("Event") or "").split(";"))
+        for parameter in parameters:
+            name, _, number = parameter.partition("=")
+            if name.strip().lower() == "id":
+                return next((t for t in here if str(t.cseq) == number.strip()), None)
+        return here[0] if here else None
+
+
+def may_steer(agent: Agent, request: Request, call: Call, dialog: Dialog) -> bool:
+    """Return whether a request's source may transfer or replace a call.
+
+    It may as the dialog's own peer: the host that the INVITE went to or came from, or that our
+    requests of the dialog go to. So may the servers of an account, and trusted networks.
+    """
+    source = request.source
+    if source is None:
+        return True
+    address = address_of(source.host)
+    return address in _peers(call, dialog) or agent.trusts(source.host, request)
+
+
+def _peers(call: Call, dialog: Dialog) -> set[object]:
+    hosts = [call.hop.host]
+    with contextlib.suppress(BadSip):
+        hosts.append(call.agent.hop(dialog.first_hop).host)
+    return {address for host in hosts if (address := address_of(host)) is not None}

@@ -1,0 +1,435 @@
+"""Incoming call: provisional responses (RFC 3262), the answer until its ACK, refusal, CANCEL."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+from qwen3tts_phone.errors import BadSip, CalleeUnreachable, WrongState
+from qwen3tts_phone.sip.call.call import Call
+from qwen3tts_phone.sip.call.state import Answered, CallState, EarlyAnswer, Step
+from qwen3tts_phone.sip.dialog import Dialog, new_tag
+from qwen3tts_phone.sip.message.fields import (
+    CallHeaders,
+    check_headers,
+    check_reason,
+    delta_seconds,
+)
+from qwen3tts_phone.sip.message.message import Request, Response, checked_sdp, reply
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.transaction.transaction import Transaction, UnackedAnswer
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.sip.user_agent import Agent
+
+
+MAX_WAITING = 4
+"""Provisional answers that wait for the PRACK of the one before."""
+
+REPEAT_S = 60.0
+"""While nobody answers, the last one is said anew so often: proxies give up a call of which they
+have heard nothing for three minutes (RFC 3261 section 13.3.1.1)."""
+
+Lines = list[tuple[str, str]]
+_RACK = re.compile(r"\s*([0-9]{1,10})\s+([0-9]{1,10})\s+([A-Za-z]{1,32})\s*")
+
+
+class Provisionals:
+    """The provisional answers of one incoming call."""
+
+    def __init__(self, call: IncomingCall) -> None:
+        options = (*call.request.values("Supported"), *call.request.values("Require"))
+        self.reliable = any(option.lower() == "100rel" for option in options)
+        """Whether the caller acknowledges them."""
+        self.described: str | None = None
+        """What we described reliably: the answer to their offer, or our offer."""
+        self.answered: str | None = None
+        """Their answer to that offer, from the PRACK."""
+        self._call = call
+        # Section 3: between 1 and 2**31 - 1, and counting up from there.
+        self._rseq = call.agent.random.randint(1, 2**30)
+        self._open = False
+        """Whether one has been sent whose PRACK has not come; also after the final answer."""
+        self._unacked: UnackedAnswer | None = None
+        self._describes = False
+        self._offers = False
+        self._waiting: deque[tuple[int, str | None, Lines]] = deque(maxlen=MAX_WAITING)
+        self._last: tuple[int, str | None, Lines] | None = None
+        self._again_at: float | None = None
+
+    @property
+    def holds_answer(self) -> bool:
+        """Section 3: no 2xx before the PRACK of an answer with a description."""
+        return self._unacked is not None and self._describes
+
+    def send(self, status: int, sdp: str | None, lines: Lines, now: float) -> None:
+        """Send one, or keep it until the one before has been acknowledged."""
+        call = self._call
+        self._last, self._again_at = (status, sdp, lines), now + REPEAT_S
+        if not self.reliable:
+            # RFC 3262 section 5: an offer goes into reliable answers only.
+            body = sdp if call.offer is not None else None
+            dropped = sdp is not None and body is None
+            response = call.response(180 if dropped and status == 183 else status, body)
+            response.add_all(lines)
+            call.transaction.send_response(response, now)
+            return
+        if self._unacked is not None:
+            self._waiting.append((status, sdp, lines))
+            return
+        # RFC 3261 section 13.2.1: what has been described once is not described again.
+        body = sdp if self.described is None else None
+        response = call.response(status, body)
+        response.add_all(lines)
+        response.add("Require", "100rel")
+        response.add("RSeq", str(self._rseq))
+        self._describes = body is not None
+        self._offers = self._describes and call.offer is None
+        if body is not None:
+            self.described = call.local_sdp = body
+        self._open = True
+        self._unacked = UnackedAnswer(call.transaction, response, call.agent.settings.timers, now)
+
+    def knows(self, request: Request) -> bool:
+        """Whether a PRACK is for the answer that waits for it; raises BadSip."""
+        match = _RACK.fullmatch(request.get("RAck") or "")
+        if match is None:
+            raise BadSip("The PRACK does not say what it acknowledges.")
+        waits = (self._rseq, self._call.request.cseq, "INVITE")
+        return self._open and (int(match[1]), int(match[2]), match[3]) == waits
+
+    def acknowledged(
+        self, request: Request, transaction: Transaction, dialog: Dialog, now: float
+    ) -> None:
+        """A PRACK; with the answer to our offer, or with a new offer of theirs."""
+        if not self.knows(request):
+            transaction.send_response(reply(request, 481), now)
+            return
+        sdp = checked_sdp(request)
+        offers = self._offers
+        self._unacked, self._open, self._describes, self._offers = None, False, False, False
+        self._rseq += 1
+        if offers or sdp is None:
+            transaction.send_response(reply(request, 200), now)
+            if offers and sdp is not None:
+                self.answered = sdp
+                self._call.notify(EarlyAnswer(sdp))
+        else:
+            self._call.modification.received.receive(request, transaction, dialog, now)
+        if self._waiting and not self._call.is_answering and self._call.state is CallState.RINGING:
+            status, described, lines = self._waiting.popleft()
+            self.send(status, described, lines, now)
+
+    def stop(self) -> None:
+        """A final answer goes out: nothing is repeated any more; a PRACK may still come."""
+        self._waiting.clear()
+        self._unacked = self._again_at = None
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`tick` is next needed."""
+        return self._unacked.next_at if self._unacked is not None else self._again_at
+
+    def tick(self, now: float) -> bool:
+        """Repeat what has no PRACK; False once it is given up (section 3: the call is refused)."""
+        if self._unacked is None:
+            if self._last is not None and self._again_at is not None and now >= self._again_at:
+                self.send(*self._last, now)
+            return True
+        if self._unacked.tick(now):
+            return True
+        self.stop()
+        return False
+
+
+MAX_EXPIRES_S = 24 * 3600
+UNANSWERED_S = 600.0
+"""A call that is neither answered nor made to ring once more for so long is refused with 480: a
+caller that has vanished must not keep its place for ever."""
+
+
+class IncomingCall(Call):
+    """The callee's side of a call."""
+
+    direction: Literal["in", "out"] = "in"
+
+    def __init__(
+        self,
+        agent: Agent,
+        request: Request,
+        transaction: Transaction,
+        now: float,
+        replaced: Call | None = None,
+    ) -> None:
+        self.offer = checked_sdp(request)
+        """Their offer, or None where they leave it to us."""
+        super().__init__(agent, CallState.RECEIVED, None)
+        self.request = request
+        self.replaced = replaced
+        """The call whose place this one takes when it is answered (RFC 3891)."""
+        self.headers = CallHeaders(request.headers)
+        self.learn(request)
+        source = request.source
+        self.is_vouched_for = source is None or agent.trusts(source.host, request)
+        self.call_id = request.call_id
+        self.dialled_uri = request.uri
+        self.remote_uri = request.from_.uri
+        self.local_uri = request.to.uri
+        self.local_host = agent.local_host(transaction.hop)
+        self._hop = transaction.hop
+        dialog = Dialog.of_callee(request, new_tag(), agent.contact(transaction.hop))
+        # What could not be reached later is refused now.
+        agent.hop_inside(dialog)
+        self.dialog = dialog
+        self.transaction = transaction
+        self.provisionals = Provisionals(self)
+        self._answer: UnackedAnswer | None = None
+        self._held: tuple[str, Lines] | None = None
+        """An answer that waits for a PRACK."""
+        # Section 13.3.1: the caller may say how long its invitation is good for.
+        seconds = delta_seconds(request.get("Expires"), MAX_EXPIRES_S)
+        self._expires_at = now + seconds if seconds else None
+        self._unanswered_at: float | None = now + UNANSWERED_S
+        transaction.server_owner = self
+        transaction.send_response(reply(request, 100), now)
+
+    @property
+    def hop(self) -> Hop:
+        """Where answers to the INVITE go."""
+        return self._hop
+
+    def ring(
+        self,
+        now: float,
+        sdp: str | None = None,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Say that it rings: 180, or 183 with early media, or the ``status`` given (180 to 199).
+
+        It is sent reliably (RFC 3262) where the caller can.
+        """
+        status = (183 if sdp else 180) if status is None else status
+        if not 180 <= status <= 199:
+            raise ValueError(f"status={status} is not between 180 and 199")
+        lines = check_headers(headers)
+        self._check_open()
+        self.step(Step.RING)
+        self._unanswered_at = now + UNANSWERED_S
+        self.provisionals.send(status, sdp or None, lines, now)
+
+    def answer(self, sdp: str, now: float, headers: Mapping[str, str] | None = None) -> None:
+        """Take the call; while early media waits for its PRACK, the answer does as well."""
+        lines = check_headers(headers)
+        self._check_open()
+        if self.can(Step.ANSWER) and self.provisionals.holds_answer:
+            self._held = (sdp, lines)
+            return
+        self._answer_now(sdp, lines, now)
+
+    def reject(
+        self,
+        status: int,
+        now: float,
+        reason: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Refuse the call; ``status`` is 300 to 699."""
+        if not 300 <= status <= 699:
+            raise ValueError(f"status={status} is not between 300 and 699")
+        lines = check_headers(headers)
+        check_reason(reason)
+        self.step(Step.REJECT)
+        self._refuse(status, now, reason, lines)
+        self.tell_end("local", status, reason)
+
+    def hang_up(self, now: float, headers: Mapping[str, str] | None = None) -> None:
+        """480 before the answer, BYE after it."""
+        if self.can(Step.REJECT):
+            self.reject(480, now, headers=headers)
+        else:
+            super().hang_up(now, headers)
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether an answer waits for a PRACK."""
+        return self._held is not None
+
+    @property
+    def can_send_early_media(self) -> bool:
+        """Whether a description may be sent before the answer."""
+        return self.offer is not None or self.provisionals.reliable
+
+    def first_exchange(self, dialog: Dialog) -> Literal["ours", "theirs", "done"]:
+        """Whose first offer is still unanswered."""
+        reliable = self.provisionals
+        if self.state in (CallState.RECEIVED, CallState.RINGING):
+            if self.offer is not None:
+                return "done" if reliable.described is not None else "theirs"
+            return "done" if reliable.answered is not None else "ours"
+        if self.state is CallState.ANSWERED and self.offer is None and not reliable.answered:
+            return "ours"
+        return "done"
+
+    def may_update_early(self) -> bool:
+        """Once a reliable answer has been acknowledged (RFC 3311 section 5.1)."""
+        return (
+            self.state is CallState.RINGING
+            and self.dialog is not None
+            and self.first_exchange(self.dialog) == "done"
+            and not self.provisionals.holds_answer
+            and self.may_allow("UPDATE")
+        )
+
+    def receive_prack(
+        self, request: Request, transaction: Transaction, dialog: Dialog, now: float
+    ) -> None:
+        """A PRACK to a reliable provisional answer."""
+        self.provisionals.acknowledged(request, transaction, dialog, now)
+        if self._held is not None and not self.provisionals.holds_answer:
+            (sdp, lines), self._held = self._held, None
+            if self.can(Step.ANSWER):
+                self._answer_now(sdp, lines, now)
+
+    def cancelled(self, transaction: Transaction, now: float, cancel: Request) -> None:
+        """They no longer want it: a CANCEL, already answered."""
+        if transaction is not self.transaction:
+            self.modification.cancelled(transaction, now)
+        else:
+            self._withdrawn(now, cancel)
+
+    def before_remote_bye(self, now: float) -> None:
+        """Section 15.1.2: a BYE while it rings ends the INVITE with 487."""
+        if self.state in (CallState.RECEIVED, CallState.RINGING):
+            self._refuse(487, now)
+        self._answer = None
+
+    def receive_ack(self, request: Request, now: float) -> None:
+        """The ACK to our 200, or to one of a re-INVITE."""
+        if self._answer is None or request.cseq != self._answer.cseq:
+            super().receive_ack(request, now)
+            return
+        self._answer = None
+        if not self.can(Step.ACK):
+            return
+        self.step(Step.ACK)
+        if self.state is CallState.ENDING:
+            self.send_bye(now)
+            self.tell_end("local")
+            return
+        answer = self.provisionals.answered or request.sdp
+        self.notify(Answered(answer if self.offer is None else None))
+        self.modification.call_is_up(now)
+
+    def unacknowledged_since(self) -> float | None:
+        """When the answer was first sent, while it has no ACK."""
+        return self._answer.sent_at if self._answer is not None else None
+
+    def on_ack(self, request: Request, now: float) -> None:
+        """An ACK that reuses the INVITE's branch."""
+        self.receive_ack(request, now)
+
+    def on_no_ack(self, now: float) -> None:
+        """Our refusal was never acknowledged; the call was over anyway."""
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`tick` is next needed."""
+        answer = self._answer.next_at if self._answer else None
+        own = (
+            super().next_deadline(),
+            answer,
+            self._expires_at,
+            self._unanswered_at,
+            self.provisionals.next_deadline(),
+        )
+        return min((at for at in own if at is not None), default=None)
+
+    def tick(self, now: float) -> None:
+        """Repeat the 200, or hang up where no ACK comes (section 13.3.1.4)."""
+        super().tick(now)
+        if self._expires_at is not None and now >= self._expires_at:
+            self._expires_at = None
+            self._withdrawn(now)
+        if self._unanswered_at is not None and now >= self._unanswered_at:
+            self._unanswered_at = None
+            if self.can(Step.REJECT):
+                self.step(Step.REJECT)
+                self._refuse(480, now)
+                self.tell_end("timeout", 480)
+        if not self.provisionals.tick(now) and self.can(Step.REJECT):
+            self.step(Step.REJECT)
+            self._refuse(504, now)
+            self.tell_end("timeout", 504, error=_unheard("that it rings here (no PRACK)"))
+        if self._answer is not None and not self._answer.tick(now):
+            self.no_ack(now)
+
+    def no_ack(self, now: float) -> None:
+        """Our answer is not acknowledged: hang up."""
+        self._answer = None
+        if self.can(Step.NO_ACK):
+            leaving = self.state is CallState.LEAVING
+            self.step(Step.NO_ACK)
+            self.send_bye(now)
+            if leaving:
+                self.tell_end("local")
+                return
+            self.tell_end("timeout", error=_unheard("our answer"))
+
+    def response(self, status: int, sdp: str | None, reason: str = "") -> Response:
+        """An answer to the INVITE, with its tag and, below 300, what makes a dialog."""
+        dialog = self.dialog
+        response = reply(self.request, status, reason, to_tag=dialog.local_tag if dialog else "")
+        if dialog is not None and status < 300:
+            # Section 12.1.1: the route is copied into every answer that makes a dialog.
+            for route in self.request.headers.getlist("Record-Route"):
+                response.headers.add("Record-Route", route)
+            response.add("Contact", dialog.contact)
+        self.agent.describe(response)
+        response.set_body(sdp)
+        return response
+
+    def _answer_now(self, sdp: str, lines: Lines, now: float) -> None:
+        self.step(Step.ANSWER)
+        self._unanswered_at = None
+        self.provisionals.stop()
+        described = self.provisionals.described
+        if described is None:
+            self.local_sdp = sdp
+        # Section 13.2.1: what was described reliably is not described again.
+        response = self.response(200, sdp if described is None else None)
+        response.add_all(lines)
+        self.timer.answer(self.request, response, now)
+        timers = self.agent.settings.timers
+        self._answer = UnackedAnswer(self.transaction, response, timers, now)
+        if self.replaced is not None:
+            # RFC 3891 section 3: the old one ends with the answer to the new one.
+            self.replaced.hand_over(self, now)
+
+    def _check_open(self) -> None:
+        if self._held is not None:
+            raise WrongState("The call is being answered already.")
+
+    def _withdrawn(self, now: float, cancel: Request | None = None) -> None:
+        if self.can(Step.REMOTE_CANCEL):
+            self.step(Step.REMOTE_CANCEL)
+            self._refuse(487, now)
+            self.tell_end("remote", 487, "Request Terminated", message=cancel)
+
+    def _refuse(
+        self, status: int, now: float, reason: str = "", lines: Lines | None = None
+    ) -> None:
+        self._held = None
+        self.provisionals.stop()
+        response = self.response(status, None, reason)
+        response.add_all(lines or [])
+        self.transaction.send_response(response, now)
+
+
+def _unheard(what: str) -> CalleeUnreachable:
+    return CalleeUnreachable(
+        f"The caller never acknowledged {what}.",
+        remedy="Check that the address in our Contact can be reached by the caller "
+        "(advertised_host).",
+        why="no_ack",
+    )

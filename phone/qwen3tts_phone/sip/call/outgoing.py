@@ -1,0 +1,413 @@
+"""Outgoing call: INVITE until its final response, early dialogs of forks (RFC 3262), CANCEL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError
+from qwen3tts_phone.sip.call.call import Call
+from qwen3tts_phone.sip.call.redirection import Redirection, RedirectTarget
+from qwen3tts_phone.sip.call.state import Answered, CallState, EarlyMedia, Ringing, Step
+from qwen3tts_phone.sip.dialog import Dialog
+from qwen3tts_phone.sip.message.fields import CallHeaders, check_headers
+from qwen3tts_phone.sip.message.message import Request, Response
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.transaction.client_request import Exchange, Unheard
+from qwen3tts_phone.sip.transaction.digest import refused
+from qwen3tts_phone.sip.transaction.transaction import Failure, cancel_for
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.sip.transaction.digest import Digest
+    from qwen3tts_phone.sip.user_agent import Agent
+
+
+MAX_PRACKS = 64
+"""Most reliable provisional answers of one branch that are acknowledged."""
+MAX_RSEQ = 2**32 - 1
+
+_NUMBER = re.compile(r"[0-9]{1,10}")
+
+
+def rseq_of(response: Response) -> int | None:
+    """The number of a provisional answer that is sent reliably, or None where it is not."""
+    if not any(option.lower() == "100rel" for option in response.values("Require")):
+        return None
+    text = (response.get("RSeq") or "").strip()
+    if response.status <= 100 or not _NUMBER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if 1 <= number <= MAX_RSEQ else None
+
+
+class Branch:
+    """What has come from one phone before the answer."""
+
+    def __init__(self, dialog: Dialog | None) -> None:
+        self.dialog = dialog
+        """None where its Contact or route cannot be used."""
+        self.described = ""
+        """The SDP that it sent last."""
+        self.agreed = False
+        """Whether our offer has been answered reliably, so that changes are possible."""
+        self._rseq: int | None = None
+        self._left = MAX_PRACKS
+
+    @classmethod
+    def of(cls, invite: Request, response: Response) -> Branch:
+        """The branch that a provisional answer begins; without a tag there is no dialog yet."""
+        try:
+            whole = response.to.tag is not None and response.contact is not None
+            return cls(Dialog.of_caller(invite, response) if whole else None)
+        except BadSip:
+            return cls(None)
+
+    def takes(self, rseq: int) -> bool:
+        """Whether a reliable answer is the next one; else it came before, or one is missing.
+
+        Section 4: those are neither processed nor acknowledged.
+        """
+        if self._rseq is not None and rseq != self._rseq + 1:
+            return False
+        if self.dialog is None or self._left <= 0:
+            return False
+        self._left -= 1
+        self._rseq = rseq
+        return True
+
+    def prack(self, response: Response, rseq: int) -> Request:
+        """The PRACK to a reliable provisional answer (section 7.2), still without Via."""
+        if self.dialog is None:
+            raise BadSip("There is nobody to acknowledge it to.")
+        request = self.dialog.request("PRACK")
+        request.add("RAck", f"{rseq} {response.cseq} {response.cseq_method}")
+        return request
+
+
+RANG = "It rang, and nobody answered."
+MAX_FORKS = 16
+"""Most answers of a fork, provisional or final, that one call keeps."""
+
+
+class OutgoingCall(Call):
+    """The caller's side of a call."""
+
+    direction: Literal["in", "out"] = "out"
+
+    def __init__(
+        self, agent: Agent, request: Request, hop: Hop, digest: Digest | None, now: float
+    ) -> None:
+        super().__init__(agent, CallState.CALLING, digest)
+        self.call_id = request.call_id
+        self.dialled_uri = request.uri
+        self.remote_uri = request.uri
+        self.local_uri = request.from_.uri
+        self.local_host = agent.local_host(hop)
+        self._cseq = request.cseq
+        self._hop = hop
+        self._branches: dict[str, Branch] = {}
+        """The phones of a fork that have said something before the answer, by their tags."""
+        self._told: set[int] = set()
+        """The provisional answers that the owner knows of."""
+        self._cancel_sent = False
+        self._cancel_lines: list[tuple[str, str]] = []
+        self._ring_until: float | None = now + agent.settings.ring_timeout_s
+        self._timed_out = False
+        self._acks: dict[str, tuple[Request, Hop]] = {}
+        self._request = request
+        self.local_sdp = request.sdp
+        self.timer.ask(request)
+        self._exchange: Exchange | None = None
+        self.redirection = Redirection(self, request.uri)
+        self.servers: frozenset[str] = frozenset()
+        """Addresses of the servers of the account that it was placed with."""
+
+    def start(self, now: float) -> None:
+        """Send the INVITE."""
+        self._exchange = self.agent.exchange(
+            self._request, self._hop, self, now, next_cseq=self.next_cseq, digest=self.digest
+        )
+
+    def ask_at(
+        self, target: RedirectTarget, request: Request, hop: Hop, digest: Digest | None, now: float
+    ) -> None:
+        """Send the INVITE to the address that a 3xx has led to. For `Redirection`."""
+        self.agent.dialogs.forget(self)
+        self._branches.clear()
+        self._told.clear()
+        self.digest = digest
+        self.remote_uri = target.uri
+        self._request, self._hop = request, hop
+        self.start(now)
+
+    @property
+    def invite(self) -> Request:
+        """The INVITE as it was sent last."""
+        return self._sent
+
+    # Answers
+
+    def on_provisional(self, response: Response, now: float) -> None:
+        """A 1xx: it rings, it plays early media, and CANCEL is allowed from now on."""
+        if not self.can(Step.PROVISIONAL):
+            return
+        self.step(Step.PROVISIONAL)
+        if self.state is CallState.CANCELLING:
+            self._send_cancel(now)
+            return
+        if response.status <= 100:
+            return
+        tag = response.to.tag or ""
+        branch = self._branches.get(tag)
+        if branch is None:
+            branch = Branch.of(self._sent, response)
+            if len(self._branches) >= MAX_FORKS:
+                return
+            self._branches[tag] = branch
+            if branch.dialog is not None:
+                self.agent.remember(self, branch.dialog)
+        rseq = rseq_of(response)
+        if rseq is not None and not branch.takes(rseq):
+            return
+        self.learn(response)
+        self._tell(response)
+        if rseq is not None:
+            # RFC 3262 section 4: the answer to our offer that is sent reliably is the answer.
+            branch.agreed = branch.agreed or response.sdp is not None
+            self._acknowledge(branch, response, rseq, now)
+        sdp = response.sdp
+        if sdp is not None and sdp != branch.described:
+            branch.described = sdp
+            self.notify(EarlyMedia(sdp, tag))
+        if branch.agreed:
+            self.modification.next(now)
+
+    def _tell(self, response: Response) -> None:
+        status = response.status
+        if status in self._told or status < 180 or (status not in (180, 181, 182) and self._told):
+            return
+        self._told.add(status)
+        self.notify(Ringing(status, response.reason))
+
+    def _acknowledge(self, branch: Branch, response: Response, rseq: int, now: float) -> None:
+        try:
+            self.send_inside(branch.prack(response, rseq), Unheard(), now, branch.dialog)
+        except BadSip:
+            # It cannot be reached; its final answer will not be either.
+            branch.dialog = None
+
+    def dialog_of_session(self) -> Dialog | None:
+        """The call's dialog; before the answer, that of the branch that agreed last."""
+        if self.dialog is not None:
+            return self.dialog
+        agreed = [branch.dialog for branch in self._branches.values() if branch.agreed]
+        return agreed[-1] if agreed else None
+
+    def may_update_early(self) -> bool:
+        """Once a reliable answer has come (RFC 3311 section 5.1)."""
+        return (
+            self.state is CallState.PROCEEDING
+            and self.dialog_of_session() is not None
+            and self.may_allow("UPDATE")
+        )
+
+    def first_exchange(self, dialog: Dialog) -> Literal["ours", "theirs", "done"]:
+        """Our offer is open until a branch answers it reliably, or finally."""
+        if self.dialog is dialog:
+            return "done"
+        branches = self._branches.values()
+        return "done" if any(b.agreed and b.dialog is dialog for b in branches) else "ours"
+
+    def on_final(self, response: Response, now: float) -> None:
+        """The final answer; every 2xx is acknowledged, the first alone makes the call."""
+        if response.status < 300:
+            try:
+                self._success(response, now)
+            except BadSip as unusable:
+                # Without a usable Contact or route there is nothing to acknowledge to.
+                if self.can(Step.FAILURE):
+                    self.step(Step.FAILURE)
+                    self._quiet()
+                    self.tell_end("error", response.status, response.reason, unusable, response)
+            return
+        if not self.can(Step.FAILURE):
+            return
+        cancelled = self.state is CallState.CANCELLING
+        if not (cancelled or self.redirection.follows(response, now)):
+            self._refused(response)
+        elif cancelled:
+            self._refused(response, cancelled=True)
+
+    def end_with(self, outcome: Response | Failure, now: float) -> None:
+        """No address is left to be called. For `Redirection`."""
+        if isinstance(outcome, Response):
+            self._refused(outcome)
+        else:
+            self._unanswered(outcome)
+
+    def _refused(self, response: Response, *, cancelled: bool = False) -> None:
+        self.step(Step.FAILURE)
+        self._quiet()
+        remedy = ""
+        contact = response.contact_uri if 300 <= response.status < 400 else None
+        if contact is not None:
+            remedy = self.redirection.remedy or f"It has moved; call {contact} instead."
+        error: CallError = refused(response, self.digest, remedy=remedy)
+        if self._timed_out:
+            error = CalleeUnreachable(RANG, remedy="Call again later.", why="no_answer")
+            self.tell_end("timeout", response.status, response.reason, error, response)
+        elif cancelled:
+            self.tell_end("local", response.status, response.reason, message=response)
+        else:
+            self.tell_end("remote", response.status, response.reason, error, response)
+
+    def on_failure(self, failure: Failure, now: float) -> None:
+        """No answer at all."""
+        if not self.can(Step.FAILURE):
+            return
+        if self.state is CallState.CANCELLING or not self.redirection.follows(failure, now):
+            self._unanswered(failure)
+
+    def _unanswered(self, failure: Failure) -> None:
+        cancelled = self.state is CallState.CANCELLING
+        self.step(Step.FAILURE)
+        self._quiet()
+        if cancelled and not self._timed_out:
+            self.tell_end("local")
+            return
+        if cancelled and self._cancel_sent:
+            # It had said that it rings; only that it was given up is not known there.
+            unheard = CalleeUnreachable(RANG, remedy="Call again later.", why="no_answer")
+            self.tell_end("timeout", error=unheard)
+            return
+        hop = self.hop
+        cause = self._exchange.cause if self._exchange is not None else None
+        if failure is Failure.UNREACHABLE:
+            error = cause or CalleeUnreachable(
+                f"Nothing listens for SIP at {hop.words}.",
+                remedy="Check address and port, and that the phone or server is running.",
+                why="refused",
+            )
+            self.tell_end("error", error=error)
+        else:
+            seconds = self.agent.settings.timers.timeout
+            error = cause or CalleeUnreachable(
+                f"No answer from {hop.words} within {seconds:g} s.",
+                remedy="Check the address, the network and any firewall between.",
+                why="timeout",
+            )
+            self.tell_end("timeout", 408, "Request Timeout", error)
+
+    def _success(self, response: Response, now: float) -> None:
+        tag = response.to.tag or ""
+        known = self._acks.get(tag)
+        if known is not None:
+            # Section 13.2.2.4: the 200 came again because our ACK was lost.
+            self.agent.layer.send_alone(*known)
+            return
+        if len(self._acks) >= MAX_FORKS:
+            return
+        dialog = Dialog.of_caller(self._sent, response)
+        self._acks[tag] = ack = self.agent.ack(
+            dialog, self._sent, self._sent.cseq, self.hop, self.digest
+        )
+        self.agent.layer.send_alone(*ack)
+        if not self.can(Step.SUCCESS):
+            # Another branch of a fork answered as well; one call is enough.
+            bye = dialog.request("BYE")
+            hop = self.hop_of(dialog)
+            self.agent.exchange(
+                bye, hop, Unheard(), now, next_cseq=dialog.next_cseq, digest=self.digest
+            )
+            return
+        branch = self._branches.get(tag)
+        if branch is not None and branch.dialog is not None:
+            # Its numbers go on where the early dialog has brought them.
+            branch.dialog.confirm(dialog, response)
+            dialog = branch.dialog
+        self.dialog = dialog
+        self._quiet()
+        self.modification.other_branch(dialog, now)
+        self.agent.keep_only(self, dialog)
+        self.answer_headers = CallHeaders(response.headers)
+        source = response.source
+        self.is_vouched_for = source is None or (
+            source.host in self.servers or self.agent.trusts(source.host, None)
+        )
+        self.learn(response)
+        self.step(Step.SUCCESS)
+        if self.state is CallState.ENDING:
+            self.send_bye(now)
+            self.tell_end("timeout" if self._timed_out else "local")
+            return
+        self.timer.answered(response, now)
+        # Some phones give their description with the 183 alone, as those must that sent it
+        # reliably. Where a branch describes itself anew with its 200, that is what it does now.
+        described = branch.described if branch is not None else ""
+        self.notify(Answered(response.sdp or described or None, tag))
+        self.modification.call_is_up(now)
+
+    # Giving up
+
+    def hang_up(self, now: float, headers: Mapping[str, str] | None = None) -> None:
+        """CANCEL before the answer, BYE after it."""
+        if self.can(Step.CANCEL):
+            self.cancel(now, headers)
+        else:
+            super().hang_up(now, headers)
+
+    def cancel(self, now: float, headers: Mapping[str, str] | None = None) -> None:
+        """Stop calling. Section 9.1: the CANCEL waits for a provisional answer."""
+        lines = check_headers(headers)
+        proceeding = self.state is CallState.PROCEEDING
+        self.step(Step.CANCEL)
+        self._ring_until = None
+        self._cancel_lines = lines
+        if self._exchange is not None:
+            self._exchange.may_retry = False
+        if self.redirection.stop():
+            self._unanswered(Failure.TIMED_OUT)
+        elif proceeding:
+            self._send_cancel(now)
+
+    def _send_cancel(self, now: float) -> None:
+        if self._cancel_sent or self._exchange is None:
+            return
+        self._cancel_sent = True
+        # Section 9.1: no final answer 64*T1 after the CANCEL, and the INVITE is given up.
+        self._exchange.limit(now + self.agent.settings.timers.timeout)
+        cancel = cancel_for(self._sent)
+        cancel.add_all(self._cancel_lines)
+        self.agent.layer.send(cancel, self._exchange.hop, Unheard(), now)
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`tick` is next needed."""
+        own = (super().next_deadline(), self._ring_until)
+        return min((at for at in own if at is not None), default=None)
+
+    def tick(self, now: float) -> None:
+        """Give up a call that rings for ever."""
+        super().tick(now)
+        if self._ring_until is not None and now >= self._ring_until:
+            self._ring_until = None
+            if self.can(Step.CANCEL):
+                self._timed_out = True
+                self.cancel(now)
+
+    @property
+    def hop(self) -> Hop:
+        """Where the INVITE went last."""
+        return self._exchange.hop if self._exchange is not None else self._hop
+
+    @property
+    def _sent(self) -> Request:
+        return self._exchange.request if self._exchange is not None else self._request
+
+    def _quiet(self) -> None:
+        self._ring_until = None
+
+    def next_cseq(self) -> int:
+        """The number of the next request before there is a dialog."""
+        self._cseq += 1
+        return self._cseq

@@ -1,0 +1,224 @@
+"""Recursion on 3xx responses to an INVITE (RFC 3261 section 8.1.3.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from qwen3tts_phone.errors import BadSip, CallError
+from qwen3tts_phone.sip.message.fields import check_secure, parse_address, parse_uri, uri_parameter
+from qwen3tts_phone.sip.message.message import Request, Response
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.message.via import loose
+from qwen3tts_phone.sip.transaction.digest import Digest
+from qwen3tts_phone.sip.transaction.transaction import Failure
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.sip.call.outgoing import OutgoingCall
+
+
+MAX_TARGETS = 5
+"""Most addresses that one call is redirected to, those that fail included."""
+MAX_DEPTH = 3
+"""Most redirections in a row."""
+MAX_CONTACTS = 16
+"""Contacts of one answer that are looked at."""
+FOLLOWED = (300, 301, 302, 305)
+"""Not 380: what it offers is another service."""
+
+Key = tuple[str, str, str, int | None, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RedirectTarget:
+    """Where the call goes next."""
+
+    uri: str
+    """The Request-URI."""
+    proxy: str = ""
+    """The proxy to send it to (305); empty = none."""
+    depth: int = 1
+    """Redirections that led here."""
+
+    @property
+    def callees(self) -> tuple[str, ...]:
+        """Addresses to be permitted: with a proxy also the same user at the proxy's host."""
+        if not self.proxy:
+            return (self.uri,)
+        return self.uri, str(replace(parse_uri(self.proxy), user=parse_uri(self.uri).user))
+
+
+class Redirects:
+    """One call's target set; every address is tried once."""
+
+    def __init__(self, first: str) -> None:
+        self.taken = 0
+        """Addresses that the call was redirected to."""
+        self.problems: list[str] = []
+        """Why addresses were not tried, in words."""
+        self._first = first
+        self._secure = parse_uri(first).scheme == "sips"
+        self._known = {_key(first)}
+        self._left: list[tuple[float, int, RedirectTarget]] = []
+        self._number = 0
+
+    def take(self, response: Response, current: RedirectTarget | None) -> None:
+        """Add the Contacts of a 3xx; ``current`` is the target that it came from, if any."""
+        depth = 1 if current is None else current.depth + 1
+        if depth > MAX_DEPTH:
+            self.problems.append(f"it was redirected {MAX_DEPTH} times in a row")
+            return
+        for value in response.values("Contact")[:MAX_CONTACTS]:
+            try:
+                asked = current.uri if current is not None else self._first
+                self._add(value, response.status, depth, asked)
+            except BadSip as error:
+                self.problems.append(error.message.rstrip("."))
+
+    def next(self) -> RedirectTarget | None:
+        """The next address by its q; None where none is left."""
+        if not self._left:
+            return None
+        if self.taken >= MAX_TARGETS:
+            self.problems.append(f"{MAX_TARGETS} addresses were tried")
+            self._left.clear()
+            return None
+        self._left.sort(key=lambda each: (-each[0], each[1]))
+        self.taken += 1
+        return self._left.pop(0)[2]
+
+    def _add(self, value: str, status: int, depth: int, asked: str) -> None:
+        contact = parse_address(value)
+        # Section 19.1.5: headers in the far end's URI are not put into our request.
+        uri = contact.uri.partition("?")[0]
+        parsed = parse_uri(uri)
+        if parsed.scheme not in ("sip", "sips"):
+            raise BadSip(f"a {parsed.scheme[:20]}: address cannot be called")
+        if self._secure and parsed.scheme != "sips":
+            raise BadSip("a sips: address was redirected to one without TLS")
+        key = _key(uri)
+        if key in self._known:
+            self.problems.append("a loop was found: it leads back to an address that was called")
+            return
+        self._known.add(key)
+        target = RedirectTarget(uri, depth=depth)
+        if status == 305:
+            target = RedirectTarget(asked, uri, depth)
+        self._left.append((_q(contact.parameters.get("q")), self._number, target))
+        self._number += 1
+
+
+def _key(uri: str) -> Key:
+    parsed = parse_uri(uri)
+    transport = (uri_parameter(parsed, "transport") or "").lower()
+    port = parsed.port or (5061 if parsed.scheme == "sips" else 5060)
+    return parsed.scheme, parsed.user or "", parsed.host.lower(), port, transport
+
+
+def _q(text: str | None) -> float:
+    try:
+        return min(1.0, max(0.0, float(text))) if text is not None else 1.0
+    except ValueError:
+        return 0.0
+
+
+PER_ADDRESS = ("via", "route", "cseq", "contact", "authorization", "proxy-authorization")
+"""Header lines that are made for each address."""
+
+Outcome = Response | Failure
+
+
+class Redirection:
+    """One call's. It follows where ``locate`` is set; `found` or `not_found` answers it."""
+
+    def __init__(self, call: OutgoingCall, first: str) -> None:
+        self.locate: Callable[[RedirectTarget], None] | None = None
+        self.waits = False
+        """Whether the next address is being located: no request of the call is under way."""
+        self._call = call
+        self._targets = Redirects(first)
+        self._current: RedirectTarget | None = None
+        self._last: Outcome | None = None
+
+    @property
+    def remedy(self) -> str:
+        """What to do about a redirection that led nowhere; empty where none was followed."""
+        problems = list(dict.fromkeys(self._targets.problems))
+        if self.locate is None or not problems:
+            return ""
+        tried = self._targets.taken
+        return f"The redirection was not followed further after {tried}: {'; '.join(problems)}."
+
+    def follows(self, outcome: Outcome, now: float) -> bool:
+        """Go on to the next address after this final answer or silence; False where none is left.
+
+        An answer of 600 and above is final for all of them (RFC 3261 section 8.1.3.4).
+        """
+        if self.locate is None:
+            return False
+        if isinstance(outcome, Response) and outcome.status in FOLLOWED:
+            self._targets.take(outcome, self._current)
+        elif self._current is None or (isinstance(outcome, Response) and outcome.status >= 600):
+            return False
+        self._last = outcome
+        return self._goes_on()
+
+    def found(
+        self,
+        target: RedirectTarget,
+        hop: Hop,
+        digest: Digest | None,
+        leave_out: tuple[str, ...],
+        now: float,
+    ) -> None:
+        """The address is located: ask there. ``leave_out``: header lines that stay with us."""
+        if not self.waits:
+            return
+        call = self._call
+        try:
+            if call.agent.local_host(hop) != call.local_host:
+                raise BadSip("it is reached from another address of ours than our sound comes from")
+            request = self._request(target, hop, leave_out)
+        except BadSip as error:
+            self.not_found(error, now)
+            return
+        self.waits = False
+        self._current = target
+        call.ask_at(target, request, hop, digest, now)
+
+    def not_found(self, error: CallError, now: float) -> None:
+        """It may not, or cannot, be called: the next one, or the end."""
+        if not self.waits:
+            return
+        self._targets.problems.append(error.message.rstrip("."))
+        self.waits = False
+        if not self._goes_on():
+            assert self._last is not None
+            self._call.end_with(self._last, now)
+
+    def stop(self) -> bool:
+        """Nothing more is wanted; whether an address was being located."""
+        waited, self.waits = self.waits, False
+        return waited
+
+    def _goes_on(self) -> bool:
+        target = self._targets.next()
+        if target is None or self.locate is None:
+            return False
+        self.waits = True
+        self.locate(target)
+        return True
+
+    def _request(self, target: RedirectTarget, hop: Hop, leave_out: tuple[str, ...]) -> Request:
+        check_secure(target.uri, hop.transport)
+        call = self._call
+        old = call.invite
+        request = Request("INVITE", target.uri, body=old.body)
+        if target.proxy:
+            request.add("Route", f"<{loose(target.proxy)}>")
+        request.take(old, without=(*PER_ADDRESS, *(name.lower() for name in leave_out)))
+        request.add("CSeq", f"{call.next_cseq()} INVITE")
+        user = parse_uri(parse_address(old.need("Contact")).uri).user or ""
+        request.add("Contact", call.agent.contact(hop, user=user))
+        return request

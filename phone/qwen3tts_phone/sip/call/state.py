@@ -1,0 +1,402 @@
+"""State machines of a call and of changes of its session, and the events that a call reports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Literal
+
+from qwen3tts_phone.errors import BadSip, CallError
+from qwen3tts_phone.sip.dialog import Replaces
+from qwen3tts_phone.sip.message.fields import CallHeaders, split_list
+from qwen3tts_phone.sip.message.message import Request, Response
+
+
+class Phase(Enum):
+    """Who is changing the session."""
+
+    IDLE = auto()
+    SENT = auto()
+    """Our re-INVITE or UPDATE is out."""
+    GLARE = auto()
+    """It met theirs (491, 500); waiting to send it anew."""
+    RECEIVED = auto()
+    """Theirs is here, the owner has not answered."""
+    ANSWERED = auto()
+    """We said 200 to a re-INVITE; the ACK is still to come."""
+
+
+class Move(Enum):
+    """What may happen to a change."""
+
+    SEND = auto()
+    DONE = auto()
+    PENDING = auto()
+    """491, or 500 with a time to wait."""
+    RECEIVE = auto()
+    ACCEPT = auto()
+    """A re-INVITE is accepted."""
+    SETTLE = auto()
+    """An UPDATE or PRACK is accepted: it has no ACK."""
+    REFUSE = auto()
+    ACK = auto()
+    ABORT = auto()
+
+
+H, M = Phase, Move
+PHASES: dict[tuple[Phase, Move], Phase] = {
+    (H.IDLE, M.SEND): H.SENT,
+    (H.IDLE, M.RECEIVE): H.RECEIVED,
+    (H.IDLE, M.ABORT): H.IDLE,
+    (H.SENT, M.DONE): H.IDLE,
+    (H.SENT, M.PENDING): H.GLARE,
+    (H.SENT, M.ABORT): H.IDLE,
+    (H.GLARE, M.SEND): H.SENT,
+    (H.GLARE, M.RECEIVE): H.RECEIVED,
+    (H.GLARE, M.ABORT): H.IDLE,
+    (H.RECEIVED, M.ACCEPT): H.ANSWERED,
+    (H.RECEIVED, M.SETTLE): H.IDLE,
+    (H.RECEIVED, M.REFUSE): H.IDLE,
+    (H.RECEIVED, M.ABORT): H.IDLE,
+    (H.ANSWERED, M.ACK): H.IDLE,
+    # A new one shows that the 200 arrived, whatever became of its ACK.
+    (H.ANSWERED, M.RECEIVE): H.RECEIVED,
+    (H.ANSWERED, M.ABORT): H.IDLE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TransferProgress:
+    """How far a transfer of ours has come, as the far end tells it.
+
+    ``status`` is what the target answered: 100 to 199 while it goes on, then the final one.
+    """
+
+    status: int
+    reason: str
+    final: bool = False
+    """Whether no more will follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferReceived:
+    """The far end asks us to call somebody (REFER).
+
+    One of ``accept()`` and ``refuse(status)`` within 20 s, else it is refused with 603. After
+    ``accept``, ``notify(status, reason)`` tells the far end how the new call goes: 180 and the like
+    any number of times, the final status once. All of them do nothing where it is too late;
+    ``accept`` is False then, and nobody is to be called.
+    """
+
+    target: str
+    """The URI to call."""
+    referred_by: str | None
+    """Who sends us there (Referred-By, RFC 3892), as a URI; nobody has checked it."""
+    replaces: Replaces | None
+    """The dialog at the target that our call is to replace: an INVITE with the header
+    ``Replaces: {replaces.value}``."""
+    accept: Callable[[], bool] = field(repr=False)
+    refuse: Callable[[int], None] = field(repr=False)
+    notify: Callable[[int, str], None] = field(repr=False)
+
+
+DTMF_RELAY = "application/dtmf-relay"
+DTMF = "application/dtmf"
+DIGITS = "0123456789*#ABCD"
+MIN_DURATION_MS = 40
+MAX_DURATION_MS = 5000
+DEFAULT_DURATION_MS = 160
+"""Where a far end says nothing (``application/dtmf``)."""
+
+_LINE = re.compile(r"\s*(signal|duration)\s*=\s*([^\s;]{1,16})\s*", re.I)
+_NUMBERED = {"10": "*", "11": "#", "12": "A", "13": "B", "14": "C", "15": "D"}
+"""Events of RFC 4733 that some senders write for keys without a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class InfoReceived:
+    """The far end sent an INFO that is no key; it has been answered with 200."""
+
+    content_type: str
+    """In lower case, without parameters; empty where there is no body."""
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DtmfInfo:
+    """A key of the far end's telephone, told by INFO."""
+
+    digit: str
+    """One of ``0`` to ``9``, ``*``, ``#``, ``A`` to ``D``."""
+    duration_ms: int
+
+
+def read_dtmf(content_type: str, body: bytes) -> DtmfInfo:
+    """The key in a body of ``application/dtmf-relay`` or ``application/dtmf``; raises BadSip."""
+    text = body[:256].decode("latin-1")
+    duration_ms = DEFAULT_DURATION_MS
+    signal = text.strip()
+    if content_type == DTMF_RELAY or "=" in text:
+        found = {m[1].lower(): m[2] for line in text.splitlines() if (m := _LINE.fullmatch(line))}
+        signal = found.get("signal", "")
+        duration = found.get("duration", "")
+        if duration.isascii() and duration.isdigit():
+            duration_ms = max(1, min(int(duration), MAX_DURATION_MS))
+    digit = _NUMBERED.get(signal, signal).upper()
+    if len(digit) != 1 or digit not in DIGITS:
+        raise BadSip("The body of the INFO names no key of a telephone.")
+    return DtmfInfo(digit, duration_ms)
+
+
+def dtmf_relay(digit: str, duration_ms: int) -> bytes:
+    """The body of ``application/dtmf-relay`` for a key; raises ValueError."""
+    digit = digit.upper()
+    if len(digit) != 1 or digit not in DIGITS:
+        raise ValueError(f"digit={digit!r} is not one of {DIGITS}")
+    if not MIN_DURATION_MS <= duration_ms <= MAX_DURATION_MS:
+        raise ValueError(
+            f"duration_ms={duration_ms} is not between {MIN_DURATION_MS} and {MAX_DURATION_MS}"
+        )
+    return f"Signal={digit}\r\nDuration={duration_ms}\r\n".encode()
+
+
+MAX_TEXT_CHARS = 200
+_PARAMETER = re.compile(r';\s*([A-Za-z-]{1,32})\s*=\s*("(?:[^"\\]|\\.)*"|[^;\s]*)')
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One reason: ``SIP`` with a status code, ``Q.850`` with a cause of the telephone network."""
+
+    protocol: str
+    cause: int | None = None
+    text: str = ""
+
+    def __str__(self) -> str:
+        number = "" if self.cause is None else f" {self.cause}"
+        return self.text or f"{self.protocol}{number}"
+
+
+def reasons(message: Request | Response) -> list[Reason]:
+    """All that a message gives; what cannot be read is left out."""
+    found = []
+    for line in message.headers.getlist("Reason"):
+        for value in split_list(line[:4096]):
+            protocol = value.partition(";")[0].strip()
+            if not protocol or len(protocol) > 32:
+                continue
+            cause, text = None, ""
+            for match in _PARAMETER.finditer(value):
+                name, given = match[1].lower(), match[2]
+                if given.startswith('"'):
+                    given = re.sub(r"\\(.)", r"\1", given[1:-1])
+                if name == "cause" and given.isascii() and given.isdigit() and len(given) <= 3:
+                    cause = int(given)
+                elif name == "text":
+                    text = given[:MAX_TEXT_CHARS]
+            found.append(Reason(protocol, cause, text))
+    return found[:8]
+
+
+class CallState(Enum):
+    """Where a call stands."""
+
+    CALLING = auto()
+    """Our INVITE is out, nothing has come back."""
+    PROCEEDING = auto()
+    """A provisional answer has come."""
+    CANCELLING = auto()
+    """We no longer want the call; its final answer is still to come."""
+    RECEIVED = auto()
+    """Their INVITE is here, we have not answered."""
+    RINGING = auto()
+    """We said 180."""
+    ANSWERED = auto()
+    """We said 200; the ACK is still to come."""
+    LEAVING = auto()
+    """We want to hang up, and must wait for the ACK first (RFC 3261 section 15.1.1)."""
+    UP = auto()
+    """Both ends agree."""
+    ENDING = auto()
+    """Our BYE is out."""
+    ENDED = auto()
+
+
+class Step(Enum):
+    """What may happen to a call."""
+
+    PROVISIONAL = auto()
+    SUCCESS = auto()
+    FAILURE = auto()
+    CANCEL = auto()
+    RING = auto()
+    ANSWER = auto()
+    REJECT = auto()
+    REMOTE_CANCEL = auto()
+    ACK = auto()
+    NO_ACK = auto()
+    BYE = auto()
+    REMOTE_BYE = auto()
+    BYE_DONE = auto()
+    LOST = auto()
+
+
+S, P = CallState, Step
+
+TABLE: dict[tuple[CallState, Step], CallState] = {
+    # We call.
+    (S.CALLING, P.PROVISIONAL): S.PROCEEDING,
+    (S.CALLING, P.SUCCESS): S.UP,
+    (S.CALLING, P.FAILURE): S.ENDED,
+    (S.CALLING, P.CANCEL): S.CANCELLING,
+    (S.PROCEEDING, P.PROVISIONAL): S.PROCEEDING,
+    (S.PROCEEDING, P.SUCCESS): S.UP,
+    (S.PROCEEDING, P.FAILURE): S.ENDED,
+    (S.PROCEEDING, P.CANCEL): S.CANCELLING,
+    (S.CANCELLING, P.PROVISIONAL): S.CANCELLING,
+    # RFC 3261 section 9.1: the 200 crossed the CANCEL; acknowledge, then hang up.
+    (S.CANCELLING, P.SUCCESS): S.ENDING,
+    (S.CANCELLING, P.FAILURE): S.ENDED,
+    (S.CANCELLING, P.CANCEL): S.CANCELLING,
+    # They call.
+    (S.RECEIVED, P.RING): S.RINGING,
+    (S.RECEIVED, P.ANSWER): S.ANSWERED,
+    (S.RECEIVED, P.REJECT): S.ENDED,
+    (S.RECEIVED, P.REMOTE_CANCEL): S.ENDED,
+    (S.RECEIVED, P.REMOTE_BYE): S.ENDED,
+    (S.RINGING, P.RING): S.RINGING,
+    (S.RINGING, P.ANSWER): S.ANSWERED,
+    (S.RINGING, P.REJECT): S.ENDED,
+    (S.RINGING, P.REMOTE_CANCEL): S.ENDED,
+    (S.RINGING, P.REMOTE_BYE): S.ENDED,
+    (S.ANSWERED, P.ACK): S.UP,
+    (S.ANSWERED, P.NO_ACK): S.ENDING,
+    (S.ANSWERED, P.BYE): S.LEAVING,
+    (S.ANSWERED, P.REMOTE_BYE): S.ENDED,
+    (S.LEAVING, P.ACK): S.ENDING,
+    (S.LEAVING, P.NO_ACK): S.ENDING,
+    (S.LEAVING, P.BYE): S.LEAVING,
+    (S.LEAVING, P.REMOTE_BYE): S.ENDED,
+    # Either way.
+    (S.UP, P.ACK): S.UP,
+    (S.UP, P.BYE): S.ENDING,
+    (S.UP, P.REMOTE_BYE): S.ENDED,
+    (S.UP, P.LOST): S.ENDING,
+    (S.ENDING, P.ACK): S.ENDING,
+    (S.ENDING, P.BYE): S.ENDING,
+    (S.ENDING, P.BYE_DONE): S.ENDED,
+    # Both hang up at once: each answers the other's BYE.
+    (S.ENDING, P.REMOTE_BYE): S.ENDED,
+}
+"""What is not here does not happen: of ours it is WrongState, of theirs it is ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ringing:
+    """The phone at the far end rings, or something else goes on there.
+
+    ``status`` is 180 (it rings), 181 (the call is being forwarded), 182 (it is queued) or 183
+    (something goes on). Each status is told once, and 183 only where nothing was told before.
+    """
+
+    status: int
+    reason: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyMedia:
+    """The far end sends sound before it answers (an announcement, a ring-back tone)."""
+
+    sdp: str
+    tag: str = field(default="", compare=False)
+    """Which branch of a fork describes it: its To tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyAnswer:
+    """The caller's answer to the offer that :meth:`ringing` made: early media may begin."""
+
+    sdp: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The call is up. ``sdp`` is the far end's answer, or its offer where we made none.
+
+    On a call that came in it is the caller's answer (of the ACK, or of an earlier PRACK), and None
+    where the INVITE had the offer.
+    """
+
+    sdp: str | None
+    tag: str = field(default="", compare=False)
+    """Which branch of a fork it was: its To tag; empty on a call that came in."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReinviteReceived:
+    """The far end wants to change the session (hold, resume, another address).
+
+    ``offer`` is its description, or None when it asks for ours. ``respond(sdp)`` accepts;
+    ``respond(None)`` refuses with 488 and leaves the session as it was. Where the change has
+    been withdrawn in the meantime, responding does nothing. Who does not respond within 30 s (an
+    UPDATE or PRACK: 10 s) refuses with 500.
+    """
+
+    offer: str | None
+    respond: Callable[[str | None], None]
+    method: Literal["INVITE", "UPDATE", "PRACK"] = "INVITE"
+    early: bool = False
+    """Whether the call has not been answered yet (UPDATE, RFC 3311, or PRACK, RFC 3262)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReinviteConfirmed:
+    """A change of theirs holds; ``sdp`` is its answer where the offer was ours.
+
+    After a re-INVITE it comes with the ACK, after an UPDATE or PRACK at once.
+    """
+
+    sdp: str | None
+
+
+By = Literal["local", "remote", "timeout", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The call is over; the last event of every call.
+
+    ``by`` says whose doing it was; ``status`` and ``reason`` are SIP's where there are any;
+    ``error`` is set when it ended otherwise than by hanging up.
+    """
+
+    by: By
+    status: int | None = None
+    reason: str = ""
+    error: CallError | None = None
+    headers: CallHeaders = field(default_factory=CallHeaders, compare=False, repr=False)
+    """Of the message that ended it: their BYE, CANCEL or failure; empty where there was none."""
+    causes: tuple[Reason, ...] = field(default=(), compare=False)
+    """The reasons that message gives (RFC 3326)."""
+    moved_to: str = field(default="", compare=False)
+    """The address that a 3xx points to, where it was not followed (``follow_redirects``)."""
+    realm: str = field(default="", compare=False)
+    """Who asked for a password that we do not have, or that was wrong (401, 407)."""
+    user: str = field(default="", compare=False)
+    """The user name that we answered with; empty where we had none."""
+
+
+CallEvent = (
+    Ringing
+    | EarlyMedia
+    | EarlyAnswer
+    | Answered
+    | ReinviteReceived
+    | ReinviteConfirmed
+    | InfoReceived
+    | DtmfInfo
+    | ReferReceived
+    | Ended
+)

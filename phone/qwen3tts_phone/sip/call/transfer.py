@@ -1,0 +1,458 @@
+"""Call transfer by REFER in both directions (RFC 3515, RFC 3892, RFC 4488), with NOTIFY and sipfrag (RFC 3420)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Protocol
+
+from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, TransferFailed
+from qwen3tts_phone.sip.call.call import may_steer
+from qwen3tts_phone.sip.call.state import CallState, ReferReceived, TransferProgress
+from qwen3tts_phone.sip.dialog import ReferTo
+from qwen3tts_phone.sip.message.fields import parse_address, parse_uri
+from qwen3tts_phone.sip.message.message import REASONS, Request, Response, reply
+from qwen3tts_phone.sip.transaction.client_request import Asked
+from qwen3tts_phone.sip.transaction.digest import refused
+from qwen3tts_phone.sip.transaction.transaction import Failure, Transaction
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.sip.call.call import Call
+    from qwen3tts_phone.sip.dialog import Dialog
+    from qwen3tts_phone.sip.transaction.client_request import Exchange
+
+
+MAX_UNREAD_NOTICES = 64
+
+
+class Transfer:
+    """Made by :meth:`SipCall.refer`."""
+
+    def __init__(self) -> None:
+        self.quiet = False
+        """Whether the far end said that it will not tell how it goes (RFC 4488)."""
+        loop = asyncio.get_running_loop()
+        self._taken: asyncio.Future[int] = loop.create_future()
+        self._outcome: asyncio.Future[int] = loop.create_future()
+        self._notices: asyncio.Queue[TransferProgress | None] = asyncio.Queue()
+
+    @property
+    def events(self) -> AsyncIterator[TransferProgress]:
+        """The notices in order, for one reader; ends with the last one."""
+        return self._events()
+
+    async def _events(self) -> AsyncIterator[TransferProgress]:
+        while (notice := await self._notices.get()) is not None:
+            yield notice
+        self._notices.put_nowait(None)
+
+    async def done(self) -> int:
+        """Wait for the target's final status, whatever it is; raises TransferFailed.
+
+        Where the far end tells nothing (``quiet``) it is the 2xx to the REFER itself.
+        """
+        return await asyncio.shield(self._outcome)
+
+    async def accepted(self) -> None:
+        """Wait until the far end has said that it will do it; raises CallRefused."""
+        await asyncio.shield(self._taken)
+
+    # What the core tells
+
+    def taken(self, status: int, *, quiet: bool) -> None:
+        """It was accepted."""
+        self.quiet = quiet
+        if not self._taken.done():
+            self._taken.set_result(status)
+
+    def progress(self, progress: TransferProgress) -> None:
+        """A notice came."""
+        if self._notices.qsize() < MAX_UNREAD_NOTICES or progress.final:
+            self._notices.put_nowait(progress)
+
+    def over(self, outcome: int | CallError) -> None:
+        """Nothing more will come."""
+        for future in (self._taken, self._outcome):
+            if future.done():
+                continue
+            if isinstance(outcome, CallError):
+                future.set_exception(outcome)
+                # Nobody needs to ask.
+                future.exception()
+            else:
+                future.set_result(outcome)
+        self._notices.put_nowait(None)
+
+
+CONTENT_TYPE = "message/sipfrag;version=2.0"
+MAX_REASON_CHARS = 100
+
+_STATUS_LINE = re.compile(r"SIP/2\.0[ \t]+([1-6][0-9][0-9])(?:[ \t]+([^\r\n]*))?", re.I)
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def read_status(body: bytes) -> tuple[int, str] | None:
+    """Status and reason phrase of the status line that it begins with, or None."""
+    match = _STATUS_LINE.match(body[:512].decode("utf-8", "replace").lstrip())
+    if match is None:
+        return None
+    status = int(match[1])
+    reason = _UNPRINTABLE.sub(" ", match[2] or "").strip()[:MAX_REASON_CHARS]
+    return status, reason or REASONS.get(status, "")
+
+
+def write_status(status: int, reason: str = "") -> bytes:
+    """A status line."""
+    reason = _UNPRINTABLE.sub(" ", reason).strip()[:MAX_REASON_CHARS]
+    return f"SIP/2.0 {status} {reason or REASONS.get(status, 'Answer')}\r\n".encode()
+
+
+NEXT_NOTICE_S = 240.0
+"""Longest wait from one notice to the next; it covers a telephone that rings for three minutes."""
+NO_NOTICE = "The far end took the transfer and did not say what became of it."
+NO_NOTICE_REMEDY = "Ask at the target whether the call came; that telephone sends no notices."
+
+
+class ReferState(Enum):
+    """How far a transfer has come."""
+
+    ASKED = auto()
+    """REFER is out."""
+    TAKEN = auto()
+    """It was accepted; notices are to come."""
+    TOLD = auto()
+    """The target's final answer is known; the last notice may still come."""
+    OVER = auto()
+
+
+class TransferListener(Protocol):
+    """Who wants to know."""
+
+    def taken(self, status: int, *, quiet: bool) -> None:
+        """The far end will do it; ``quiet``: it will not tell how it goes."""
+
+    def progress(self, progress: TransferProgress) -> None:
+        """A notice."""
+
+    def over(self, outcome: int | CallError) -> None:
+        """The target's final status, or why none is known. The last that is told."""
+
+
+class TransferCore:
+    """One REFER and its notices."""
+
+    def __init__(
+        self,
+        call: Call,
+        refer_to: ReferTo,
+        listener: TransferListener,
+        lines: list[tuple[str, str]],
+        now: float,
+    ) -> None:
+        dialog = call.dialog
+        if dialog is None:
+            raise TransferFailed(481, "", message="The call has no other end yet.")
+        self.stage = ReferState.ASKED
+        self.dialog: Dialog = dialog
+        self._call = call
+        self._agent = call.agent
+        self._listener = listener
+        self._timeout_s = call.agent.settings.timers.timeout
+        self._deadline: float | None = None
+        request = dialog.request("REFER")
+        request.add("Refer-To", refer_to.value)
+        if not any(name.lower() in ("referred-by", "b") for name, _ in lines):
+            # RFC 3892: who sends them there; our address as they know it.
+            request.add("Referred-By", f"<{call.local_uri}>")
+        call.agent.describe(request)
+        request.add_all(lines)
+        self._exchange: Exchange = call.send_inside(request, self, now, dialog)
+        self._agent.watch(self)
+
+    @property
+    def cseq(self) -> int:
+        """What the notices of this REFER are told from others' by (RFC 3515 section 2.4.6)."""
+        return self._exchange.request.cseq
+
+    # The REFER
+
+    def on_provisional(self, response: Response, now: float) -> None:
+        """Nothing to do."""
+
+    def on_final(self, response: Response, now: float) -> None:
+        """Whether they will do it."""
+        if self.stage is not ReferState.ASKED:
+            # A notice was faster than the answer.
+            return
+        if response.status >= 300:
+            error = refused(response, self._call.digest, what="transfer")
+            self._end(error)
+            if response.status in (408, 481):
+                self._call.lost(now, error)
+            return
+        quiet = (response.get("Refer-Sub") or "").strip().lower() == "false"
+        self._listener.taken(response.status, quiet=quiet)
+        if quiet:
+            self._end(response.status)
+            return
+        self.stage = ReferState.TAKEN
+        # RFC 6665 section 4.1.2.4, timer N: the first notice comes within 64*T1.
+        self._deadline = now + self._timeout_s
+
+    def on_failure(self, failure: Failure, now: float) -> None:
+        """No answer to the REFER: the dialog is lost."""
+        if self.stage is not ReferState.ASKED:
+            return
+        error = CalleeUnreachable(
+            "The far end did not answer to the transfer.",
+            remedy="Check the network, then call again.",
+            why="session",
+        )
+        self._end(error)
+        self._call.lost(now, error)
+
+    # The notices
+
+    def receive(self, request: Request, transaction: Transaction, now: float) -> None:
+        """A NOTIFY of this transfer, checked for its order by the agent."""
+        if self.stage is ReferState.ASKED:
+            self.stage = ReferState.TAKEN
+            self._listener.taken(202, quiet=False)
+        state = (request.get("Subscription-State") or "").partition(";")[0].strip().lower()
+        last = state == "terminated"
+        read = read_status(request.body)
+        transaction.send_response(reply(request, 200), now)
+        self._deadline = now + NEXT_NOTICE_S
+        if read is not None and self.stage is ReferState.TAKEN:
+            status, reason = read
+            final = status >= 200
+            self._listener.progress(TransferProgress(status, reason, final))
+            if final:
+                self.stage = ReferState.TOLD
+                self._listener.over(status)
+                self._deadline = now + self._timeout_s
+        if last:
+            self._end(_unknown())
+
+    def call_over(self, now: float) -> None:
+        """The call has ended: what is still to come comes soon."""
+        if self._deadline is not None:
+            self._deadline = min(self._deadline, now + self._timeout_s)
+
+    def close(self) -> None:
+        """The endpoint is closed."""
+        self._end(TransferFailed(487, "", message="The phone was closed before the transfer."))
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`tick` is next needed."""
+        return self._deadline
+
+    def tick(self, now: float) -> None:
+        """No notice within the time."""
+        if self._deadline is not None and now >= self._deadline:
+            self._end(_unknown())
+
+    def _end(self, outcome: int | CallError) -> None:
+        if self.stage is ReferState.OVER:
+            return
+        told = self.stage is ReferState.TOLD
+        self.stage = ReferState.OVER
+        self._deadline = None
+        self._agent.unwatch(self)
+        if not told:
+            self._listener.over(outcome)
+
+
+def _unknown() -> TransferFailed:
+    return TransferFailed(408, "No Notice", message=NO_NOTICE, remedy=NO_NOTICE_REMEDY)
+
+
+DECIDE_WITHIN_S = 20.0
+"""A REFER that the owner has not decided by then is refused with 603; its sender waits 32 s."""
+EXPIRES_S = 240
+"""How long notices of one transfer go on."""
+MAX_REFERRALS = 4
+"""Transfers of one call that may be under way at once."""
+
+
+class ReferralState(Enum):
+    """How far a transfer of theirs has come."""
+
+    ASKED = auto()
+    TAKEN = auto()
+    """Accepted: notices go out until the new call's final answer."""
+    OVER = auto()
+
+
+class Referral:
+    """One REFER of theirs."""
+
+    def __init__(
+        self, call: Call, request: Request, transaction: Transaction, dialog: Dialog, now: float
+    ) -> None:
+        self.stage = ReferralState.ASKED
+        self.dialog = dialog
+        self._call = call
+        self._agent = call.agent
+        self._transaction: Transaction | None = transaction
+        self._event = f"refer;id={request.cseq}"
+        self._deadline: float | None = now + DECIDE_WITHIN_S
+        # RFC 4488: they may not want to be told.
+        self._quiet = (request.get("Refer-Sub") or "").strip().lower() == "false"
+
+    @classmethod
+    def receive(
+        cls, call: Call, request: Request, transaction: Transaction, dialog: Dialog, now: float
+    ) -> None:
+        """Ask the owner about a REFER; raises BadSip for one that cannot be understood."""
+        if call.state is not CallState.UP or call.dialog is not dialog:
+            status = 481 if call.state is CallState.ENDING else 403
+            transaction.send_response(reply(request, status), now)
+            return
+        if not may_steer(call.agent, request, call, dialog):
+            transaction.send_response(reply(request, 403), now)
+            return
+        if call.open_referrals >= MAX_REFERRALS:
+            response = reply(request, 503)
+            response.add("Retry-After", "10")
+            transaction.send_response(response, now)
+            return
+        values = request.headers.getlist("Refer-To")
+        if len(values) != 1:
+            # RFC 3515 section 2.4.2.
+            raise BadSip("A REFER names one target.")
+        refer_to = ReferTo.parse(values[0])
+        call.refresh_target(dialog, request)
+        referral = cls(call, request, transaction, dialog, now)
+        call.open_referrals += 1
+        referral._agent.timed.append(referral)
+        call.notify(
+            ReferReceived(
+                refer_to.target,
+                _referred_by(request),
+                refer_to.replaces,
+                referral._accept,
+                referral._refuse,
+                referral._notify,
+            )
+        )
+
+    # What the owner calls
+
+    def _accept(self) -> bool:
+        if self.stage is not ReferralState.ASKED:
+            return False
+        now = self._agent.now()
+        response = self._answer(202)
+        if self._quiet:
+            response.add("Refer-Sub", "false")
+        self._respond(response, now)
+        if self._quiet:
+            self._end()
+        else:
+            self.stage = ReferralState.TAKEN
+            self._deadline = now + EXPIRES_S
+            # RFC 3515 section 2.4.4: the first notice goes out at once.
+            self._tell(100, "", now)
+        self._agent.flush()
+        return True
+
+    def _refuse(self, status: int = 603) -> None:
+        if not 300 <= status <= 699:
+            raise ValueError(f"status={status} is not between 300 and 699")
+        if self.stage is ReferralState.ASKED:
+            self._respond(self._answer(status), self._agent.now())
+            self._end()
+            self._agent.flush()
+
+    def _notify(self, status: int, reason: str = "") -> None:
+        if not 100 <= status <= 699:
+            raise ValueError(f"status={status} is not between 100 and 699")
+        if self.stage is not ReferralState.TAKEN:
+            return
+        self._tell(status, reason, self._agent.now())
+        if status >= 200:
+            self._end()
+        self._agent.flush()
+
+    # Inside
+
+    def _answer(self, status: int) -> Response:
+        transaction = self._transaction
+        if transaction is None:
+            raise RuntimeError("the REFER has been answered")
+        response = reply(transaction.request, status)
+        if status < 300:
+            response.add("Contact", self.dialog.contact)
+        self._agent.describe(response)
+        return response
+
+    def _respond(self, response: Response, now: float) -> None:
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            transaction.send_response(response, now)
+
+    def _tell(self, status: int, reason: str, now: float, why: str = "noresource") -> None:
+        request = self.dialog.request("NOTIFY")
+        request.add("Event", self._event)
+        left = max(1, int((self._deadline or now) - now))
+        going = status < 200 and why == "noresource"
+        state = f"active;expires={left}" if going else f"terminated;reason={why}"
+        request.add("Subscription-State", state)
+        self._agent.describe(request)
+        request.headers.set("Content-Type", CONTENT_TYPE)
+        request.body = write_status(status, reason)
+        try:
+            self._call.send_inside(request, Asked(self._told), now, self.dialog)
+        except BadSip:
+            self._end()
+
+    def _told(self, outcome: Response | Failure, now: float) -> None:
+        if isinstance(outcome, Failure) or outcome.status >= 300:
+            # RFC 6665 section 4.2.2: nobody listens any more.
+            self._end()
+
+    def call_over(self, now: float) -> None:
+        """The call has ended before the owner has decided."""
+        if self.stage is ReferralState.ASKED:
+            self._respond(self._answer(481), now)
+            self._end()
+
+    def close(self) -> None:
+        """The endpoint is closed."""
+        self._end()
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`tick` is next needed."""
+        return self._deadline
+
+    def tick(self, now: float) -> None:
+        """Nobody has decided, or nobody has said how it went."""
+        if self._deadline is None or now < self._deadline:
+            return
+        if self.stage is ReferralState.ASKED:
+            self._respond(self._answer(603), now)
+        elif self.stage is ReferralState.TAKEN:
+            self._tell(100, "", now, "timeout")
+        self._end()
+
+    def _end(self) -> None:
+        if self.stage is not ReferralState.OVER:
+            self.stage = ReferralState.OVER
+            self._deadline = None
+            self._call.open_referrals -= 1
+            self._agent.timed.remove(self)
+
+
+def _referred_by(request: Request) -> str | None:
+    values = request.headers.getlist("Referred-By")
+    if not values:
+        return None
+    try:
+        uri = parse_address(values[0]).uri
+        parse_uri(uri)
+    except BadSip:
+        return None
+    return uri

@@ -1,0 +1,134 @@
+"""Hops, IP addresses and networks."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+Asks = Literal["address", "srv", "naptr"]
+"""What DNS has to say about a host (RFC 3263 section 4): its address alone, where its port was
+given; its servers, where the transport was; the transport as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """Where a message goes to or came from."""
+
+    transport: str
+    host: str
+    """An IP address, or a name that is looked up when something is sent there."""
+    port: int
+    flow: int = 0
+    """Above 0: a connection; below: one of our UDP sockets after the first; 0 = any that fits."""
+    by_flow: bool = False
+    """Whether that connection is to be used whatever host and port say, as long as it is open."""
+    name: str = field(default="", compare=False)
+    """The domain that led to the address; what a certificate there must name."""
+    asks: Asks = field(default="address", compare=False)
+    """What is looked up where ``host`` is a name."""
+    secure: bool = field(default=False, compare=False)
+    """Whether a sips: address led here, so that our Contact must be one (RFC 3261 8.1.1.8)."""
+    rank: int = field(default=0, compare=False)
+    """How far from the best of an account's servers: 0 is as good as any."""
+    server: str = field(default="", compare=False)
+    """URI of the further server that this is, where an account names some; else empty."""
+    fixed: bool = field(default=False, compare=False)
+    """Whether it must be this transport: it was asked for by name, or nothing else leads there."""
+    others: tuple[Hop, ...] = field(default=(), compare=False)
+    """Where to go next when this one does not answer (RFC 3263 section 4.3)."""
+
+    @property
+    def reliable(self) -> bool:
+        """Whether the transport itself retransmits."""
+        return self.transport != "udp"
+
+    @property
+    def words(self) -> str:
+        """For people: ``pbx.example:5060 over UDP``."""
+        return _words(self.name or self.host, self)
+
+    @property
+    def at(self) -> str:
+        """The same with the address itself: ``192.0.2.1:5060 over UDP``."""
+        return _words(self.host, self)
+
+
+def _words(host: str, hop: Hop) -> str:
+    shown = f"[{host}]" if ":" in host else host
+    return f"{shown}:{hop.port} over {hop.transport.upper()}"
+
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+IPV6_SITE_BITS = 64
+"""What one customer has at the least (RFC 6177): he can use any address in it."""
+
+
+_PRIVATE: tuple[Network, ...] = (
+    *(ipaddress.ip_network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")),
+    *(ipaddress.ip_network(text) for text in ("100.64.0.0/10", "0.0.0.0/8", "fc00::/7")),
+)
+"""RFC 1918, RFC 6598, RFC 1122 section 3.2.1.3, RFC 4193."""
+
+
+def networks(texts: Iterable[str], what: str = "networks") -> tuple[Network, ...]:
+    """Networks such as ``192.0.2.0/24``; a single address is one, too.
+
+    Raises ValueError, beginning with ``what``, for what is neither.
+    """
+    found: list[Network] = []
+    for text in texts:
+        try:
+            found.append(ipaddress.ip_network(text.strip().strip("[]"), strict=False))
+        except ValueError:
+            raise ValueError(
+                f"{what}: {text!r} is no address and no network, such as 192.0.2.0/24"
+            ) from None
+    return tuple(found)
+
+
+def address_of(host: str) -> Address | None:
+    """The address that a host is; None for a name. An IPv4 address inside IPv6 is the IPv4 one."""
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+def within(address: Address | None, among: Iterable[Network]) -> bool:
+    """Whether an address is in one of the networks."""
+    return address is not None and any(address in network for network in among)
+
+
+def behind_nat(host: str, peer: str) -> bool:
+    """Whether a peer's Contact names an address that only its own network, or machine, knows.
+
+    That is so where the peer was seen at an address that is known more widely. What is sent to
+    the Contact would take its time to fail, or reach somebody else.
+    """
+    address, seen = address_of(host), address_of(peer)
+    return address is not None and seen is not None and _reach(address) < _reach(seen)
+
+
+def _reach(address: Address) -> int:
+    """From how far an address can be used: its machine, its link, its networks, everywhere."""
+    if address.is_loopback or address.is_unspecified:
+        return 0
+    if address.is_link_local:
+        return 1
+    return 2 if within(address, _PRIVATE) else 3
+
+
+def site_of(host: str) -> str:
+    """What limits are kept for: an IPv4 address, or the /64 of an IPv6 one."""
+    address = address_of(host)
+    if address is None:
+        return host.lower()
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((int(address), IPV6_SITE_BITS), strict=False))
+    return str(address)

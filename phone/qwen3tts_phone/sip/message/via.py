@@ -1,0 +1,197 @@
+"""Via: where responses go, and where a request really came from (RFC 3581, NAT, local proxies)."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from itertools import islice
+
+from sipmessage import URI
+
+from qwen3tts_phone.errors import BadSip
+from qwen3tts_phone.sip.message.fields import is_ip, parse_uri, parse_via, uri_parameter
+from qwen3tts_phone.sip.message.message import Request, Response
+from qwen3tts_phone.sip.message.network import Address, Hop, address_of, behind_nat
+
+
+def stamp_via(request: Request, source: Hop) -> None:
+    """Note in the top Via where the request really came from (RFC 3581 section 4)."""
+    lines = request.headers.getlist("Via")
+    values = request.values("Via")
+    via = parse_via(values[0])
+    names = {name.lower() for name in via.parameters}
+    text = values[0]
+    if "rport" in names:
+        wanted = next(v for k, v in via.parameters.items() if k.lower() == "rport")
+        if not wanted:
+            head, _, tail = _split_parameter(text, "rport")
+            text = f"{head};rport={source.port}{tail}"
+    if "received" not in names and ("rport" in names or via.host.strip("[]") != source.host):
+        text += f";received={source.host}"
+    lines[:] = [text, *values[1:]]
+
+
+def _split_parameter(text: str, name: str) -> tuple[str, str, str]:
+    """Cut ``;name`` or ``;name=`` out of a header value."""
+    parts = text.split(";")
+    for index, part in enumerate(parts[1:], 1):
+        if part.partition("=")[0].strip().lower() == name:
+            tail = ";".join(parts[index + 1 :])
+            return ";".join(parts[:index]), part, f";{tail}" if tail else ""
+    return text, "", ""
+
+
+def reply_hop(request: Request, source: Hop) -> Hop:
+    """Where the answer goes (RFC 3261 section 18.2.2, RFC 3581 section 4)."""
+    via = request.via
+    rport = any(name.lower() == "rport" for name in via.parameters)
+    if source.reliable:
+        # The connection it came by; if that is gone, a new one to the port of Via.
+        default = 5061 if source.transport == "tls" else 5060
+        port = via.port or default
+        secure = request.uri[:5].lower() == "sips:"
+        return Hop(source.transport, source.host, port, source.flow, by_flow=True, secure=secure)
+    port = source.port if rport else via.port or 5060
+    return Hop(source.transport, source.host, port, source.flow)
+
+
+def loose(uri: str) -> str:
+    """A URI for a preloaded Route: with ``lr``, as routers since RFC 3261 want it."""
+    return uri if uri_parameter(parse_uri(uri), "lr") is not None else f"{uri};lr"
+
+
+def bracketed(host: str) -> str:
+    """A host as it stands in a URI or Via: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def at_server(uri: str, server: str) -> str:
+    """A URI with another one's scheme, host, port and transport; a telephone number gets them."""
+    wanted, other = parse_uri(uri), parse_uri(server)
+    user = wanted.user if wanted.scheme != "tel" else uri.partition(":")[2].partition(";")[0]
+    port = f":{other.port}" if other.port is not None else ""
+    transport = uri_parameter(other, "transport")
+    tail = f";transport={transport}" if transport else ""
+    return f"{other.scheme}:{f'{user}@' if user else ''}{bracketed(other.host)}{port}{tail}"
+
+
+def seen_address(response: Response) -> tuple[str, int] | None:
+    """Host and port that whoever answered saw our request come from (RFC 3581); None if unsaid."""
+    values = response.values("Via")
+    via = parse_via(values[0])
+    said = {name.lower(): value or "" for name, value in via.parameters.items()}
+    host = received_host(values[0]) or (via.host.strip("[]") if "rport" in said else "")
+    port = said.get("rport", "")
+    if not is_ip(host) or (port and not (port.isascii() and port.isdigit())):
+        return None
+    number = int(port) if port else via.port or (5061 if via.transport.upper() == "TLS" else 5060)
+    return (host, number) if 0 < number < 65536 else None
+
+
+def received_host(value: str) -> str:
+    """The ``received`` parameter of a Via value; empty where there is none."""
+    for part in value.split(";")[1:]:
+        name, _, host = part.partition("=")
+        if name.strip().lower() == "received":
+            return host.strip().strip("[]")
+    return ""
+
+
+def seen_at(message: Request | Response) -> Hop | None:
+    """Where a message came from, if its Contact is of no use from outside; else None."""
+    source, contact = message.source, message.contact
+    if source is None or contact is None:
+        return None
+    try:
+        uri = parse_uri(contact.uri)
+    except BadSip:
+        return None
+    if behind_nat(uri.host, source.host) or _port_changed(message, uri, source):
+        return source
+    return None
+
+
+def hop_by(hop: Hop, seen: Hop | None) -> Hop:
+    """The hop to a Contact, or the one to where its owner was seen. Secure ones stay as they are.
+
+    A stream finds its connection by itself (see ``stream.py``), unless the Contact says UDP.
+    """
+    if seen is None or hop.secure or hop.transport == "tls":
+        return hop
+    if seen.transport == "udp":
+        return replace(seen, name=hop.name, fixed=True)
+    return replace(seen, name=hop.name, by_flow=True) if hop.transport == "udp" else hop
+
+
+def _port_changed(message: Request | Response, uri: URI, source: Hop) -> bool:
+    """Whether a phone knows its NAT's host, but not its port for us.
+
+    It asks for ``rport`` (RFC 3581), and its Via, the only one, names an address of its network.
+    """
+    if not isinstance(message, Request) or source.transport != "udp":
+        return False
+    if len(message.values("Via")) != 1 or not behind_nat(message.via.host, source.host):
+        return False
+    asked = any(name.lower() == "rport" for name in message.via.parameters)
+    same = address_of(uri.host) == address_of(source.host)
+    return asked and same and (uri.port or 5060) != source.port
+
+
+FORWARDED = "forwarded"
+"""Stands for all sources that a proxy on this machine does not tell."""
+MAX_PROXIES = 8
+"""Proxies on this machine that are looked behind."""
+
+
+def origin_of(request: Request, host: str) -> str:
+    """Return the host that a request is judged by: its source, or what a local proxy saw.
+
+    A request from the loopback address with one Via was made on this machine, unless that Via names
+    a host that no program here answers under: a tunnel or port forwarder has passed it on. One with
+    more was passed on by a proxy here (RFC 3261 section 16.6), which has noted in the Via beneath
+    its own where it came from (section 18.2.1): ``received``, or sent-by where that is the same.
+    Where all of them are loopback addresses it never left this machine.
+
+    A stranger behind a tunnel may write a loopback address into his Via: where there is a tunnel,
+    no loopback network may be trusted (setting ``safety.gate.trusted``).
+    """
+    source = address_of(host)
+    if source is None or not source.is_loopback:
+        return host
+    values = request.values("Via")
+    if len(values) < 2:
+        return host if all(map(_is_of_this_machine, values)) else FORWARDED
+    for value in islice(values, 1, 1 + MAX_PROXIES):
+        try:
+            via = parse_via(value)
+        except BadSip:
+            return FORWARDED
+        received = next((v for k, v in via.parameters.items() if k.lower() == "received"), None)
+        address = address_of(received or via.host)
+        if address is None:
+            return FORWARDED
+        if not address.is_loopback:
+            return str(address)
+    return host if len(values) <= 1 + MAX_PROXIES else FORWARDED
+
+
+def _is_of_this_machine(value: str) -> bool:
+    try:
+        address = address_of(parse_via(value).host)
+    except BadSip:
+        return False
+    # A name is what some phones call themselves by; an address of another machine is not.
+    return address is None or address.is_loopback or _is_own(address)
+
+
+def _is_own(address: Address) -> bool:
+    """Return whether this machine has the address: then a socket can be bound to it."""
+    if address.is_unspecified or address.is_multicast or address.is_reserved:
+        return False
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(address), 0))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,357 @@
+"""OPTIONS outside a call (RFC 3261 section 11) and keepalives (RFC 5626)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from qwen3tts_phone.errors import CalleeUnreachable, CallError
+from qwen3tts_phone.sip.account import Account, address_of_record
+from qwen3tts_phone.sip.dialog import new_call_id, new_tag
+from qwen3tts_phone.sip.message.fields import check_secure
+from qwen3tts_phone.sip.message.message import Request, Response
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.message.via import loose
+from qwen3tts_phone.sip.transaction.transaction import Failure
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.sip.transaction.client_request import Exchange
+    from qwen3tts_phone.sip.user_agent import Agent
+
+
+Located = Callable[[Sequence[Hop], OSError | None, float], None]
+"""Gets the servers, best first, or why there are none, and the time."""
+Locate = Callable[[Located], None]
+"""Looks the servers of an account up, at once or later."""
+Learn = Callable[[Hop, Response], None]
+"""Looks at which address of ours a server saw."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptionsReply:
+    """What came back."""
+
+    status: int
+    reason: str
+    round_trip_s: float
+    """From the request, as last sent, to its answer."""
+    user_agent: str = ""
+    """Server or User-Agent of the answer."""
+    server: str = ""
+    """Who answered: ``192.0.2.1:5060 over UDP``."""
+
+
+class Probe:
+    """One OPTIONS request; ``done`` is called once, with the answer's status or None."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        account: Account | None,
+        hop: Hop,
+        done: Callable[[int | None, float], None],
+        *,
+        target: str = "",
+        secret: bool = True,
+    ) -> None:
+        """``secret``: whether a challenge is answered with the account's password."""
+        self.response: Response | None = None
+        self.failure: Failure | None = None
+        self.cause: CallError | None = None
+        self._agent = agent
+        self._account = account
+        self._hop = hop
+        self._done = done
+        self._target = target
+        self._secret = secret
+        self._cseq = 0
+        self._exchange: Exchange | None = None
+
+    @property
+    def hop(self) -> Hop:
+        """Whom it was sent to last."""
+        return self._exchange.hop if self._exchange is not None else self._hop
+
+    def start(self, now: float) -> None:
+        """Send it."""
+        account = self._account
+        record = address_of_record(account) if account is not None else self._agent.uri(self._hop)
+        target = self._target or (account.registrar if account is not None else record)
+        check_secure(target, self._hop.transport)
+        request = Request("OPTIONS", target)
+        request.add("Max-Forwards", "70")
+        if account is not None and account.proxy:
+            request.add("Route", f"<{loose(account.proxy)}>")
+        request.add("From", f"<{record}>;tag={new_tag()}")
+        request.add("To", f"<{target}>")
+        request.add("Call-ID", new_call_id())
+        request.add("CSeq", f"{self._next_cseq()} OPTIONS")
+        user = account.user if account is not None else ""
+        request.add("Contact", self._agent.contact(self._hop, user=user))
+        request.add("Accept", "application/sdp")
+        self._agent.describe(request)
+        digest = None
+        if account is not None and account.password and self._secret:
+            digest = self._agent.digest_for(account)
+        self._exchange = self._agent.exchange(
+            request, self._hop, self, now, next_cseq=self._next_cseq, digest=digest
+        )
+
+    def abandon(self) -> None:
+        """Nobody wants the answer any more."""
+        if self._exchange is not None:
+            self._exchange.abandon()
+
+    def on_provisional(self, response: Response, now: float) -> None:
+        """Nothing to do."""
+
+    def on_final(self, response: Response, now: float) -> None:
+        """Somebody is there, whatever he says."""
+        self.response = response
+        self._done(response.status, now)
+
+    def on_failure(self, failure: Failure, now: float) -> None:
+        """Nobody is."""
+        self.failure = failure
+        self.cause = self._exchange.cause if self._exchange is not None else None
+        self._done(None, now)
+
+    def round_trip_s(self, now: float) -> float:
+        """From the last sending to now."""
+        return now - self._exchange.sent_at if self._exchange is not None else 0.0
+
+    def _next_cseq(self) -> int:
+        self._cseq += 1
+        return self._cseq
+
+
+async def ask(
+    agent: Agent,
+    hop: Hop,
+    target: str,
+    account: Account | None,
+    *,
+    secret: bool,
+    now: Callable[[], float],
+    flush: Callable[[], None],
+) -> OptionsReply:
+    """Send OPTIONS and wait for a final answer; raises CalleeUnreachable or BadCertificate."""
+    done: asyncio.Future[OptionsReply] = asyncio.get_running_loop().create_future()
+
+    def answered(status: int | None, now: float) -> None:
+        if done.done():
+            return
+        answer = probe.response
+        if answer is None:
+            done.set_exception(probe.cause or _no_answer(probe))
+            return
+        who = answer.get("Server") or answer.get("User-Agent") or ""
+        took = probe.round_trip_s(now)
+        done.set_result(OptionsReply(answer.status, answer.reason, took, who, probe.hop.at))
+
+    probe = Probe(agent, account, hop, answered, target=target, secret=secret)
+    probe.start(now())
+    flush()
+    try:
+        return await done
+    finally:
+        probe.abandon()
+
+
+def _no_answer(probe: Probe) -> CalleeUnreachable:
+    gone = probe.failure is Failure.UNREACHABLE
+    return CalleeUnreachable(
+        f"Nothing listens for SIP at {probe.hop.words}."
+        if gone
+        else f"No answer from {probe.hop.words}.",
+        remedy="Check the address, the network and any firewall between.",
+        why="refused" if gone else "timeout",
+    )
+
+
+EARLY = 0.8
+"""The least part of the period that a keepalive waits (RFC 5626 section 4.4.1)."""
+AGAIN_S = 15.0
+"""A server that did not answer is asked again after at most this."""
+PONG_S = 10.0
+"""Within this a connection must have brought something after a ping (RFC 5626 section 4.4.1)."""
+
+
+class Wires(Protocol):
+    """The connections and sockets."""
+
+    def ping(self, hop: Hop) -> bool:
+        """Send a blank-line keepalive; False where there is no connection."""
+
+    def heard_at(self, hop: Hop) -> float | None:
+        """When the connection last brought something; None where there is none."""
+
+    def abort(self, hop: Hop) -> None:
+        """Break the connection."""
+
+
+class Keepalive:
+    """Keeps one account's server in sight; ``changed`` is called when that is news."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        account: Account,
+        locate: Locate,
+        wires: Wires,
+        *,
+        current: Callable[[], Hop | None] = lambda: None,
+        learn: Learn = lambda hop, response: None,
+    ) -> None:
+        self.reachable: bool | None = None
+        """None until it is known; over UDP blank lines never tell."""
+        self.round_trip_s: float | None = None
+        self.hop: Hop | None = None
+        """Who answered last."""
+        self.error: CallError | None = None
+        self.changed: Callable[[], None] = lambda: None
+        self.returned: Callable[[float], None] = lambda now: None
+        """Called with the time when a server answers again, or another one in its place."""
+        self._agent = agent
+        self._account = account
+        self._locate = locate
+        self._wires = wires
+        self._current = current
+        self._learn = learn
+        self._at: float | None = None
+        self._pinged: tuple[Hop, float] | None = None
+        self._probe: Probe | None = None
+        self._stopped = False
+
+    def start(self, now: float) -> None:
+        """Begin, with the first look at once."""
+        self._agent.timed.append(self)
+        self._at = now
+
+    def stop(self) -> None:
+        """No more."""
+        self._stopped = True
+        self._at = None
+        if self._probe is not None:
+            self._probe.abandon()
+        if self in self._agent.timed:
+            self._agent.timed.remove(self)
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`tick` is next needed."""
+        return self._at
+
+    def tick(self, now: float) -> None:
+        """Ask, or see whether the answer came."""
+        if self._at is None or now < self._at:
+            return
+        self._at = None
+        if self._pinged is not None:
+            self._heard(*self._pinged, now)
+        elif self._account.keepalive == "crlf":
+            hop = self._current() or self.hop
+            if hop is not None:
+                self._ping(hop, now)
+                return
+            self._locate(self._located)
+        else:
+            self._locate(self._located)
+
+    def _located(self, hops: Sequence[Hop], error: OSError | None, now: float) -> None:
+        if self._stopped:
+            return
+        if not hops:
+            self._is(
+                False,
+                now,
+                CalleeUnreachable(
+                    f"{self._account.servers[0]!r} has no address ({error}).",
+                    remedy="Check its spelling and the name server.",
+                    why="dns",
+                ),
+            )
+            return
+        order = self._agent.health.order(hops, now)
+        begin = self._current()
+        if begin in order and not self._agent.health.is_down(begin, now):
+            order.insert(0, order.pop(order.index(begin)))
+        if self._account.keepalive == "crlf":
+            self._ping(order[0], now)
+            return
+        first = replace(order[0], others=tuple(order[1:]))
+        self._probe = Probe(self._agent, self._account, first, self._answered)
+        self._probe.start(now)
+
+    def _answered(self, status: int | None, now: float) -> None:
+        probe = self._probe
+        if probe is None or self._stopped:
+            return
+        if probe.response is not None:
+            self._learn(probe.hop, probe.response)
+        if status is not None and status not in (408, 503):
+            self.round_trip_s = probe.round_trip_s(now)
+            moved = self.hop is not None and self.hop != probe.hop
+            self.hop = probe.hop
+            back = self.reachable is False
+            self._is(True, now, None)
+            if back or moved:
+                self.returned(now)
+            return
+        words = f"{probe.hop.words} "
+        if status is not None:
+            words += f"answers {status}: it has no room, or is being serviced."
+        elif probe.failure is Failure.UNREACHABLE:
+            words += "refused the connection."
+        else:
+            words += "does not answer."
+        error = CalleeUnreachable(
+            words,
+            remedy="Check its address and port, and the network.",
+            why="refused" if probe.failure is Failure.UNREACHABLE else "timeout",
+        )
+        self._is(False, now, probe.cause or error)
+
+    def _ping(self, hop: Hop, now: float) -> None:
+        """Blank lines: over a connection they are answered, over UDP they open the NAT alone."""
+        there = self._wires.ping(hop)
+        self.hop = hop
+        if hop.reliable and there:
+            self._pinged = (hop, now)
+            self._at = now + PONG_S
+        else:
+            self._again(now, soon=False)
+
+    def _heard(self, hop: Hop, since: float, now: float) -> None:
+        self._pinged = None
+        heard = self._wires.heard_at(hop)
+        if heard is not None and heard >= since:
+            back = self.reachable is False
+            self._is(True, now, None)
+            if back:
+                self.returned(now)
+            return
+        if heard is not None:
+            # It is dead and does not know it; whoever needs it makes another.
+            self._wires.abort(hop)
+        error = CalleeUnreachable(
+            f"The connection to {hop.words} is dead.",
+            remedy="Check the network; a new one is made.",
+            why="timeout",
+        )
+        self._is(False, now, error)
+
+    def _is(self, reachable: bool, now: float, error: CallError | None) -> None:
+        self.error = error
+        news = reachable is not self.reachable
+        self.reachable = reachable
+        self._again(now, soon=not reachable)
+        if news:
+            self.changed()
+
+    def _again(self, now: float, *, soon: bool) -> None:
+        period = self._account.keepalive_s
+        if soon:
+            period = min(period, AGAIN_S)
+        self._at = now + self._agent.random.uniform(EARLY, 1.0) * period

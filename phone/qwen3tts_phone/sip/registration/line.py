@@ -1,0 +1,228 @@
+"""An account in use: its registration and keepalive, as a program sees them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from qwen3tts_phone.errors import CallError
+from qwen3tts_phone.sip.account import Account, Credentials
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.registration.keepalive import Keepalive
+from qwen3tts_phone.sip.registration.registration import RegistrationCore, RegistrationState
+
+LineState = Literal[
+    "registered", "registering", "not registered", "reachable", "unreachable", "unknown"
+]
+EventKind = Literal["registered", "registration_lost", "reachable", "unreachable", "server_changed"]
+
+
+@dataclass(frozen=True, slots=True)
+class AccountEvent:
+    """Something happened to an account."""
+
+    name: str
+    """The account's."""
+    kind: EventKind
+    words: str
+    at: float
+    """Seconds of the endpoint's clock."""
+
+
+class Registration:
+    """A registration as a program sees it; it refreshes itself until ``unregister``."""
+
+    def __init__(
+        self,
+        core: RegistrationCore,
+        now: Callable[[], float],
+        flush: Callable[[], None],
+        moved: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._core = core
+        self._now = now
+        self._flush = flush
+        self._also = moved
+        self._moved = asyncio.Event()
+        core.changed = self._on_move
+
+    @property
+    def state(self) -> RegistrationState:
+        """Where it stands; RETRYING means that the last attempt failed, see ``error``."""
+        return self._core.state
+
+    @property
+    def error(self) -> CallError | None:
+        """What the last attempt failed with, or None."""
+        return self._core.error
+
+    @property
+    def granted_s(self) -> int:
+        """Seconds that the registrar granted last."""
+        return self._core.granted_s
+
+    @property
+    def expires_at(self) -> float | None:
+        """When the binding ends unless it is refreshed, in seconds of the endpoint's clock."""
+        return self._core.expires_at
+
+    @property
+    def server(self) -> str:
+        """The registrar that has us, or was asked last: ``192.0.2.1:5060 over UDP``."""
+        hop = self._core.hop
+        return hop.at if hop is not None else ""
+
+    @property
+    def bound(self) -> bool:
+        """Whether the registrar knows us now, as far as we know."""
+        return self._core.is_bound(self._now())
+
+    async def registered(self) -> None:
+        """Wait until it is granted; raises RegistrationFailed when it has ended instead."""
+        await self._until(RegistrationState.REGISTERED, RegistrationState.ENDED)
+        if self._core.state is RegistrationState.ENDED and self._core.error is not None:
+            raise self._core.error
+
+    async def refreshed(self) -> None:
+        """Wait until the registrar has granted the binding once more, or it has ended."""
+        grants = self._core.grants
+        while self._core.grants == grants and self._core.state is not RegistrationState.ENDED:
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def unregister(self) -> None:
+        """Remove our binding and wait for the answer; raises RegistrationFailed when refused."""
+        self._core.stop(self._now())
+        self._flush()
+        await self._until(RegistrationState.ENDED)
+        if self._core.error is not None:
+            raise self._core.error
+
+    def _on_move(self) -> None:
+        self._moved.set()
+        self._also()
+
+    async def _until(self, *states: RegistrationState) -> None:
+        while self._core.state not in states:
+            self._moved.clear()
+            await self._moved.wait()
+
+
+class Line:
+    """One account in use at an endpoint. Made by :meth:`SipEndpoint.add`."""
+
+    def __init__(
+        self,
+        account: Account,
+        now: Callable[[], float],
+        tell: Callable[[AccountEvent], None],
+        credentials: Credentials,
+    ) -> None:
+        self.account = account
+        self.credentials = credentials
+        """Its password, with the servers and realms that may ask for it."""
+        self.registration: Registration | None = None
+        """None for a trunk."""
+        self.core: RegistrationCore | None = None
+        self.keepalive: Keepalive | None = None
+        self.hops: tuple[Hop, ...] = ()
+        """Its servers as DNS last gave them, best first."""
+        self.look_at = 0.0
+        """When they are looked up again at the latest, in seconds. For the endpoint."""
+        self._now = now
+        self._tell = tell
+        self._was_bound = False
+        self._was_at = ""
+
+    @property
+    def name(self) -> str:
+        """The account's name."""
+        return self.account.name
+
+    @property
+    def state(self) -> LineState:
+        """In one word."""
+        if self.reachable is False:
+            return "unreachable"
+        if self.core is not None:
+            if self.core.is_bound(self._now()):
+                return "registered"
+            waiting = (RegistrationState.REGISTERING, RegistrationState.REFRESHING)
+            return "registering" if self.core.state in waiting else "not registered"
+        return "unknown" if self.reachable is None else "reachable"
+
+    @property
+    def ready(self) -> bool:
+        """Whether a call can go out by it, as far as we know."""
+        if self.core is not None and not self.core.is_bound(self._now()):
+            return False
+        return self.reachable is not False
+
+    @property
+    def reachable(self) -> bool | None:
+        """What the keepalive says; None where it does not know, or there is none."""
+        return self.keepalive.reachable if self.keepalive is not None else None
+
+    @property
+    def round_trip_s(self) -> float | None:
+        """Of the last keepalive that was answered."""
+        return self.keepalive.round_trip_s if self.keepalive is not None else None
+
+    @property
+    def hop(self) -> Hop | None:
+        """The server in use."""
+        if self.core is not None and self.core.hop is not None:
+            return self.core.hop
+        if self.keepalive is not None and self.keepalive.hop is not None:
+            return self.keepalive.hop
+        return self.hops[0] if self.hops else None
+
+    @property
+    def server(self) -> str:
+        """The server in use: ``192.0.2.1:5060 over UDP``; empty before one was found."""
+        hop = self.hop
+        return hop.at if hop is not None else ""
+
+    @property
+    def error(self) -> CallError | None:
+        """What is wrong with it, or None."""
+        if self.core is not None and self.core.error is not None:
+            return self.core.error
+        return self.keepalive.error if self.keepalive is not None else None
+
+    @property
+    def words(self) -> str:
+        """For people, on one line."""
+        where = f" at {self.server}" if self.server else ""
+        wrong = f": {self.error}" if self.error is not None else ""
+        unknown = "not asked yet" if self.account.keepalive_s else "not watched (no keepalive)"
+        state = unknown if self.state == "unknown" else self.state
+        return f"{self.name}: {state}{where}{wrong}"
+
+    def registration_moved(self) -> None:
+        """Tell what has changed. For the endpoint."""
+        core = self.core
+        if core is None:
+            return
+        if core.state is RegistrationState.REGISTERED:
+            at = self.server
+            if not self._was_bound:
+                self._say("registered", f"{self.name} is registered at {at}.")
+            elif at != self._was_at:
+                self._say("server_changed", f"{self.name} is now registered at {at}.")
+            self._was_bound, self._was_at = True, at
+        elif core.state is RegistrationState.RETRYING and self._was_bound:
+            self._was_bound = False
+            self._say("registration_lost", f"{self.name} could not be refreshed: {core.error}")
+
+    def keepalive_changed(self) -> None:
+        """Tell what has changed. For the endpoint."""
+        if self.reachable:
+            self._say("reachable", f"{self.name} can be reached at {self.server}.")
+        elif self.keepalive is not None:
+            self._say("unreachable", f"{self.name} cannot be reached: {self.keepalive.error}")
+
+    def _say(self, kind: EventKind, words: str) -> None:
+        self._tell(AccountEvent(self.name, kind, words, self._now()))

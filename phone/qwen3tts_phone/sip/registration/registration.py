@@ -1,0 +1,500 @@
+"""Registration: REGISTER with its refreshes (RFC 3261 section 10.2), until unregistered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, RegistrationFailed
+from qwen3tts_phone.sip.account import Account, address_of_record
+from qwen3tts_phone.sip.dialog import new_call_id, new_tag
+from qwen3tts_phone.sip.message.fields import delta_seconds, parse_address, parse_uri
+from qwen3tts_phone.sip.message.message import Request, Response
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.message.via import loose
+from qwen3tts_phone.sip.registration.keepalive import Learn, Locate, Located, Probe
+from qwen3tts_phone.sip.transaction.digest import challenges
+from qwen3tts_phone.sip.transaction.transaction import Failure
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.sip.transaction.client_request import Exchange
+    from qwen3tts_phone.sip.user_agent import Agent
+
+
+class RegistrationState(Enum):
+    """Where a registration stands."""
+
+    IDLE = auto()
+    REGISTERING = auto()
+    REGISTERED = auto()
+    REFRESHING = auto()
+    RETRYING = auto()
+    """An attempt failed; it is tried again."""
+    UNREGISTERING = auto()
+    ENDED = auto()
+
+
+class RegistrationEvent(Enum):
+    """What may happen to it."""
+
+    START = auto()
+    GRANTED = auto()
+    REFUSED = auto()
+    """And that is the end of it, if it was the first attempt."""
+    POSTPONED = auto()
+    """The first attempt failed, and is to be tried again."""
+    DUE = auto()
+    STOP = auto()
+
+
+S, E = RegistrationState, RegistrationEvent
+
+TABLE: dict[tuple[RegistrationState, RegistrationEvent], RegistrationState] = {
+    (S.IDLE, E.START): S.REGISTERING,
+    (S.REGISTERING, E.GRANTED): S.REGISTERED,
+    (S.REGISTERING, E.REFUSED): S.ENDED,
+    (S.REGISTERING, E.POSTPONED): S.RETRYING,
+    (S.REGISTERING, E.STOP): S.UNREGISTERING,
+    (S.REGISTERED, E.DUE): S.REFRESHING,
+    (S.REGISTERED, E.STOP): S.UNREGISTERING,
+    (S.REFRESHING, E.GRANTED): S.REGISTERED,
+    (S.REFRESHING, E.REFUSED): S.RETRYING,
+    (S.REFRESHING, E.STOP): S.UNREGISTERING,
+    (S.RETRYING, E.DUE): S.REFRESHING,
+    (S.RETRYING, E.STOP): S.UNREGISTERING,
+    (S.UNREGISTERING, E.GRANTED): S.ENDED,
+    (S.UNREGISTERING, E.REFUSED): S.ENDED,
+    (S.UNREGISTERING, E.STOP): S.UNREGISTERING,
+}
+
+
+_REMEDIES = {
+    400: "See the registrar's log; it did not understand the request.",
+    401: "Check the user name and the password.",
+    403: "Check the user name and the password; the account may be blocked.",
+    404: "Check the user name; the registrar does not know it.",
+    405: "Check the registrar's address; what is there is none.",
+    407: "Check the user name and the password.",
+    423: "Ask for a longer time (expires).",
+    503: "The registrar has no room or is being serviced; it is asked again.",
+}
+
+
+def refused(response: Response, account: Account) -> RegistrationFailed:
+    """The registrar's answer in words, with the realm and user that a password was asked for."""
+    user = account.auth_user or account.user
+    asked = challenges(response) if response.status in (401, 407) else []
+    realm = asked[0].realm if asked else ""
+    what = f"{response.status} {response.reason}".rstrip()
+    text = f"The registrar answered {what} to {account.user!r}"
+    if realm:
+        text = f"{text} (user {user!r} of the realm {realm!r})"
+    remedy = _REMEDIES.get(response.status, "Try again later.")
+    if response.status in (401, 407) and not account.password:
+        remedy = "Give the account's password."
+    if asked == [] and response.status in (401, 407):
+        remedy = "It asks for a kind of authentication that we do not have (Digest with MD5, "
+        remedy += "SHA-256 or SHA-512-256)."
+    if response.unanswered:
+        remedy = f"The password was not used: {response.unanswered}."
+    if 300 <= response.status < 400 and response.contact_uri is not None:
+        remedy = f"It has moved; register with {response.contact_uri} instead."
+    least = response.get("Min-Expires")
+    if response.status == 423 and least is not None and least.strip().isdigit():
+        remedy = f"Ask for a longer time (expires={least.strip()[:10]})."
+    return RegistrationFailed(
+        f"{text}.",
+        remedy=remedy,
+        status=response.status,
+        realm=realm,
+        user=user if realm else "",
+        withheld=response.unanswered,
+    )
+
+
+def unanswered(failure: Failure, hop: Hop, cause: CallError | None) -> RegistrationFailed:
+    """No answer, in words."""
+    if cause is not None:
+        why = cause.why if isinstance(cause, CalleeUnreachable) else "tls"
+        failed = RegistrationFailed(
+            f"The registrar cannot be reached: {cause.message}", remedy=cause.remedy, why=why
+        )
+        failed.__cause__ = cause
+        return failed
+    gone = failure is Failure.UNREACHABLE
+    return RegistrationFailed(
+        f"The registrar {hop.words} {'refused the connection' if gone else 'does not answer'}.",
+        remedy="Check its address and port, and the network.",
+        why="refused" if gone else "timeout",
+    )
+
+
+def not_found(error: OSError, account: Account) -> RegistrationFailed:
+    """Its servers cannot be looked up."""
+    return RegistrationFailed(
+        f"The registrar {account.proxy or account.registrar!r} has no address ({error}).",
+        remedy="Check its spelling and the name server.",
+        why="dns",
+    )
+
+
+REFRESH_FROM, REFRESH_TO = 0.80, 0.90
+"""A refresh goes out at a random point of this part of the granted time, so that many clients
+of a restarted registrar do not come at once."""
+RETRY_S = (5.0, 10.0, 20.0, 40.0, 60.0)
+"""Waits before a failed attempt is repeated; the last one repeats."""
+REFUSED_S = (60.0, 120.0, 300.0)
+"""The same where the registrar will not have us: asking often gets an address banned."""
+REFUSALS = {400, 401, 403, 404, 405, 407, 501, 603, 604}
+JITTER = 0.25
+"""Part by which waits are longer or shorter, at random."""
+LOST_WITHIN_S = 1.0
+"""A new connection is made within this after one is lost, so that not all come at once."""
+MOVE_EVERY_S = 5.0
+"""Least time between two registrations because our address has changed."""
+MAX_MOVES = 3
+"""Such registrations in a row; a NAT that shows another address each time is given up on."""
+RETURN_S = 30.0
+"""How often the best server is asked whether it is back."""
+RETURNED_WITHIN_S = 3.0
+"""A registrar that answers again is registered with within this, at random: it may have restarted
+and forgotten all its clients, which notice it at the same time."""
+RETURNED_EVERY_S = 30.0
+"""Least time between two such registrations; a server that comes and goes is not flooded."""
+MAX_EXPIRES_S = 7 * 24 * 3600
+MAX_RAISES = 3
+"""Times one attempt raises its interval after 423."""
+
+
+class RegistrationCore:
+    """The registration without I/O; ``changed`` is called after each move."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        account: Account,
+        hop: Hop | None = None,
+        *,
+        locate: Locate | None = None,
+        learn: Learn = lambda hop, response: None,
+        keep_trying: bool = False,
+    ) -> None:
+        self.state = RegistrationState.IDLE
+        self.error: CallError | None = None
+        """What the last attempt failed with; None after a success."""
+        self.granted_s = 0
+        """Seconds that the registrar granted last."""
+        self.grants = 0
+        """How often it was granted."""
+        self.expires_at: float | None = None
+        """When the binding ends if it is not refreshed, in seconds; None = there is none."""
+        self.hop: Hop | None = None
+        """The server that has us, or that was asked last."""
+        self.changed: Callable[[], None] = lambda: None
+        self._agent = agent
+        self._account = account
+        self._locate: Locate = locate or self._fixed
+        self._learn = learn
+        self._keep_trying = keep_trying
+        self._hops: tuple[Hop, ...] = (hop,) if hop is not None else ()
+        self._digest = agent.digest_for(account)
+        self._expires = account.expires
+        self._call_id = new_call_id()
+        self._tag = new_tag()
+        self._cseq = 0
+        self._exchange: Exchange | None = None
+        self._attempt = 0
+        self._due_at: float | None = None
+        self._return_at: float | None = None
+        self._probe: Probe | None = None
+        self._bound: str | None = None
+        """Our Contact as it was granted."""
+        self._flow = 0
+        self._failures = 0
+        self._raises = 0
+        self._moves = 0
+        self._returned_at = -math.inf
+        """When the server's return was last, or is to be, answered with a registration."""
+        agent.timed.append(self)
+
+    # What the shell calls
+
+    def start(self, now: float) -> None:
+        """Register for the first time."""
+        self._move(E.START)
+        self._begin(now)
+
+    def stop(self, now: float) -> None:
+        """Unregister: the binding of ours is removed with an expiry of 0."""
+        if self.state in (S.ENDED, S.UNREGISTERING, S.IDLE):
+            return
+        nothing_there = self.state is S.RETRYING and not self.is_bound(now)
+        self._move(E.STOP)
+        self._due_at = self._return_at = None
+        self._attempt += 1
+        if self._exchange is not None:
+            # Its refusal or silence is not that of the attempt to unregister.
+            self._exchange.abandon()
+        if self.hop is None or nothing_there:
+            # No server was found, or none has us: there is nothing to be removed.
+            self._end(E.REFUSED)
+            return
+        self._send(self.hop, 0, now)
+
+    def connection_lost(self, hop: Hop, now: float) -> None:
+        """A connection is gone: where the registrar knows us by it, it cannot call us any more."""
+        if self.state is S.REGISTERED and hop.flow and hop.flow == self._flow:
+            self._due_at = now + self._agent.random.uniform(0.0, LOST_WITHIN_S)
+
+    def server_returned(self, now: float) -> None:
+        """The server answers again after it did not, or another one answers in its place.
+
+        Whether it still knows us cannot be seen from that: we register again.
+        """
+        refused = isinstance(self.error, RegistrationFailed) and self.error.status is not None
+        waiting = self.state is S.RETRYING and not refused
+        if not (waiting or self.state is S.REGISTERED) or self._returned_at > now:
+            return
+        soon = now + self._agent.random.uniform(0.0, RETURNED_WITHIN_S)
+        at = max(soon, self._returned_at + RETURNED_EVERY_S)
+        if self._due_at is None or at < self._due_at:
+            self._returned_at = self._due_at = at
+
+    def address_changed(self, now: float) -> None:
+        """Our address may be another one by now."""
+        if self.state is not S.REGISTERED or self.hop is None or self._exchange is None:
+            return
+        if self._contact(self.hop) == self._bound:
+            return
+        if self._moves < MAX_MOVES:
+            # At once for the first time: a NAT is noticed by the first answer.
+            at = max(now, self._exchange.sent_at + MOVE_EVERY_S) if self._moves else now
+            self._moves += 1
+            self._due_at = at if self._due_at is None else min(self._due_at, at)
+
+    def is_bound(self, now: float) -> bool:
+        """Whether the registrar knows us, as far as we know."""
+        return self.expires_at is not None and now < self.expires_at
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`tick` is next needed."""
+        return min((at for at in (self._due_at, self._return_at) if at is not None), default=None)
+
+    def tick(self, now: float) -> None:
+        """Refresh when it is time, and look whether the best server is back."""
+        if self._return_at is not None and now >= self._return_at:
+            self._return_at = now + RETURN_S
+            self._ask_the_best(now)
+        if self._due_at is not None and now >= self._due_at:
+            self._due_at = None
+            self._move(E.DUE)
+            self._raises = 0
+            self._begin(now)
+
+    # One attempt
+
+    def _fixed(self, located: Located) -> None:
+        located(self._hops, None, self._agent.now())
+
+    def _begin(self, now: float, first: Hop | None = None) -> None:
+        """Look the servers up and ask the best; ``first`` is the one to begin with."""
+        self._attempt += 1
+        attempt = self._attempt
+
+        def located(hops: Sequence[Hop], error: OSError | None, now: float) -> None:
+            if attempt != self._attempt:
+                return
+            if not hops:
+                self._failed(not_found(error or OSError("no address"), self._account), now, None)
+                return
+            self._hops = tuple(hops)
+            order = self._agent.health.order(hops, now)
+            begin = first or (self.hop if self.is_bound(now) else None)
+            if begin in order and not self._agent.health.is_down(begin, now):
+                order.insert(0, order.pop(order.index(begin)))
+            from_here = _with_others(order)
+            self.hop = from_here
+            self._send(from_here, self._expires, now)
+
+        self._locate(located)
+
+    def _send(self, hop: Hop, expires: int, now: float) -> None:
+        account = self._account
+        record = address_of_record(account)
+        # Section 10.2: the Request-URI names the registrar's domain alone.
+        request = Request("REGISTER", account.registrar)
+        request.add("Max-Forwards", "70")
+        if account.proxy:
+            request.add("Route", f"<{loose(account.proxy)}>")
+        request.add("From", f"<{record}>;tag={self._tag}")
+        request.add("To", f"<{record}>")
+        request.add("Call-ID", self._call_id)
+        request.add("CSeq", f"{self._next_cseq()} REGISTER")
+        contact = self._contact(hop)
+        if expires == 0 and self._bound is not None:
+            # What was granted is removed, whatever we are called by now.
+            contact = self._bound
+        request.add("Contact", contact)
+        if self._bound not in (None, contact):
+            request.add("Contact", f"{self._bound};expires=0")
+        request.add("Expires", str(expires))
+        self._agent.describe(request)
+        self._exchange = self._agent.exchange(
+            request, hop, self, now, next_cseq=self._next_cseq, digest=self._digest
+        )
+
+    # Answers
+
+    def on_provisional(self, response: Response, now: float) -> None:
+        """Nothing to do."""
+
+    def on_final(self, response: Response, now: float) -> None:
+        """The registrar's answer."""
+        if self._exchange is not None:
+            self.hop = self._exchange.hop
+            self._learn(self.hop, response)
+        if response.status < 300:
+            self._granted(response, now)
+        elif response.status == 423 and self._raise(response, now):
+            return
+        else:
+            wait = delta_seconds(response.get("Retry-After"), MAX_EXPIRES_S)
+            self._failed(refused(response, self._account), now, wait)
+
+    def on_failure(self, failure: Failure, now: float) -> None:
+        """The registrar did not answer."""
+        exchange = self._exchange
+        if exchange is None:
+            return
+        self.hop = exchange.hop
+        self._failed(unanswered(failure, exchange.hop, exchange.cause), now, None)
+
+    def _granted(self, response: Response, now: float) -> None:
+        self.error = None
+        self._failures = 0
+        if self.state is S.UNREGISTERING:
+            self.expires_at = None
+            self._end()
+            return
+        exchange = self._exchange
+        sent = exchange.request.headers.getlist("Contact")[0] if exchange is not None else ""
+        granted = self._granted_seconds(response, sent)
+        moved = self._bound not in (None, sent)
+        self._bound = sent
+        self._flow = response.flow
+        self.granted_s = granted
+        self.grants += 1
+        self.expires_at = (exchange.sent_at if exchange is not None else now) + granted
+        share = self._agent.random.uniform(REFRESH_FROM, REFRESH_TO)
+        self._due_at = now + max(0.5, granted * share)
+        if self._best() is None:
+            self._return_at = None
+        elif self._return_at is None:
+            # Over refreshes, too: these may come more often than it is asked.
+            self._return_at = now + RETURN_S
+        self._move(E.GRANTED)
+        if not moved:
+            self._moves = 0
+        self.address_changed(now)
+
+    def _granted_seconds(self, response: Response, sent: str) -> int:
+        """Section 10.2.4: from our Contact, else from Expires, else what was asked."""
+        ours = parse_address(sent).uri
+        for value in response.values("Contact"):
+            try:
+                contact = parse_address(value)
+                same = _same_address(contact.uri, ours)
+            except BadSip:
+                continue
+            seconds = delta_seconds(contact.parameters.get("expires"), MAX_EXPIRES_S)
+            if same and seconds is not None:
+                return max(1, seconds)
+        seconds = delta_seconds(response.get("Expires"), MAX_EXPIRES_S)
+        return max(1, self._expires if seconds is None else seconds)
+
+    def _raise(self, response: Response, now: float) -> bool:
+        """Section 10.2.8: the interval was too brief; ask for what the registrar wants."""
+        least = delta_seconds(response.get("Min-Expires"), MAX_EXPIRES_S)
+        if least is None or least <= self._expires or self._raises >= MAX_RAISES:
+            return False
+        self._raises += 1
+        self._expires = least
+        if self.state is S.UNREGISTERING or self.hop is None:
+            return False
+        self._send(self.hop, self._expires, now)
+        return True
+
+    def _failed(self, error: RegistrationFailed, now: float, wait: int | None) -> None:
+        self.error = error
+        if self.state is S.UNREGISTERING:
+            self._end(E.REFUSED)
+            return
+        first = self.state is S.REGISTERING
+        if first and not self._keep_trying:
+            self._end(E.REFUSED)
+            return
+        waits = REFUSED_S if error.status in REFUSALS else RETRY_S
+        pause = waits[min(self._failures, len(waits) - 1)]
+        pause *= self._agent.random.uniform(1 - JITTER, 1 + JITTER)
+        self._failures += 1
+        self._due_at = now + (max(pause, float(wait)) if wait is not None else pause)
+        self._move(E.POSTPONED if first else E.REFUSED)
+
+    # Returning to the best server
+
+    def _best(self) -> Hop | None:
+        """A server that is better than the one that has us."""
+        if self.hop is None or not self._hops:
+            return None
+        best = min(self._hops, key=lambda hop: hop.rank)
+        return best if best.rank < self.hop.rank else None
+
+    def _ask_the_best(self, now: float) -> None:
+        best = self._best()
+        if best is None or self.state is not S.REGISTERED:
+            return
+
+        def answered(status: int | None, now: float) -> None:
+            if status in (None, 408, 503) or self.state is not S.REGISTERED:
+                return
+            self._agent.health.answered(best)
+            self._due_at = None
+            self._move(E.DUE)
+            self._raises = 0
+            self._begin(now, first=best)
+
+        self._probe = Probe(self._agent, self._account, best, answered)
+        self._probe.start(now)
+
+    def _contact(self, hop: Hop) -> str:
+        return self._agent.contact(hop, user=self._account.user)
+
+    def _next_cseq(self) -> int:
+        self._cseq += 1
+        return self._cseq
+
+    def _end(self, event: RegistrationEvent = E.GRANTED) -> None:
+        self._due_at = self._return_at = None
+        self._move(event)
+        if self in self._agent.timed:
+            self._agent.timed.remove(self)
+
+    def _move(self, event: RegistrationEvent) -> None:
+        state = TABLE.get((self.state, event))
+        if state is None:
+            raise RegistrationFailed(f"{event.name.lower()} while {self.state.name}.")
+        self.state = state
+        self.changed()
+
+
+def _with_others(order: Sequence[Hop]) -> Hop:
+    """The first of the servers, which knows the others."""
+    return replace(order[0], others=tuple(order[1:]))
+
+
+def _same_address(one: str, other: str) -> bool:
+    a, b = parse_uri(one), parse_uri(other)
+    return (a.user, a.host.lower(), a.port or 5060) == (b.user, b.host.lower(), b.port or 5060)

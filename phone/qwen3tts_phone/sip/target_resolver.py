@@ -1,0 +1,139 @@
+"""Choice of the server that a request goes to, redirections included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+from qwen3tts_phone.errors import CalleeUnreachable, CallError
+from qwen3tts_phone.sip.account import Account
+from qwen3tts_phone.sip.call.outgoing import OutgoingCall
+from qwen3tts_phone.sip.call.redirection import RedirectTarget
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.registration.lines import Lines, bare
+from qwen3tts_phone.sip.transport.listeners import Listeners
+from qwen3tts_phone.sip.transport.locator import Locator
+from qwen3tts_phone.sip.user_agent import Agent
+
+
+class Ways:
+    """Finds the way for calls and other requests that begin something."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        lines: Lines,
+        locator: Locator,
+        listeners: Listeners,
+        now: Callable[[], float],
+    ) -> None:
+        self._agent = agent
+        self._lines = lines
+        self._locator = locator
+        self._listeners = listeners
+        self._now = now
+
+    async def find(self, target: str, account: Account | None, *, theirs: bool = False) -> Hop:
+        """Return the server to ask first, which knows the others; ``theirs``: see `Locator.locate`.
+
+        Raises BadSip, CalleeUnreachable.
+        """
+        if account is not None and self._lines.serves(account, target):
+            return await self._of_account(account)
+        hop = self._agent.hop(target, transport=account.transport if account is not None else "")
+        try:
+            hops = await self._locator.locate(hop, self._agent.settings.enabled, theirs=theirs)
+        except OSError as error:
+            raise no_address(target, error) from error
+        order = self._agent.health.order(hops, self._now())
+        return replace(order[0], others=tuple(order[1:]))
+
+    async def _of_account(self, account: Account) -> Hop:
+        """The best of an account's servers; where we are registered, we are known."""
+        try:
+            hops = await self._lines.servers(account)
+        except OSError as error:
+            raise no_address(account.servers[0], error) from error
+        now, health = self._now(), self._agent.health
+        line = self._lines.all.get(account.name)
+        used = line.core.hop if line is not None and line.core is not None else None
+        order = sorted(
+            health.order(hops, now), key=lambda hop: hop != used or health.is_down(hop, now)
+        )
+        return replace(order[0], others=tuple(order[1:]))
+
+    def address_for(self, uri: str, account: Account | None) -> str:
+        """Which of our addresses the far end is to send media to; raises BadSip."""
+        target = bare(uri, account)
+        if account is not None and self._lines.serves(account, target):
+            line = self._lines.all.get(account.name)
+            if line is not None and line.hop is not None:
+                return self._listeners.local(line.hop)[0]
+            target = account.servers[0]
+        hop = self._agent.hop(target, transport=account.transport if account is not None else "")
+        return self._listeners.local(self._locator.current(hop) or hop)[0]
+
+
+def no_address(server: str, error: OSError) -> CalleeUnreachable:
+    """A name that cannot be looked up, in words."""
+    return CalleeUnreachable(
+        f"The host of {server!r} has no address ({error.strerror or error}).",
+        remedy="Check its spelling and the name server.",
+        why="dns",
+    )
+
+
+Check = Callable[[str], None]
+"""Raises CallError for an address that may not be called."""
+
+
+class RedirectFollower:
+    """Makes the calls of an endpoint follow 3xx answers."""
+
+    def __init__(
+        self,
+        ways: Ways,
+        lines: Lines,
+        *,
+        now: Callable[[], float],
+        run: Callable[[Coroutine[Any, Any, None]], None],
+        flush: Callable[[], None],
+    ) -> None:
+        self._ways = ways
+        self._lines = lines
+        self._now = now
+        self._run = run
+        self._flush = flush
+
+    def attach(self, call: OutgoingCall, account: Account | None, check: Check) -> None:
+        """Have a call follow, within the rules that ``check`` knows."""
+
+        def locate(target: RedirectTarget) -> None:
+            self._run(self._locate(call, account, check, target))
+
+        call.redirection.locate = locate
+
+    async def _locate(
+        self, call: OutgoingCall, account: Account | None, check: Check, target: RedirectTarget
+    ) -> None:
+        try:
+            for callee in target.callees:
+                check(callee)
+            if account is not None and not target.proxy and self._lines.serves(account, target.uri):
+                # An outbound proxy is on the way to every address.
+                target = replace(target, proxy=account.proxy)
+                hop = await self._ways.find(target.uri, account, theirs=True)
+            else:
+                hop = await self._ways.find(target.proxy or target.uri, None, theirs=True)
+            # Each request is looked at by itself: a stranger gets no password, and none of the
+            # addresses that he sends the call to, the account's servers included.
+            digest = None
+            if call.digest is not None:
+                digest = self._lines.digest_towards(account, hop)
+            ours = account is not None and self._lines.has_server(hop.host)
+            leave_out = () if ours or account is None else tuple(account.headers)
+            call.redirection.found(target, hop, digest, leave_out, self._now())
+        except CallError as error:
+            call.redirection.not_found(error, self._now())
+        self._flush()

@@ -1,0 +1,387 @@
+"""Client request until its final response: challenges, failover (RFC 3263 section 4.3), UDP and TCP."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from qwen3tts_phone.errors import BadSip, CallError
+from qwen3tts_phone.sip.dialog import min_se, new_branch, session_expires
+from qwen3tts_phone.sip.message.fields import parse_address, parse_uri
+from qwen3tts_phone.sip.message.message import Request, Response
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.message.via import at_server, loose
+from qwen3tts_phone.sip.transaction.digest import Digest
+from qwen3tts_phone.sip.transaction.transaction import Failure, Transaction, TransactionLayer
+from qwen3tts_wire.errors import log_text
+
+Told = Callable[[Response | Failure, float], None]
+"""Gets the final answer, or why there is none, and the time."""
+
+
+class Asked:
+    """Hands the outcome on, once."""
+
+    def __init__(self, told: Told) -> None:
+        self._told: Told | None = told
+
+    def on_provisional(self, response: Response, now: float) -> None:
+        """Nothing to do: the far end takes its time."""
+
+    def on_final(self, response: Response, now: float) -> None:
+        """The answer."""
+        self._tell(response, now)
+
+    def on_failure(self, failure: Failure, now: float) -> None:
+        """There is none."""
+        self._tell(failure, now)
+
+    def _tell(self, outcome: Response | Failure, now: float) -> None:
+        told, self._told = self._told, None
+        if told is not None:
+            told(outcome, now)
+
+
+FIRST_S = 30.0
+"""How long a server comes last after its first failure; each further one doubles it."""
+LONGEST_S = 300.0
+MAX_SERVERS = 1000
+
+
+class Health:
+    """Remembers failures by transport, address and port."""
+
+    def __init__(self) -> None:
+        self._failed: dict[tuple[str, str, int], tuple[float, float]] = {}
+        """Until when a server comes last, and for how long that was, in seconds."""
+
+    def failed(self, hop: Hop, now: float) -> None:
+        """It did not answer, or has no room."""
+        key = _key(hop)
+        until, lasted = self._failed.pop(key, (0.0, 0.0))
+        if now < until:
+            # One failure that many requests saw is one failure.
+            self._failed[key] = (until, lasted)
+            return
+        lasts = min(lasted * 2, LONGEST_S) if lasted else FIRST_S
+        while len(self._failed) >= MAX_SERVERS:
+            del self._failed[next(iter(self._failed))]
+        self._failed[key] = (now + lasts, lasts)
+
+    def answered(self, hop: Hop) -> None:
+        """It is there."""
+        self._failed.pop(_key(hop), None)
+
+    def is_down(self, hop: Hop, now: float) -> bool:
+        """Whether it failed and its time is not over."""
+        return now < self._failed.get(_key(hop), (0.0, 0.0))[0]
+
+    def order(self, hops: Iterable[Hop], now: float) -> list[Hop]:
+        """As they came, but for those that have failed, which come last."""
+        return sorted(hops, key=lambda hop: self.is_down(hop, now))
+
+
+def _key(hop: Hop) -> tuple[str, str, int]:
+    return (hop.transport, hop.host, hop.port)
+
+
+log = logging.getLogger(__name__)
+
+
+class Listener(Protocol):
+    """Who wants the answer."""
+
+    def on_provisional(self, response: Response, now: float) -> None:
+        """A 1xx."""
+
+    def on_final(self, response: Response, now: float) -> None:
+        """A final answer; an INVITE may bring several 2xx, repeated or of a fork."""
+
+    def on_failure(self, failure: Failure, now: float) -> None:
+        """There will be no answer."""
+
+
+class Unheard:
+    """A listener for answers that change nothing."""
+
+    def on_provisional(self, response: Response, now: float) -> None:
+        """Nothing."""
+
+    def on_response(self, response: Response, now: float) -> None:
+        """Nothing."""
+
+    def on_final(self, response: Response, now: float) -> None:
+        """Nothing."""
+
+    def on_failure(self, failure: Failure, now: float) -> None:
+        """Nothing."""
+
+
+FAIL_OVER = {408, 500, 502, 503, 504}
+"""Answers after which the next server is asked, where there is one: this one cannot, another may.
+RFC 3263 section 4.3 names 503 alone; the others are what proxies say of a server behind them."""
+
+
+class Contact(Protocol):
+    """How our Contact is made for a hop."""
+
+    def __call__(self, hop: Hop, *, user: str = "") -> str:
+        """The value, in angle brackets."""
+
+
+class Exchange:
+    """A request, its retries against challenges and dead servers, and the answer that counts."""
+
+    def __init__(
+        self,
+        layer: TransactionLayer,
+        request: Request,
+        hop: Hop,
+        listener: Listener,
+        *,
+        via: Callable[[Hop], str],
+        next_cseq: Callable[[], int],
+        digest: Digest | None = None,
+        max_retries: int = 3,
+        contact: Contact | None = None,
+        roomier: Callable[[Hop, int], Hop | None] = lambda hop, size: None,
+        health: Health | None = None,
+    ) -> None:
+        self.request = request
+        """The request as last sent."""
+        self.hop = hop
+        """Where it was last sent."""
+        self.cause: CallError | None = None
+        """Why it could not be sent, where the transport knows."""
+        self.sent_at = 0.0
+        """When it was last sent, in seconds."""
+        self._contact = contact
+        self._roomier = roomier
+        self._small: tuple[Hop, list[str]] | None = None
+        """The hop by UDP, and our Contacts there, while TCP is tried for a large request."""
+        self._stays_udp = False
+        self._health = health or Health()
+        self._others = list(hop.others)
+        self._uri: str | None = None
+        """The Request-URI as it was wanted."""
+        self._routes: list[str] = []
+        self._rerouted = False
+        self._proceeding = False
+        self.may_retry = True
+        """Cleared when nobody wants it to succeed any more."""
+        self.transaction: Transaction | None = None
+        self._layer = layer
+        self._listener = listener
+        self._via = via
+        self._next_cseq = next_cseq
+        self._digest = digest
+        self._retries_left = max_retries
+        self._limit: float | None = None
+        self._answered: set[tuple[bool, str]] = set()
+        self._reached = False
+        """Whether a far end has answered provisionally: no proxy of ours asks after that."""
+
+    def start(self, now: float) -> None:
+        """Send the request for the first time."""
+        self._send(self.request, now)
+
+    def limit(self, at: float) -> None:
+        """Give up at that time if there is no final answer by then (INVITE only)."""
+        self._limit = at
+        self._others.clear()
+        if self.transaction is not None:
+            self.transaction.limit(at)
+
+    def abandon(self) -> None:
+        """Let it run out unheard; nobody wants its answer any more."""
+        self.may_retry = False
+        self._listener = Unheard()
+
+    def on_response(self, response: Response, now: float) -> None:
+        """From the transaction."""
+        self._small = None
+        if response.status == 503:
+            self._health.failed(self.hop, now)
+        else:
+            self._health.answered(self.hop)
+        if response.status < 200:
+            if not self._proceeding and self.transaction is not None:
+                # It is there: how long it may take now is no matter of the other servers.
+                self.transaction.limit(self._limit)
+            self._proceeding = True
+            if response.status > 100:
+                # Somebody's telephone may ring: it must not ring at two places.
+                self._others.clear()
+                if self.request.to.tag is None and response.to.tag is not None:
+                    self._reached = True
+            self._listener.on_provisional(response, now)
+        elif response.status in FAIL_OVER and self._fails_over(now):
+            return
+        elif not self._tried_again(response, now):
+            self._listener.on_final(response, now)
+
+    def on_failure(self, failure: Failure, now: float) -> None:
+        """From the transaction."""
+        self.cause = self.transaction.cause if self.transaction is not None else None
+        self._health.failed(self.hop, now)
+        if self._goes_by_udp(failure, now):
+            return
+        if not self._fails_over(now):
+            self._listener.on_failure(failure, now)
+
+    def _fails_over(self, now: float) -> bool:
+        """Ask the next server, if there is one and somebody still wants it."""
+        if not self._others or not self.may_retry:
+            return False
+        self.hop = self._others.pop(0)
+        self._proceeding = False
+        self._small, self._stays_udp = None, False
+        self._answered.clear()
+        request = self._once_more()
+        contacts = request.headers.getlist("Contact")
+        if self._contact is not None and contacts:
+            contacts[0] = self._fitting(contacts[0], self._contact)
+        self._send(request, now)
+        return True
+
+    def _once_more(self) -> Request:
+        """The same but for the branch, and for what names the way; it needs no new CSeq."""
+        request = Request(self.request.method, self.request.uri, body=self.request.body)
+        request.take(self.request, without=("via", "authorization", "proxy-authorization"))
+        return request
+
+    def _goes_by_udp(self, failure: Failure, now: float) -> bool:
+        """RFC 3261 section 18.1.1: where TCP is refused, UDP is what there is."""
+        small, self._small = self._small, None
+        if small is None or failure is not Failure.UNREACHABLE or not self.may_retry:
+            return False
+        self.hop, contacts = small
+        self.cause = None
+        self._stays_udp = True
+        request = self._once_more()
+        request.headers.getlist("Contact")[:] = contacts
+        self._send(request, now)
+        return True
+
+    def _goes_by_tcp(self, request: Request, sent: Request, now: float) -> bool:
+        """Whether a request is too large for UDP; then its Contact says so, too."""
+        hop = None if self._stays_udp else self._roomier(self.hop, len(bytes(sent)))
+        if hop is None or self._health.is_down(hop, now):
+            return False
+        contacts = request.headers.getlist("Contact")
+        self._small = (self.hop, list(contacts))
+        self.hop = hop
+        if self._contact is not None and contacts:
+            fitting = self._fitting(contacts[0], self._contact)
+            # Where a server sees us at another address by UDP, we do not know it by TCP.
+            if fitting != contacts[0] and _host(fitting) == _host(contacts[0]):
+                contacts[0] = fitting
+        return True
+
+    def _fitting(self, contact: str, make: Contact) -> str:
+        """Our Contact as it fits the server asked now."""
+        try:
+            return make(self.hop, user=parse_uri(parse_address(contact).uri).user or "")
+        except BadSip:
+            return contact
+
+    def _tried_again(self, response: Response, now: float) -> bool:
+        if response.status in (401, 407):
+            return self._answer_challenge(response, now)
+        return response.status == 422 and self._raise_interval(response, now)
+
+    def _answer_challenge(self, response: Response, now: float) -> bool:
+        """RFC 3261 section 22.2: once for each realm, again only where the nonce was stale."""
+        if self._digest is None or not self.may_retry or self._retries_left <= 0:
+            return False
+        asked = self._digest.answerable(
+            response,
+            self.request,
+            self.hop,
+            reached=self._reached,
+            relayed=self._proceeding,
+            passed=frozenset(realm for by_proxy, realm in self._answered if by_proxy),
+        )
+        if response.unanswered:
+            log.warning(
+                "A challenge to %s from %s for a password gets no answer: %s",
+                self.request.method,
+                log_text(self.hop.words),
+                response.unanswered,
+            )
+        if not asked:
+            return False
+        if any(not c.stale and c.space in self._answered for c in asked):
+            return False
+        self._answered |= {challenge.space for challenge in asked}
+        self._again({}, now)
+        return True
+
+    def _raise_interval(self, response: Response, now: float) -> bool:
+        """RFC 4028 section 7.4: ask again for the interval that the far end can bear."""
+        asked, least = session_expires(self.request), min_se(response)
+        if not self.may_retry or self._retries_left <= 0 or asked is None or least <= asked[0]:
+            return False
+        role = f";refresher={asked[1]}" if asked[1] else ""
+        self._again({"Session-Expires": f"{least}{role}", "Min-SE": str(least)}, now)
+        return True
+
+    def _again(self, changes: dict[str, str], now: float) -> None:
+        self._retries_left -= 1
+        old = self.request
+        request = Request(old.method, old.uri, body=old.body)
+        request.take(old, without=("via", "authorization", "proxy-authorization", "cseq"))
+        # Section 8.1.3.5: the same Call-ID, From and To, the next CSeq, a new branch.
+        request.add("CSeq", f"{self._next_cseq()} {old.method}")
+        for name, value in changes.items():
+            request.replace(name, value)
+        self._send(request, now)
+
+    def _address(self, request: Request) -> Request:
+        """The request as the server asked now wants it, where it is one named by itself.
+
+        Behind a proxy that is the proxy's Route, else the host of the Request-URI.
+        """
+        server = self.hop.server
+        if self._uri is None:
+            self._uri = request.uri
+            self._routes = list(request.headers.getlist("Route"))
+        if not server and not self._rerouted:
+            return request
+        self._rerouted = True
+        request.uri = self._uri
+        routes = request.headers.getlist("Route")
+        routes[:] = self._routes
+        if server and routes:
+            routes[0] = f"<{loose(server)}>"
+        elif server:
+            request.uri = at_server(self._uri, server)
+        return request
+
+    def _send(self, request: Request, now: float) -> None:
+        request = self._address(request)
+        if self._digest is not None:
+            self.hop = self._digest.authorize(request, self.hop, asked=bool(self._answered))
+        sent = self._with_via(request)
+        if self._goes_by_tcp(request, sent, now):
+            sent = self._with_via(request)
+        self.request = sent
+        self.sent_at = now
+        self.transaction = self._layer.send(sent, self.hop, self, now)
+        if self._limit is not None:
+            self.transaction.limit(self._limit)
+        elif self._others and not self._proceeding:
+            self.transaction.limit(now + self._layer.timers.failover)
+
+    def _with_via(self, request: Request) -> Request:
+        """The Via goes first, as on any message."""
+        sent = Request(request.method, request.uri, body=request.body)
+        sent.add("Via", f"{self._via(self.hop)};branch={new_branch()};rport")
+        sent.take(request)
+        return sent
+
+
+def _host(contact: str) -> str:
+    """The host of our own Contact."""
+    return parse_uri(parse_address(contact).uri).host.lower()

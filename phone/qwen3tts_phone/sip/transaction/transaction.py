@@ -1,0 +1,517 @@
+"""Transactions (RFC 3261 section 17, RFC 6026), the layer that matches them, and retransmission of 2xx responses."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import re
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+from qwen3tts_phone.errors import CallError
+from qwen3tts_phone.sip.message.message import BRANCH_COOKIE, Request, Response
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.settings import Timers
+from qwen3tts_phone.sip.transaction.state_machine import (
+    LIVE,
+    RESENDS,
+    START,
+    TABLES,
+    TIMEOUTS,
+    Action,
+    Event,
+    Kind,
+    State,
+)
+
+S, E, A = State, Event, Action
+
+
+class IllegalMove(RuntimeError):
+    """A pair of state and event that no table holds: a mistake of ours, never of the peer."""
+
+
+class Failure(Enum):
+    """Why a client transaction ended without a final response."""
+
+    TIMED_OUT = auto()
+    UNREACHABLE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Bytes for a hop."""
+
+    hop: Hop
+    data: bytes
+
+
+class ClientOwner(Protocol):
+    """Who sent the request."""
+
+    def on_response(self, response: Response, now: float) -> None:
+        """A provisional or final response; an INVITE may bring several 2xx."""
+
+    def on_failure(self, failure: Failure, now: float) -> None:
+        """No final response will come."""
+
+
+class ServerOwner(Protocol):
+    """Who answers the request."""
+
+    def on_ack(self, request: Request, now: float) -> None:
+        """An ACK to a 2xx that reuses the INVITE's branch."""
+
+    def on_no_ack(self, now: float) -> None:
+        """Timer H: the failure that was sent was never acknowledged."""
+
+
+class Transaction:
+    """One request and its answers, at either end."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        request: Request,
+        hop: Hop,
+        timers: Timers,
+        outbox: deque[Send],
+        now: float,
+        schedule: Callable[[Transaction], None] = lambda transaction: None,
+    ) -> None:
+        self.kind = kind
+        self.request = request
+        self.hop = hop
+        self.state = START[kind]
+        self.client_owner: ClientOwner | None = None
+        self.server_owner: ServerOwner | None = None
+        self.response: Response | None = None
+        """The last response: received by a client, sent by a server."""
+        self._timers = timers
+        self._outbox = outbox
+        self._schedule = schedule
+        self._deadlines: dict[Event, float] = {}
+        self._waits: dict[Event, float] = {}
+        self._scheduled_at: float | None = None
+        self._ack: bytes | None = None
+        self._wire: bytes = b""
+        self.cause: CallError | None = None
+        """Why the transport could not carry it, where it knows more than that."""
+        self._enter(now)
+        self._reschedule()
+        if kind in (Kind.INVITE_CLIENT, Kind.CLIENT):
+            self._wire = bytes(request)
+            self._send(self._wire)
+
+    @property
+    def deadline(self) -> float | None:
+        """When the next timer fires."""
+        return min(self._deadlines.values(), default=None)
+
+    def tick(self, now: float) -> None:
+        """Fire the timers that are due, one by one."""
+        while self._deadlines:
+            event = min(self._deadlines, key=self._deadlines.__getitem__)
+            at = self._deadlines[event]
+            if at > now:
+                return
+            if event in RESENDS:
+                # RFC 3261: A doubles; E and G double up to T2, E stays at T2 once proceeding.
+                wait = self._waits[event] * 2
+                if event is not E.TIMER_A:
+                    wait = min(wait, self._timers.t2)
+                if event is E.TIMER_E and self.state is S.PROCEEDING:
+                    wait = self._timers.t2
+                self._waits[event] = wait
+                # From now, not from the missed instant: a late tick must not send a burst.
+                self._deadlines[event] = max(at, now) + wait
+            else:
+                del self._deadlines[event]
+            self._move(event, now)
+
+    def receive_response(self, response: Response, now: float) -> None:
+        """A response that matches this client transaction."""
+        self._move(_class_of(response.status), now, response)
+
+    def receive_request(self, request: Request, now: float) -> None:
+        """The request once more, or the ACK that matches it."""
+        event = E.RECEIVE_ACK if request.method == "ACK" else E.RECEIVE_REQUEST
+        self._move(event, now, request)
+
+    def send_response(self, response: Response, now: float) -> None:
+        """Answer the request; raises IllegalMove after a final response."""
+        event = {1: E.SEND_1XX, 2: E.SEND_2XX}.get(response.status // 100, E.SEND_FAILURE)
+        if (self.state, event) not in TABLES[self.kind]:
+            raise IllegalMove(f"{event.name} while {self.state.name} ({self.kind.name})")
+        self.response = response
+        self._wire = bytes(response)
+        if response.status >= 200:
+            # What is kept for repetitions need not hold the body as well.
+            self.request.body = b""
+        self._move(event, now)
+
+    def limit(self, at: float | None) -> None:
+        """Give up at that time if there is no final answer by then; None takes it back.
+
+        An INVITE at any time, other requests while there is no answer at all.
+        """
+        if at is None:
+            self._deadlines.pop(E.GIVE_UP, None)
+        elif (self.state, E.GIVE_UP) in TABLES[self.kind]:
+            self._deadlines[E.GIVE_UP] = at
+        self._reschedule()
+
+    def give_up(self, now: float) -> None:
+        """Forget a request that is answered and kept for its repetitions only."""
+        self._move(E.GIVE_UP, now)
+
+    def send_again(self) -> None:
+        """Send the request once more, by another way than the one that failed."""
+        self._send(self._wire)
+
+    def transport_error(self, now: float, cause: CallError | None = None) -> None:
+        """The transport could not carry what was sent."""
+        self.cause = cause
+        self._move(E.TRANSPORT_ERROR, now)
+
+    def _move(self, event: Event, now: float, message: Request | Response | None = None) -> None:
+        move = TABLES[self.kind].get((self.state, event))
+        if move is None:
+            raise IllegalMove(f"{event.name} while {self.state.name} ({self.kind.name})")
+        state, actions = move
+        if state is not self.state:
+            self.state = state
+            self._enter(now)
+        self._reschedule()
+        for action in actions:
+            self._act(action, now, message)
+
+    def _act(self, action: Action, now: float, message: Request | Response | None) -> None:
+        if action in (A.SEND_REQUEST, A.SEND_RESPONSE):
+            if self._wire:
+                self._send(self._wire)
+        elif action is A.SEND_ACK:
+            if isinstance(message, Response):
+                self._ack = bytes(ack_for_failure(self.request, message))
+            if self._ack:
+                self._send(self._ack)
+        elif action is A.DELIVER:
+            if isinstance(message, Response):
+                self.response = message
+                if self.client_owner:
+                    self.client_owner.on_response(message, now)
+            elif isinstance(message, Request) and self.server_owner:
+                self.server_owner.on_ack(message, now)
+        elif self.client_owner:
+            timed_out = action is A.TIMED_OUT
+            failure = Failure.TIMED_OUT if timed_out else Failure.UNREACHABLE
+            self.client_owner.on_failure(failure, now)
+        elif self.server_owner and action is A.TIMED_OUT:
+            self.server_owner.on_no_ack(now)
+
+    def _reschedule(self) -> None:
+        if self.deadline != self._scheduled_at:
+            self._scheduled_at = self.deadline
+            self._schedule(self)
+
+    def _enter(self, now: float) -> None:
+        live = LIVE.get((self.kind, self.state), ())
+        kept = (*live, E.GIVE_UP) if (self.state, E.GIVE_UP) in TABLES[self.kind] else live
+        self._deadlines = {e: at for e, at in self._deadlines.items() if e in kept}
+        for event in live:
+            if event in self._deadlines:
+                continue
+            if event in RESENDS and self.hop.reliable:
+                # Section 17: over a reliable transport nothing is sent twice. Timer G too: the
+                # transport has seen to it.
+                continue
+            self._waits[event] = self._wait(event)
+            self._deadlines[event] = now + self._waits[event]
+
+    def _wait(self, event: Event) -> float:
+        if event in RESENDS:
+            return self._timers.t1
+        if event in TIMEOUTS:
+            return self._timers.timeout
+        if self.hop.reliable:
+            return 0.0
+        # D is "at least 32 s", J is 64*T1, I and K are T4.
+        return self._timers.timeout if event in (E.TIMER_D, E.TIMER_J) else self._timers.t4
+
+    def _send(self, data: bytes) -> None:
+        self._outbox.append(Send(self.hop, data))
+
+
+def _class_of(status: int) -> Event:
+    return {1: E.RECEIVE_1XX, 2: E.RECEIVE_2XX}.get(status // 100, E.RECEIVE_FAILURE)
+
+
+def ack_for_failure(invite: Request, response: Response) -> Request:
+    """The ACK of RFC 3261 section 17.1.1.3: the INVITE's branch, URI and route, the answer's To."""
+    ack = Request("ACK", invite.uri)
+    ack.add("Via", invite.values("Via")[0])
+    ack.add("Max-Forwards", "70")
+    ack.add("From", invite.need("From"))
+    ack.add("To", response.need("To"))
+    ack.add("Call-ID", invite.call_id)
+    ack.add("CSeq", f"{invite.cseq} ACK")
+    for route in invite.headers.getlist("Route"):
+        ack.add("Route", route)
+    return ack
+
+
+def cancel_for(invite: Request) -> Request:
+    """The CANCEL of RFC 3261 section 9.1: as the INVITE it ends, without what is not needed."""
+    cancel = Request("CANCEL", invite.uri)
+    cancel.add("Via", invite.values("Via")[0])
+    cancel.add("Max-Forwards", "70")
+    for name in ("From", "To", "Call-ID"):
+        cancel.add(name, invite.need(name))
+    cancel.add("CSeq", f"{invite.cseq} CANCEL")
+    for route in invite.headers.getlist("Route"):
+        cancel.add("Route", route)
+    return cancel
+
+
+MAX_SERVER_TRANSACTIONS = 4096
+"""Bound on remembered requests; beyond it the oldest that are dealt with are forgotten."""
+MAX_STALE = 1000
+"""Timers that no longer matter, and are kept, beyond the number of transactions."""
+
+_OUR_BRANCH = re.compile(rb"z9hG4bK[0-9a-f]{24}", re.I)
+"""As ``new_branch`` makes them."""
+
+Key = tuple[str, ...]
+Due = tuple[float, int, Transaction]
+"""A deadline in seconds, the order of entry, and whose it is."""
+
+
+def client_key(message: Request | Response) -> Key:
+    """What a response and its request have in common."""
+    return (message.branch.lower(), message.cseq_method)
+
+
+def server_key(request: Request) -> Key:
+    """What a request, its repetitions and the ACK of its failure have in common."""
+    method = "INVITE" if request.method == "ACK" else request.method
+    via = request.via
+    branch = request.branch
+    if branch.lower().startswith(BRANCH_COOKIE.lower()):
+        return (branch.lower(), via.host.lower(), str(via.port or 5060), method)
+    # RFC 2543: no To tag in the key, since the ACK has one that its INVITE had not.
+    return (
+        request.uri,
+        request.from_.tag or "",
+        request.call_id,
+        str(request.cseq),
+        f"{via.host.lower()}:{via.port or 5060};{branch}",
+        method,
+    )
+
+
+class TransactionLayer:
+    """Owns the transactions; the caller drains ``outbox`` after every call."""
+
+    def __init__(self, timers: Timers) -> None:
+        self.timers = timers
+        self.outbox: deque[Send] = deque()
+        self._clients: dict[Key, Transaction] = {}
+        self._branches: Counter[str] = Counter()
+        """Of the requests in ``_clients``; a CANCEL has that of its INVITE."""
+        self._servers: dict[Key, Transaction] = {}
+        self._identities: Counter[tuple[str, str, str, int]] = Counter()
+        self._heap: list[Due] = []
+        self._order = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._clients) + len(self._servers)
+
+    def send(self, request: Request, hop: Hop, owner: ClientOwner, now: float) -> Transaction:
+        """Start a client transaction; the request has its Via. An ACK has none: use ``ack``."""
+        kind = Kind.INVITE_CLIENT if request.method == "INVITE" else Kind.CLIENT
+        transaction = Transaction(kind, request, hop, self.timers, self.outbox, now, self._schedule)
+        transaction.client_owner = owner
+        self._clients[client_key(request)] = transaction
+        self._branches[request.branch.lower()] += 1
+        return transaction
+
+    def send_alone(self, message: Request | Response, hop: Hop) -> None:
+        """Send what belongs to no transaction: the ACK to a 2xx, or a stateless answer."""
+        self.outbox.append(Send(hop, bytes(message)))
+
+    def may_await(self, data: bytes) -> bool:
+        """Whether an answer, still unread, may belong to a request of ours: by its branch."""
+        found = _OUR_BRANCH.finditer(data)
+        return any(each[0].decode().lower() in self._branches for each in found)
+
+    def receive_response(self, response: Response, now: float) -> bool:
+        """Hand a response to its transaction; False when it belongs to none."""
+        transaction = self._clients.get(client_key(response))
+        if transaction is None:
+            return False
+        transaction.receive_response(response, now)
+        self._forget_if_done(transaction)
+        return True
+
+    def receive_request(self, request: Request, hop: Hop, now: float) -> Transaction | None:
+        """A new server transaction to be answered, or None when an old one has dealt with it.
+
+        An ACK that matches nothing gives None as well; look with :meth:`find` first.
+        """
+        key = server_key(request)
+        known = self._servers.get(key)
+        if known is not None:
+            known.receive_request(request, now)
+            self._forget_if_done(known)
+            return None
+        if request.method == "ACK" or not self.has_room(now):
+            return None
+        kind = Kind.INVITE_SERVER if request.method == "INVITE" else Kind.SERVER
+        transaction = Transaction(kind, request, hop, self.timers, self.outbox, now, self._schedule)
+        self._servers[key] = transaction
+        if request.to.tag is None:
+            self._identities[_identity(request)] += 1
+        return transaction
+
+    def find(self, request: Request) -> Transaction | None:
+        """The server transaction that a request belongs to."""
+        return self._servers.get(server_key(request))
+
+    def cancelled_by(self, cancel: Request, source: Hop) -> Transaction | None:
+        """The INVITE that a CANCEL means (RFC 3261 section 9.2).
+
+        Section 22.1: it comes from where the INVITE came from. Many phones count their branches,
+        so a stranger could guess one.
+        """
+        key = server_key(cancel)
+        invite = self._servers.get((*key[:-1], "INVITE"))
+        return invite if invite is not None and invite.hop.host == source.host else None
+
+    def is_merged(self, request: Request) -> bool:
+        """RFC 3261 section 8.2.2.2: the same request came before by another path."""
+        return request.to.tag is None and self._identities[_identity(request)] > 1
+
+    def transport_failed(self, hop: Hop, now: float, cause: CallError | None = None) -> None:
+        """What was on its way to that hop did not arrive.
+
+        For answers that is no news: whoever wants one repeats the request.
+        """
+        for transaction in self._sent_to(hop):
+            transaction.transport_error(now, cause)
+            self._forget_if_done(transaction)
+
+    def send_again(self, hop: Hop) -> bool:
+        """Send what nothing has come back for from that hop; False where there is no such thing."""
+        waiting = [t for t in self._sent_to(hop) if t.state in (State.CALLING, State.TRYING)]
+        for transaction in waiting:
+            transaction.send_again()
+        return bool(waiting)
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`tick` is next needed."""
+        while self._heap:
+            if _matters(self._heap[0]):
+                return self._heap[0][0]
+            heapq.heappop(self._heap)
+        return None
+
+    def tick(self, now: float) -> None:
+        """Fire the timers that are due."""
+        while (at := self.next_deadline()) is not None and at <= now:
+            _, _, transaction = heapq.heappop(self._heap)
+            transaction.tick(now)
+            self._forget_if_done(transaction)
+
+    def _sent_to(self, hop: Hop) -> list[Transaction]:
+        there = (hop.transport, hop.host, hop.port)
+        return [
+            transaction
+            for transaction in self._clients.values()
+            if (transaction.hop.transport, transaction.hop.host, transaction.hop.port) == there
+        ]
+
+    def has_room(self, now: float) -> bool:
+        """Whether one more request can be remembered; a flood must not keep good ones out."""
+        if len(self._servers) < MAX_SERVER_TRANSACTIONS:
+            return True
+        for transaction in self._servers.values():
+            # Kept for repetitions and a late ACK only.
+            if transaction.state in (State.COMPLETED, State.CONFIRMED):
+                transaction.give_up(now)
+                self._forget_if_done(transaction)
+                return True
+        return False
+
+    def _forget_if_done(self, transaction: Transaction) -> None:
+        if transaction.state is not State.TERMINATED:
+            return
+        if transaction.kind in (Kind.INVITE_CLIENT, Kind.CLIENT):
+            table, key = self._clients, client_key(transaction.request)
+        else:
+            table, key = self._servers, server_key(transaction.request)
+        if table.get(key) is transaction:
+            del table[key]
+            if table is self._clients:
+                self._branches[key[0]] -= 1
+                if self._branches[key[0]] <= 0:
+                    del self._branches[key[0]]
+            if table is self._servers and transaction.request.to.tag is None:
+                identity = _identity(transaction.request)
+                self._identities[identity] -= 1
+                if self._identities[identity] <= 0:
+                    del self._identities[identity]
+
+    def _schedule(self, transaction: Transaction) -> None:
+        deadline = transaction.deadline
+        if deadline is not None:
+            heapq.heappush(self._heap, (deadline, next(self._order), transaction))
+        if len(self._heap) > len(self) + MAX_STALE:
+            # What is stale would hold the transactions of a flood in memory until its time.
+            self._heap = [entry for entry in self._heap if _matters(entry)]
+            heapq.heapify(self._heap)
+
+
+def _matters(entry: Due) -> bool:
+    at, _, transaction = entry
+    return transaction.deadline == at and transaction.state is not State.TERMINATED
+
+
+def _identity(request: Request) -> tuple[str, str, str, int]:
+    return (request.method, request.from_.tag or "", request.call_id, request.cseq)
+
+
+class UnackedAnswer:
+    """An answer, sent again at T1, 2*T1 and so on, given up after 64*T1.
+
+    A 2xx waits T2 at most (until its ACK); a provisional answer doubles on (until its PRACK).
+    """
+
+    def __init__(
+        self, transaction: Transaction, response: Response, timers: Timers, now: float
+    ) -> None:
+        final = response.status >= 200
+        self._transaction = transaction
+        self._response = response
+        self._while = State.ACCEPTED if final else State.PROCEEDING
+        self._longest = timers.t2 if final else timers.timeout
+        self.cseq = transaction.request.cseq
+        self._wait = timers.t1
+        self.sent_at = now
+        """When it was first sent."""
+        self.next_at = now + self._wait
+        self._give_up_at = now + timers.timeout
+        transaction.send_response(response, now)
+
+    def tick(self, now: float) -> bool:
+        """Send it again if that is due; False once it is given up."""
+        if now >= self._give_up_at:
+            return False
+        if now >= self.next_at:
+            self._wait = min(self._wait * 2, self._longest)
+            self.next_at = min(now + self._wait, self._give_up_at)
+            if self._transaction.state is self._while:
+                self._transaction.send_response(self._response, now)
+        return True

@@ -1,0 +1,261 @@
+"""DNS queries by dnspython or the system's resolver, as records with their time to live."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from qwen3tts_phone.sip.settings import DnsSettings, split_nameserver
+
+T = TypeVar("T")
+
+THREADS = 4
+"""Look-ups of one pool that are under way at a time."""
+WAITING = 64
+"""Look-ups that wait for a thread; one more is refused."""
+
+
+class LookupThreads:
+    """A pool for work that cannot be interrupted, such as ``getaddrinfo``.
+
+    Names of strangers may take as long as their servers like. Here they keep only each other
+    waiting: the default executor of the event loop, and other pools, stay free.
+    """
+
+    def __init__(self, threads: int = THREADS, waiting: int = WAITING) -> None:
+        self._threads = threads
+        self._most = threads + waiting
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._pending: dict[Hashable, Future[Any]] = {}
+        self._askers: Counter[Hashable] = Counter()
+
+    async def run(self, key: Hashable, work: Callable[[], T], within_s: float) -> T:
+        """Do the work in a thread; where it is under way for that key, wait for its result.
+
+        Raises OSError where too much waits already, or when the seconds are over. A thread that
+        has begun goes on then and keeps its place; work that has not begun is left out.
+        """
+        future = self._begun(key, work)
+        self._askers[key] += 1
+        try:
+            async with asyncio.timeout(within_s):
+                result: T = await asyncio.shield(asyncio.wrap_future(future))
+                return result
+        except TimeoutError as error:
+            raise OSError(f"no answer within {within_s:g} s") from error
+        finally:
+            self._askers[key] -= 1
+            if not self._askers[key]:
+                del self._askers[key]
+                future.cancel()
+
+    def _begun(self, key: Hashable, work: Callable[[], Any]) -> Future[Any]:
+        with self._lock:
+            known = self._pending.get(key)
+            if known is not None and not known.cancelled():
+                return known
+            if len(self._pending) >= self._most:
+                raise OSError(f"{self._most} names are being looked up already")
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="SIP names")
+            future = self._pending[key] = self._pool.submit(work)
+        future.add_done_callback(functools.partial(self._done, key))
+        return future
+
+    def close(self) -> None:
+        """Begin nothing more; what is under way is not waited for."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+    def _done(self, key: Hashable, future: Future[Any]) -> None:
+        # In the thread that ended it.
+        with self._lock:
+            if self._pending.get(key) is future:
+                del self._pending[key]
+
+
+Family = Literal[4, 6]
+Record = TypeVar("Record")
+
+KEPT_S = 60.0
+"""How long addresses of the system's resolver are good, which tells no time to live."""
+IMPORT_WITHIN_S = 30.0
+"""Time to load dnspython and read the system's settings."""
+NEGATIVE_S = 30.0
+"""How long it holds that a name has no such records."""
+LONGEST_TTL_S = 24 * 3600.0
+MAX_NAME_CHARS = 253
+"""RFC 1035 section 2.3.4."""
+MAX_RECORDS = 32
+"""Most records of one answer that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Srv:
+    """A server (RFC 2782)."""
+
+    priority: int
+    weight: int
+    port: int
+    target: str
+    """Host name without the final dot; empty = there is no such service."""
+
+
+@dataclass(frozen=True, slots=True)
+class Naptr:
+    """A way to reach a domain (RFC 3263 section 4.1)."""
+
+    order: int
+    preference: int
+    flags: str
+    service: str
+    replacement: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[Record]):
+    """Records, none where the name has none, and for how many seconds they hold."""
+
+    records: tuple[Record, ...]
+    ttl_s: float
+
+
+class Records(Protocol):
+    """Where answers come from. Each raises OSError when there is none to be had."""
+
+    async def srv(self, name: str) -> Answer[Srv]:
+        """SRV records of a name such as ``_sip._udp.example.org``."""
+
+    async def naptr(self, name: str) -> Answer[Naptr]:
+        """NAPTR records of a domain."""
+
+    async def addresses(self, name: str, families: tuple[Family, ...]) -> Answer[str]:
+        """IP addresses of a host, of the families, the preferred first."""
+
+
+class SystemRecords:
+    """The name servers given, or the system's.
+
+    Without name servers of its own, hosts are looked up as the system does it, ``/etc/hosts``
+    included; servers are asked for by dnspython in any case.
+    """
+
+    def __init__(self, settings: DnsSettings) -> None:
+        self._settings = settings
+        self._resolver: Any = None
+        self._threads = LookupThreads()
+
+    def close(self) -> None:
+        """Look nothing up any more."""
+        self._threads.close()
+
+    async def srv(self, name: str) -> Answer[Srv]:
+        """SRV records."""
+        found, ttl = await self._ask(name, "SRV")
+        return Answer(
+            tuple(
+                Srv(r.priority, r.weight, r.port, r.target.to_text(omit_final_dot=True).rstrip("."))
+                for r in found
+            ),
+            ttl,
+        )
+
+    async def naptr(self, name: str) -> Answer[Naptr]:
+        """NAPTR records."""
+        found, ttl = await self._ask(name, "NAPTR")
+        return Answer(
+            tuple(
+                Naptr(
+                    r.order,
+                    r.preference,
+                    r.flags.decode("ascii", "replace"),
+                    r.service.decode("ascii", "replace"),
+                    r.replacement.to_text(omit_final_dot=True).rstrip("."),
+                )
+                for r in found
+            ),
+            ttl,
+        )
+
+    async def addresses(self, name: str, families: tuple[Family, ...]) -> Answer[str]:
+        """A and AAAA records, or what the system says."""
+        if not self._settings.nameservers:
+            return Answer(await self._of_system(name, families), KEPT_S)
+        kinds = ["A" if family == 4 else "AAAA" for family in families]
+        # One family's failure is no matter while the other has an address.
+        asked = await asyncio.gather(
+            *(self._ask(name, kind) for kind in kinds), return_exceptions=True
+        )
+        answers = [one for one in asked if not isinstance(one, BaseException)]
+        if not answers:
+            raise next(one for one in asked if isinstance(one, BaseException))
+        records = tuple(str(record.address) for found, _ in answers for record in found)
+        return Answer(records, min(ttl for _, ttl in answers))
+
+    async def _ask(self, name: str, kind: str) -> tuple[list[Any], float]:
+        """Records of dnspython and their time to live, in seconds; raises OSError."""
+        if self._resolver is None:
+            # In a thread: importing dnspython takes tenths of a second. A telephone that is called
+            # by its address needs none of it.
+            self._resolver = await self._threads.run("", self._make, IMPORT_WITHIN_S)
+        import dns.exception
+        import dns.name
+        import dns.resolver
+
+        try:
+            answer = await self._resolver.resolve(
+                dns.name.from_text(name), kind, raise_on_no_answer=False, search=False
+            )
+        except dns.resolver.NXDOMAIN:
+            return [], NEGATIVE_S
+        except (dns.exception.DNSException, ValueError, UnicodeError) as error:
+            raise OSError(f"{name[:80]!r} cannot be looked up: {type(error).__name__}") from error
+        if answer.rrset is None:
+            return [], NEGATIVE_S
+        ttl = min(float(answer.chaining_result.minimum_ttl), LONGEST_TTL_S)
+        return list(answer.rrset)[:MAX_RECORDS], ttl
+
+    def _make(self) -> Any:
+        """A resolver of dnspython; raises OSError where the system has no name servers."""
+        import dns.asyncresolver
+        import dns.nameserver
+        import dns.resolver
+
+        try:
+            resolver = dns.asyncresolver.Resolver(configure=not self._settings.nameservers)
+        except dns.resolver.NoResolverConfiguration as error:
+            raise OSError("this machine has no name servers") from error
+        if self._settings.nameservers:
+            resolver.nameservers = [
+                dns.nameserver.Do53Nameserver(*split_nameserver(text))
+                for text in self._settings.nameservers
+            ]
+        resolver.lifetime = self._settings.timeout_s
+        resolver.timeout = self._settings.timeout_s / 2
+        return resolver
+
+    async def _of_system(self, name: str, families: tuple[Family, ...]) -> tuple[str, ...]:
+        family = socket.AF_UNSPEC
+        if len(families) == 1:
+            family = socket.AF_INET6 if families[0] == 6 else socket.AF_INET
+        if len(name) > MAX_NAME_CHARS:
+            raise OSError(f"{name[:80]!r} cannot be looked up: it is too long")
+        ask = functools.partial(
+            socket.getaddrinfo, name, None, family=family, type=socket.SOCK_DGRAM
+        )
+        try:
+            found = await self._threads.run((name, family), ask, self._settings.timeout_s)
+        except (OSError, UnicodeError) as error:
+            raise OSError(f"{name[:80]!r} cannot be looked up: {error}") from error
+        addresses = dict.fromkeys(str(entry[4][0]) for entry in found)
+        wanted = sorted(addresses, key=lambda address: (":" in address) != (families[0] == 6))
+        return tuple(wanted)

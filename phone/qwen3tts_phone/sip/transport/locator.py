@@ -1,0 +1,329 @@
+"""Which servers a SIP address leads to, RFC 3263: NAPTR, then SRV, then addresses.
+
+What DNS says is kept for its time to live. Where it cannot be asked any more, an old answer is
+better than none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from qwen3tts_phone.sip.message.fields import is_ip
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.settings import DnsSettings
+from qwen3tts_phone.sip.transport.dns import NEGATIVE_S, Answer, Family, Records, Srv, SystemRecords
+
+MAX_HOPS = 16
+"""Most servers that one address leads to."""
+MAX_KEPT = 1000
+"""Most answers and most names with their servers that are kept, ours and those of others each."""
+MAX_ASKED = 200
+"""Most questions to the DNS that are under way at a time, ours and those of others each."""
+QUESTIONS = 4
+"""Questions of one look-up that follow each other: SRV, NAPTR, its SRV, addresses."""
+LEAST_TTL_S = 1.0
+SERVICES = {"SIP+D2U": "udp", "SIP+D2T": "tcp", "SIPS+D2T": "tls"}
+"""NAPTR services and our transports (RFC 3263 section 4.1)."""
+PREFIXES = {"udp": "_sip._udp.", "tcp": "_sip._tcp.", "tls": "_sips._tcp."}
+_NOWHERE = (".invalid", ".localhost")
+"""Domains without servers (RFC 6761)."""
+
+Record = TypeVar("Record")
+Kept = TypeVar("Kept")
+_Side = tuple[str, str, bool]
+"""A question: kind of record and name, and whether it is ours. Those of others fill no place of
+ours."""
+_Key = tuple[str, str, int, str, tuple[str, ...]]
+
+
+@dataclass(slots=True)
+class _Found:
+    hops: tuple[Hop, ...]
+    until: float
+    """Seconds on our clock."""
+    turn: int = 0
+    """Which of them is used for what is sent to the name itself."""
+    ours: bool = False
+    """Whether a name of an account's settings or of a call of ours led there."""
+
+
+class Locator:
+    """Finds servers and remembers them; ``families`` are those that we can speak, best first."""
+
+    def __init__(
+        self,
+        now: Callable[[], float],
+        settings: DnsSettings | None = None,
+        *,
+        families: tuple[Family, ...] = (4,),
+        records: Records | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.families = families
+        self._now = now
+        self._settings = settings or DnsSettings()
+        self._records = records or SystemRecords(self._settings)
+        self._strangers = records or SystemRecords(self._settings)
+        """For names that others have written: slow ones keep none of ours waiting."""
+        self._asking: dict[_Side, asyncio.Task[Answer[Any]]] = {}
+        """Questions under way; the same one is asked once."""
+        self._random = rng or random.SystemRandom()
+        self._found: dict[_Key, _Found] = {}
+        self._answers: dict[_Side, tuple[Answer[Any], float]] = {}
+
+    def known(self, hop: Hop, transports: Sequence[str] = ()) -> tuple[Hop, ...] | None:
+        """Where a hop leads, best first, if nothing has to be asked for it."""
+        if is_ip(hop.host):
+            return (hop,)
+        found = self._found.get(_key(hop, transports))
+        return found.hops if found is not None and self._now() < found.until else None
+
+    def current(self, hop: Hop) -> Hop | None:
+        """The server in use of those that a hop leads to by its own transport, if known."""
+        if is_ip(hop.host):
+            return hop
+        found = self._found.get(_key(hop, ()))
+        if found is None or self._now() >= found.until:
+            return None
+        return found.hops[found.turn]
+
+    def turn_to_next(self, address: Hop) -> list[tuple[Hop, bool]]:
+        """An address has failed: the names that led there, and whether they have another one."""
+        there = (address.transport, address.host, address.port)
+        turned: list[tuple[Hop, bool]] = []
+        for key, found in self._found.items():
+            used = found.hops[found.turn]
+            if (used.transport, used.host, used.port) == there and not key[4]:
+                found.turn = (found.turn + 1) % len(found.hops)
+                turned.append((Hop(key[0], key[1], key[2]), found.turn > 0))
+        return turned
+
+    def close(self) -> None:
+        """Look nothing up any more."""
+        for task in self._asking.values():
+            task.cancel()
+        for records in (self._records, self._strangers):
+            if isinstance(records, SystemRecords):
+                records.close()
+
+    async def locate(
+        self, hop: Hop, transports: Sequence[str] = (), *, theirs: bool = False
+    ) -> tuple[Hop, ...]:
+        """Where a hop leads, best first; raises OSError where there is nothing.
+
+        ``transports``, the preferred first, are those that DNS may choose from where the address
+        names none; without, it is the hop's own. ``theirs``: the name is a far end's, from its
+        Contact, Via or redirection, and not of an account or of a call that this side places.
+        """
+        known = self.known(hop, transports)
+        if known is not None:
+            return known
+        key = _key(hop, transports)
+        old = self._found.get(key)
+        began = self._now()
+        try:
+            async with asyncio.timeout(QUESTIONS * self._settings.timeout_s):
+                hops, ttl = await self._locate(hop, tuple(transports) or (hop.transport,), theirs)
+        except OSError:  # or TimeoutError, which is one
+            if old is not None:
+                return old.hops
+            raise
+        if not hops:
+            raise OSError("it has no address")
+        ours = not theirs or (old is not None and old.ours)
+        _make_room(self._found, [each for each, found in self._found.items() if found.ours is ours])
+        self._found[key] = _Found(hops, began + max(ttl, LEAST_TTL_S), ours=ours)
+        return hops
+
+    async def _locate(
+        self, hop: Hop, transports: tuple[str, ...], theirs: bool
+    ) -> tuple[tuple[Hop, ...], float]:
+        """Servers and the seconds that they hold for."""
+        records = self._strangers if theirs else self._records
+        domain = hop.host.rstrip(".")
+        nowhere = "." not in domain or domain.endswith(_NOWHERE)
+        if hop.asks == "address" or nowhere or not self._settings.srv:
+            return await self._hosts(records, hop, [(hop.transport, hop.host, hop.port, 0)])
+        if hop.asks == "srv":
+            transports = (hop.transport,)
+        services, ttl = await self._services(records, domain, transports, naptr=hop.asks == "naptr")
+        if not services:
+            hops, least = await self._hosts(records, hop, [(hop.transport, hop.host, hop.port, 0)])
+            return hops, min(ttl, least)
+        if all(not record.target for _, record in services):
+            raise OSError("its domain says that it offers no such service")
+        ranks = {
+            rank: n for n, rank in enumerate(dict.fromkeys((t, r.priority) for t, r in services))
+        }
+        targets = [
+            (transport, record.target, record.port, ranks[transport, record.priority])
+            for transport, record in services
+            if record.target and record.port
+        ]
+        hops, least = await self._hosts(records, hop, targets[:MAX_HOPS])
+        return hops, min(ttl, least)
+
+    async def _services(
+        self, records: Records, domain: str, transports: tuple[str, ...], *, naptr: bool
+    ) -> tuple[list[tuple[str, Srv]], float]:
+        """SRV records in the order in which to try them, each with its transport."""
+        asked = await _gather(
+            [self._ask(records, "SRV", PREFIXES[t] + domain, records.srv) for t in transports]
+        )
+        names = await self._ways(records, domain, transports) if naptr else None
+        if names is not None:
+            ways, ttl = names
+            answers = await _gather(
+                [self._ask(records, "SRV", name, records.srv) for _, name in ways]
+            )
+            chosen = [(transport, a) for (transport, _), a in zip(ways, answers, strict=True) if a]
+            found = self._ordered(chosen)
+            if found:
+                return found, min([ttl, *(answer.ttl_s for _, answer in chosen)])
+        chosen = [(t, answer) for t, answer in zip(transports, asked, strict=True) if answer]
+        # Name servers that do not answer are not asked anew for each call.
+        ttl = min((answer.ttl_s for _, answer in chosen), default=NEGATIVE_S)
+        return self._ordered(chosen), ttl
+
+    async def _ways(
+        self, records: Records, domain: str, transports: tuple[str, ...]
+    ) -> tuple[list[tuple[str, str]], float] | None:
+        """What NAPTR says: transports and the names of their SRV records, best first."""
+        (answer,) = await _gather([self._ask(records, "NAPTR", domain, records.naptr)])
+        if answer is None:
+            return None
+        usable = [
+            record
+            for record in answer.records
+            if record.flags.lower() == "s"
+            and SERVICES.get(record.service.upper()) in transports
+            and record.replacement
+        ]
+        usable.sort(key=lambda record: (record.order, record.preference))
+        return [(SERVICES[r.service.upper()], r.replacement) for r in usable], answer.ttl_s
+
+    def _ordered(self, found: Iterable[tuple[str, Answer[Srv]]]) -> list[tuple[str, Srv]]:
+        return [
+            (transport, record)
+            for transport, answer in found
+            for record in order_srv(answer.records, self._random)
+        ]
+
+    async def _hosts(
+        self, records: Records, hop: Hop, targets: list[tuple[str, str, int, int]]
+    ) -> tuple[tuple[Hop, ...], float]:
+        """Addresses of (transport, host, port, rank), in order; raises OSError without any."""
+        failures: list[OSError] = []
+        asked = await _gather(
+            [
+                self._ask(records, "A", host, lambda name: records.addresses(name, self.families))
+                for _, host, _, _ in targets
+                if not is_ip(host)
+            ],
+            failures,
+        )
+        answers = iter(asked)
+        hops: list[Hop] = []
+        ttl = float("inf")
+        for transport, host, port, rank in targets:
+            answer = Answer((host,), ttl) if is_ip(host) else next(answers)
+            if answer is None:
+                continue
+            ttl = min(ttl, answer.ttl_s)
+            hops += [
+                replace(
+                    hop,
+                    transport=transport,
+                    host=address,
+                    port=port,
+                    asks="address",
+                    rank=rank,
+                    name=hop.name or hop.host,
+                )
+                for address in answer.records
+            ]
+        if not hops and failures:
+            raise failures[0]
+        return tuple(dict.fromkeys(hops))[:MAX_HOPS], ttl
+
+    async def _ask(
+        self,
+        records: Records,
+        kind: str,
+        name: str,
+        ask: Callable[[str], Coroutine[Any, Any, Answer[Record]]],
+    ) -> Answer[Record]:
+        """One question, unless its answer still holds; raises OSError."""
+        ours = records is self._records
+        question = (kind, name.lower(), ours)
+        kept = self._answers.get(question)
+        now = self._now()
+        if kept is not None and now < kept[1]:
+            answer: Answer[Record] = kept[0]
+            return Answer(answer.records, kept[1] - now)
+        task = self._asking.get(question)
+        if task is None:
+            if sum(each[2] is ours for each in self._asking) >= MAX_ASKED:
+                raise OSError(f"{MAX_ASKED} names are being looked up already")
+            task = asyncio.ensure_future(ask(name))
+            self._asking[question] = task
+            task.add_done_callback(lambda done: self._answered(question, done, now))
+        # Who gives up waiting does not take the answer from the others.
+        return await asyncio.shield(task)
+
+    def _answered(self, question: _Side, task: asyncio.Task[Answer[Any]], asked_at: float) -> None:
+        self._asking.pop(question, None)
+        if task.cancelled() or task.exception() is not None:
+            return
+        answer = task.result()
+        _make_room(self._answers, [each for each in self._answers if each[2] is question[2]])
+        self._answers[question] = (answer, asked_at + max(answer.ttl_s, LEAST_TTL_S))
+
+
+def order_srv(records: Iterable[Srv], rng: random.Random) -> list[Srv]:
+    """The order in which to try servers (RFC 2782): by priority, then at random by weight."""
+    left = sorted(records, key=lambda record: (record.priority, record.weight))
+    ordered: list[Srv] = []
+    while left:
+        same = [record for record in left if record.priority == left[0].priority]
+        # Those of weight 0 stand first, and have a small chance.
+        at = rng.randint(0, sum(record.weight for record in same))
+        for record in same:
+            at -= record.weight
+            if at <= 0:
+                break
+        ordered.append(record)
+        left.remove(record)
+    return ordered
+
+
+def _make_room(kept: dict[Kept, Any], side: Sequence[Kept]) -> None:
+    """Forget the oldest of one side, ours or that of others, where it is full."""
+    if len(side) >= MAX_KEPT:
+        del kept[side[0]]
+
+
+def _key(hop: Hop, transports: Sequence[str]) -> _Key:
+    asks = tuple(transports) if hop.asks == "naptr" else ()
+    return (hop.transport, hop.host, hop.port, hop.asks, asks)
+
+
+async def _gather(
+    questions: Sequence[Coroutine[Any, Any, Answer[Record]]],
+    failures: list[OSError] | None = None,
+) -> list[Answer[Record] | None]:
+    """Ask all at once; None where no answer came, which is then among the failures."""
+    answers = await asyncio.gather(*questions, return_exceptions=True)
+    given: list[Answer[Record] | None] = []
+    for answer in answers:
+        if isinstance(answer, OSError):
+            if failures is not None:
+                failures.append(answer)
+        elif isinstance(answer, BaseException):
+            raise answer
+        given.append(None if isinstance(answer, BaseException) else answer)
+    return given

@@ -1,0 +1,429 @@
+"""TCP and TLS transport: a listener, and the connections of both directions."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import logging
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass
+
+from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, without_words
+from qwen3tts_phone.limits import Bucket
+from qwen3tts_phone.sip.message.fields import is_ip
+from qwen3tts_phone.sip.message.message import PING, PONG, StreamFramer
+from qwen3tts_phone.sip.message.network import Hop, behind_nat
+from qwen3tts_phone.sip.transport.tls import TlsContexts, peer_trouble
+from qwen3tts_phone.sip.transport.udp import MAX_TURN_S, Failed, Receive
+from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """A TCP or TLS connection with the far end's address."""
+
+    flow: int
+    """Its number, above 0."""
+    host: str
+    port: int
+    writer: asyncio.StreamWriter
+    name: str = ""
+    """What its certificate had to bear; empty without TLS, or where the far end connected."""
+    heard_at: float = 0.0
+    """When it last brought something, or was made, in seconds."""
+    heard: bool = False
+    """Whether it ever brought anything."""
+    ours: bool = False
+    """Whether we made it."""
+
+    def hop(self, transport: str) -> Hop:
+        """Where it leads, for words."""
+        return Hop(transport, self.host, self.port, self.flow, name=self.name)
+
+
+log = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 256
+"""Connections at once; with one more the address that has most of them loses one: the first that
+has brought nothing, or that has been silent for longest."""
+MAX_HANDSHAKES = 64
+"""Connections at once whose TLS handshake is not done; one more ends the oldest."""
+LINE_EVERY_S = 10.0
+LINES_AT_ONCE = 5
+"""Lines that the log gets of connections that are closed for what they bring."""
+ACCEPT_AGAIN_S = 1.0
+"""Wait after a connection could not be taken."""
+MAX_UNSENT_BYTES = 1 << 20
+"""Bytes that one connection may hold back before it is closed."""
+MAX_NAMES = 1000
+CONNECT_TIMEOUT_S = 5.0
+"""For the connection and, over TLS, for the handshake, at both ends."""
+CLOSE_TIMEOUT_S = 0.5
+IDLE_LIMIT_S = 900.0
+"""A connection that has been silent for so long is closed."""
+
+Admit = Callable[[str, Iterable[str]], bool]
+"""Whether a new connection from an address is taken, by those of the open ones."""
+
+
+class StreamTransport:
+    """Connections over ``tcp`` or ``tls``; with a socket it listens, too.
+
+    Over TLS a connection is made to a name, which the certificate there must bear; another name at
+    the same address gets a connection of its own.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket | None,
+        receive: Receive,
+        failed: Failed,
+        *,
+        tls: TlsContexts | None = None,
+        flows: Iterator[int] | None = None,
+        closed: Callable[[Hop], None] = lambda hop: None,
+        admit: Admit = lambda host, hosts: True,
+        now: Callable[[], float] = lambda: 0.0,
+        local_host: str = "",
+    ) -> None:
+        self.transport = "tcp" if tls is None else "tls"
+        self._sock = sock
+        self._receive = receive
+        self._failed = failed
+        self._closed = closed
+        self._admit = admit
+        self._now = now
+        self._tls = tls
+        self._local = (local_host, 0) if local_host else None
+        """Where connections of ours come from; None = where the system likes."""
+        self._accepting: asyncio.Task[None] | None = None
+        self._connections: dict[int, Connection] = {}
+        """By flow; the one that has been silent for longest comes first."""
+        self._waiting: dict[tuple[str, int, str], list[tuple[bytes, Hop]]] = {}
+        self._names: dict[tuple[str, int], str] = {}
+        """Names that certificates at these addresses have borne."""
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._accepted_tasks: set[asyncio.Task[None]] = set()
+        self._shaking: dict[asyncio.Task[None], str] = {}
+        """Connections taken whose handshake is not done, with the far end's address; oldest
+        first."""
+        self._flows = flows or itertools.count(1)
+        self._lines = Bucket(1 / LINE_EVERY_S, LINES_AT_ONCE, now())
+
+    async def start(self) -> None:
+        """Listen, where there is a socket."""
+        if self._sock is not None:
+            self._accepting = asyncio.create_task(self._accept(self._sock), name="SIP connections")
+
+    def send(self, data: bytes, hop: Hop) -> None:
+        """Send by the connection that is there, or make one."""
+        connection = self.find(hop)
+        if connection is not None:
+            self._write(connection, data)
+            return
+        key = (hop.host, hop.port, self._name(hop))
+        waiting = self._waiting.get(key)
+        if waiting is not None:
+            if len(waiting) < 256:
+                waiting.append((data, hop))
+            return
+        if len(self._waiting) >= MAX_CONNECTIONS:
+            asyncio.get_running_loop().call_soon(self._failed, hop, None)
+            return
+        self._waiting[key] = [(data, hop)]
+        self._run(self._connect(key))
+
+    def has_flow(self, flow: int) -> bool:
+        """Whether a connection of that number is open here."""
+        return flow in self._connections
+
+    def ping(self, hop: Hop) -> bool:
+        """Send the keepalive of RFC 5626 section 3.5.1; False where there is no connection."""
+        connection = self.find(hop)
+        if connection is None:
+            return False
+        self._write(connection, PING)
+        return True
+
+    def heard_at(self, hop: Hop) -> float | None:
+        """When a connection last brought something, in seconds; None where there is none."""
+        connection = self.find(hop)
+        return connection.heard_at if connection is not None else None
+
+    def abort(self, hop: Hop) -> None:
+        """Break the connection to a hop, which does not answer any more."""
+        connection = self.find(hop)
+        if connection is not None:
+            connection.writer.transport.abort()
+
+    async def close(self) -> None:
+        """Close the listener and all connections."""
+        stopped = [self._accepting] if self._accepting is not None else []
+        stopped += [*self._connecting, *self._shaking]
+        for task in stopped:
+            task.cancel()
+        for connection in list(self._connections.values()):
+            connection.writer.close()
+        serving = [*stopped, *self._accepted_tasks]
+        if serving:
+            # What was written last goes out first; a peer that does not read is not waited for.
+            await asyncio.wait(serving, timeout=CLOSE_TIMEOUT_S)
+            for connection in list(self._connections.values()):
+                connection.writer.transport.abort()
+            await asyncio.gather(*serving, return_exceptions=True)
+        self._connections.clear()
+        if self._sock is not None:
+            self._sock.close()
+
+    def find(self, hop: Hop) -> Connection | None:
+        """The connection for a hop, unless it is closing."""
+        by_flow = self._connections.get(hop.flow)
+        there = (hop.host, hop.port)
+        name = self._name(hop)
+        fits = [
+            c
+            for c in self._connections.values()
+            if (c.host, c.port) == there and (c.name == name or not c.name)
+        ]
+        if by_flow is not None and (
+            hop.by_flow or by_flow in fits or behind_nat(hop.host, by_flow.host)
+        ):
+            fits.insert(0, by_flow)
+        return next((c for c in fits if not c.writer.transport.is_closing()), None)
+
+    def _name(self, hop: Hop) -> str:
+        """What the certificate must bear; empty without TLS.
+
+        Where only an address is known (a Contact), it is what the certificate there has borne.
+        """
+        if self._tls is None:
+            return ""
+        name = hop.name or hop.host
+        return self._names.get((hop.host, hop.port), name) if is_ip(name) else name
+
+    def _write(self, connection: Connection, data: bytes) -> None:
+        transport = connection.writer.transport
+        if transport.is_closing():
+            return
+        if transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            log.warning("closing a SIP connection whose peer does not read")
+            transport.abort()
+            return
+        connection.writer.write(data)
+
+    async def _connect(self, key: tuple[str, int, str]) -> None:
+        host, port, name = key
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                reader, writer = await self._open(host, port, name)
+        except (OSError, TimeoutError) as error:
+            hop = self._waiting[key][0][1]
+            cause = _cause(error, hop)
+            for data, hop in self._waiting.pop(key, []):
+                # The dialog's own connection is the last resort where their Contact is deaf.
+                old = self._connections.get(hop.flow)
+                if old is not None:
+                    self._write(old, data)
+                else:
+                    self._failed(hop, cause)
+            return
+        if name:
+            if len(self._names) >= MAX_NAMES:
+                self._names.clear()
+            self._names[host, port] = name
+        connection = self._add(host, port, writer, name, ours=True)
+        for data, _ in self._waiting.pop(key, []):
+            self._write(connection, data)
+        await self._serve(connection, reader)
+
+    async def _open(
+        self, host: str, port: int, name: str
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._tls is None:
+            return await asyncio.open_connection(host, port, local_addr=self._local)
+        return await asyncio.open_connection(
+            host,
+            port,
+            local_addr=self._local,
+            ssl=self._tls.client,
+            server_hostname=name,
+            ssl_shutdown_timeout=CLOSE_TIMEOUT_S,
+        )
+
+    async def _accept(self, sock: socket.socket) -> None:
+        """Take connections, as many as there may be.
+
+        Those whose handshake is not done count as well: they cost as much, and whoever only
+        connects must not use up the memory and file handles of the others.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                taken, peer = await loop.sock_accept(sock)
+            except OSError as error:
+                # The far end is gone again, or there is no file handle left.
+                if error.errno != errno.ECONNABORTED:
+                    log.warning("no SIP connection can be taken: %s", error.strerror)
+                    await asyncio.sleep(ACCEPT_AGAIN_S)
+                continue
+            host = peer[0]
+            hosts = [*(c.host for c in self._connections.values()), *self._shaking.values()]
+            if not self._admit(host, hosts):
+                taken.close()
+                continue
+            if len(self._shaking) >= MAX_HANDSHAKES:
+                # A handshake takes a moment; those that wait are the ones that mean no good.
+                oldest = next(iter(self._shaking))
+                del self._shaking[oldest]
+                oldest.cancel()
+            task = loop.create_task(self._taken(taken, host, peer[1]))
+            self._shaking[task] = host
+            task.add_done_callback(self._gone)
+            self._accepted_tasks.add(task)
+            # Where many wait to be taken, nothing else here lets the others have their turn.
+            await asyncio.sleep(0)
+
+    def _gone(self, task: asyncio.Task[None]) -> None:
+        self._accepted_tasks.discard(task)
+        self._shaking.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a SIP connection broke\n%s", without_words(error))
+
+    async def _taken(self, sock: socket.socket, host: str, port: int) -> None:
+        """A connection that was taken, to its end."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        context = self._tls.server if self._tls is not None else None
+        try:
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol,
+                sock,
+                ssl=context,
+                ssl_handshake_timeout=CONNECT_TIMEOUT_S if context is not None else None,
+                ssl_shutdown_timeout=CLOSE_TIMEOUT_S if context is not None else None,
+            )
+        except OSError as error:
+            log.debug("a SIP connection from %s was not made: %s", host, log_text(error))
+            sock.close()
+            return
+        except BaseException:
+            sock.close()
+            raise
+        finally:
+            task = asyncio.current_task()
+            if task is not None:
+                self._shaking.pop(task, None)
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        if len(self._connections) >= MAX_CONNECTIONS and not self._made_room():
+            transport.abort()
+            return
+        await self._serve(self._add(host, port, writer), reader)
+
+    def _made_room(self) -> bool:
+        """End a connection of others, of the address that has most of them.
+
+        Idle ones must not keep a caller out, nor a crowd end a carrier's, whose calls may be long.
+        Ours, as those to registrars, stay.
+        """
+        theirs = [each for each in self._connections.values() if not each.ours]
+        if not theirs:
+            return False
+        count = Counter(each.host for each in theirs)
+        # Of equals the first, which was silent for longest.
+        victim = min(theirs, key=lambda each: (-count[each.host], each.heard))
+        self._connections.pop(victim.flow).writer.transport.abort()
+        return True
+
+    def _add(
+        self,
+        host: str,
+        port: int,
+        writer: asyncio.StreamWriter,
+        name: str = "",
+        *,
+        ours: bool = False,
+    ) -> Connection:
+        sock = writer.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(next(self._flows), host, port, writer, name, self._now(), ours=ours)
+        self._connections[connection.flow] = connection
+        return connection
+
+    async def _serve(self, connection: Connection, reader: asyncio.StreamReader) -> None:
+        framer = StreamFramer()
+        hop = Hop(self.transport, connection.host, connection.port, connection.flow)
+        cause: CallError | None = None
+        try:
+            while True:
+                async with asyncio.timeout(IDLE_LIMIT_S):
+                    data = await reader.read(65536)
+                if not data or self._connections.pop(connection.flow, None) is None:
+                    cause = self._shut(connection)
+                    return
+                self._connections[connection.flow] = connection
+                connection.heard_at = self._now()
+                connection.heard = True
+                framer.feed(data)
+                until = self._now() + MAX_TURN_S
+                while (message := framer.next()) is not None:
+                    self._receive(message, hop)
+                    if self._now() >= until:
+                        await asyncio.sleep(0)
+                        until = self._now() + MAX_TURN_S
+                if framer.pings:
+                    # At once: a peer that sends nothing else must not take the time of the others.
+                    self._write(connection, PONG * framer.pings)
+                    framer.pings = 0
+        except ssl.SSLError as error:
+            # With TLS 1.3 a server refuses our certificate only after the handshake.
+            cause = peer_trouble(error, connection.hop(self.transport))
+        except (OSError, TimeoutError):
+            cause = self._shut(connection)
+            return
+        except BadSip as error:
+            if self._lines.take(self._now()):
+                log.warning(
+                    "closing a SIP connection: %s", log_text(error.message, MOST_SENTENCE_CHARS)
+                )
+        finally:
+            self._connections.pop(connection.flow, None)
+            connection.writer.close()
+            self._closed(hop)
+            # What is under way by a newer connection to the same place has not failed.
+            coming = any(key[:2] == (hop.host, hop.port) for key in self._waiting)
+            if self.find(hop) is None and not coming:
+                self._failed(hop, cause)
+
+    def _shut(self, connection: Connection) -> CallError | None:
+        """Why a connection of ours over TLS was closed before anything came by it."""
+        if connection.heard or not connection.name:
+            return None
+        return CalleeUnreachable(
+            f"{connection.hop(self.transport).words} closed the TLS connection without a word.",
+            remedy="It may want a certificate of ours (tls.client_certificate); its log says why.",
+            why="tls",
+        )
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+
+def _cause(error: OSError, hop: Hop) -> CallError | None:
+    """More than that nobody is there, where more is known."""
+    if isinstance(error, ssl.SSLError):
+        return peer_trouble(error, hop)
+    if isinstance(error, TimeoutError):
+        return CalleeUnreachable(
+            f"{hop.words} does not answer: no connection within {CONNECT_TIMEOUT_S:g} s.",
+            remedy="Check the address, the network and any firewall between.",
+            why="timeout",
+        )
+    return None

@@ -1,0 +1,407 @@
+"""User agent server (RFC 3261 section 8.2): validation and dispatch of received messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from qwen3tts_phone.errors import BadSip
+from qwen3tts_phone.sip.call.call import DialogTable, may_steer
+from qwen3tts_phone.sip.call.incoming import IncomingCall
+from qwen3tts_phone.sip.call.state import DTMF, DTMF_RELAY, CallState, InfoReceived, read_dtmf
+from qwen3tts_phone.sip.call.transfer import Referral, TransferCore
+from qwen3tts_phone.sip.dialog import MIN_SE_S, Replaces, new_tag, too_brief
+from qwen3tts_phone.sip.gate import BUSY_S, DROP
+from qwen3tts_phone.sip.message.fields import check_secure, parse_address, parse_uri
+from qwen3tts_phone.sip.message.message import Request, Response, WrongBody, reply
+from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.message.via import origin_of, reply_hop, stamp_via
+from qwen3tts_phone.sip.transaction.transaction import Transaction
+from qwen3tts_phone.sip.ua_core import ALLOW
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.sip.call.call import Call
+    from qwen3tts_phone.sip.dialog import Dialog
+    from qwen3tts_phone.sip.user_agent import Agent
+
+
+MAX_INFO_BYTES = 8192
+"""Largest body of an INFO that is handed on."""
+
+
+def receive_inside(
+    call: Call, request: Request, transaction: Transaction, dialog: Dialog, now: float
+) -> None:
+    """A request of the far end inside a dialog of ours."""
+    method = request.method
+    early = call.dialog is not dialog
+    if method == "BYE" and not early:
+        call.remote_bye(request, transaction, now)
+    elif method in ("INVITE", "UPDATE"):
+        call.modification.received.receive(request, transaction, dialog, now)
+    elif method == "PRACK":
+        call.receive_prack(request, transaction, dialog, now)
+    elif method == "INFO":
+        _receive_info(call, request, transaction, now)
+    elif method == "REFER":
+        Referral.receive(call, request, transaction, dialog, now)
+    elif method == "BYE":
+        # Section 15: whoever has not answered yet cannot hang up.
+        transaction.send_response(reply(request, 481), now)
+    else:
+        response = reply(request, 405)
+        response.add("Allow", ALLOW)
+        transaction.send_response(response, now)
+
+
+def _receive_info(call: Call, request: Request, transaction: Transaction, now: float) -> None:
+    if call.state is CallState.ENDING:
+        transaction.send_response(reply(request, 481), now)
+        return
+    if request.get("Info-Package") is not None:
+        # RFC 6086 section 4.2.2: a package that we have not said we take.
+        response = reply(request, 469, "Bad INFO Package")
+        response.add("Recv-Info", "")
+        transaction.send_response(response, now)
+        return
+    if len(request.body) > MAX_INFO_BYTES:
+        transaction.send_response(reply(request, 413, "Request Entity Too Large"), now)
+        return
+    kind = (request.get("Content-Type") or "").partition(";")[0].strip().lower()
+    if kind in (DTMF_RELAY, DTMF):
+        try:
+            key = read_dtmf(kind, request.body)
+        except BadSip:
+            transaction.send_response(reply(request, 400), now)
+            return
+        transaction.send_response(reply(request, 200), now)
+        call.notify(key)
+        return
+    body = request.body
+    transaction.send_response(reply(request, 200), now)
+    call.notify(InfoReceived(kind if body else "", body))
+
+
+EXTENSIONS = frozenset({"timer", "100rel", "replaces", "norefersub"})
+"""What a request may require of us."""
+_KNOWN = {
+    *("INVITE", "ACK", "CANCEL", "BYE", "OPTIONS", "REGISTER", "PRACK", "UPDATE", "INFO"),
+    *("SUBSCRIBE", "NOTIFY", "PUBLISH", "MESSAGE", "REFER"),
+}
+
+
+def refuse(request: Request, status: int, *headers: tuple[str, str]) -> Response:
+    """A refusal outside any dialog, with a tag of its own."""
+    response = reply(request, status, to_tag=new_tag())
+    for name, value in headers:
+        response.add(name, value)
+    return response
+
+
+def refusal(request: Request, local: Callable[[Hop], tuple[str, int]]) -> Response | None:
+    """The answer to a request that is not looked into further, or None; raises BadSip (400).
+
+    ``local`` says which of our addresses and ports a hop knows us by.
+    """
+    method = request.method
+    if method not in ALLOW.split(", "):
+        return refuse(request, 405 if method in _KNOWN else 501, ("Allow", ALLOW))
+    if request.uri.partition(":")[0].lower() not in ("sip", "sips", "tel"):
+        return refuse(request, 416)
+    parse_uri(request.uri)
+    if request.uri[:5].lower() == "sips:" and request.via.transport.upper() == "UDP":
+        # Section 26.2.2: sips: is TLS on each hop.
+        return refuse(request, 416)
+    for name in ("Contact", "Route", "Record-Route"):
+        for value in request.values(name):
+            if "sips:" in value.lower():
+                check_secure(parse_address(value).uri)
+    forwards = request.get("Max-Forwards")
+    if forwards is not None:
+        if not (forwards.isascii() and forwards.isdigit() and len(forwards) <= 5):
+            raise BadSip("Max-Forwards is not a number.")
+        # Section 16.3: a request that has used up its hops and is for somebody else.
+        if int(forwards) == 0 and not _is_ours(request, local):
+            return refuse(request, 483)
+    required = [name for name in request.values("Require") if name.lower() not in EXTENSIONS]
+    if required and method != "CANCEL":
+        return refuse(request, 420, ("Unsupported", ", ".join(required)))
+    if method in ("INVITE", "UPDATE") and too_brief(request):
+        return refuse(request, 422, ("Min-SE", str(MIN_SE_S)))
+    encoding = request.get("Content-Encoding")
+    if encoding and encoding.strip().lower() != "identity":
+        return refuse(request, 415, ("Accept-Encoding", "identity"))
+    return None
+
+
+def _is_ours(request: Request, local: Callable[[Hop], tuple[str, int]]) -> bool:
+    uri = parse_uri(request.uri)
+    via = request.via
+    host, port = local(Hop(via.transport.lower(), via.host, via.port or 5060))
+    return uri.host.strip("[]").lower() == host and (uri.port or 5060) == port
+
+
+CONFIRMED = (CallState.ANSWERED, CallState.UP)
+OURS_EARLY = (CallState.CALLING, CallState.PROCEEDING)
+
+
+def replaced_call(agent: Agent, request: Request) -> Call | int | None:
+    """The call to replace, the status to refuse with, or None where nothing is to be replaced.
+
+    Raises BadSip for a header that names no dialog, or several.
+    """
+    values = request.headers.getlist("Replaces")
+    if not values:
+        return None
+    if len(values) > 1 or len(request.values("Replaces")) > 1:
+        raise BadSip("An INVITE replaces one dialog.")
+    wanted = Replaces.parse(values[0])
+    found = agent.dialogs.find(wanted.call_id, wanted.to_tag, wanted.from_tag)
+    if found is None:
+        return 481
+    call, dialog = found
+    if not may_steer(agent, request, call, dialog):
+        # RFC 3891 section 8: to know the tags is not enough.
+        return 403
+    if call.state in CONFIRMED and call.dialog is dialog:
+        return 486 if wanted.early_only else call
+    if call.state in OURS_EARLY:
+        return call
+    # An early dialog that they began cannot be replaced; one that is over is declined.
+    return 603 if call.state in (CallState.ENDING, CallState.LEAVING) else 481
+
+
+ACK_WITHIN_T1 = 4
+"""Times T1 after which an answer without ACK gives way to another caller, when there is no room."""
+
+
+class Inbound:
+    """Hands each message to the transaction, dialog or call that it is for."""
+
+    def __init__(self, agent: Agent, dialogs: DialogTable) -> None:
+        self._agent = agent
+        self._dialogs = dialogs
+        self._invites: dict[Transaction, IncomingCall] = {}
+
+    def forget(self, call: IncomingCall) -> None:
+        """A call that came in is over."""
+        self._invites.pop(call.transaction, None)
+
+    def response(self, response: Response, now: float) -> None:
+        """An answer: it belongs to a request of ours, or is dropped."""
+        # RFC 3261 section 18.1.2: one Via, and it is ours (else it is somebody else's answer).
+        # A response that belongs to no transaction is dropped (RFC 6026 section 8.9).
+        if len(response.values("Via")) == 1:
+            self._agent.layer.receive_response(response, now)
+
+    def knows(self, request: Request, source: Hop) -> bool:
+        """Whether a request belongs to a dialog or a transaction that is here already."""
+        if self._agent.layer.find(request) is not None:
+            return True
+        if request.method == "CANCEL" and self._agent.layer.cancelled_by(request, source):
+            return True
+        tag = request.to.tag
+        if tag is None:
+            return False
+        return self._dialogs.find(request.call_id, tag, request.from_.tag or "") is not None
+
+    def request(self, request: Request, source: Hop, now: float) -> None:
+        """A request; raises BadSip for one that cannot even be answered."""
+        stamp_via(request, source)
+        hop = reply_hop(request, source)
+        if self._agent.gate is not None:
+            known = self.knows(request, source)
+            incoming = (c for c in self._agent.calls if isinstance(c, IncomingCall))
+            callers = (origin_of(c.request, c.hop.host) for c in incoming)
+            verdict = self._agent.gate.request(request, source, now, known=known, callers=callers)
+            if verdict is DROP:
+                return
+            if verdict is not None:
+                # Without a transaction: a flood of refusals must not fill the memory.
+                if request.method != "ACK":
+                    response = refuse(request, verdict.status, *verdict.headers)
+                    self._agent.layer.send_alone(response, hop)
+                return
+        if request.method == "ACK" and self._agent.layer.find(request) is None:
+            self._receive_ack(request, now)
+            return
+        if request.method == "CANCEL" and not self.knows(request, source):
+            # Nothing is remembered of it: the right one may still come, and looks the same.
+            self._agent.layer.send_alone(refuse(request, 481), hop)
+            return
+        if (again_s := self._no_room_s(request)) > 0:
+            # Without a transaction: a short answer leaves time for the calls that there are.
+            busy = ("Retry-After", str(again_s))
+            self._agent.layer.send_alone(refuse(request, 503, busy), hop)
+            return
+        transaction = self._agent.layer.receive_request(request, hop, now)
+        if transaction is None:
+            return
+        try:
+            self._dispatch(request, transaction, now)
+        except BadSip as error:
+            self._agent.rejected += 1
+            wrong_body = isinstance(error, WrongBody)
+            response = refuse(request, 415 if wrong_body else 400)
+            if wrong_body:
+                response.add("Accept", "application/sdp")
+            transaction.send_response(response, now)
+
+    def _dispatch(self, request: Request, transaction: Transaction, now: float) -> None:
+        method = request.method
+        refused = refusal(request, self._agent.local)
+        if refused is not None:
+            transaction.send_response(refused, now)
+            return
+        if method == "CANCEL":
+            self._receive_cancel(request, transaction, now)
+            return
+        local_tag = request.to.tag
+        if local_tag is not None:
+            self._receive_inside(request, transaction, local_tag, now)
+        elif self._agent.layer.is_merged(request):
+            transaction.send_response(refuse(request, 482), now)
+        elif method == "OPTIONS":
+            transaction.send_response(self._capabilities(request), now)
+        elif method == "INVITE":
+            self._receive_invite(request, transaction, now)
+        else:
+            # A transfer or notice without a call is nobody's here (no open relay).
+            status = 403 if method == "REFER" else 481
+            transaction.send_response(refuse(request, status), now)
+
+    def _no_room_s(self, request: Request) -> int:
+        """Seconds after which a new call or request may come again; 0 = there is room for it."""
+        agent = self._agent
+        if request.method == "ACK" or agent.layer.find(request) is not None:
+            return 0
+        new_call = request.method == "INVITE" and request.to.tag is None
+        if new_call and request.get("Replaces") is None and (again_s := agent.busy()):
+            return again_s
+        return 0 if agent.layer.has_room(agent.now()) else BUSY_S
+
+    def _receive_cancel(self, request: Request, transaction: Transaction, now: float) -> None:
+        invite = self._agent.layer.cancelled_by(request, transaction.hop)
+        call = self._invites.get(invite) if invite is not None else None
+        if invite is None:
+            transaction.send_response(refuse(request, 481), now)
+            return
+        tag = invite.response.to.tag if invite.response is not None else None
+        if tag is None and call is not None and call.dialog is not None:
+            tag = call.dialog.local_tag
+        transaction.send_response(reply(request, 200, to_tag=tag or new_tag()), now)
+        if call is not None:
+            call.cancelled(invite, now, request)
+            return
+        for inside in self._agent.calls:
+            if inside.modification.cancelled(invite, now):
+                return
+
+    def _receive_inside(
+        self, request: Request, transaction: Transaction, local_tag: str, now: float
+    ) -> None:
+        found = self._dialogs.find(request.call_id, local_tag, request.from_.tag or "")
+        transfer = (
+            self._dialogs.transfer_of(request, local_tag) if request.method == "NOTIFY" else None
+        )
+        if found is None and transfer is None:
+            transaction.send_response(refuse(request, 481), now)
+            return
+        dialog = found[1] if found is not None else transfer.dialog if transfer else None
+        # Section 12.2.2: order is checked before anything else is believed. A PRACK is told by
+        # what it acknowledges, and may have been overtaken by what its sender did next.
+        in_order = dialog is not None and dialog.accept_cseq(request.cseq)
+        if not in_order and request.method != "PRACK":
+            transaction.send_response(refuse(request, 500), now)
+        elif request.method == "NOTIFY":
+            self._receive_notify(request, transaction, transfer, now)
+        elif request.method == "OPTIONS":
+            transaction.send_response(self._capabilities(request), now)
+        elif found is not None:
+            receive_inside(found[0], request, transaction, found[1], now)
+
+    def _receive_notify(
+        self, request: Request, transaction: Transaction, transfer: TransferCore | None, now: float
+    ) -> None:
+        event = (request.get("Event") or request.get("o") or "").partition(";")[0].strip().lower()
+        if event != "refer":
+            transaction.send_response(refuse(request, 489, ("Allow-Events", "refer")), now)
+        elif transfer is None:
+            transaction.send_response(refuse(request, 481), now)
+        else:
+            transfer.receive(request, transaction, now)
+
+    def _receive_ack(self, request: Request, now: float) -> None:
+        local_tag = request.to.tag
+        if local_tag is None:
+            return
+        found = self._dialogs.find(request.call_id, local_tag, request.from_.tag or "")
+        if found is not None:
+            found[0].receive_ack(request, now)
+
+    def _receive_invite(self, request: Request, transaction: Transaction, now: float) -> None:
+        replaced = replaced_call(self._agent, request)
+        if isinstance(replaced, int):
+            transaction.send_response(refuse(request, replaced), now)
+            return
+        if self._agent.draining and replaced is None:
+            busy = ("Retry-After", str(self._agent.draining))
+            transaction.send_response(refuse(request, 503, busy), now)
+            return
+        # What takes the place of another call needs no room of its own.
+        if replaced is None and self._is_full() and not self._made_room(now):
+            transaction.send_response(refuse(request, 486, ("Retry-After", "10")), now)
+            return
+        call = IncomingCall(self._agent, request, transaction, now, replaced)
+        self._invites[transaction] = call
+        if call.dialog is not None:
+            self._agent.remember(call, call.dialog)
+        call.digest = self._agent.digest_of(call)
+        self._agent.on_call(call)
+
+    def _capabilities(self, request: Request) -> Response:
+        """RFC 3261 section 11.2: what an INVITE would get."""
+        status = 486 if self._is_full() and request.to.tag is None else 200
+        again_s = self._agent.draining or self._agent.busy()
+        if again_s and request.to.tag is None:
+            status = 503
+        response = reply(request, status, to_tag=new_tag())
+        if status == 503:
+            response.add("Retry-After", str(again_s))
+        response.add("Accept", "application/sdp")
+        self._agent.describe(response, "100rel")
+        return response
+
+    def _is_full(self) -> bool:
+        """Whether there are as many calls as there may be; those that are ending do not count."""
+        if len(self._agent.calls) < self._agent.settings.max_calls:
+            return False
+        going = sum(call.state is not CallState.ENDING for call in self._agent.calls)
+        return going >= self._agent.settings.max_calls
+
+    def _made_room(self, now: float) -> bool:
+        """Give up the call whose answer has been without its ACK for longest, if for too long.
+
+        So callers that never complete a call cannot keep the others out.
+        """
+        waiting = [
+            (since, call)
+            for call in self._agent.calls
+            if isinstance(call, IncomingCall)
+            and (since := call.unacknowledged_since()) is not None
+            and now - since >= ACK_WITHIN_T1 * self._agent.settings.timers.t1
+        ]
+        if not waiting:
+            return False
+        min(waiting, key=lambda pair: pair[0])[1].no_ack(now)
+        return True
+
+    def refuse_alone(self, request: Request, source: Hop, status: int) -> None:
+        """Answer a request that is wrong in itself, and remember nothing of it."""
+        if request.method == "ACK":
+            return
+        try:
+            stamp_via(request, source)
+            self._agent.layer.send_alone(refuse(request, status), reply_hop(request, source))
+        except BadSip:
+            self._agent.rejected += 1
