@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from qwen3tts_phone.media import rtcp
 from qwen3tts_phone.media.receiver import Receiver
 from qwen3tts_phone.media.sender import Sender
 
@@ -294,7 +293,7 @@ class Reporter:
         if sender.sent > self._sent_before:  # section 6.4: a sender since the last report
             first = SenderReport(
                 sender.ssrc,
-                rtcp.ntp_time(time.time()),
+                ntp_time(time.time()),
                 sender.timestamp_at(now),
                 sender.sent - sender.sent_before & 0xFFFF_FFFF,
                 sender.octets - sender.octets_before & 0xFFFF_FFFF,
@@ -303,20 +302,20 @@ class Reporter:
         else:
             first = ReceiverReport(sender.ssrc, blocks)
         self._sent_before = sender.sent
-        packets: list[rtcp.Packet] = [first, Description(((sender.ssrc, self.cname),))]
+        packets: list[Packet] = [first, Description(((sender.ssrc, self.cname),))]
         if bye:
             packets.append(Bye((sender.ssrc,)))
         self.sent += 1
-        return rtcp.build(packets)
+        return build(packets)
 
     def take(self, data: bytes, at: float) -> bool:
         """Read a compound packet (`RtcpError` when it is none); True = their stream ends."""
-        packets = rtcp.parse(data)
+        packets = parse(data)
         self.received += 1
         bye = False
         for packet in packets:
             if isinstance(packet, SenderReport):
-                self._their_report = (rtcp.middle(packet.ntp), at)
+                self._their_report = (middle(packet.ntp), at)
             if isinstance(packet, SenderReport | ReceiverReport):
                 for block in packet.blocks:
                     if block.ssrc == self._sender.ssrc:
@@ -330,8 +329,8 @@ class Reporter:
         self.remote_fraction = block.fraction_lost
         self.remote_fraction_max = max(self.remote_fraction_max, block.fraction_lost)
         self.remote_jitter_s = block.jitter / self._sender.clock_hz
-        now_middle = rtcp.middle(rtcp.ntp_time(time.time()))
-        round_trip = rtcp.round_trip_s(block, now_middle)
+        now_middle = middle(ntp_time(time.time()))
+        round_trip = round_trip_s(block, now_middle)
         if round_trip is not None:
             self.round_trip_s = round_trip
             self.round_trip_max_s = max(self.round_trip_max_s, round_trip)
