@@ -37,8 +37,12 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "qwen3tts_agent.agent": ("Agent",),
-    "qwen3tts_agent.chat.messages": ("ModelRefused", "ModelStalled", "ModelUnavailable"),
-    "qwen3tts_agent.chat.messages": ("ChatMessage",),
+    "qwen3tts_agent.chat.messages": (
+        "ChatMessage",
+        "ModelRefused",
+        "ModelStalled",
+        "ModelUnavailable",
+    ),
     "qwen3tts_agent.chat.settings": ("ChatSettings",),
     "qwen3tts_agent.conversation": ("Conversation",),
     "qwen3tts_agent.settings": ("AgentSettings",),
@@ -47,10 +51,9 @@ _MODULES = {
     "qwen3tts_agent.chat.client": ("ChatClient",),
     "qwen3tts_agent.recognition.callback": ("CallbackRecogniser",),
     "qwen3tts_agent.recognition.kinds": ("recogniser_named",),
-    "qwen3tts_agent.recognition.settings": ("SocketSettings",),
+    "qwen3tts_agent.recognition.settings": ("SocketSettings", "WhisperSettings"),
     "qwen3tts_agent.recognition.websocket": ("SocketRecogniser",),
     "qwen3tts_agent.recognition.whisper": ("WhisperRecogniser",),
-    "qwen3tts_agent.recognition.settings": ("WhisperSettings",),
 }
 """Names by module; a test holds it equal to the imports above."""
 _MODULE = {name: module for module, names in _MODULES.items() for name in names}

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.audio.frames import SentAudio, SentFrame
+    from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed, SentAudio, SentFrame
     from qwen3tts_phone.call.call import Call
     from qwen3tts_phone.call.dialogue import Gathered
     from qwen3tts_phone.call.events import (
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
         CallResumed,
         CallRinging,
         CallTransferred,
-        HeardFrame,
-        KeyPressed,
         MediaSilent,
         TransferAsked,
     )
@@ -86,7 +84,12 @@ if TYPE_CHECKING:
     from qwen3tts_wire.errors import SpeechError
 
 _FROM = {
+    "qwen3tts_phone.audio.frames": (
+        "SentAudio",
+        "SentFrame",
+    ),
     "qwen3tts_phone.call.call": ("Call",),
+    "qwen3tts_phone.call.dialogue": ("Gathered",),
     "qwen3tts_phone.call.events": (
         "AnswererHeard",
         "CallAnswered",
@@ -101,8 +104,34 @@ _FROM = {
         "MediaSilent",
         "TransferAsked",
     ),
-    "qwen3tts_phone.records.record": ("CallRecord",),
-    "qwen3tts_phone.call.dialogue": ("Gathered",),
+    "qwen3tts_phone.call.keys": ("Keypad",),
+    "qwen3tts_phone.call.phone_call": ("PhoneCall",),
+    "qwen3tts_phone.detection.endpointing": (
+        "TurnDetector",
+        "TurnSoFar",
+    ),
+    "qwen3tts_phone.detection.events": (
+        "CallerCutIn",
+        "CallerQuiet",
+        "MissingDetector",
+        "OnsetHeard",
+        "SpeechPaused",
+        "SpeechResumed",
+        "Turn",
+        "TurnEnded",
+    ),
+    "qwen3tts_phone.detection.listening": ("Listening",),
+    "qwen3tts_phone.detection.recogniser": (
+        "Recogniser",
+        "RecogniserBusy",
+        "RecogniserUnavailable",
+        "Recognition",
+        "RecognitionFailed",
+        "RecognitionTimeout",
+        "Transcript",
+    ),
+    "qwen3tts_phone.detection.settings": ("ListenSettings",),
+    "qwen3tts_phone.dialling.guard": ("GuardSettings",),
     "qwen3tts_phone.errors": (
         "BadSip",
         "CallError",
@@ -117,49 +146,16 @@ _FROM = {
         "TransferFailed",
         "WrongState",
     ),
-    "qwen3tts_phone.dialling.guard": ("GuardSettings",),
-    "qwen3tts_phone.call.keys": ("Keypad",),
-    "qwen3tts_phone.detection.events": ("MissingDetector",),
-    "qwen3tts_phone.detection.events": (
-        "CallerCutIn",
-        "CallerQuiet",
-        "OnsetHeard",
-        "SpeechPaused",
-        "SpeechResumed",
-        "TurnEnded",
-    ),
-    "qwen3tts_phone.detection.listening": ("Listening",),
-    "qwen3tts_phone.detection.settings": ("ListenSettings",),
-    "qwen3tts_phone.detection.events": ("Turn",),
-    "qwen3tts_phone.detection.endpointing": (
-        "TurnDetector",
-        "TurnSoFar",
-    ),
     "qwen3tts_phone.phone": ("Phone",),
-    "qwen3tts_phone.call.phone_call": ("PhoneCall",),
-    "qwen3tts_phone.settings.phone": ("PhoneSettings",),
-    "qwen3tts_phone.detection.recogniser": (
-        "Recogniser",
-        "Recognition",
-        "Transcript",
-    ),
-    "qwen3tts_phone.detection.recogniser": (
-        "RecogniserBusy",
-        "RecogniserUnavailable",
-        "RecognitionFailed",
-        "RecognitionTimeout",
-    ),
-    "qwen3tts_phone.settings.records": ("RecordSettings",),
+    "qwen3tts_phone.records.record": ("CallRecord",),
     "qwen3tts_phone.records.recording": ("Recording",),
-    "qwen3tts_phone.audio.frames": (
-        "SentAudio",
-        "SentFrame",
-    ),
+    "qwen3tts_phone.settings.phone": ("PhoneSettings",),
+    "qwen3tts_phone.settings.records": ("RecordSettings",),
     "qwen3tts_phone.sip.account": ("Account",),
     "qwen3tts_phone.sip.settings": ("TlsSettings",),
+    "qwen3tts_phone.streams.call": ("StreamCall",),
     "qwen3tts_phone.streams.server": ("Streams",),
     "qwen3tts_phone.streams.settings": ("StreamSettings",),
-    "qwen3tts_phone.streams.call": ("StreamCall",),
     "qwen3tts_speech.sound": ("LiveSound",),
     "qwen3tts_speech.utterance": (
         "Spoken",

@@ -1,1 +1,1 @@
-"""Chat."""
+"""Client of a language model: messages, streamed replies, settings and their check."""

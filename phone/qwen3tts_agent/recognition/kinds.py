@@ -1,4 +1,4 @@
-"""The kinds of recognisers that a setting can name: one row each, read by everything that asks."""
+"""Kinds of recognisers that a setting can name, one row each; loaded when one is used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from importlib import import_module
 from typing import Any, cast
 
 from qwen3tts_agent.recognition.callback import CallbackRecogniser
-from qwen3tts_agent.recognition.settings import deepgram_options, openai_options
+from qwen3tts_agent.recognition.settings import (
+    DeepgramSettings,
+    SocketSettings,
+    TranscriptionSettings,
+    WhisperSettings,
+    deepgram_options,
+    openai_options,
+)
 from qwen3tts_phone.detection.recogniser import (
     Recognise,
     Recogniser,
@@ -17,28 +24,24 @@ from qwen3tts_phone.detection.recogniser import (
 )
 from qwen3tts_wire.errors import BadRequest
 
-PACKAGE = "qwen3tts_phone.recognise"
-
 
 @dataclass(frozen=True, slots=True)
 class RecogniserKind:
-    """One kind: how it is written, and where its settings, its class and its check are."""
+    """One kind of recogniser: how a setting names it, its settings, its class and its check."""
 
     name: str
     written: str
     """As ``--stt`` takes it, for messages and help."""
+    settings_class: type[Any]
     module: str
     """Module of the recogniser's class, with `RecogniserCheck` as ``check``."""
     class_name: str
-    settings_module: str
-    settings_name: str
     options: Callable[[str], dict[str, Any] | None]
-    """Fields of the settings in what is written; None = it names another kind."""
+    """Fields of the settings in a written name; None = it names another kind."""
 
     def settings(self, options: dict[str, Any]) -> Any:
-        """The settings with these values; raises BadRequest."""
-        kind = getattr(import_module(f"{PACKAGE}.{self.settings_module}"), self.settings_name)
-        known = [field.name for field in fields(kind)]
+        """Return the settings with these values; raises BadRequest."""
+        known = [field.name for field in fields(self.settings_class)]
         for name in options:
             if name not in known:
                 raise BadRequest(
@@ -46,27 +49,18 @@ class RecogniserKind:
                     remedy=f"Its options are: {', '.join(known)}.",
                 )
         try:
-            return kind(**options)
+            return self.settings_class(**options)
         except (ValueError, TypeError) as error:
             raise BadRequest(f"The recogniser's settings: {error}.") from None
 
     def recogniser(self, settings: Any) -> Recogniser:
-        """The recogniser with these settings."""
-        made = getattr(import_module(f"{PACKAGE}.{self.module}"), self.class_name)(settings)
-        return cast("Recogniser", made)
+        """Return the recogniser with these settings; nothing is loaded or connected yet."""
+        return cast("Recogniser", getattr(import_module(self.module), self.class_name)(settings))
 
     async def check(self, settings: Any) -> RecogniserReport:
         """Try it; see `RecogniserCheck`."""
-        module = import_module(f"{PACKAGE}.{self.module}")
-        check = cast("RecogniserCheck | None", getattr(module, "check", None))
-        if check is not None:
-            return await check(settings)
-        recogniser = self.recogniser(settings)
-        try:
-            await recogniser.warm()
-        finally:
-            await recogniser.close()
-        return RecogniserReport(kind=self.name)
+        check: RecogniserCheck = import_module(self.module).check
+        return await check(settings)
 
 
 def _prefixed(name: str, key: str) -> Callable[[str], dict[str, Any] | None]:
@@ -88,37 +82,46 @@ def _address(text: str) -> dict[str, Any] | None:
 
 KINDS = (
     RecogniserKind(
-        *("whisper", "whisper, whisper:MODEL_OR_FOLDER"),
-        *("whisper", "WhisperRecogniser", "whisper_settings", "WhisperSettings"),
+        "whisper",
+        "whisper, whisper:MODEL_OR_FOLDER",
+        WhisperSettings,
+        "qwen3tts_agent.recognition.whisper",
+        "WhisperRecogniser",
         _prefixed("whisper", "model"),
     ),
     RecogniserKind(
-        *("openai", "openai, openai:MODEL, openai:http://HOST:PORT/v1?model=NAME"),
-        *("openai.recogniser", "TranscriptionRecogniser"),
-        *("openai.settings", "TranscriptionSettings"),
+        "openai",
+        "openai, openai:MODEL, openai:http://HOST:PORT/v1?model=NAME",
+        TranscriptionSettings,
+        "qwen3tts_agent.recognition.openai",
+        "TranscriptionRecogniser",
         openai_options,
     ),
     RecogniserKind(
-        *("deepgram", "deepgram, deepgram:MODEL, deepgram:wss://HOST/v1/listen?model=NAME"),
-        *("deepgram.recogniser", "DeepgramRecogniser"),
-        *("deepgram.settings", "DeepgramSettings"),
+        "deepgram",
+        "deepgram, deepgram:MODEL, deepgram:wss://HOST/v1/listen?model=NAME",
+        DeepgramSettings,
+        "qwen3tts_agent.recognition.deepgram",
+        "DeepgramRecogniser",
         deepgram_options,
     ),
     RecogniserKind(
-        *("ws", "ws://HOST:PORT/PATH, wss://HOST/PATH"),
-        *("websocket", "SocketRecogniser", "socket_settings", "SocketSettings"),
+        "ws",
+        "ws://HOST:PORT/PATH, wss://HOST/PATH",
+        SocketSettings,
+        "qwen3tts_agent.recognition.websocket",
+        "SocketRecogniser",
         _address,
     ),
 )
 WRITTEN = "; ".join(kind.written for kind in KINDS)
-"""All that can be written."""
 
 
 def named(text: str, options: dict[str, Any]) -> tuple[RecogniserKind, Any]:
-    """The kind that a setting names, and its settings with these options.
+    """Return the kind that a setting names, and its settings with these options.
 
     Raises:
-        BadRequest: it names none, or an option is wrong.
+        BadRequest: no recogniser has that name, or an option is wrong.
     """
     for kind in KINDS:
         if (found := kind.options(text.strip())) is not None:
@@ -127,24 +130,24 @@ def named(text: str, options: dict[str, Any]) -> tuple[RecogniserKind, Any]:
 
 
 def recogniser_named(text: str, **options: Any) -> Recogniser:
-    """The recogniser that a setting names; nothing is loaded or connected yet.
+    """Return the recogniser that a setting names; nothing is loaded or connected yet.
 
     ``text``: a row of `qwen3tts_agent.recognition.kinds.KINDS`, such as ``whisper`` or
     ``wss://HOST/PATH`` (docs/recognisers.md). ``options`` are fields of that kind's settings.
 
     Raises:
-        BadRequest: it names none, or an option is wrong.
+        BadRequest: no recogniser has that name, or an option is wrong.
     """
     kind, settings = named(text, options)
     return kind.recogniser(settings)
 
 
 async def check_recogniser(text: str, **options: Any) -> RecogniserReport:
-    """Try the recogniser that a setting names as a call would use it; takes as `recogniser_named`.
+    """Try the recogniser that a setting names; arguments as `recogniser_named`.
 
     Raises:
-        BadRequest: it names none, or an option is wrong.
-        RecogniserUnavailable: it cannot work here; says what to do.
+        BadRequest: no recogniser has that name, or an option is wrong.
+        RecogniserUnavailable: it cannot work here; with the remedy.
         RecognitionFailed: not now.
     """
     kind, settings = named(text, options)

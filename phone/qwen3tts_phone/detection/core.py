@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_phone.audio.frames import SentFrame
-from qwen3tts_phone.call.events import HeardFrame
+from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.detection.echo import EchoGuard
 from qwen3tts_phone.detection.endpointing import TurnTaking
 from qwen3tts_phone.detection.events import ListenEvent, WhyEnded

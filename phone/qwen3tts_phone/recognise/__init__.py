@@ -1,1 +1,0 @@
-"""What a caller says, as text: any recogniser behind one interface (`base`)."""

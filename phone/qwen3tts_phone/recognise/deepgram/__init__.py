@@ -1,1 +1,0 @@
-"""Recognition by Deepgram's streaming WebSocket."""
