@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from qwen3tts_codecs.g711 import PCMU
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_speech.line import Speaker, Utterance
 from qwen3tts_wire.errors import SpeechError, UnknownVoice
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakSet
 
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.line import ChooseVoice, Speaker, Spoken, Utterance
 from qwen3tts_text.markdown import PlainText

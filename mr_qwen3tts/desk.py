@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, cast
 
-from qwen3tts_pacer.audio_pacer import Clock, LoopClock
+from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.errors import SpeechError, log_text

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from qwen3tts_codecs.g711 import encode_ulaw
 from qwen3tts_codecs.pcm import Framer
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_wire.errors import SpeechError, log_text
 
 from .desk_hearing import CallerTurns
@@ -204,7 +204,8 @@ class Line:
         await self.barge_in(TRANSFERRED.format(caller=self.caller))
 
     async def _events_of(self, call: PhoneCall) -> None:
-        from qwen3tts_phone.call.events import CallEnded, KeyPressed, MediaSilent
+        from qwen3tts_phone.audio.frames import KeyPressed
+        from qwen3tts_phone.call.events import CallEnded, MediaSilent
 
         async for event in call.events:
             match event:

@@ -10,7 +10,7 @@ from contextvars import Context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.errors import SpeechError, log_text
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 
 from .player import NoPlayer, Player, open_player
 from .response_sink import ResponseSink

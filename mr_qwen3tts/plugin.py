@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from qwen3tts_pacer.audio_pacer import Clock, LoopClock
+from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_speech.link import Connect
 from qwen3tts_text.markdown import PlainText
 from qwen3tts_wire.errors import BadRequest, SpeechError

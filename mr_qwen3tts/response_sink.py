@@ -14,7 +14,7 @@ from typing import Any
 
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_pacer.policy import Filling
 from qwen3tts_pacer.slot import Slot
 from qwen3tts_speech.sink import PacerSink

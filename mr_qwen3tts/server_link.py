@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from qwen3tts_pacer.audio_pacer import Clock, LoopClock
+from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.client import Resume, SpeechClient
 from qwen3tts_wire.errors import ConnectionLost, SpeechError

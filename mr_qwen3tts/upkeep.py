@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextvars import Context
 
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_wire.client import Resume, SpeechClient
 from qwen3tts_wire.errors import ConnectionLost, SpeechError, log_text
 

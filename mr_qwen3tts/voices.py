@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
-from qwen3tts_pacer.audio_pacer import Clock, LoopClock
+from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.client import SpeechClient
+from qwen3tts_wire.client_end import ClientProtocol
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, ServerBusy, SpeechError
-from qwen3tts_wire.protocol import ClientProtocol
 
 from .recordings import RecordingError, Stamp, stamp
 from .settings import Settings

@@ -24,7 +24,7 @@ from qwen3tts_cli.latency import show_report
 from qwen3tts_cli.output import complain_of, note, results
 from qwen3tts_cli.speech import speech_server
 from qwen3tts_cli.telephone import local_address
-from qwen3tts_pacer.audio_pacer import LoopClock
+from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.line import Spoken
 from qwen3tts_wire.errors import SpeechError

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from qwen3tts_pacer.audio_pacer import Clock
+    from qwen3tts_pacer.clock import Clock
     from qwen3tts_phone.facts import CallFacts
     from qwen3tts_phone.phone import Call, Phone, PhoneSettings
     from qwen3tts_phone.sip.registration.line import Line

@@ -55,7 +55,7 @@ class Words:
             return from_file(self.file)
         assert self.text is not None
         if self.token_ms:
-            from qwen3tts_pacer.audio_pacer import LoopClock
+            from qwen3tts_pacer.clock import LoopClock
 
             return scripted(self.text, LoopClock(), ms_per_token=self.token_ms)
         return from_text(self.text)

@@ -1,47 +1,24 @@
-"""The one place that reads the time and waits for it."""
+"""The in-process AudioPacer: PCM or encoded frames in, one frame per packet time out.
+
+For sinks that keep a buffer of their own (a carrier's WebSocket, a host's telephony plugin) give
+the core a small ``lead_s``; the sink's own clock then decides when a sample sounds, and this pacer
+stays at most that far ahead of it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import time
 from collections.abc import Awaitable, Sequence
 from enum import Enum
 from types import TracebackType
 from typing import Protocol, Self
 
+from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_pacer.core import Dropped, DroppedContext, PacerCore
 from qwen3tts_pacer.slot import Frame, Slot
 from qwen3tts_pacer.states import ContextError, PacerError, PacerFull
 from qwen3tts_pacer.timeline import Timeline
-
-
-class Clock(Protocol):
-    """What a shell knows of time; cores get ``now`` as an argument instead."""
-
-    def now(self) -> float:
-        """Seconds on a monotonic scale; only differences mean anything."""
-        ...
-
-    async def sleep_until(self, deadline: float) -> None:
-        """Return once ``now()`` has reached ``deadline`` (seconds), at once if it has passed."""
-        ...
-
-
-class LoopClock:
-    """Real time: CLOCK_MONOTONIC, waited for by the running asyncio loop."""
-
-    def now(self) -> float:
-        """Seconds of CLOCK_MONOTONIC."""
-        return time.monotonic()
-
-    async def sleep_until(self, deadline: float) -> None:
-        """Wait for ``deadline``; gives other tasks a turn even when it has passed."""
-        left = deadline - time.monotonic()
-        await asyncio.sleep(max(0.0, left))
-        if left > 0 and (left := deadline - time.monotonic()) > 0:
-            await asyncio.sleep(left)  # a loop may wake a sleeper early by its clock's resolution
-
 
 OUTCOMES_KEPT = 256
 

@@ -14,7 +14,7 @@ from qwen3tts_agent.growing_words import GrowingWords
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_agent.tools import Toolbox
 from qwen3tts_agent.turn_record import TurnRecord
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_speech.utterance import Utterance, VoiceOptions
 from qwen3tts_wire.errors import SpeechError

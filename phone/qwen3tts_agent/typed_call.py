@@ -9,7 +9,7 @@ from collections.abc import AsyncIterable, Callable, Mapping
 from dataclasses import replace
 from typing import cast
 
-from qwen3tts_pacer.audio_pacer import Clock, LoopClock
+from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.call.core import CallBody, Voice
 from qwen3tts_phone.detection.endpointing import TurnDetector

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, get_args
 
-from qwen3tts_pacer.audio_pacer import Clock, LoopClock
+from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.audio.answering import AnsweringSettings
 from qwen3tts_phone.audio.inbound import warm
 from qwen3tts_phone.call.call import Call

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_codecs.pcm import Pcm
-from qwen3tts_pacer.audio_pacer import Clock, LoopClock
+from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.record_sinks import RecordSink

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from qwen3tts_pacer.audio_pacer import AudioPacer, Clock, LoopClock, PacerClosed
+from qwen3tts_pacer.audio_pacer import AudioPacer, PacerClosed
+from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_pacer.core import PacerCore
 from qwen3tts_pacer.policy import Filling, FillingPolicy, FillingSettings
 from qwen3tts_pacer.slot import Frame, Kind, Slot

@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed
 from qwen3tts_codecs import PCMU
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_pacer.audio_pacer import LoopClock
+from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_phone import PhoneCall
 from tests.e2e.parties import at_8k
 from tests.streams.asterisk_side import AudioSocketSide

@@ -12,7 +12,7 @@ import pytest
 from qwen3tts_cli.main import run
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
 from qwen3tts_engine.playout import SAMPLE_RATE, PlayoutLead
-from qwen3tts_pacer.audio_pacer import LoopClock
+from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_phone.call.text_sources import scripted
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.latency import Mark, read_log

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import time
 
-from qwen3tts_pacer.audio_pacer import LoopClock
+from qwen3tts_pacer.clock import LoopClock
 
 
 async def test_the_loop_clock_never_returns_before_the_deadline() -> None:

@@ -13,9 +13,10 @@ import pytest
 from numpy.typing import NDArray
 
 from qwen3tts_codecs.g711 import decode_ulaw, encode_ulaw
-from qwen3tts_pacer.audio_pacer import LoopClock
+from qwen3tts_pacer.clock import LoopClock
+from qwen3tts_phone.audio.frames import KeyPressed
 from qwen3tts_phone.call.call import Call
-from qwen3tts_phone.call.events import CallAnswered, CallEnded, KeyPressed
+from qwen3tts_phone.call.events import CallAnswered, CallEnded
 from qwen3tts_phone.call.text_sources import scripted
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_server.run import running_server

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_pacer.audio_pacer import LoopClock
+from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_phone.errors import CallRefused
 from qwen3tts_phone.sip import (
     Account,

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_pacer.audio_pacer import LoopClock
+from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_phone import (
     Call,
     CallError,

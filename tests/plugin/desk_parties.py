@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mr_qwen3tts.desk import Desk
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_speech.link import SpeechLink

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from qwen3tts_pacer.audio_pacer import LoopClock
+from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_phone.sip import timekeeper
 from qwen3tts_phone.sip.timekeeper import LATE_MOST_S, LOOK_SHARE, Timekeeper
 

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_pacer.audio_pacer import LoopClock
+from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_phone import CallAnswered, CallEnded, CallError, WrongState
 from qwen3tts_phone.softphone.webrtc.call import Learnt, WebCall
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice

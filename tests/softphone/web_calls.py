@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from qwen3tts_pacer.audio_pacer import Clock, LoopClock
+from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.call.core import CallBody, Voice
 from qwen3tts_phone.call.events import CallEvent
 from qwen3tts_phone.records.store import CallFiles

@@ -121,7 +121,7 @@ def _voice_check(voice: OwnVoice) -> Check:
 async def _recogniser(parties: Parties, voice: OwnVoice | None) -> tuple[Check, float | None]:
     """The finding, and the wait at the end of a turn where one was measured."""
     from qwen3tts_codecs.resample import Resampler
-    from qwen3tts_pacer.audio_pacer import LoopClock
+    from qwen3tts_pacer.clock import LoopClock
 
     name = "recogniser"
     try:

@@ -13,7 +13,7 @@ from qwen3tts_codecs.resample import Resampler
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from qwen3tts_pacer.audio_pacer import Clock
+    from qwen3tts_pacer.clock import Clock
     from qwen3tts_phone.detection.recogniser import Recogniser
     from qwen3tts_phone.detection.settings import ListenSettings
 

@@ -36,7 +36,7 @@ from qwen3tts_agent.recognition.socket_protocol import (
 from qwen3tts_agent.recognition.turn_audio import TurnAudio
 from qwen3tts_agent.recognition.turns import joined
 from qwen3tts_agent.recognition.websocket import ServiceRecogniser
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.detection.recogniser import (
     RecogniserReport,
     RecogniserUnavailable,

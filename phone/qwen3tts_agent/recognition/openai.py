@@ -17,7 +17,7 @@ from qwen3tts_agent.recognition.callback import CallbackRecogniser
 from qwen3tts_agent.recognition.settings import TranscriptionSettings, key_for, key_variable
 from qwen3tts_agent.recognition.socket_protocol import MOST_TEXT
 from qwen3tts_agent.recognition.turns import TurnRecognition
-from qwen3tts_pacer.audio_pacer import Clock, LoopClock
+from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.audio.wav import wav_header
 from qwen3tts_phone.detection.recogniser import (
     PartialTaker,

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.detection.recogniser import RecogniserBusy, RecognitionFailed, Samples
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.whisper.guards import Answer

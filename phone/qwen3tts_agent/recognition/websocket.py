@@ -25,7 +25,7 @@ from qwen3tts_agent.recognition.socket_protocol import (
     SocketService,
     TurnStream,
 )
-from qwen3tts_pacer.audio_pacer import Clock, LoopClock
+from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.detection.recogniser import (
     PartialTaker,
     RecogniserReport,

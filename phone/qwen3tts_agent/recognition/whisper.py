@@ -12,7 +12,7 @@ from qwen3tts_agent.recognition.queue import Desk
 from qwen3tts_agent.recognition.settings import WhisperSettings
 from qwen3tts_agent.recognition.turns import TurnRecognition, TurnRules
 from qwen3tts_agent.recognition.whisper_process import WhisperProcess, model_line
-from qwen3tts_pacer.audio_pacer import Clock, LoopClock
+from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.detection.recogniser import (
     PartialTaker,
     RecogniserReport,

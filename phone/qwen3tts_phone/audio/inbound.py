@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from qwen3tts_codecs.errors import CodecError
 from qwen3tts_codecs.payload import Decoder, Payload
 from qwen3tts_codecs.table import agreed_payload, payload_by_name
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_pacer.ring import InboundFrame
 from qwen3tts_phone.audio.concealment import ComfortNoise, Concealer, parse_comfort_noise
+from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.audio.playout import Playout
-from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.facts import MediaFacts
 from qwen3tts_phone.media.leg import MediaLeg

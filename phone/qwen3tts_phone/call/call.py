@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_pacer.audio_pacer import Clock
-from qwen3tts_phone.audio.frames import SentAudio
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.audio.frames import HeardFrame, SentAudio
 from qwen3tts_phone.audio.inbound import Ears
 from qwen3tts_phone.call.core import CallBody
 from qwen3tts_phone.call.dialogue import Dialogue
-from qwen3tts_phone.call.events import CallEvent, HeardFrame
+from qwen3tts_phone.call.events import CallEvent
 from qwen3tts_phone.call.keys import Keypad
 from qwen3tts_phone.errors import CallError, NotPossible, WrongState
 from qwen3tts_phone.facts import CallFacts

@@ -9,17 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_pacer.audio_pacer import Clock
-from qwen3tts_phone.audio.frames import CallSink, SentSide
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.audio.frames import CallSink, KeyPressed, SentSide
 from qwen3tts_phone.audio.inbound import Ears
-from qwen3tts_phone.call.events import (
-    CallAnswered,
-    CallEnded,
-    CallEvent,
-    CallNews,
-    CodecChanged,
-    KeyPressed,
-)
+from qwen3tts_phone.call.events import CallAnswered, CallEnded, CallEvent, CallNews, CodecChanged
 from qwen3tts_phone.call.keys import Keypad
 from qwen3tts_phone.detection.recogniser import SharedRecognisers
 from qwen3tts_phone.errors import WrongState, without_words

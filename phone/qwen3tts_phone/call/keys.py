@@ -7,8 +7,8 @@ import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
-from qwen3tts_pacer.audio_pacer import Clock
-from qwen3tts_phone.call.events import KeyPressed
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.audio.frames import KeyPressed
 from qwen3tts_phone.errors import CallError, WrongState
 from qwen3tts_phone.facts import CallFacts
 from qwen3tts_phone.media.leg import MediaLeg

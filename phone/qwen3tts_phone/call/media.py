@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from qwen3tts_codecs.table import agreed_payload
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.audio.inbound import LegEars
 from qwen3tts_phone.audio.rtp_sink import RtpSink
 from qwen3tts_phone.call.core import CallBody

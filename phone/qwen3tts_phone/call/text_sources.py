@@ -22,7 +22,7 @@ from qwen3tts_text.surrogates import clean
 from qwen3tts_wire.errors import BadText, LimitExceeded
 
 if TYPE_CHECKING:
-    from qwen3tts_pacer.audio_pacer import Clock
+    from qwen3tts_pacer.clock import Clock
 
 MAX_CHARS = 1_000_000
 """A file longer than this is refused: it would be spoken for about 18 hours."""

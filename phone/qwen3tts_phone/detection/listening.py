@@ -17,9 +17,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from qwen3tts_pacer.audio_pacer import Clock
-from qwen3tts_phone.audio.frames import SentAudio
-from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed, SentAudio
 from qwen3tts_phone.detection.core import ListeningCore
 from qwen3tts_phone.detection.endpointing import TurnDetector, TurnSoFar
 from qwen3tts_phone.detection.events import (

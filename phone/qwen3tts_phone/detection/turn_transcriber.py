@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_codecs.resample import Resampler
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.detection.events import Turn, TurnEnded
 from qwen3tts_phone.detection.recogniser import (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.audio.wav import recording_path
 from qwen3tts_phone.facts import CallFacts
 from qwen3tts_phone.records.log import CallRecordLog

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.errors import without_words
 
 log = logging.getLogger(__name__)

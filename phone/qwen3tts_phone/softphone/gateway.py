@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from qwen3tts_pacer.audio_pacer import Clock, LoopClock
+from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.errors import CallError, NotPossible
 from qwen3tts_phone.softphone.bridge import Dialled, Guest, Joined, LineState

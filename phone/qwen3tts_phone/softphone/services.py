@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Protocol
 
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.call.core import CallBody, Voice
 from qwen3tts_phone.detection.recogniser import SharedRecognisers
 from qwen3tts_phone.records.store import CallFiles

@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from urllib.parse import parse_qs
 
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.media.admission import Pacing, PacingAdmission
 from qwen3tts_phone.media.reports import LoadMeter, MediaLoad
 from qwen3tts_phone.streams.adapter import Handshake, Refused

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from websockets.asyncio.server import Server, ServerConnection
 
-from qwen3tts_pacer.audio_pacer import Clock, LoopClock
+from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_pacer.policy import FillingPolicy
 from qwen3tts_phone.call.core import CallBody, Voice
 from qwen3tts_phone.call.incoming import Outages

@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_pacer.audio_pacer import Clock, PacerClosed
+from qwen3tts_pacer.audio_pacer import PacerClosed
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_pacer.policy import Filling, FillingPolicy
 from qwen3tts_pacer.slot import Slot
 from qwen3tts_phone.audio.frames import Tap

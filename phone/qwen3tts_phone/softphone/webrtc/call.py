@@ -16,11 +16,12 @@ from collections.abc import AsyncIterable, Mapping
 from typing import Any
 
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_pacer.policy import FillingPolicy
+from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed
 from qwen3tts_phone.call.call import LINGER_S, Call
 from qwen3tts_phone.call.core import CallBody
-from qwen3tts_phone.call.events import HeardFrame, KeyPressed, MediaBegan, MediaSilent
+from qwen3tts_phone.call.events import MediaBegan, MediaSilent
 from qwen3tts_phone.call.keys import checked_keys
 from qwen3tts_phone.errors import CallError, WrongState, without_words
 from qwen3tts_phone.facts import CallFacts, EndFacts, MediaFacts

@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_pacer.audio_pacer import Clock
-from qwen3tts_phone.call.events import HeardFrame
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.errors import CalleeUnreachable, CallError, StreamLost
 from qwen3tts_phone.facts import EndFacts
 from qwen3tts_phone.media.receiver import ReportFigures

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_pacer.audio_pacer import Clock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_pacer.policy import Filling, FillingPolicy
 from qwen3tts_pacer.ring import InboundFrame
 from qwen3tts_pacer.slot import Kind, Slot
-from qwen3tts_phone.audio.frames import Tap
+from qwen3tts_phone.audio.frames import HeardFrame, Tap
 from qwen3tts_phone.audio.inbound import Hearing
-from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.media.jitter_buffer import JitterBuffer
 from qwen3tts_phone.media.receiver import Reception, ReportFigures
 from qwen3tts_speech.sink import PacerSink, Played
