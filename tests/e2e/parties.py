@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
+from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.call.call import Call
-from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.phone import Phone, PhoneSettings
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from qwen3tts_phone.audio.frames import KeyPressed
 from qwen3tts_phone.call.events import (
     CallEarlyMedia,
     CallEnded,
@@ -21,7 +22,6 @@ from qwen3tts_phone.call.events import (
     CallRinging,
     CallTransferred,
     InfoHeard,
-    KeyPressed,
     MediaBegan,
     MediaSilent,
     TransferAsked,

@@ -6,8 +6,7 @@ import struct
 
 import numpy as np
 
-from qwen3tts_phone.audio.frames import SentFrame
-from qwen3tts_phone.call.events import HeardFrame
+from qwen3tts_phone.audio.frames import HeardFrame, SentFrame
 from qwen3tts_phone.detection.core import ListeningCore
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, TurnEnded
 from qwen3tts_phone.detection.settings import ListenSettings

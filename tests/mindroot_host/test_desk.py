@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_engine.base import SAMPLE_RATE
-from qwen3tts_phone.call.events import KeyPressed
+from qwen3tts_phone.audio.frames import KeyPressed
 from qwen3tts_phone.call.phone_call import PhoneCall
 from tests.agent.recognition.real_whisper import natural_speech
 from tests.audio import Samples, aligned, compare

@@ -9,8 +9,8 @@ import pytest
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone import Call, Gathered, Phone
+from qwen3tts_phone.audio.frames import KeyPressed
 from qwen3tts_phone.call.dialogue import Question, ask
-from qwen3tts_phone.call.events import KeyPressed
 from qwen3tts_phone.call.keys import Keypad
 from qwen3tts_phone.detection.events import OnsetHeard, Turn, TurnEnded
 from qwen3tts_server.run import running_server

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 
-from qwen3tts_phone.audio.answering import Answerer
-from qwen3tts_phone.call.events import HeardFrame
+from qwen3tts_phone.audio.answering import Answerer, Ready, who_answered
+from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.diagnosis.outcome import Outcome
-from qwen3tts_phone.dialling.retries import Ready, one_call, who_answered
+from qwen3tts_phone.dialling.retries import one_call
 from qwen3tts_phone.errors import (
     CalleeUnreachable,
     CallError,

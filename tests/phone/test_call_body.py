@@ -13,9 +13,9 @@ import pytest
 
 from qwen3tts_codecs import PCMA, PCMU, Payload
 from qwen3tts_pacer.slot import Frame
-from qwen3tts_phone.audio.frames import Tap
+from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed, Tap
 from qwen3tts_phone.call.core import CallBody, Voice
-from qwen3tts_phone.call.events import CallAnswered, CallEnded, CodecChanged, HeardFrame, KeyPressed
+from qwen3tts_phone.call.events import CallAnswered, CallEnded, CodecChanged
 from qwen3tts_phone.errors import StreamLost, WrongState
 from qwen3tts_phone.facts import MAX_NOTED_KEYS, CallFacts, EndFacts
 from qwen3tts_phone.media.dtmf import KEYS_BURST

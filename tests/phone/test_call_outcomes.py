@@ -10,17 +10,11 @@ import numpy as np
 import pytest
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone.audio.answering import Answerer
+from qwen3tts_phone.audio.answering import Answerer, Ready, who_answered
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.diagnosis.diagnose import diagnose
 from qwen3tts_phone.diagnosis.outcome import Outcome
-from qwen3tts_phone.dialling.retries import (
-    Ready,
-    RetryPolicy,
-    one_call,
-    place_with_retries,
-    who_answered,
-)
+from qwen3tts_phone.dialling.retries import RetryPolicy, one_call, place_with_retries
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.records.log import read_records

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from qwen3tts_cli.exits import ExitCode, exit_code
+from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.call.dialogue import GreetedCall, OnMachine, await_greeting
-from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.errors import MachineAnswered
 from qwen3tts_phone.facts import CallFacts
 from tests.phone.sounds import Pcm, quiet, speech, tone

@@ -10,8 +10,8 @@ from qwen3tts_codecs.g722 import G722
 from qwen3tts_codecs.opus import OPUS
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.ring import InboundFrame
+from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.audio.inbound import Hearing
-from qwen3tts_phone.call.events import HeardFrame
 from tests.phone.voices import Samples, rms, step, voice
 
 FORMATS = [PCMU, PCMA, G722, OPUS]

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from qwen3tts_phone.call.events import KeyPressed
+from qwen3tts_phone.audio.frames import KeyPressed
 from qwen3tts_phone.call.keys import UNREAD_KEYS, Keypad
 from tests.fakes import FakeClock, settle
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.audio.playout import Playout, PlayoutSettings
-from qwen3tts_phone.call.events import HeardFrame
 from tests.phone.voices import Samples, hiss, rms, step, tone, voice
 
 START = 100.0

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from qwen3tts_codecs import G722, OPUS, PCMA, PCMU, FrameEncoder, Payload, to_bytes
-from qwen3tts_phone.audio.frames import SentFrame
+from qwen3tts_phone.audio.frames import HeardFrame, SentFrame
 from qwen3tts_phone.audio.wav import StereoRecorder
-from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.records.call_recordings import CallTracks
 from tests.phone.voices import Samples, hiss, rms, tone, voice
 

@@ -17,7 +17,7 @@ from qwen3tts_codecs.g711 import decode_ulaw
 from qwen3tts_codecs.table import payload_by_name
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_pacer.slot import Frame
-from qwen3tts_phone.call.events import KeyPressed
+from qwen3tts_phone.audio.frames import KeyPressed
 from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.detection.key_turns import TURN_GAP_S
 from qwen3tts_phone.errors import CallRefused, WrongState

@@ -8,7 +8,7 @@ import pytest
 
 from mr_qwen3tts.desk_phone import phone_settings
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone.call.events import KeyPressed
+from qwen3tts_phone.audio.frames import KeyPressed
 from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.dialling.guard import CallNotAllowed, Guard
 from qwen3tts_server.run import running_server

@@ -12,7 +12,8 @@ import pytest
 from mr_qwen3tts.desk_keys import TurnAllowance
 from mr_qwen3tts.desk_line import Line
 from qwen3tts_agent.budget import CallBudget, RequestLimits
-from qwen3tts_phone.call.events import CallEnded, CallHeld, KeyPressed, MediaSilent
+from qwen3tts_phone.audio.frames import KeyPressed
+from qwen3tts_phone.call.events import CallEnded, CallHeld, MediaSilent
 from tests.fakes import FakeClock, settle
 from tests.plugin.desk_parties import Session, WritingHost
 

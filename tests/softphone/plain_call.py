@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.payload import Payload
+from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.call.core import CallBody, Voice
-from qwen3tts_phone.call.events import CallHeld, CallResumed, HeardFrame
+from qwen3tts_phone.call.events import CallHeld, CallResumed
 from qwen3tts_phone.facts import CallFacts, EndFacts
 from qwen3tts_phone.records.store import CallFiles
 from qwen3tts_phone.settings.records import RecordSettings

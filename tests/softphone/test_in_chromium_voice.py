@@ -9,7 +9,7 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from qwen3tts_phone.call.events import HeardFrame
+from qwen3tts_phone.audio.frames import HeardFrame
 from tests.softphone.browser import Chromium
 from tests.softphone.served import at_the_page, served
 from tests.softphone.sound import Likeness, likeness

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from qwen3tts_phone.call.events import HeardFrame, KeyPressed
+from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed
 from qwen3tts_phone.errors import NotPossible
 from qwen3tts_phone.streams.adapter import Handshake, StreamKind
 from tests.streams.calls import Streamed, streamed

@@ -10,7 +10,8 @@ import pytest
 
 from qwen3tts_codecs.g711 import PCMA
 from qwen3tts_codecs.g722 import G722
-from qwen3tts_phone.call.events import HeardFrame, KeyPressed, MediaSilent
+from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed
+from qwen3tts_phone.call.events import MediaSilent
 from qwen3tts_phone.errors import CallError, NotPossible, WrongState
 from qwen3tts_phone.streams.adapter import Handshake, StreamKind
 from qwen3tts_phone.streams.call import MOST_ID_CHARS

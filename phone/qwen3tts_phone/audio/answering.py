@@ -15,12 +15,14 @@ speaks, and a beep makes a machine of a person.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import AsyncIterable, AsyncIterator
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.audio.tones import HOP_S, Moment, Spectrum, Tone, ToneDetector, ToneKind
 
 
@@ -217,3 +219,39 @@ class AnsweringMachineDetector:
             return None
         self.answerer = Answerer(kind, self._now, words)
         return self.answerer
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A machine records now."""
+
+    at_s: float
+    """Seconds of sound after the answer."""
+    beeped: bool
+    """False: it has been quiet for so long that it is taken to listen."""
+
+
+async def who_answered(
+    frames: AsyncIterable[HeardFrame], settings: AnsweringSettings | None = None
+) -> AsyncIterator[Answerer | Ready]:
+    """Who answered, from the frames of the far end; ends with the frames.
+
+    Time is counted by the sound that comes, so give it a stream that does not pause where the far
+    end sends nothing: ``call.audio(steady=True)``. Where a change of the codec changes the sample
+    rate, listening begins anew, and what was known stays known.
+    """
+    detector: AnsweringMachineDetector | None = None
+    rate_hz, begun_s, ready = 0, 0.0, False
+    async for frame in frames:
+        if detector is None or frame.rate_hz != rate_hz:
+            known = detector.answerer if detector is not None else None
+            begun_s += detector.heard_s if detector is not None else 0.0
+            rate_hz = frame.rate_hz
+            detector = AnsweringMachineDetector(rate_hz, settings)
+            detector.answerer = known
+        answerer = detector.push(frame.samples)
+        if answerer is not None:
+            yield replace(answerer, at_s=begun_s + answerer.at_s)
+        if detector.ready_s is not None and not ready:
+            ready = True
+            yield Ready(begun_s + detector.ready_s, detector.beep is not None)

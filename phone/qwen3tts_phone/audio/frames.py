@@ -48,6 +48,40 @@ KEPT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
+class HeardFrame:
+    """One inbound audio frame, decoded."""
+
+    samples: NDArray[np.int16]
+    """Linear samples at ``rate_hz``, shape [n]."""
+    at: float
+    """Arrival, seconds of the monotonic clock."""
+    concealed: bool
+    """Whether it was synthesised here in place of a lost packet."""
+    rate_hz: int = 8000
+    timestamp: int = 0
+    """RTP ticks of ``clock_hz`` since the stream's first packet, not wrapping."""
+    clock_hz: int = 8000
+    noise: bool = False
+    """Comfort noise (RFC 3389): the far end is silent, and describes its background."""
+
+    @property
+    def duration_s(self) -> float:
+        return len(self.samples) / self.rate_hz
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPressed:
+    """A key at the far end."""
+
+    at: float
+    digit: str
+    duration_ms: int
+    by: str = "rfc4733"
+    """Transport: ``rfc4733`` (with the media), ``info`` (a SIP INFO), ``stream``, or ``page``
+    (the softphone's keypad)."""
+
+
+@dataclass(frozen=True, slots=True)
 class SentFrame:
     """One frame of speech that went out. Silence between utterances is no frame."""
 

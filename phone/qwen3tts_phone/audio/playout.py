@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_phone.audio.concealment import Concealer, silence_of
+from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.audio.pitch import ALIKE, lengthen, shorten
-from qwen3tts_phone.call.events import HeardFrame
 
 BIN_S = 0.005
 BINS = 128

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import stat
 import struct
+import wave
+from dataclasses import dataclass, field
 from enum import IntEnum
 from logging import getLogger
 from pathlib import Path
@@ -206,3 +208,46 @@ class StereoRecorder:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+MAX_ANNOUNCEMENT_S = 300.0
+"""Longest announcement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """Sound of a file."""
+
+    samples: NDArray[np.int16] = field(repr=False)
+    """Shape [n], one channel."""
+    rate_hz: int
+
+
+def read_announcement(path: Path) -> Announcement:
+    """Read a WAV file of 16-bit PCM; of two channels the mean. Raises ValueError."""
+    try:
+        with wave.open(str(path), "rb") as wav:
+            channels, width, rate_hz, count = wav.getparams()[:4]
+            if width != 2 or channels not in (1, 2):
+                raise ValueError(
+                    f"{path} has {8 * width} bits and {channels} channels, not 16 bits"
+                )
+            if not (8000 <= rate_hz <= 48000 and 0 < count <= MAX_ANNOUNCEMENT_S * rate_hz):
+                raise ValueError(
+                    f"{path}: {count} samples at {rate_hz} Hz; 8000 to 48000 Hz and up to"
+                    f" {MAX_ANNOUNCEMENT_S:g} s can be played"
+                )
+            pcm = np.frombuffer(wav.readframes(count), "<i2")
+    except (OSError, EOFError, wave.Error) as error:
+        raise ValueError(f"{path} cannot be read as a WAV file ({error})") from error
+    mono = pcm[: len(pcm) // channels * channels].reshape(-1, channels).mean(axis=1)
+    return Announcement(np.rint(mono).astype(np.int16), rate_hz)
+
+
+def check_unavailable(file: Path | None) -> None:
+    """Raise ValueError, with the setting's name, for a file that cannot be played."""
+    try:
+        if file is not None:
+            read_announcement(file)
+    except ValueError as error:
+        raise ValueError(f"unavailable_file={error}") from error

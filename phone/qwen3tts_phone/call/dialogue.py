@@ -9,12 +9,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-from qwen3tts_phone.audio.answering import Answerer, AnsweringSettings
-from qwen3tts_phone.call.events import AnswererHeard, HeardFrame, KeyPressed
+from qwen3tts_phone.audio.answering import Answerer, AnsweringSettings, who_answered
+from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed
+from qwen3tts_phone.call.events import AnswererHeard
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, SpeechResumed, TurnEnded
 from qwen3tts_phone.detection.listening import Listening
 from qwen3tts_phone.detection.settings import ListenSettings
-from qwen3tts_phone.dialling.retries import who_answered
 from qwen3tts_phone.errors import MachineAnswered
 from qwen3tts_phone.facts import CallFacts
 from qwen3tts_speech.utterance import Utterance

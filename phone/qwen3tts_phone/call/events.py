@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from numpy.typing import NDArray
+from qwen3tts_phone.audio.frames import KeyPressed
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call.phone_call import PhoneCall
@@ -89,18 +88,6 @@ class CallResumed:
     """The far end took us back."""
 
     at: float
-
-
-@dataclass(frozen=True, slots=True)
-class KeyPressed:
-    """A key at the far end."""
-
-    at: float
-    digit: str
-    duration_ms: int
-    by: str = "rfc4733"
-    """How it came: ``rfc4733`` (with the media), ``info`` (a SIP INFO), ``stream``, or ``page``
-    (the softphone's keypad)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,29 +189,6 @@ CallEvent = (
     | CallTransferred
     | CallEnded
 )
-
-
-@dataclass(frozen=True, slots=True)
-class HeardFrame:
-    """One frame of what the far end says."""
-
-    samples: NDArray[np.int16]
-    """Linear samples at ``rate_hz``, shape [n]."""
-    at: float
-    """When it arrived."""
-    concealed: bool
-    """Made up here in place of a packet that did not come."""
-    rate_hz: int = 8000
-    timestamp: int = 0
-    """RTP ticks of ``clock_hz`` since the stream's first packet, not wrapping."""
-    clock_hz: int = 8000
-    noise: bool = False
-    """Comfort noise (RFC 3389): the far end is silent, and says how loud its silence is."""
-
-    @property
-    def duration_s(self) -> float:
-        """How long it lasts."""
-        return len(self.samples) / self.rate_hz
 
 
 MAX_UNREAD = 512

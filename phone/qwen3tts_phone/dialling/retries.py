@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from qwen3tts_phone.audio.answering import Answerer, AnsweringMachineDetector, AnsweringSettings
-from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.diagnosis.outcome import Outcome, outcome_of, outcome_of_error
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.facts import CallFacts
@@ -194,39 +192,3 @@ async def one_call(
     finally:
         await call.hangup()
     return outcome_of(call.facts)
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """A machine records now."""
-
-    at_s: float
-    """Seconds of sound after the answer."""
-    beeped: bool
-    """False: it has been quiet for so long that it is taken to listen."""
-
-
-async def who_answered(
-    frames: AsyncIterable[HeardFrame], settings: AnsweringSettings | None = None
-) -> AsyncIterator[Answerer | Ready]:
-    """Who answered, from the frames of the far end; ends with the frames.
-
-    Time is counted by the sound that comes, so give it a stream that does not pause where the far
-    end sends nothing: ``call.audio(steady=True)``. Where a change of the codec changes the sample
-    rate, listening begins anew, and what was known stays known.
-    """
-    detector: AnsweringMachineDetector | None = None
-    rate_hz, begun_s, ready = 0, 0.0, False
-    async for frame in frames:
-        if detector is None or frame.rate_hz != rate_hz:
-            known = detector.answerer if detector is not None else None
-            begun_s += detector.heard_s if detector is not None else 0.0
-            rate_hz = frame.rate_hz
-            detector = AnsweringMachineDetector(rate_hz, settings)
-            detector.answerer = known
-        answerer = detector.push(frame.samples)
-        if answerer is not None:
-            yield replace(answerer, at_s=begun_s + answerer.at_s)
-        if detector.ready_s is not None and not ready:
-            ready = True
-            yield Ready(begun_s + detector.ready_s, detector.beep is not None)

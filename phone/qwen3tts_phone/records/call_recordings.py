@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_codecs.resample import Resampler
-from qwen3tts_phone.audio.frames import SentFrame
+from qwen3tts_phone.audio.frames import HeardFrame, SentFrame
 from qwen3tts_phone.audio.playout import Playout, PlayoutSettings
 from qwen3tts_phone.audio.wav import StereoRecorder
-from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.records.recording import Recording, checked
 from qwen3tts_phone.settings.records import RecordSettings

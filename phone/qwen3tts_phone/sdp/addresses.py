@@ -1,4 +1,4 @@
-"""IP addresses in session descriptions: alternatives of a media line, and how far an address reaches."""
+"""IP addresses in session descriptions: alternatives of a media line, and address scopes."""
 
 from __future__ import annotations
 

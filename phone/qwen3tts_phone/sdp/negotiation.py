@@ -1,4 +1,4 @@
-"""Codecs of a session description, and the outcome of an offer and an answer (RFC 3264 section 6)."""
+"""SDP codecs, and the outcome of an offer and an answer (RFC 3264 section 6)."""
 
 from __future__ import annotations
 

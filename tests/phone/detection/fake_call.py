@@ -9,8 +9,7 @@ from typing import TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_phone.audio.frames import SentAudio, SentSide
-from qwen3tts_phone.call.events import HeardFrame, KeyPressed
+from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed, SentAudio, SentSide
 from qwen3tts_phone.detection.recogniser import PartialTaker, Transcript
 from qwen3tts_phone.facts import CallFacts
 from qwen3tts_speech.utterance import Utterance

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_codecs.resample import Resampler
-from qwen3tts_phone.call.events import HeardFrame
+from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.detection.core import ListeningCore
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, TurnEnded
 from qwen3tts_phone.detection.settings import DETECTORS, DetectorName, ListenSettings

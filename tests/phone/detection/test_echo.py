@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_codecs.resample import Resampler
-from qwen3tts_phone.audio.frames import SentFrame
-from qwen3tts_phone.call.events import HeardFrame
+from qwen3tts_phone.audio.frames import HeardFrame, SentFrame
 from qwen3tts_phone.detection.core import ListeningCore
 from qwen3tts_phone.detection.echo import EchoGuard
 from qwen3tts_phone.detection.echo_canceller import SampleLine

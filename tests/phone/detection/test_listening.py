@@ -114,7 +114,7 @@ async def test_the_interruption_needs_no_turn_of_the_event_loop() -> None:
     heard = Listening(call, settings())
     heard._sent = call.sent_audio()
     call.speaking = True
-    from qwen3tts_phone.call.events import HeardFrame
+    from qwen3tts_phone.audio.frames import HeardFrame
     from tests.phone.detection.fake_call import LOUD
 
     for number in range(4):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qwen3tts_phone.call.events import HeardFrame
+from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.detection.turn_transcriber import PRE_ROLL_S, Continuous, TurnSound
 
 
