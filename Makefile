@@ -26,8 +26,8 @@ softphone: $(VENV)/.ready-demo  ## a telephone in the browser: serves the page a
 
 install: $(VENV)/.ready-dev $(VENV)/.ready-bench oracle clients host peers  ## everything that tests and benchmarks need, in .venv
 
-test: $(VENV)/.ready-dev $(VENV)/.ready-bench oracle clients host peers  ## all tests, those with real SIP peers too
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: $(VENV)/.ready-dev $(VENV)/.ready-bench oracle clients host peers  ## all tests, in parallel, those with real SIP peers too
+	$(BIN)/python -m tests.run $(TEST_ARGS) $(PYTEST_ARGS)
 
 check: format lint types test  ## format, lint, types, tests
 
