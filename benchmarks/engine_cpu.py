@@ -30,9 +30,10 @@ from op_count import PLAIN_TORCH, frame_ops
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
 from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
-from qwen3tts_engine.qwen3.model.kv_cache import Arena, Sampling
+from qwen3tts_engine.qwen3.model.kv_cache import Arena
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.prompt import build_prompt
+from qwen3tts_engine.qwen3.model.sampling import Sampling
 from qwen3tts_engine.qwen3.model.step import frame_step, prefill
 from tests.tiny_models.checkpoint import make_tiny
 

@@ -37,9 +37,9 @@ from qwen3tts_engine.qwen3.kernels.cuda import Direct
 from qwen3tts_engine.qwen3.kernels.memory import human
 from qwen3tts_engine.qwen3.kernels.runner import Runner
 from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, Join, StepRow
-from qwen3tts_engine.qwen3.model.config_reader import ModelConfig
-from qwen3tts_engine.qwen3.model.kv_cache import Sampling
+from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.sampling import Sampling
 from tests.tiny_models.published import PUBLISHED
 from tests.tiny_models.weights import random_weights
 

@@ -25,10 +25,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from qwen3tts_engine.qwen3.model.config_reader import LayersConfig, ModelConfig
-from qwen3tts_engine.qwen3.model.kv_cache import Arena, Sampling
+from qwen3tts_engine.qwen3.model.config import LayersConfig, ModelConfig
+from qwen3tts_engine.qwen3.model.kv_cache import Arena
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
-from qwen3tts_engine.qwen3.model.sampling import TOP_K_LIMIT
+from qwen3tts_engine.qwen3.model.sampling import TOP_K_LIMIT, Sampling
 from qwen3tts_engine.qwen3.model.step import frame_step
 from qwen3tts_engine.qwen3.model.talker import Draws
 from tests.tiny_models.published import PUBLISHED

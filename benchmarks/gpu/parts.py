@@ -12,8 +12,9 @@ from qwen3tts_engine.qwen3.kernels.cuda import Backend, Direct
 from qwen3tts_engine.qwen3.kernels.memory import tensor_bytes
 from qwen3tts_engine.qwen3.kernels.runner import Runner
 from qwen3tts_engine.qwen3.kernels.stages import DecodeKey, StepKey
-from qwen3tts_engine.qwen3.model.kv_cache import FRAME, POS, Sampling
+from qwen3tts_engine.qwen3.model.kv_cache import FRAME, POS
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.sampling import Sampling
 from qwen3tts_engine.qwen3.model.step import _draws
 
 Work = Callable[[], None]

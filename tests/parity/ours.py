@@ -12,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from qwen3tts_engine.qwen3.model.kv_cache import Arena, Sampling
+from qwen3tts_engine.qwen3.model.kv_cache import Arena
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.prompt import NO_SPEAKER, Prompt, Reference, build_prompt
+from qwen3tts_engine.qwen3.model.sampling import Sampling
 from qwen3tts_engine.qwen3.model.step import frame_step, prefill
 from qwen3tts_engine.qwen3.model.tokenizer import Tokenizer
 from tests.parity.cases import Speech

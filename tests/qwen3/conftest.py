@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_engine.qwen3.model.config_reader import ModelConfig, read_config
+from qwen3tts_engine.qwen3.model.config import ModelConfig
+from qwen3tts_engine.qwen3.model.config_reader import read_config
 from tests.tiny_models.checkpoint import make_tiny
 
 

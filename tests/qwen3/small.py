@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
-from qwen3tts_engine.qwen3.model.config_reader import LayersConfig, ModelConfig
+from qwen3tts_engine.qwen3.model.config import LayersConfig, ModelConfig
 from tests.tiny_models.published import PUBLISHED
 from tests.tiny_models.weights import random_weights
 

@@ -14,12 +14,11 @@ from qwen3tts_engine.qwen3.model.kv_cache import (
     TOP_K,
     Arena,
     KvSnapshot,
-    Sampling,
     on_device,
     out_of_memory,
     untouched_zeros,
 )
-from qwen3tts_engine.qwen3.model.sampling import ALL, NO_TOP_P, seed_key
+from qwen3tts_engine.qwen3.model.sampling import ALL, NO_TOP_P, Sampling, seed_key
 from qwen3tts_wire.errors import EngineUnavailable
 from tests.qwen3.small import small_config
 from tests.tiny_models.published import PUBLISHED

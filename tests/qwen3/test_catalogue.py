@@ -7,7 +7,7 @@ import pytest
 
 from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
 from qwen3tts_engine.qwen3.kernels.step_runner import Prefixes
-from qwen3tts_engine.qwen3.model.config_reader import ModelConfig
+from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.voices.catalogue import Catalogue
 from qwen3tts_wire.errors import UnknownVoice
 

@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from qwen3tts_engine.qwen3.model.checkpoint import BadCheckpoint, find_checkpoint, open_weights
+from qwen3tts_engine.qwen3.model.checkpoint import find_checkpoint, open_weights
+from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint
 from qwen3tts_wire.errors import EngineUnavailable
 
 

@@ -18,7 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from qwen3tts_engine.qwen3.model.checkpoint import Weights, open_weights
 from qwen3tts_engine.qwen3.model.codec_decoder import CodecDecoder, float32_products
 from qwen3tts_engine.qwen3.model.codec_layers import CodecState
-from qwen3tts_engine.qwen3.model.config_reader import BadCheckpoint, CodecDecoderConfig, ModelConfig
+from qwen3tts_engine.qwen3.model.config import CodecDecoderConfig, ModelConfig
+from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint
 from qwen3tts_wire.errors import BadRequest
 from tests.qwen3 import codec_formula
 

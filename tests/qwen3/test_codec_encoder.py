@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from qwen3tts_engine.qwen3.model import codec_encoder
 from qwen3tts_engine.qwen3.model.checkpoint import open_weights
 from qwen3tts_engine.qwen3.model.codec_encoder import CodecEncoder
-from qwen3tts_engine.qwen3.model.config_reader import (
+from qwen3tts_engine.qwen3.model.config import (
     CodecConfig,
     CodecDecoderConfig,
     CodecEncoderConfig,

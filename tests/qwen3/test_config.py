@@ -15,13 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_engine.qwen3.model import config_fields as official_defaults
-from qwen3tts_engine.qwen3.model.config_fields import Fields
-from qwen3tts_engine.qwen3.model.config_reader import (
-    BadCheckpoint,
-    ModelConfig,
-    SpeakerEncoderConfig,
-    read_config,
-)
+from qwen3tts_engine.qwen3.model.config import ModelConfig, SpeakerEncoderConfig
+from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint, Fields
+from qwen3tts_engine.qwen3.model.config_reader import read_config
 from qwen3tts_wire.errors import EngineUnavailable
 from tests.tiny_models.published import PUBLISHED
 

@@ -22,7 +22,8 @@ from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
 from qwen3tts_engine.qwen3.engine.loaded import Loaded
 from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
 from qwen3tts_engine.qwen3.kernels.runner import Runner
-from qwen3tts_engine.qwen3.voices.store import ClonedVoice, VoiceStore
+from qwen3tts_engine.qwen3.voices.content import ClonedVoice
+from qwen3tts_engine.qwen3.voices.store import VoiceStore
 from qwen3tts_engine.qwen3.voices.transcribe import check_whisper
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import (

@@ -27,8 +27,8 @@ from qwen3tts_engine.qwen3.kernels.cuda import (
 from qwen3tts_engine.qwen3.kernels.runner import Runner
 from qwen3tts_engine.qwen3.kernels.stages import DecodeKey
 from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, Join, StepRow
-from qwen3tts_engine.qwen3.model.kv_cache import Sampling
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.sampling import Sampling
 from qwen3tts_engine.qwen3.model.transformer import PLAIN, Kernels
 from qwen3tts_wire.errors import EngineUnavailable
 from tests.qwen3.fake_cuda import FakeCuda, FakeLanes, FakeStream, Recorder

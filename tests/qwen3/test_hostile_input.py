@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from qwen3tts_engine.qwen3.api import Qwen3TTS
-from qwen3tts_engine.qwen3.model.config_reader import BadCheckpoint
+from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, SpeechError
 from tests.qwen3.engine_world import GREEDY, alike, recording
 from tests.qwen3.hostile_world import wav

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
-from qwen3tts_engine.qwen3.model.config_reader import BadCheckpoint, LayersConfig
+from qwen3tts_engine.qwen3.model.config import LayersConfig
+from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint
 from qwen3tts_engine.qwen3.model.transformer import (
     Norm,
     fold_columns,

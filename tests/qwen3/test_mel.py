@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_engine.qwen3.model.config_reader import SpeakerEncoderConfig
+from qwen3tts_engine.qwen3.model.config import SpeakerEncoderConfig
 from qwen3tts_engine.qwen3.model.speaker_encoder import filterbank, hz_to_mel, log_mel, mel_to_hz
 from tests.qwen3 import formula
 

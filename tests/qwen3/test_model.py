@@ -9,7 +9,7 @@ import torch
 
 from qwen3tts_engine.qwen3.model import model as module
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
-from qwen3tts_engine.qwen3.model.config_reader import BadCheckpoint
+from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint
 from qwen3tts_engine.qwen3.model.kv_cache import Arena
 from qwen3tts_engine.qwen3.model.model import Qwen3Model, parameters
 from qwen3tts_engine.qwen3.model.prompt import NO_TEXT, Prompt

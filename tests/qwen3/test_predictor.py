@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
-from qwen3tts_engine.qwen3.model.config_reader import ModelConfig
+from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.talker import Draws
 from qwen3tts_engine.qwen3.model.transformer import PLAIN

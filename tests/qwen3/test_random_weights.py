@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from qwen3tts_engine.qwen3.model.checkpoint import open_weights
-from qwen3tts_engine.qwen3.model.config_reader import ModelConfig
+from qwen3tts_engine.qwen3.model.config import ModelConfig
 from tests.tiny_models.published import PUBLISHED
 from tests.tiny_models.tensor_names import codec_tensors, model_tensors
 from tests.tiny_models.weights import random_weights

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from qwen3tts_engine.qwen3.kernels.runner import Runner
 from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, Join, StepRow
-from qwen3tts_engine.qwen3.model.kv_cache import Sampling
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.prompt import build_prompt
+from qwen3tts_engine.qwen3.model.sampling import Sampling
 
 GREEDY = Sampling(temperature=0.0, predictor_temperature=0.0)
 FRAME = 1920

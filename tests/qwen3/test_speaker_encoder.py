@@ -8,11 +8,8 @@ import torch
 from torch import Tensor
 
 from qwen3tts_engine.qwen3.model.checkpoint import Weights, open_weights
-from qwen3tts_engine.qwen3.model.config_reader import (
-    BadCheckpoint,
-    ModelConfig,
-    SpeakerEncoderConfig,
-)
+from qwen3tts_engine.qwen3.model.config import ModelConfig, SpeakerEncoderConfig
+from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint
 from qwen3tts_engine.qwen3.model.speaker_encoder import SpeakerEncoder
 from tests.qwen3 import formula
 

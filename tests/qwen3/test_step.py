@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from qwen3tts_engine.qwen3.model.config import MIN_FRAMES, NOT_FINITE
-from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, Arena, Sampling
+from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, Arena
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.prompt import build_prompt
+from qwen3tts_engine.qwen3.model.sampling import Sampling
 from qwen3tts_engine.qwen3.model.step import frame_step, prefill
 from tests.qwen3.rows import GREEDY, Script, Spoken, Stage, alone, script
 

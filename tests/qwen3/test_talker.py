@@ -6,13 +6,15 @@ import pytest
 import torch
 from torch.nn import functional
 
-from qwen3tts_engine.qwen3.kernels.runner import Join, Runner, StepRow
+from qwen3tts_engine.qwen3.kernels.runner import Runner
+from qwen3tts_engine.qwen3.kernels.step_runner import Join, StepRow
 from qwen3tts_engine.qwen3.model import talker as module
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
-from qwen3tts_engine.qwen3.model.config_reader import BadCheckpoint
-from qwen3tts_engine.qwen3.model.kv_cache import Arena, Sampling
+from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint
+from qwen3tts_engine.qwen3.model.kv_cache import Arena
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.prompt import Prompt
+from qwen3tts_engine.qwen3.model.sampling import Sampling
 from tests.qwen3.rows import Script, Stage, script
 from tests.qwen3.small import plain_layers, small_config, small_weights
 

@@ -14,7 +14,7 @@ import torch
 
 from qwen3tts_engine.qwen3.model.checkpoint import open_weights
 from qwen3tts_engine.qwen3.model.codec_decoder import CodecDecoder
-from qwen3tts_engine.qwen3.model.config_reader import ModelConfig
+from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.model.kv_cache import Arena
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.prompt import Layout, Prompt, Reference, build_prompt

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models, normalizers
 
-from qwen3tts_engine.qwen3.model.config_reader import BadCheckpoint, ModelConfig
+from qwen3tts_engine.qwen3.model.config import ModelConfig
+from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint
 from qwen3tts_engine.qwen3.model.tokenizer import ALPHABET, Tokenizer, pre_tokenizer
 from qwen3tts_wire.errors import BadText
 from tests.tiny_models.tokenizer import CORPUS, SPECIALS

@@ -1,1 +1,1 @@
-"""Engine."""
+"""Generations of many requests in one batch, on one thread."""

@@ -40,8 +40,9 @@ from qwen3tts_engine.qwen3.kernels.stages import (
 )
 from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, Join, Samples, StepRow, Ticket
 from qwen3tts_engine.qwen3.model.codec_layers import CodecSnapshot
-from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, Arena, KvSnapshot, Sampling
+from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, Arena, KvSnapshot
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.sampling import Sampling
 from qwen3tts_engine.qwen3.model.transformer import PLAIN
 from qwen3tts_wire.errors import EngineUnavailable
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from qwen3tts_engine.qwen3.model.kv_cache import Sampling
+    from qwen3tts_engine.qwen3.model.sampling import Sampling
 
 
 Samples = NDArray[np.float32]

@@ -1,1 +1,1 @@
-"""Model."""
+"""Checkpoint files, tokenizer, prompt and networks of Qwen3-TTS."""

@@ -29,7 +29,7 @@ from qwen3tts_engine.qwen3.model.codec_layers import (
     read,
     read_stored,
 )
-from qwen3tts_engine.qwen3.model.config_reader import CodecDecoderConfig
+from qwen3tts_engine.qwen3.model.config import CodecDecoderConfig
 from qwen3tts_wire.errors import BadRequest
 
 ALIGN = 8

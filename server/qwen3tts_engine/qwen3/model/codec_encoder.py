@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
-from qwen3tts_engine.qwen3.model.config_reader import CodecConfig, CodecEncoderConfig
+from qwen3tts_engine.qwen3.model.config import CodecConfig, CodecEncoderConfig
 
 SEGMENT_SAMPLES = 5 * 24_000
 """The convolutions take longer audio in pieces of this, a multiple of all strides together: at real

@@ -1,7 +1,4 @@
-"""Typed access to the JSON of a checkpoint, with the defaults of the official configuration classes.
-
-The defaults are of `qwen_tts` 0.1.1 (model) and transformers 4.57.3 (Mimi encoder).
-"""
+"""Typed access to a checkpoint's JSON, and the official defaults of missing fields. No torch."""
 
 from __future__ import annotations
 

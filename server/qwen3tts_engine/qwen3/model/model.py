@@ -11,8 +11,9 @@ from torch import Tensor
 from qwen3tts_engine.qwen3.model.checkpoint import Weights, find_checkpoint, open_weights
 from qwen3tts_engine.qwen3.model.codec_decoder import CodecDecoder
 from qwen3tts_engine.qwen3.model.codec_encoder import CodecEncoder
+from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.model.config_fields import REMEDY, BadCheckpoint
-from qwen3tts_engine.qwen3.model.config_reader import ModelConfig, read_config
+from qwen3tts_engine.qwen3.model.config_reader import read_config
 from qwen3tts_engine.qwen3.model.kv_cache import on_device, out_of_memory
 from qwen3tts_engine.qwen3.model.prompt import Prompt
 from qwen3tts_engine.qwen3.model.sampling import SamplingConstants

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
-from qwen3tts_engine.qwen3.model.config_reader import SpeakerEncoderConfig
+from qwen3tts_engine.qwen3.model.config import SpeakerEncoderConfig
 
 MAGNITUDE_BIAS = 1e-9
 """Added to |X|^2."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
-from qwen3tts_engine.qwen3.model.config_reader import ModelConfig
+from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.model.kv_cache import untouched_zeros
 from qwen3tts_engine.qwen3.model.transformer import (
     PLAIN,

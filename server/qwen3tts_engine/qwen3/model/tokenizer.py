@@ -1,4 +1,4 @@
-"""Qwen2's byte-level BPE, also of streaming text: the ids are those of the whole text, however split. No torch."""
+"""Qwen2's byte-level BPE, for whole and for streaming text. No torch."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Voices."""
+"""Voices: reference audio, cloned voices in memory and on disk, the catalogue."""

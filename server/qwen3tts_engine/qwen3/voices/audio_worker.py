@@ -1,4 +1,4 @@
-"""One process that decodes one file: ``python -m qwen3tts_engine.qwen3.voices.audio_worker MAX_SECONDS``.
+"""Decoder process of one audio file: ``python -m`` this module, MAX_SECONDS.
 
 The file comes on standard input; on standard output go the rate (four bytes, little-endian) and
 mono samples (float32, little-endian). The exit status tells what went wrong. Only containers of
