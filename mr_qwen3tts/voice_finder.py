@@ -14,8 +14,8 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from qwen3tts_wire.client import SpeechClient
+from qwen3tts_wire.client_end import ClientProtocol
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, SpeechError
-from qwen3tts_wire.protocol import ClientProtocol
 
 from .recordings import Access, Recording, RecordingError, Stamp, fitting, is_recording, read, stamp
 from .threads import in_thread

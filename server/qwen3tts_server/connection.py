@@ -29,9 +29,9 @@ from qwen3tts_server.session import Session
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.speaking import Observer
 from qwen3tts_server.websocket_io import close, data_of, put
+from qwen3tts_wire.endpoint import Data
 from qwen3tts_wire.errors import BadRequest, EngineFailed, SpeechError
 from qwen3tts_wire.messages import VoiceLoad
-from qwen3tts_wire.protocol import Data
 
 log = logging.getLogger(__name__)
 

@@ -27,6 +27,7 @@ from qwen3tts_server.speaking import NoObserver, Observer, utterance_for
 from qwen3tts_server.utterance import Done, Failed, Item, Sound, Utterance, Words
 from qwen3tts_server.voice_loads import VoiceLoads
 from qwen3tts_text.segmenter import SegmenterSettings
+from qwen3tts_wire.endpoint import ContextBroken, Data, ServerEvent
 from qwen3tts_wire.errors import ServerBusy, SpeechError
 from qwen3tts_wire.messages import (
     AudioCredit,
@@ -44,7 +45,7 @@ from qwen3tts_wire.messages import (
     VoiceReady,
     WordInfo,
 )
-from qwen3tts_wire.protocol import ContextBroken, Data, ServerEvent, ServerProtocol
+from qwen3tts_wire.server_end import ServerProtocol
 
 _OPTIONS = ("instructions", "speed", "sampling", "seed", "initial_codec_chunk_frames")
 """Options of ``context.open`` that an engine takes or ignores; ``lead_ms`` means something here."""

@@ -17,13 +17,13 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection
 
 from qwen3tts_wire.addresses import check_address, first_there, key_for
+from qwen3tts_wire.client_end import ClientProtocol
 from qwen3tts_wire.connection import ClientBroke, Line
 from qwen3tts_wire.context import Context
 from qwen3tts_wire.errors import ConnectionLost, ProtocolError, ServerBusy, SpeechError
 from qwen3tts_wire.events import Alignment, Audio, Cancelled, Done, Event, Resumed, Started
 from qwen3tts_wire.formats import AudioFormat
 from qwen3tts_wire.messages import SessionCreated, VoiceReady
-from qwen3tts_wire.protocol import ClientProtocol
 from qwen3tts_wire.resume import Resume
 
 __all__ = [

@@ -16,7 +16,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from qwen3tts_wire.addresses import DIRECT, closed, frame_log, key_headers, not_encrypted, refused
+from qwen3tts_wire.client_end import ClientProtocol
 from qwen3tts_wire.context import STOPPABLE, Context
+from qwen3tts_wire.endpoint import ClientEvent, Violation
 from qwen3tts_wire.errors import (
     ConnectionLost,
     ProtocolError,
@@ -34,7 +36,6 @@ from qwen3tts_wire.messages import (
     SessionCreated,
     VoiceReady,
 )
-from qwen3tts_wire.protocol import ClientEvent, ClientProtocol, Violation
 
 
 @dataclass(frozen=True)

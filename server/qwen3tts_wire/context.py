@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from qwen3tts_wire.client_end import ClientProtocol
 from qwen3tts_wire.context_attempt import Leg, Tail
 from qwen3tts_wire.errors import BadRequest, ProtocolError, SpeechError
 from qwen3tts_wire.events import Alignment, Audio, Cancelled, Done, Event, Inbox, Resumed, Started
@@ -22,16 +23,31 @@ from qwen3tts_wire.messages import (
     ContextStarted,
     Limits,
 )
-from qwen3tts_wire.protocol import ContextState
 from qwen3tts_wire.resume import Manuscript
-
-if TYPE_CHECKING:
-    from qwen3tts_wire.connection import Line
-
+from qwen3tts_wire.states import ContextState
 
 STOPPABLE = frozenset({ContextState.OPEN, ContextState.ENDING, ContextState.DONE})
 """States in which the client may report and cancel."""
 _FIELDS = [each.name for each in fields(Word)]
+
+
+class ContextConnection(Protocol):
+    """The connection to a server, as a context uses it."""
+
+    protocol: ClientProtocol
+
+    @property
+    def offset_s(self) -> float: ...
+
+    def wake(self) -> None: ...
+
+    async def flush_out(self) -> None: ...
+
+    def forget(self, context: Context) -> None: ...
+
+    def keep_done(self, context: Context) -> None: ...
+
+    def reopen(self, context: Context, opened: ContextOpen, window_ms: float) -> ContextOpen: ...
 
 
 class Context:
@@ -43,8 +59,10 @@ class Context:
     With a client that resumes, its server may change (``Resumed``); positions and text go on.
     """
 
-    def __init__(self, line: Line, opened: ContextOpen, *, resumable: bool = False) -> None:
-        self._line: Line | None = line
+    def __init__(
+        self, line: ContextConnection, opened: ContextOpen, *, resumable: bool = False
+    ) -> None:
+        self._line: ContextConnection | None = line
         """The connection that it is on; None while there is none."""
         self._opened = opened
         self._leg = Leg(opened)
@@ -420,7 +438,7 @@ class Context:
             self._line.protocol.send_cancel(self.context_no)
             self._line.wake()
 
-    def attach(self, line: Line, fruitless: int) -> None:
+    def attach(self, line: ContextConnection, fruitless: int) -> None:
         """Go on with another server.
 
         Raises:

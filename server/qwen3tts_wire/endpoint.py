@@ -1,4 +1,12 @@
-"""What both ends of the protocol have in common: their events and what they know of a context."""
+"""Base of both ends of ``qwen3tts.speech.v1``: protocol without I/O.
+
+Each end has four verbs: ``receive_data`` takes one WebSocket message, ``events_received`` returns
+what it meant, the ``send_*`` methods say something, ``data_to_send`` returns the WebSocket messages
+to write, in order. Nothing here waits, reads a clock or opens a socket.
+
+Bad input never raises. The server answers it with an ``error`` message; the client reports a
+``Violation``. The ``send_*`` methods raise ProtocolError when *this* side breaks the rules.
+"""
 
 from __future__ import annotations
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 
 from qwen3tts_text.segmenter import Segment, Segmenter
+from qwen3tts_wire.client_end import ClientProtocol
+from qwen3tts_wire.endpoint import Data
 from qwen3tts_wire.errors import EngineFailed, LimitExceeded, SpeechError
 from qwen3tts_wire.fields import Fault, decode
 from qwen3tts_wire.formats import AudioFrame
 from qwen3tts_wire.messages import SERVER_MESSAGES, ContextOpen
-from qwen3tts_wire.protocol import ClientProtocol, Data, ServerProtocol
+from qwen3tts_wire.server_end import ServerProtocol
 from qwen3tts_wire.sse import SseEvent, SseParser
 from tests.fuzz import speech_examples as examples
 from tests.fuzz.target import Target, cuts, steps

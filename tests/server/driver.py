@@ -19,6 +19,8 @@ from qwen3tts_server.commands import (
 from qwen3tts_server.session import Session
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.speaking import Observer
+from qwen3tts_wire.client_end import ClientProtocol
+from qwen3tts_wire.endpoint import ClientEvent
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.formats import AudioFrame
 from qwen3tts_wire.heard import Word
@@ -29,7 +31,6 @@ from qwen3tts_wire.messages import (
     ErrorInfo,
     SessionCreated,
 )
-from qwen3tts_wire.protocol import ClientEvent, ClientProtocol
 from tests.engine.fake_engine import FakeEngine
 
 

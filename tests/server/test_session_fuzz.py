@@ -7,6 +7,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qwen3tts_wire.endpoint import Violation
 from qwen3tts_wire.errors import EngineFailed, ProtocolError
 from qwen3tts_wire.formats import FORMATS, AudioFrame
 from qwen3tts_wire.heard import Word
@@ -17,7 +18,7 @@ from qwen3tts_wire.messages import (
     ContextDone,
     ErrorInfo,
 )
-from qwen3tts_wire.protocol import ContextState, Violation
+from qwen3tts_wire.states import ContextState
 from tests.engine.fake_engine import FakeEngine
 from tests.server.driver import Driver, tone
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from qwen3tts_wire.client_end import ClientProtocol
+from qwen3tts_wire.endpoint import ClientEvent, Data, ServerEvent, Violation
 from qwen3tts_wire.formats import FORMATS, AudioFrame
 from qwen3tts_wire.messages import (
     PROTOCOL,
@@ -15,14 +17,7 @@ from qwen3tts_wire.messages import (
     Limits,
     SessionCreated,
 )
-from qwen3tts_wire.protocol import (
-    ClientEvent,
-    ClientProtocol,
-    Data,
-    ServerEvent,
-    ServerProtocol,
-    Violation,
-)
+from qwen3tts_wire.server_end import ServerProtocol
 
 GREETING = SessionCreated(PROTOCOL, "fake", "tones", (), FORMATS, Limits(), ("clause",))
 

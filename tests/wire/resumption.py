@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from qwen3tts_wire.client_end import ClientProtocol
 from qwen3tts_wire.context import Context
 from qwen3tts_wire.events import Audio, Event
 from qwen3tts_wire.formats import AudioFrame
@@ -20,7 +21,6 @@ from qwen3tts_wire.messages import (
     ContextStarted,
     WordInfo,
 )
-from qwen3tts_wire.protocol import ClientProtocol
 from tests.wire.pair import GREETING
 
 RATE = 24_000

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from qwen3tts_wire.client_end import ClientProtocol
+from qwen3tts_wire.endpoint import ContextBroken
 from qwen3tts_wire.errors import BadRequest, EngineFailed, LimitExceeded, ProtocolError
 from qwen3tts_wire.fields import encode
 from qwen3tts_wire.formats import AudioFormat, AudioFrame
@@ -26,8 +28,7 @@ from qwen3tts_wire.messages import (
     TextEnd,
     WordInfo,
 )
-from qwen3tts_wire.protocol import ClientProtocol, ContextBroken, ContextState
-from qwen3tts_wire.states import AUDIO, CLIENT, SERVER
+from qwen3tts_wire.states import AUDIO, CLIENT, SERVER, ContextState
 from tests.wire.pair import (
     GREETING,
     ConnectionPair,

@@ -9,11 +9,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qwen3tts_wire.client_end import ClientProtocol
+from qwen3tts_wire.endpoint import Data
 from qwen3tts_wire.errors import EngineFailed, ProtocolError
 from qwen3tts_wire.formats import AudioFrame
 from qwen3tts_wire.messages import CLIENT_MESSAGES, SERVER_MESSAGES, ContextCancel, ContextOpen
-from qwen3tts_wire.protocol import ClientProtocol, ContextState, Data, ServerProtocol
-from qwen3tts_wire.states import OVER
+from qwen3tts_wire.server_end import ServerProtocol
+from qwen3tts_wire.states import OVER, ContextState
 from tests.wire.pair import ConnectionPair, cancelled, done, errors, started, violations
 
 ACTIONS = st.tuples(
