@@ -38,9 +38,8 @@ from line_sounds import (
     voiced_from_to,
 )
 
-from qwen3tts_phone.audio.frames import SentFrame
-from qwen3tts_phone.call.events import HeardFrame
-from qwen3tts_phone.detection.core import ListeningCore
+from qwen3tts_phone.audio.frames import HeardFrame, SentFrame
+from qwen3tts_phone.detection.core import SpeechDetectionCore
 from qwen3tts_phone.detection.events import CallerCutIn
 from qwen3tts_phone.detection.settings import ListenSettings
 
@@ -76,7 +75,7 @@ def call(
     sent = on_the_line(np.pad(agent, (0, count * FRAME + FRAME - len(agent))))
     voice = np.pad(caller, (0, count * FRAME + FRAME - len(caller)))
     hiss = np.random.default_rng(seed).normal(size=count * FRAME) * 10 ** (noise_dbfs / 20)
-    core = ListeningCore(ListenSettings(echo_guard=guard), 0.0)
+    core = SpeechDetectionCore(ListenSettings(echo_guard=guard), 0.0)
     cut_in: list[float] = []
     cpu_s = 0.0
     for number in range(count):

@@ -33,12 +33,12 @@ from line_sounds import at_level, mix, noise, on_the_line, voiced_from_to
 from numpy.typing import NDArray
 from recorded_prompts import LIST, RATE_HZ, Prompt, errors, prompts, words
 
-from qwen3tts_agent.recognition.queue import Desk
+from qwen3tts_agent.recognition.queue import RecognitionQueue
 from qwen3tts_agent.recognition.settings import WhisperSettings
 from qwen3tts_agent.recognition.whisper import WhisperRecogniser
 from qwen3tts_codecs.resample import Resampler
-from qwen3tts_phone.call.events import HeardFrame
-from qwen3tts_phone.detection.core import ListeningCore
+from qwen3tts_phone.audio.frames import HeardFrame
+from qwen3tts_phone.detection.core import SpeechDetectionCore
 from qwen3tts_phone.detection.events import OnsetHeard, SpeechPaused, SpeechResumed, TurnEnded
 from qwen3tts_phone.detection.recogniser import Recognition, RecognitionFailed, Transcript
 from qwen3tts_phone.detection.settings import ListenSettings
@@ -117,7 +117,7 @@ class Clock:
 
 
 class CountedModel:
-    """A worker as `Desk` has it: computes at once, and answers when the clock has gone as far."""
+    """A worker as `RecognitionQueue` has it: computes at once, and answers when the clock has gone as far."""
 
     def __init__(self, model: WhisperModel, clock: Clock) -> None:
         self.on_gone: Callable[[], None] = lambda: None
@@ -186,7 +186,7 @@ class Caller:
         self.done_at = 0.0
         """When the last turn's text was there."""
         self._now = now
-        self.core = ListeningCore(ListenSettings(), 0.0)
+        self.core = SpeechDetectionCore(ListenSettings(), 0.0)
         self.recognition = recognition
         self.texts: list[asyncio.Task[str]] = []
         self._up = Resampler(RATE_HZ, HEARD_HZ)
@@ -231,7 +231,7 @@ async def simulated(
             return worker
 
         recogniser = WhisperRecogniser(WhisperSettings("auto", timeout_s=600.0), clock=clock)
-        recogniser._desk = Desk(start, clock, most_waiting=64)
+        recogniser._desk = RecognitionQueue(start, clock, most_waiting=64)
         if not ahead:
             recogniser._rules = replace(recogniser._rules, every_s=None)
         await recogniser.warm()

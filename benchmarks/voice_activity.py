@@ -38,11 +38,11 @@ from line_sounds import (
     voiced_from_to,
 )
 
-from qwen3tts_phone.call.events import HeardFrame
-from qwen3tts_phone.detection.core import ListeningCore
+from qwen3tts_phone.audio.frames import HeardFrame
+from qwen3tts_phone.detection.core import SpeechDetectionCore
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, TurnEnded
 from qwen3tts_phone.detection.settings import DETECTORS, DetectorName, ListenSettings
-from qwen3tts_phone.detection.vad import RATE_HZ, VoiceDetector, make_detector
+from qwen3tts_phone.detection.vad import RATE_HZ, VoiceActivityDetector, make_detector
 
 BEFORE_S, AFTER_S = 2.0, 1.5
 LEVELS = (-10, -20, -30, -40)
@@ -77,10 +77,10 @@ class Tally:
 
 
 def listen(
-    sound: Samples, settings: ListenSettings, detector: VoiceDetector | None = None
+    sound: Samples, settings: ListenSettings, detector: VoiceActivityDetector | None = None
 ) -> list[ListenEvent]:
     """One call's sound, frame by frame; times are seconds of it."""
-    core = ListeningCore(settings, 0.0, detector)
+    core = SpeechDetectionCore(settings, 0.0, detector)
     events: list[ListenEvent] = []
     for number in range(len(sound) // FRAME):
         samples = sound[number * FRAME : (number + 1) * FRAME]

@@ -10,7 +10,7 @@ from .desk_wishes import DeskHost
 
 if TYPE_CHECKING:
     from qwen3tts_phone.detection.events import ListenEvent, Turn
-    from qwen3tts_phone.detection.listening import Listening
+    from qwen3tts_phone.detection.listening import SpeechDetection
 
 NOT_UNDERSTOOD = (
     "SYSTEM: The caller said something that could not be understood. Ask them to say it again."
@@ -56,7 +56,7 @@ class CallerTurns:
         finally:
             self._host.go_on(self._context)
 
-    def _event(self, event: ListenEvent, listening: Listening) -> None:
+    def _event(self, event: ListenEvent, listening: SpeechDetection) -> None:
         """In the step of the event loop in which it was decided."""
         from qwen3tts_phone.detection.events import (
             CallerCutIn,
@@ -78,7 +78,7 @@ class CallerTurns:
             case _:
                 pass
 
-    async def _turn(self, turn: Turn, listening: Listening) -> None:
+    async def _turn(self, turn: Turn, listening: SpeechDetection) -> None:
         self._unknown = max(0, self._unknown - 1)
         if turn.error is not None:
             self._recogniser.failed(turn.error)
@@ -90,7 +90,7 @@ class CallerTurns:
             await self._said(NOT_UNDERSTOOD)
         self._silent(listening)
 
-    def _silent(self, listening: Listening) -> None:
+    def _silent(self, listening: SpeechDetection) -> None:
         """A turn is done with: unless there is another, the agent may speak."""
         if self._unknown or listening.caller_speaking:
             self._host.hold(self._context, cut_in=False)

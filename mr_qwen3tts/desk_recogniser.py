@@ -13,7 +13,7 @@ from qwen3tts_wire.errors import SpeechError
 from .desk_wishes import SipWishes
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.detection.listening import Listening
+    from qwen3tts_phone.detection.listening import SpeechDetection
     from qwen3tts_phone.detection.recogniser import Recogniser
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class DeskRecogniser:
             self._warm(self._recogniser), name="qwen3tts: load the recogniser", context=Context()
         )
 
-    def listening(self, call: Any) -> Listening | None:
+    def listening(self, call: Any) -> SpeechDetection | None:
         """The turns of this call's far end; None where callers are not understood.
 
         Keys are no turns of it: they are told as they come.
@@ -79,7 +79,7 @@ class DeskRecogniser:
             notice_ms=min(usual.notice_ms, self._pause_ms),
             longest_pause_ms=max(usual.longest_pause_ms, self._pause_ms),
         )
-        listening: Listening = call.hear(settings, self._recogniser)
+        listening: SpeechDetection = call.hear(settings, self._recogniser)
         return listening
 
     def failed(self, error: SpeechError) -> None:

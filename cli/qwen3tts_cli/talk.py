@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from qwen3tts_phone.audio.answering import AnsweringSettings
     from qwen3tts_phone.call.call import Call
     from qwen3tts_phone.detection.events import Turn
-    from qwen3tts_phone.detection.listening import Listening
+    from qwen3tts_phone.detection.listening import SpeechDetection
     from qwen3tts_phone.detection.recogniser import Recogniser
     from qwen3tts_speech.line import Spoken, Utterance
 
@@ -236,7 +236,7 @@ class CallSpeech:
         finally:
             following.cancel()
 
-    async def _say_to_listener(self, listening: Listening) -> None:
+    async def _say_to_listener(self, listening: SpeechDetection) -> None:
         """Say the words to their end, or until the caller interrupts them.
 
         While standard input has nothing to say, the caller interrupts nothing.
@@ -305,7 +305,7 @@ class CallSpeech:
             raise CutShort("there was nothing to say.", remedy="Give some words to say.")
 
 
-async def _follow(listening: Listening, *, tell: bool) -> None:
+async def _follow(listening: SpeechDetection, *, tell: bool) -> None:
     """Listen to the end of the call; ``tell``: each turn is a result."""
     async for turn in listening:
         if tell:

@@ -17,15 +17,15 @@ from qwen3tts_agent.chat.check import CHECK_S, check_model
 from qwen3tts_agent.chat.client import ChatClient, certificates
 from qwen3tts_agent.chat.messages import ModelUnavailable
 from qwen3tts_agent.chat.settings import ChatSettings
-from qwen3tts_agent.chat.source import Source, Writes, prepare, source_of
+from qwen3tts_agent.chat.source import ReplyFunction, ReplySource, prepare, source_of
 from qwen3tts_agent.conversation import Conversation, ConversationLog, History
-from qwen3tts_agent.reply_player import Kit
-from qwen3tts_agent.session import Talk
+from qwen3tts_agent.reply_player import ReplyContext
+from qwen3tts_agent.session import AgentSession
 from qwen3tts_agent.settings import AgentSettings
-from qwen3tts_agent.tools import Tool, Toolbox, check_names, own_tools, tools_of
+from qwen3tts_agent.tools import Tool, Toolbox, call_tools, check_tool_names, tools_of
 from qwen3tts_agent.turn_log import OnTurn
 from qwen3tts_phone.detection.endpointing import TurnDetector
-from qwen3tts_phone.detection.recogniser import Recognise, Recogniser, SharedRecognisers
+from qwen3tts_phone.detection.recogniser import Recognise, Recogniser, RecogniserPool
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.detection.vad import make_detector
 from qwen3tts_phone.errors import without_words
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def ended_by_ctrl_c() -> Iterator[None]:
+def end_on_interrupt() -> Iterator[None]:
     """Let the first Ctrl-C end the block without an error, in the task that `asyncio.run` runs.
 
     Python would cancel that task, and raise KeyboardInterrupt at its end. In any other task, and
@@ -85,7 +85,7 @@ class Agent:
 
     Args:
         llm: the address of an OpenAI-compatible endpoint, up to its ``/v1``; `ChatSettings`; or an
-            asynchronous generator function that replies to a list of `ChatMessage`; or a `Source`.
+            asynchronous generator function that replies to a list of `ChatMessage`; or a `ReplySource`.
         model: its name there.
         api_key: its key; see `api_key_from`.
         system: what the model is told about its task.
@@ -111,7 +111,7 @@ class Agent:
 
     def __init__(
         self,
-        llm: str | ChatSettings | Source | Writes,
+        llm: str | ChatSettings | ReplySource | ReplyFunction,
         *,
         model: str = "default",
         api_key: str = "",
@@ -179,8 +179,8 @@ class Agent:
         self.system = system
         self.greeting = greeting
         self._tools = tools_of(tools)
-        check_names(self._tools, self.settings)
-        self._recognisers = SharedRecognisers()
+        check_tool_names(self._tools, self.settings)
+        self._recognisers = RecogniserPool()
         self._recogniser = self._recognisers.chosen(stt)
         self._warm = False
         self._warming = asyncio.Lock()
@@ -262,7 +262,7 @@ class Agent:
             if self._chat is not None:
                 await source.close()
 
-    async def _talk(self, call: Call, source: Source) -> Conversation:
+    async def _talk(self, call: Call, source: ReplySource) -> Conversation:
         call = await call.up()
         history = History(self.system)
         conversation = Conversation(call.id, history, self.settings.history_chars)
@@ -281,7 +281,7 @@ class Agent:
     async def _talk_on(
         self,
         call: Call,
-        source: Source,
+        source: ReplySource,
         conversation: Conversation,
         budget: CallBudget,
         ends_at: float,
@@ -295,8 +295,8 @@ class Agent:
             timeout_s=self.settings.tool_timeout_s,
             most_chars=self.settings.max_result_chars,
         )
-        kit = Kit(call, source, toolbox, history, self.settings, budget)
-        talk = Talk(
+        kit = ReplyContext(call, source, toolbox, history, self.settings, budget)
+        talk = AgentSession(
             kit,
             conversation,
             listening,
@@ -305,7 +305,7 @@ class Agent:
             on_turn=self._on_turn,
             ends_at=ends_at,
         )
-        toolbox.tools.update(own_tools(self.settings, call, talk.farewell))
+        toolbox.tools.update(call_tools(self.settings, call, talk.farewell))
         self.conversations[call.id] = conversation
         try:
             await talk.run()
@@ -328,7 +328,7 @@ class Agent:
         Raises:
             SpeechError: as :meth:`check`, before the first call.
         """
-        with ended_by_ctrl_c():
+        with end_on_interrupt():
             await self._serve(lines)
 
     async def _serve(self, lines: AsyncIterable[Call]) -> None:

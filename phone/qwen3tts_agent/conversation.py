@@ -24,7 +24,7 @@ CALL_BEGINS = "[The call is answered.]"
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class HistoryEntry:
     """What one side said at one go."""
 
     ours: bool
@@ -53,18 +53,18 @@ class History:
 
     def __init__(self, system: str = "") -> None:
         self.system = system
-        self.entries: list[Entry] = []
+        self.entries: list[HistoryEntry] = []
         """From the beginning of the call."""
 
-    def caller(self, text: str) -> Entry:
+    def caller(self, text: str) -> HistoryEntry:
         """The caller said ``text``."""
-        entry = Entry(ours=False, written=text)
+        entry = HistoryEntry(ours=False, written=text)
         self.entries.append(entry)
         return entry
 
-    def ours(self, text: str = "") -> Entry:
+    def ours(self, text: str = "") -> HistoryEntry:
         """We begin to say something; its ``written`` may grow."""
-        entry = Entry(ours=True, written=text)
+        entry = HistoryEntry(ours=True, written=text)
         self.entries.append(entry)
         return entry
 
@@ -100,7 +100,7 @@ class History:
         """How many entries `messages` leaves out with that bound."""
         return len(self.entries) - len(self._within(most_chars))
 
-    def _within(self, most_chars: int) -> list[Entry]:
+    def _within(self, most_chars: int) -> list[HistoryEntry]:
         chars, first = len(self.system), len(self.entries)
         last = max((n for n, each in enumerate(self.entries) if not each.ours), default=0)
         for number in range(len(self.entries) - 1, -1, -1):
@@ -111,7 +111,7 @@ class History:
         return self.entries[first:]
 
 
-def _size(entry: Entry) -> int:
+def _size(entry: HistoryEntry) -> int:
     calls = sum(len(call.name) + len(call.arguments) for call in entry.calls)
     return len(entry.text) + calls + sum(map(len, entry.results.values()))
 

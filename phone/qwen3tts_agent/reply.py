@@ -25,8 +25,8 @@ from qwen3tts_agent.chat.messages import (
     ToolSpec,
     prompt_chars,
 )
-from qwen3tts_agent.conversation import Entry
-from qwen3tts_agent.reply_player import Kit, Mouth, Saying
+from qwen3tts_agent.conversation import HistoryEntry
+from qwen3tts_agent.reply_player import ReplyContext, ReplyPlayer, SpokenReply
 from qwen3tts_agent.turn_record import ToolUse, TurnRecord
 from qwen3tts_phone.errors import without_words
 from qwen3tts_wire.errors import ProtocolError, SpeechError, log_text
@@ -47,7 +47,7 @@ class Reply:
 
     def __init__(
         self,
-        kit: Kit,
+        kit: ReplyContext,
         record: TurnRecord,
         *,
         text: str | None = None,
@@ -76,9 +76,9 @@ class Reply:
         self._text = text
         self._before = before
         self._on_used_up = on_used_up
-        self._mouth = Mouth(kit, record, on_cut)
+        self._mouth = ReplyPlayer(kit, record, on_cut)
         self._mouth.hush(False)
-        self._unused: Entry | None = None
+        self._unused: HistoryEntry | None = None
         """Whose tools wait for that."""
         self._task = asyncio.create_task(self._run(), name=f"reply {record.number}")
         self._task.add_done_callback(lambda _: None if self.given_up else on_end(self))
@@ -247,7 +247,7 @@ class Reply:
         messages, specs = await self._admitted()
         record.requests += 1
         record.mark("asked", kit.clock.now())
-        saying: Saying | None = None
+        saying: SpokenReply | None = None
         blank = ""
         calls: list[ToolCall] = []
         try:
@@ -303,7 +303,7 @@ class Reply:
             task.add_done_callback(self._kit.running.discard)
         await asyncio.wait(tasks)
 
-    async def _use_one(self, call: ToolCall, entry: Entry) -> None:
+    async def _use_one(self, call: ToolCall, entry: HistoryEntry) -> None:
         kit, use = self._kit, ToolUse(call.name)
         self.record.tools.append(use)
         found = kit.toolbox.tools.get(call.name)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from qwen3tts_agent.budget import CallBudget
-from qwen3tts_agent.chat.source import Source
-from qwen3tts_agent.conversation import Entry, History
-from qwen3tts_agent.growing_words import GrowingWords
+from qwen3tts_agent.chat.source import ReplySource
+from qwen3tts_agent.conversation import History, HistoryEntry
+from qwen3tts_agent.growing_words import ReplyText
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_agent.tools import Toolbox
 from qwen3tts_agent.turn_record import TurnRecord
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Kit:
+class ReplyContext:
     """One call's."""
 
     call: Call
-    source: Source
+    source: ReplySource
     toolbox: Toolbox
     history: History
     settings: AgentSettings
@@ -48,10 +48,10 @@ class Kit:
         return self.call.clock
 
 
-SayingKind = Literal["reply", "fixed", "filler"]
+SpokenReplyKind = Literal["reply", "fixed", "filler"]
 
 
-class Saying:
+class SpokenReply:
     """It begins at once, waits where it was interrupted, and goes on or is given up.
 
     What breaks in the speech server once, and may work again, is said again from where the caller
@@ -61,12 +61,12 @@ class Saying:
     def __init__(
         self,
         call: Call,
-        kind: SayingKind,
-        entry: Entry,
-        words: GrowingWords,
+        kind: SpokenReplyKind,
+        entry: HistoryEntry,
+        words: ReplyText,
         options: VoiceOptions | None,
         on_cut: Callable[[], None],
-        before: Saying | None = None,
+        before: SpokenReply | None = None,
     ) -> None:
         """Begin to say ``words`` as they grow, behind what is being said.
 
@@ -197,11 +197,11 @@ class Saying:
         self._go_ahead()
 
 
-LONGER = 4.0
+FILLER_BACKOFF = 4.0
 """So many times as long as before the first one lasts the wait for each further filler."""
 
 
-class Mouth:
+class ReplyPlayer:
     """Begins to say something only while the caller lets us.
 
     Args:
@@ -210,11 +210,11 @@ class Mouth:
         on_cut: called when what it says was interrupted.
     """
 
-    def __init__(self, kit: Kit, record: TurnRecord, on_cut: Callable[[], None]) -> None:
+    def __init__(self, kit: ReplyContext, record: TurnRecord, on_cut: Callable[[], None]) -> None:
         self._kit = kit
         self._record = record
         self._on_cut = on_cut
-        self._sayings: list[Saying] = []
+        self._sayings: list[SpokenReply] = []
         self._free = asyncio.Event()
         """Set while we may begin to speak."""
         self._unbegun = ""
@@ -259,7 +259,7 @@ class Mouth:
         else:
             self._free.set()
 
-    async def begin(self, kind: SayingKind, text: str, *, ended: bool = False) -> Saying:
+    async def begin(self, kind: SpokenReplyKind, text: str, *, ended: bool = False) -> SpokenReply:
         """Begin to say something as soon as the caller lets us.
 
         Raises:
@@ -272,14 +272,16 @@ class Mouth:
             self._unbegun = ""
             self.stop_filling()
         kit = self._kit
-        words = GrowingWords(kit.settings.queue_chars)
+        words = ReplyText(kit.settings.queue_chars)
         entry = kit.history.ours(text)
         words.text = text
         if ended:
             words.end()
         before = self._sayings[-1] if self._sayings else None
         try:
-            saying = Saying(kit.call, kind, entry, words, kit.settings.voice, self._on_cut, before)
+            saying = SpokenReply(
+                kit.call, kind, entry, words, kit.settings.voice, self._on_cut, before
+            )
         except SpeechError:
             entry.heard = ""
             raise
@@ -289,7 +291,7 @@ class Mouth:
         self._sayings.append(saying)
         return saying
 
-    def _record_kind(self, kind: SayingKind) -> str:
+    def _record_kind(self, kind: SpokenReplyKind) -> str:
         if kind == "filler":
             return "filler"
         of_turn = {"greeting": "greeting", "quiet": "prompt", "goodbye": "prompt"}
@@ -306,7 +308,7 @@ class Mouth:
         # The turn may be taken to be over before its words are known, or after.
         record.mark(Mark.TURN_END, max(transcribed, times.get("turn_end", transcribed)))
 
-    async def say(self, kind: SayingKind, text: str) -> None:
+    async def say(self, kind: SpokenReplyKind, text: str) -> None:
         """Begin to say a sentence; nothing where it is empty."""
         if text.strip():
             await self.begin(kind, text, ended=True)
@@ -382,7 +384,7 @@ class Mouth:
         for _ in sentences:
             await self.heard_to_the_end()
             await kit.clock.sleep_until(kit.clock.now() + wait_s)
-            wait_s = LONGER * kit.settings.filler_after_s
+            wait_s = FILLER_BACKOFF * kit.settings.filler_after_s
             try:
                 await self.say("filler", sentences[kit.fillers % len(sentences)])
             except SpeechError:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from qwen3tts_agent.chat.source import prepare
 from qwen3tts_agent.conversation import Conversation, ConversationLog
 from qwen3tts_agent.reply import Reply
-from qwen3tts_agent.reply_player import Kit
-from qwen3tts_agent.turn_log import Filing, OnTurn, words_of
+from qwen3tts_agent.reply_player import ReplyContext
+from qwen3tts_agent.turn_log import OnTurn, TurnLog, turn_text
 from qwen3tts_agent.turn_record import TurnKind
-from qwen3tts_agent.turn_taking import Act, Happened, Phase, TurnTaking
+from qwen3tts_agent.turn_taking import Phase, TurnAction, TurnEvent, TurnTaking
 from qwen3tts_phone.call.events import CallHeld, CallResumed
 from qwen3tts_phone.detection.events import (
     ListenEvent,
@@ -24,10 +24,10 @@ from qwen3tts_phone.detection.events import (
 )
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.detection.listening import Listening
+    from qwen3tts_phone.detection.listening import SpeechDetection
 
 
-class Talk:
+class AgentSession:
     """All but `run` happens in callbacks, at once: nothing lies between a turn and its reply.
 
     Args:
@@ -42,9 +42,9 @@ class Talk:
 
     def __init__(
         self,
-        kit: Kit,
+        kit: ReplyContext,
         conversation: Conversation,
-        listening: Listening,
+        listening: SpeechDetection,
         *,
         greeting: str = "",
         log: ConversationLog | None = None,
@@ -55,7 +55,7 @@ class Talk:
         self._conversation = conversation
         self._listening = listening
         self._greeting = greeting
-        self._filing = Filing(conversation, log, on_turn)
+        self._filing = TurnLog(conversation, log, on_turn)
         self._clock = kit.clock
         self._taking = TurnTaking(kit.settings, self._clock.now(), ends_at)
         self._reply: Reply | None = None
@@ -108,7 +108,7 @@ class Talk:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._listening.aclose()
         for turn in self._kept:
-            self._kit.history.caller(words_of(turn))
+            self._kit.history.caller(turn_text(turn))
             self._filing.unanswered(turn, self._clock.now())
         for waiting in self._continued:
             if not waiting.done():
@@ -161,8 +161,8 @@ class Talk:
             self._decided_at = None
         reply = self._reply
         if reply is not None and reply.stopped:
-            self._happened(Happened.CUT_IN)
-        words = words_of(turn)
+            self._happened(TurnEvent.CUT_IN)
+        words = turn_text(turn)
         if turn.why == "call_over":
             if words:
                 self._kit.history.caller(words)
@@ -172,12 +172,12 @@ class Talk:
         elif words:
             self._turn = turn
             self._kit.history.caller(words)
-            self._happened(Happened.WORDS)
+            self._happened(TurnEvent.WORDS)
         elif turn.error is not None:
             self._turn = turn
-            self._happened(Happened.MISHEARD)
+            self._happened(TurnEvent.MISHEARD)
         else:
-            self._happened(Happened.NOISE)
+            self._happened(TurnEvent.NOISE)
         if self._turn is not None:  # it has had no reply
             self._filing.unanswered(turn, self._clock.now())
             self._turn = None
@@ -220,7 +220,7 @@ class Talk:
         """What we say was interrupted: by the caller, or by the program."""
         if self._reply is not None:
             self._filing.stopped(self._reply)
-        self._happened(Happened.CUT_IN)
+        self._happened(TurnEvent.CUT_IN)
         self._hush()
 
     def _ended(self, reply: Reply) -> None:
@@ -229,13 +229,13 @@ class Talk:
         if reply is not self._reply:
             return
         self._reply = None
-        self._happened(Happened.SAID)
+        self._happened(TurnEvent.SAID)
         if self._kept and self._taking.phase is Phase.WAITING:
             kept, self._kept = self._kept, []
             for turn in kept:
-                self._kit.history.caller(words_of(turn))
+                self._kit.history.caller(turn_text(turn))
             self._turn = kept[-1]
-            self._happened(Happened.WORDS)
+            self._happened(TurnEvent.WORDS)
 
     async def _keep_time(self) -> None:
         """Wake when somebody has said nothing for too long, and when the time is over."""
@@ -263,28 +263,28 @@ class Talk:
 
     # --- what is done
 
-    def _happened(self, happened: Happened, why: str = "") -> None:
+    def _happened(self, happened: TurnEvent, why: str = "") -> None:
         self._do(self._taking.take(happened, self._clock.now(), why))
         self._changed.set()
 
-    def _do(self, acts: tuple[Act, ...]) -> None:
+    def _do(self, acts: tuple[TurnAction, ...]) -> None:
         settings = self._kit.settings
         for act in acts:
             match act:
-                case Act.ASK:
+                case TurnAction.ASK:
                     self._speak("caller", None)
-                case Act.DROP:
+                case TurnAction.DROP:
                     self._drop()
-                case Act.GO_ON:
+                case TurnAction.GO_ON:
                     if self._reply is not None:
                         self._reply.go_on()
-                case Act.EXCUSE:
+                case TurnAction.EXCUSE:
                     self._speak("not_understood", settings.not_understood)
-                case Act.ASK_AGAIN:
+                case TurnAction.ASK_AGAIN:
                     self._speak("quiet", settings.reprompt)
-                case Act.GOODBYE:
+                case TurnAction.GOODBYE:
                     self._speak("goodbye", settings.goodbye)
-                case Act.HANG_UP:
+                case TurnAction.HANG_UP:
                     self._over.set()
 
     def _speak(self, kind: TurnKind, text: str | None) -> Reply:
@@ -306,7 +306,7 @@ class Talk:
 
     def _used_up(self) -> None:
         """The model may be asked no more: the call ends when the reply is over."""
-        self._happened(Happened.FAREWELL, "its requests to the language model were used up")
+        self._happened(TurnEvent.FAREWELL, "its requests to the language model were used up")
 
     def _drop(self) -> None:
         """Give the reply under way up; the rest of it can be continued."""
@@ -325,8 +325,8 @@ class Talk:
             done.set_result(False)
             return done
         if reply is not None and reply.stopped:
-            self._happened(Happened.CUT_IN)
-            self._happened(Happened.NOISE)
+            self._happened(TurnEvent.CUT_IN)
+            self._happened(TurnEvent.NOISE)
             self._hush()
         elif text.strip():
             self._drop()
@@ -352,4 +352,4 @@ class Talk:
         """The model ends the call: when all is heard."""
         if self._reply is not None:
             self._reply.farewell = True
-        self._happened(Happened.FAREWELL, "the model has ended it")
+        self._happened(TurnEvent.FAREWELL, "the model has ended it")

@@ -13,7 +13,7 @@ class TooManyThreads(RuntimeError):
     """As many run as may; those that hang count, too."""
 
 
-class Threads:
+class BoundedThreads:
     """Threads that keep neither the event loop waiting nor the program from ending.
 
     Args:

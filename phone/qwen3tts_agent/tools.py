@@ -35,7 +35,7 @@ from typing import (
 
 from qwen3tts_agent.chat.messages import ToolCall, ToolSpec
 from qwen3tts_agent.settings import AgentSettings
-from qwen3tts_agent.threads import Threads
+from qwen3tts_agent.threads import BoundedThreads
 from qwen3tts_phone.diagnosis.call_failure import REFUSALS
 from qwen3tts_phone.errors import TransferFailed, without_words
 from qwen3tts_wire.errors import BadRequest
@@ -247,7 +247,7 @@ MOST_THREADS = 64
 MOST_ERROR_CHARS = 500
 """Longest text of a `ToolError` that the model gets."""
 
-_threads = Threads("tool", MOST_THREADS)
+_threads = BoundedThreads("tool", MOST_THREADS)
 
 
 class Toolbox:
@@ -332,7 +332,7 @@ TRANSFER_S = 90.0
 """A transfer may ring as long as this."""
 
 
-def check_names(tools: Mapping[str, Tool], settings: AgentSettings) -> None:
+def check_tool_names(tools: Mapping[str, Tool], settings: AgentSettings) -> None:
     """Raise `BadRequest` where the program has a tool by the name of one of ours."""
     ours = {"hang_up": settings.hang_up_tool, "transfer": bool(settings.transfers)}
     for name, asked in ours.items():
@@ -340,7 +340,9 @@ def check_names(tools: Mapping[str, Tool], settings: AgentSettings) -> None:
             raise BadRequest(f"the tool {name} is the agent's own.", remedy="Rename yours.")
 
 
-def own_tools(settings: AgentSettings, call: Call, farewell: Callable[[], None]) -> dict[str, Tool]:
+def call_tools(
+    settings: AgentSettings, call: Call, farewell: Callable[[], None]
+) -> dict[str, Tool]:
     """Those that the settings ask for, on one call; ``farewell`` ends it when all is heard."""
     found: dict[str, Tool] = {}
     if settings.hang_up_tool:

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 OnTurn = Callable[[Conversation, TurnRecord], None]
 
 
-class Filing:
+class TurnLog:
     """One conversation's."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Filing:
         if turn is None:
             record.mark("turn_end", now)
             return record
-        record.text, record.why = words_of(turn), turn.why
+        record.text, record.why = turn_text(turn), turn.why
         record.barge_in, record.language = turn.barge_in, turn.language
         record.mark("caller_end", turn.ended_at)
         record.mark("turn_end", turn.decided_at)
@@ -50,7 +50,7 @@ class Filing:
 
     def unanswered(self, turn: Turn, now: float) -> None:
         """A turn that gets no reply; one that holds nothing is not kept."""
-        if turn.error is not None or words_of(turn):
+        if turn.error is not None or turn_text(turn):
             self._finish(self.begin("caller", turn, now))
 
     def stopped(self, reply: Reply) -> None:
@@ -108,7 +108,7 @@ class Filing:
                 logger.error("on_turn failed\n%s", without_words(error))
 
 
-def words_of(turn: Turn) -> str:
+def turn_text(turn: Turn) -> str:
     """What the model is told that the caller said: the words, and keys that were pressed."""
     keys = f"[keys: {turn.keys}]" if turn.keys else ""
     return " ".join(part for part in (turn.text.strip(), keys) if part)

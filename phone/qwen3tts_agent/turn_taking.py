@@ -30,7 +30,7 @@ class Phase(Enum):
     OVER = auto()
 
 
-class Happened(Enum):
+class TurnEvent(Enum):
     """What the conversation is told."""
 
     WORDS = auto()
@@ -57,7 +57,7 @@ class Happened(Enum):
     """It has lasted longer, and somebody still speaks."""
 
 
-class Act(Enum):
+class TurnAction(Enum):
     """What is to be done, in the order given."""
 
     ASK = auto()
@@ -75,9 +75,9 @@ class Act(Enum):
     HANG_UP = auto()
 
 
-_P, _H, _A = Phase, Happened, Act
-_NOTHING: tuple[Act, ...] = ()
-MOVES: dict[tuple[Phase, Happened], tuple[Phase, tuple[Act, ...]]] = {
+_P, _H, _A = Phase, TurnEvent, TurnAction
+_NOTHING: tuple[TurnAction, ...] = ()
+TRANSITIONS: dict[tuple[Phase, TurnEvent], tuple[Phase, tuple[TurnAction, ...]]] = {
     (_P.WAITING, _H.WORDS): (_P.REPLYING, (_A.ASK,)),
     (_P.WAITING, _H.NOISE): (_P.WAITING, _NOTHING),
     (_P.WAITING, _H.MISHEARD): (_P.REPLYING, (_A.EXCUSE,)),
@@ -127,7 +127,7 @@ MOVES: dict[tuple[Phase, Happened], tuple[Phase, tuple[Act, ...]]] = {
     (_P.LEAVING_STOPPED, _H.LATE): (_P.OVER, (_A.DROP, _A.HANG_UP)),
 }
 
-LATE_S = 60.0
+OVERTIME_S = 60.0
 """A call whose time is up ends so much later whatever is being said."""
 _STOPPED = (Phase.STOPPED, Phase.LEAVING_STOPPED)
 
@@ -165,7 +165,7 @@ class TurnTaking:
         if held != self._paused:
             self._paused, self._since = held, now
 
-    def take(self, happened: Happened, now: float, why: str = "") -> tuple[Act, ...]:
+    def take(self, happened: TurnEvent, now: float, why: str = "") -> tuple[TurnAction, ...]:
         """What is to be done now that this happened; nothing once it is over.
 
         Raises:
@@ -173,23 +173,23 @@ class TurnTaking:
         """
         if self.phase is Phase.OVER:
             return ()
-        move = MOVES.get((self.phase, happened))
+        move = TRANSITIONS.get((self.phase, happened))
         if move is None:
             raise ValueError(f"{happened.name} cannot happen while {self.phase.name}")
         before, (self.phase, acts) = self.phase, move
-        if happened in (Happened.WORDS, Happened.MISHEARD):
+        if happened in (TurnEvent.WORDS, TurnEvent.MISHEARD):
             self.asked_again = 0
             self.caller_speaks = False
-        if happened is Happened.QUIET:
+        if happened is TurnEvent.QUIET:
             self.asked_again += 1
-        if self.phase is not before or happened is not Happened.CUT_IN:
+        if self.phase is not before or happened is not TurnEvent.CUT_IN:
             self._since = now
         if why and self.phase in (Phase.LEAVING, Phase.LEAVING_STOPPED, Phase.OVER):
             self.why = self.why or why
         elif self.phase is Phase.REPLYING:
             self.why = ""
         if self.phase is Phase.WAITING and self._time_is_up:
-            acts += self.take(Happened.TIME_UP, now, self._overtime)
+            acts += self.take(TurnEvent.TIME_UP, now, self._overtime)
         return acts
 
     @property
@@ -218,26 +218,26 @@ class TurnTaking:
         waits = self.phase is Phase.WAITING and not self.caller_speaks and not self._paused
         return bool(settings.quiet_s and more and waits)
 
-    def tick(self, now: float) -> tuple[Act, ...]:
+    def tick(self, now: float) -> tuple[TurnAction, ...]:
         """What is to be done because time has passed."""
         settings = self._settings
-        acts: tuple[Act, ...] = ()
+        acts: tuple[TurnAction, ...] = ()
         if self.phase is Phase.OVER:
             return acts
         if now >= self._ends_at:
-            happened = Happened.LATE if self._time_is_up else Happened.TIME_UP
+            happened = TurnEvent.LATE if self._time_is_up else TurnEvent.TIME_UP
             self._time_is_up = True
-            self._ends_at += LATE_S
+            self._ends_at += OVERTIME_S
             acts = self.take(happened, now, self._overtime)
         elif (
             self.phase in _STOPPED
             and not self.caller_speaks
             and now >= self._since + settings.stopped_s
         ):
-            acts = self.take(Happened.GIVEN_UP, now, "the caller cut in and said nothing")
+            acts = self.take(TurnEvent.GIVEN_UP, now, "the caller cut in and said nothing")
         elif self._asks and now >= self._since + settings.quiet_s:
             if settings.reprompt and self.asked_again < settings.reprompts:
-                acts = self.take(Happened.QUIET, now)
+                acts = self.take(TurnEvent.QUIET, now)
             else:
-                acts = self.take(Happened.QUIET_LAST, now, "the caller says nothing")
+                acts = self.take(TurnEvent.QUIET_LAST, now, "the caller says nothing")
         return acts

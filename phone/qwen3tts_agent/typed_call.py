@@ -13,7 +13,7 @@ from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.call.core import CallBody, Voice
 from qwen3tts_phone.detection.endpointing import TurnDetector
-from qwen3tts_phone.detection.listening import Listening
+from qwen3tts_phone.detection.listening import SpeechDetection
 from qwen3tts_phone.detection.recogniser import Recognise, Recogniser
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.errors import WrongState
@@ -25,7 +25,7 @@ from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.utterance import Spoken, Utterance, VoiceOptions
 
 
-class WrittenUtterance:
+class TextUtterance:
     """It begins when the one before it has ended, and ends with its words or with `stop`.
 
     Of `Utterance` it has what an agent uses. What was shown counts as heard.
@@ -36,8 +36,8 @@ class WrittenUtterance:
         words: str | AsyncIterable[str],
         show: Callable[[str], None],
         clock: Clock,
-        before: WrittenUtterance | None,
-        on_end: Callable[[WrittenUtterance], None],
+        before: TextUtterance | None,
+        on_end: Callable[[TextUtterance], None],
     ) -> None:
         self.record = UtteranceRecord(line="chat")
         self.stopped = False
@@ -129,7 +129,7 @@ class TypedCall(Call):
         super().__init__(CallBody(facts, clock, unused, CallFiles(RecordSettings(), None, clock)))
         self._show = show
         self._on_said = on_said
-        self._said: list[WrittenUtterance] = []
+        self._said: list[TextUtterance] = []
         """What is not over yet, in order."""
         self._hears = asyncio.Event()
         facts.answered_at = clock.now()
@@ -172,7 +172,7 @@ class TypedCall(Call):
         """Begin to show a text, behind what is being shown."""
         self._body.check_up()
         before = self._said[-1] if self._said else None
-        written = WrittenUtterance(words, self._show, self.clock, before, self._ended_one)
+        written = TextUtterance(words, self._show, self.clock, before, self._ended_one)
         self._said.append(written)
         return cast(Utterance, written)
 
@@ -189,7 +189,7 @@ class TypedCall(Call):
         recogniser: Recogniser | Recognise | str | None = None,
         *,
         turn_detector: TurnDetector | None = None,
-    ) -> Listening:
+    ) -> SpeechDetection:
         """What the caller types; there is no sound to recognise, and no voice to detect."""
         silent = replace(settings or ListenSettings(), detector="level")
         listening = super().hear(silent)
@@ -202,7 +202,7 @@ class TypedCall(Call):
 
     # --- inside
 
-    def _ended_one(self, written: WrittenUtterance) -> None:
+    def _ended_one(self, written: TextUtterance) -> None:
         if written in self._said:
             self._said.remove(written)
         if written.shown:

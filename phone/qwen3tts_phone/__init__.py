@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         Turn,
         TurnEnded,
     )
-    from qwen3tts_phone.detection.listening import Listening
+    from qwen3tts_phone.detection.listening import SpeechDetection
     from qwen3tts_phone.detection.recogniser import (
         Recogniser,
         RecogniserBusy,
@@ -120,7 +120,7 @@ _FROM = {
         "Turn",
         "TurnEnded",
     ),
-    "qwen3tts_phone.detection.listening": ("Listening",),
+    "qwen3tts_phone.detection.listening": ("SpeechDetection",),
     "qwen3tts_phone.detection.recogniser": (
         "Recogniser",
         "RecogniserBusy",
@@ -192,7 +192,7 @@ __all__ = [
     "KeyPressed",
     "Keypad",
     "ListenSettings",
-    "Listening",
+    "SpeechDetection",
     "LiveSound",
     "MachineAnswered",
     "MediaSilent",

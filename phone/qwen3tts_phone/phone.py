@@ -30,7 +30,7 @@ from qwen3tts_phone.call.setup import (
     srtp_of,
     suites_for,
 )
-from qwen3tts_phone.detection.recogniser import SharedRecognisers
+from qwen3tts_phone.detection.recogniser import RecogniserPool
 from qwen3tts_phone.dialling.guard import Admission, Guard, GuardSettings, refuse_emergency
 from qwen3tts_phone.errors import BadSip, CallError
 from qwen3tts_phone.media.admission import PacingAdmission
@@ -187,7 +187,7 @@ class Phone(PhoneStatus):
         self.link = SpeechLink(self.settings.server_url or DEFAULT_URL) if link is None else link
         self.calls: set[PhoneCall] = set()
         """Calls that are not over."""
-        self.recognisers = SharedRecognisers()
+        self.recognisers = RecogniserPool()
         """Those that its calls have asked for by name (`Call.hear`)."""
         self.ignored: tuple[str, ...] = ()
         """Those of the settings' ``options`` that the server's engine does not know."""

@@ -14,7 +14,7 @@ import pytest
 
 from qwen3tts_agent.agent import Agent
 from qwen3tts_agent.chat.messages import ChatMessage
-from qwen3tts_agent.session import Talk
+from qwen3tts_agent.session import AgentSession
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_agent.turn_record import TurnRecord
 from qwen3tts_agent.turn_taking import TurnTaking
@@ -657,10 +657,10 @@ async def test_what_fails_is_logged_where_no_program_is_told_of_turns(
 async def test_a_call_that_an_agent_breaks_on_is_hung_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def breaks(talk: Talk) -> None:
+    async def breaks(talk: AgentSession) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(Talk, "run", breaks)
+    monkeypatch.setattr(AgentSession, "run", breaks)
     agent, _ = agent_of(Model("Fine.").__call__)
     call = ScriptedCall(FakeClock())
     with pytest.raises(RuntimeError):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from qwen3tts_agent.agent import ended_by_ctrl_c
+from qwen3tts_agent.agent import end_on_interrupt
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def ctrl_c_interrupts() -> Iterator[None]:
 
 
 async def serve(served: list[str]) -> None:
-    with ended_by_ctrl_c():
+    with end_on_interrupt():
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.Event().wait()
     served.append("ended")
@@ -57,7 +57,7 @@ def test_the_second_ctrl_c_interrupts_the_program() -> None:
 
 def test_a_cancellation_that_is_no_ctrl_c_is_passed_on() -> None:
     async def main() -> None:
-        with ended_by_ctrl_c():
+        with end_on_interrupt():
             async with asyncio.timeout(0):
                 await asyncio.Event().wait()
 

@@ -5,9 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_agent.settings import AgentSettings
-from qwen3tts_agent.turn_taking import LATE_S, MOVES, Act, Happened, Phase, TurnTaking
+from qwen3tts_agent.turn_taking import (
+    OVERTIME_S,
+    TRANSITIONS,
+    Phase,
+    TurnAction,
+    TurnEvent,
+    TurnTaking,
+)
 
-H = Happened
+H = TurnEvent
 
 
 def taking(**settings: object) -> TurnTaking:
@@ -20,7 +27,7 @@ def phase(core: TurnTaking) -> Phase:
 
 def test_words_are_replied_to_and_then_it_is_the_callers_turn() -> None:
     core = taking()
-    assert core.take(H.WORDS, 101) == (Act.ASK,)
+    assert core.take(H.WORDS, 101) == (TurnAction.ASK,)
     assert core.take(H.SAID, 105) == ()
     assert phase(core) is Phase.WAITING
 
@@ -30,18 +37,18 @@ def test_a_noise_that_stopped_us_lets_us_go_on_and_words_do_not() -> None:
     core.take(H.WORDS, 101)
     core.take(H.CUT_IN, 102)
     assert phase(core) is Phase.STOPPED
-    assert core.take(H.NOISE, 103) == (Act.GO_ON,)
+    assert core.take(H.NOISE, 103) == (TurnAction.GO_ON,)
     core.take(H.CUT_IN, 104)
-    assert core.take(H.WORDS, 105) == (Act.DROP, Act.ASK)
+    assert core.take(H.WORDS, 105) == (TurnAction.DROP, TurnAction.ASK)
     assert phase(core) is Phase.REPLYING
 
 
 def test_who_is_not_understood_is_told_so_and_not_while_we_speak() -> None:
     core = taking()
-    assert core.take(H.MISHEARD, 101) == (Act.EXCUSE,)
+    assert core.take(H.MISHEARD, 101) == (TurnAction.EXCUSE,)
     assert core.take(H.MISHEARD, 102) == ()
     core.take(H.CUT_IN, 103)
-    assert core.take(H.MISHEARD, 104) == (Act.DROP, Act.EXCUSE)
+    assert core.take(H.MISHEARD, 104) == (TurnAction.DROP, TurnAction.EXCUSE)
 
 
 def test_a_caller_who_says_nothing_is_asked_so_often_and_then_left() -> None:
@@ -49,10 +56,10 @@ def test_a_caller_who_says_nothing_is_asked_so_often_and_then_left() -> None:
     for at in (110.0, 122.0):
         assert core.next_at == at
         assert core.tick(at - 0.01) == ()
-        assert core.tick(at) == (Act.ASK_AGAIN,)
+        assert core.tick(at) == (TurnAction.ASK_AGAIN,)
         core.take(H.SAID, at + 2)
-    assert core.tick(134.0) == (Act.GOODBYE,)
-    assert core.take(H.SAID, 135.0) == (Act.HANG_UP,)
+    assert core.tick(134.0) == (TurnAction.GOODBYE,)
+    assert core.take(H.SAID, 135.0) == (TurnAction.HANG_UP,)
     assert core.why == "the caller says nothing"
     assert phase(core) is Phase.OVER
 
@@ -69,7 +76,7 @@ def test_words_begin_the_count_anew() -> None:
     core.tick(110.0)
     core.take(H.WORDS, 111.0)
     core.take(H.SAID, 112.0)
-    assert core.tick(122.0) == (Act.ASK_AGAIN,)
+    assert core.tick(122.0) == (TurnAction.ASK_AGAIN,)
 
 
 @pytest.mark.parametrize("how", ["speaks", "held"])
@@ -85,7 +92,7 @@ def test_nobody_is_asked_while_the_caller_speaks_or_holds_us(how: str) -> None:
     else:
         core.hold(False, 150.0)
     assert core.tick(159.0) == ()
-    assert core.tick(160.0) == (Act.ASK_AGAIN,)
+    assert core.tick(160.0) == (TurnAction.ASK_AGAIN,)
 
 
 def test_nothing_is_asked_where_quiet_s_is_0() -> None:
@@ -98,9 +105,9 @@ def test_the_time_that_is_over_ends_the_call_after_the_reply() -> None:
     assert core.next_at == 160.0
     assert core.tick(160.0) == ()
     assert phase(core) is Phase.REPLYING
-    assert core.take(H.SAID, 170.0) == (Act.GOODBYE,)
+    assert core.take(H.SAID, 170.0) == (TurnAction.GOODBYE,)
     assert phase(core) is Phase.LEAVING
-    assert core.take(H.SAID, 172.0) == (Act.HANG_UP,)
+    assert core.take(H.SAID, 172.0) == (TurnAction.HANG_UP,)
     assert core.why == "the call has lasted 1 minutes"
 
 
@@ -108,12 +115,12 @@ def test_a_reply_without_an_end_does_not_outlive_the_time_for_long() -> None:
     core = taking(max_minutes=1)
     core.take(H.WORDS, 150.0)
     core.tick(160.0)
-    assert core.tick(160.0 + LATE_S) == (Act.DROP, Act.HANG_UP)
+    assert core.tick(160.0 + OVERTIME_S) == (TurnAction.DROP, TurnAction.HANG_UP)
 
 
 def test_the_time_that_is_over_while_nobody_speaks_ends_the_call_at_once() -> None:
     core = taking(max_minutes=1, quiet_s=0)
-    assert core.tick(160.0) == (Act.GOODBYE,)
+    assert core.tick(160.0) == (TurnAction.GOODBYE,)
 
 
 def test_an_interruption_of_which_nothing_comes_is_given_up_but_not_while_the_caller_speaks() -> (
@@ -126,7 +133,7 @@ def test_an_interruption_of_which_nothing_comes_is_given_up_but_not_while_the_ca
     assert core.tick(140.0) == ()
     core.voice(False, 140.0)
     assert core.tick(169.0) == ()
-    assert core.tick(170.0) == (Act.DROP,)
+    assert core.tick(170.0) == (TurnAction.DROP,)
     assert phase(core) is Phase.WAITING
 
 
@@ -135,14 +142,14 @@ def test_the_model_may_end_the_call_and_a_caller_who_speaks_then_is_heard() -> N
     core.take(H.WORDS, 101.0)
     assert core.take(H.FAREWELL, 102.0, "the model has ended it") == ()
     core.take(H.CUT_IN, 103.0)
-    assert core.take(H.WORDS, 104.0) == (Act.DROP, Act.ASK)
+    assert core.take(H.WORDS, 104.0) == (TurnAction.DROP, TurnAction.ASK)
     assert core.why == ""
     assert core.take(H.SAID, 105.0) == ()
     core.take(H.WORDS, 106.0)
     core.take(H.FAREWELL, 107.0, "the model has ended it")
     core.take(H.CUT_IN, 108.0)
-    assert core.take(H.NOISE, 109.0) == (Act.GO_ON,)
-    assert core.take(H.SAID, 110.0) == (Act.HANG_UP,)
+    assert core.take(H.NOISE, 109.0) == (TurnAction.GO_ON,)
+    assert core.take(H.SAID, 110.0) == (TurnAction.HANG_UP,)
     assert core.why == "the model has ended it"
 
 
@@ -158,7 +165,7 @@ def test_nothing_happens_after_the_end() -> None:
     core.take(H.FAREWELL, 101.0)
     core.take(H.SAID, 102.0)
     assert phase(core) is Phase.OVER
-    assert [core.take(each, 103.0) for each in Happened] == [()] * len(Happened)
+    assert [core.take(each, 103.0) for each in TurnEvent] == [()] * len(TurnEvent)
     assert core.tick(1000.0) == ()
     assert core.next_at == float("inf")
 
@@ -171,7 +178,7 @@ def test_what_comes_from_outside_may_come_at_any_time() -> None:
         (phase, each)
         for phase in Phase
         for each in FROM_OUTSIDE
-        if phase is not Phase.OVER and (phase, each) not in MOVES
+        if phase is not Phase.OVER and (phase, each) not in TRANSITIONS
     ]
     assert not missing
 
@@ -187,23 +194,29 @@ events = st.lists(
 
 @given(events)
 def test_whatever_happens_the_call_is_over_in_time_and_acts_make_sense(
-    script: list[tuple[Happened | str, float]],
+    script: list[tuple[TurnEvent | str, float]],
 ) -> None:
     core = taking(max_minutes=3, quiet_s=10, reprompts=1, hang_up_when_quiet=True)
     now, replying = 100.0, False
     for what, wait in [*script, *[("tick", 30.0)] * 12]:
         now += wait
         acts = core.tick(now)
-        if isinstance(what, Happened):
+        if isinstance(what, TurnEvent):
             acts += core.take(what, now)
         elif what in ("speaks", "silent"):
             core.voice(what == "speaks", now)
         elif what in ("held", "resumed"):
             core.hold(what == "held", now)
         for act in acts:
-            if act is Act.GO_ON:
+            if act is TurnAction.GO_ON:
                 assert replying
-            replying = act in (Act.ASK, Act.EXCUSE, Act.ASK_AGAIN, Act.GOODBYE, Act.GO_ON)
+            replying = act in (
+                TurnAction.ASK,
+                TurnAction.EXCUSE,
+                TurnAction.ASK_AGAIN,
+                TurnAction.GOODBYE,
+                TurnAction.GO_ON,
+            )
         if core.phase in (Phase.REPLYING, Phase.LEAVING):
             replying = True
     assert phase(core) is Phase.OVER

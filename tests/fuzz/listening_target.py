@@ -7,10 +7,10 @@ import struct
 import numpy as np
 
 from qwen3tts_phone.audio.frames import HeardFrame, SentFrame
-from qwen3tts_phone.detection.core import ListeningCore
+from qwen3tts_phone.detection.core import SpeechDetectionCore
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, TurnEnded
 from qwen3tts_phone.detection.settings import ListenSettings
-from qwen3tts_phone.detection.turn_transcriber import MOST_HOLE_S, Continuous, TurnSound
+from qwen3tts_phone.detection.turn_transcriber import MOST_HOLE_S, GapMeter, TurnSound
 from tests.fuzz.target import Target, steps, story
 
 HEAD = struct.Struct("!BhB")
@@ -21,8 +21,8 @@ MOST_S = 5.0
 
 def run_listening(data: bytes) -> None:
     """Steps: ``h`` a frame heard, ``c`` one made up, ``s`` one sent, ``t`` time, ``a`` an agent."""
-    core = ListeningCore(ListenSettings(max_turn_s=MOST_S, quiet_s=1.0), 100.0)
-    whole, sound = Continuous(), TurnSound(MOST_S)
+    core = SpeechDetectionCore(ListenSettings(max_turn_s=MOST_S, quiet_s=1.0), 100.0)
+    whole, sound = GapMeter(), TurnSound(MOST_S)
     now, timestamp = 100.0, 0
     sent: list[SentFrame] = []
     events: list[ListenEvent] = []

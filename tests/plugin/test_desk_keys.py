@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mr_qwen3tts.desk_keys import MAX_KEYS, MAX_WAITING_CHARS, joined, key_turns
-from qwen3tts_phone.detection.key_turns import TURN_GAP_S, Keys
+from qwen3tts_phone.detection.key_turns import TURN_GAP_S, KeyGroup
 
 
 def test_a_number_is_complete_when_no_further_key_comes() -> None:
@@ -13,7 +13,7 @@ def test_a_number_is_complete_when_no_further_key_comes() -> None:
     assert keys.press("2", 11.5) is None
     assert keys.deadline == 13.5
     assert keys.due(13.4) is None
-    assert keys.due(13.5) == Keys("42", 10.0, 11.5)
+    assert keys.due(13.5) == KeyGroup("42", 10.0, 11.5)
     assert keys.deadline is None
 
 
@@ -22,7 +22,7 @@ def test_a_hash_completes_it_immediately_and_the_next_soon_after() -> None:
     made = [keys.press(key, 0.0) for key in "1*#7#"]
     assert [each and each.digits for each in made] == [None, None, "1*#", None, None]
     assert keys.deadline == TURN_GAP_S
-    assert keys.due(TURN_GAP_S) == Keys("7#", 0.0, 0.0)
+    assert keys.due(TURN_GAP_S) == KeyGroup("7#", 0.0, 0.0)
 
 
 def test_a_key_that_is_leant_on_does_not_gather_for_ever() -> None:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from qwen3tts_phone.detection.listening import Listening
+from qwen3tts_phone.detection.listening import SpeechDetection
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.errors import WrongState
 from qwen3tts_phone.softphone.page_call import MOST_EARLY, PageEars
@@ -19,7 +19,7 @@ async def test_a_typed_turn_waits_for_who_listens_and_interrupts_like_a_voice() 
     ears = PageEars(told.append, ListenSettings())
     ears.say("one")
     call = FakeCall()
-    listening = Listening(call, ListenSettings(detector="level"))
+    listening = SpeechDetection(call, ListenSettings(detector="level"))
     ears.follow(listening)
     assert (await anext(listening)).text == "one"
     call.speaking = True
@@ -44,7 +44,7 @@ async def test_no_more_than_a_few_wait() -> None:
 async def test_where_the_caller_may_not_interrupt_the_turn_waits() -> None:
     call = FakeCall()
     call.speaking = True
-    listening = Listening(cast(Any, call), ListenSettings(detector="level", barge_in=False))
+    listening = SpeechDetection(cast(Any, call), ListenSettings(detector="level", barge_in=False))
     listening.typed("later")
     assert not (await anext(listening)).barge_in
     assert call.speaking

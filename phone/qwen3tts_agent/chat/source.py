@@ -21,12 +21,12 @@ from qwen3tts_wire.errors import BadRequest, BadText
 
 logger = logging.getLogger(__name__)
 
-Writes = Callable[[list[ChatMessage]], AsyncIterable[str] | Awaitable[str]]
+ReplyFunction = Callable[[list[ChatMessage]], AsyncIterable[str] | Awaitable[str]]
 """A function that replies to a conversation: an asynchronous generator of text deltas, or one that
 gives the whole text."""
 
 
-class Source(Protocol):
+class ReplySource(Protocol):
     """Replies to conversations; one may serve many calls.
 
     It may have a method ``prepare()`` besides, which is called when a request is likely to come
@@ -51,10 +51,10 @@ class Source(Protocol):
         ...
 
 
-class Written:
+class FunctionSource:
     """A function as a source; it is offered no tools."""
 
-    def __init__(self, function: Writes) -> None:
+    def __init__(self, function: ReplyFunction) -> None:
         self._function = function
 
     async def stream(
@@ -105,7 +105,7 @@ async def _close(deltas: AsyncIterator[str]) -> None:
         await close()
 
 
-def prepare(source: Source) -> None:
+def prepare(source: ReplySource) -> None:
     """A request is likely to come soon: let the source get ready, where it can."""
     ready = getattr(source, "prepare", None)
     if ready is None:
@@ -116,17 +116,17 @@ def prepare(source: Source) -> None:
         logger.error("prepare() of the source of the replies failed\n%s", without_words(error))
 
 
-def source_of(given: object) -> Source:
+def source_of(given: object) -> ReplySource:
     """The source that a program gives; raises `BadRequest` for what is none."""
     if callable(getattr(given, "stream", None)):
-        return cast(Source, given)
+        return cast(ReplySource, given)
     if inspect.isgeneratorfunction(given):
         raise BadRequest(
             "a generator function that is not asynchronous is no language model.",
             remedy="Write it with async def.",
         )
     if callable(given) and not inspect.isclass(given):
-        return Written(given)
+        return FunctionSource(given)
     raise BadRequest(
         f"a {type(given).__name__} is no language model.",
         remedy="Give the address of one, ChatSettings, or an asynchronous generator function.",

@@ -13,7 +13,7 @@ from qwen3tts_wire.sse import SseParser
 BEGIN, END = "<think>", "</think>"
 
 
-class Thoughts:
+class ReasoningFilter:
     """Deltas in, the answer's deltas out (pure).
 
     Only a reply that *begins* with ``<think>`` has thoughts: the marks are in the text where a
@@ -154,7 +154,7 @@ class ChatStream:
         self.finish_reason = ""
         """Why the model stopped, as it says: ``stop``, ``length``, ``tool_calls``, …"""
         self._parser = SseParser()
-        self._thoughts = Thoughts()
+        self._thoughts = ReasoningFilter()
         self._calls = ToolCalls()
         self._any = False
 
@@ -267,7 +267,7 @@ def whole_answer(body: bytes) -> list[ChatEvent]:
         raise stream_error(raw["error"])
     match raw.get("choices"):
         case [{"message": dict(message)}, *_]:
-            thoughts, calls = Thoughts(), ToolCalls()
+            thoughts, calls = ReasoningFilter(), ToolCalls()
             text = thoughts.push(text_of(message)) + thoughts.finish()
             if message.get("tool_calls"):
                 calls.push(message["tool_calls"])

@@ -7,10 +7,10 @@ import inspect
 import weakref
 from typing import Any
 
-from qwen3tts_agent.recognition.turns import TurnRecognition, TurnRules
-from qwen3tts_agent.threads import Threads, TooManyThreads
+from qwen3tts_agent.recognition.turns import TurnRecognition, TurnRecognitionOptions
+from qwen3tts_agent.threads import BoundedThreads, TooManyThreads
 from qwen3tts_phone.detection.recogniser import (
-    PartialTaker,
+    PartialCallback,
     Recognise,
     RecogniserBusy,
     RecognitionFailed,
@@ -65,11 +65,11 @@ class CallbackRecogniser:
         if at_once < 1 or waiting < 0:
             raise ValueError(f"at_once={at_once} must be above 0, waiting={waiting} not below")
         self._function = function
-        self._rules = TurnRules(rate_hz, early=early, timeout_s=timeout_s)
+        self._rules = TurnRecognitionOptions(rate_hz, early=early, timeout_s=timeout_s)
         self._places = asyncio.Semaphore(at_once)
         self._most = at_once + waiting
         self._running = 0
-        self._threads = Threads("recognise", self._most)
+        self._threads = BoundedThreads("recognise", self._most)
         self._open: weakref.WeakSet[TurnRecognition] = weakref.WeakSet()
         self._closed = False
 
@@ -81,7 +81,7 @@ class CallbackRecogniser:
     async def warm(self) -> None:
         """Nothing needs to be loaded."""
 
-    async def open(self, on_partial: PartialTaker | None = None) -> TurnRecognition:
+    async def open(self, on_partial: PartialCallback | None = None) -> TurnRecognition:
         """Begin to recognise one call."""
         if self._closed:
             raise RecognitionFailed("The recogniser is closed.")

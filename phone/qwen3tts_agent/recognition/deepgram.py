@@ -33,8 +33,8 @@ from qwen3tts_agent.recognition.socket_protocol import (
     binary,
     one_line,
 )
-from qwen3tts_agent.recognition.turn_audio import TurnAudio
-from qwen3tts_agent.recognition.turns import joined
+from qwen3tts_agent.recognition.turn_audio import TurnBuffer
+from qwen3tts_agent.recognition.turns import joined_transcripts
 from qwen3tts_agent.recognition.websocket import ServiceRecogniser
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.detection.recogniser import (
@@ -170,7 +170,9 @@ class _Turn:
 
     def text(self) -> Transcript:
         """All words by now."""
-        return joined([*self.fixed, *([self.latest] if self.latest is not None else [])])
+        return joined_transcripts(
+            [*self.fixed, *([self.latest] if self.latest is not None else [])]
+        )
 
 
 class DeepgramStream:
@@ -180,7 +182,7 @@ class DeepgramStream:
         """``rate_hz``: of the samples."""
         self.ready = False
         self._rate_hz = rate_hz
-        self._audio = TurnAudio(rate_hz, longest_s=longest_s)
+        self._audio = TurnBuffer(rate_hz, longest_s=longest_s)
         self._count = 0
         self._total = 0
         """Samples sent on this connection."""

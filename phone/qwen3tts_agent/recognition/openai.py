@@ -20,7 +20,7 @@ from qwen3tts_agent.recognition.turns import TurnRecognition
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.audio.wav import wav_header
 from qwen3tts_phone.detection.recogniser import (
-    PartialTaker,
+    PartialCallback,
     RecogniserReport,
     RecogniserUnavailable,
     RecognitionFailed,
@@ -32,7 +32,7 @@ from qwen3tts_wire.whisper.guards import Answer, believable, silent
 
 MOST_BYTES = 1 << 20
 """Of an answer."""
-AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 """Statuses after which the same request may succeed."""
 
 
@@ -89,7 +89,7 @@ def refusal(status: int, body: bytes, model: str, variable: str) -> SpeechError:
             f"it points elsewhere ({status}).",
             remedy="Give the final address; the key is not sent on.",
         )
-    if status in AGAIN or status > 500:
+    if status in RETRYABLE_STATUSES or status > 500:
         return RecognitionFailed(
             f"it is overloaded or broken ({status}){because}", remedy="Try again later."
         )
@@ -151,9 +151,9 @@ RATE_HZ = 16_000
 """Of the sound that is sent; the models behind such routes work at this rate."""
 KEEPALIVE_S = 300.0
 """A connection is kept so long between two turns."""
-AGAIN_S = 0.25
+RETRY_DELAY_S = 0.25
 """Before a request is sent a second time, where the server does not say."""
-LONGEST_AGAIN_S = 2.0
+MAX_RETRY_DELAY_S = 2.0
 """A server that wants a longer wait than this has failed the turn: the caller waits, too."""
 CHECKED_S = 1.0
 """Length of the sound that a check sends."""
@@ -205,7 +205,7 @@ class TranscriptionRecogniser:
         """
         await self._ask(np.zeros(round(CHECKED_S * RATE_HZ), np.int16))
 
-    async def open(self, on_partial: PartialTaker | None = None) -> TurnRecognition:
+    async def open(self, on_partial: PartialCallback | None = None) -> TurnRecognition:
         """Begin to recognise one call."""
         return await self._turns.open(on_partial)
 
@@ -283,7 +283,7 @@ class TranscriptionRecogniser:
             refused = refusal(
                 response.status_code, body, settings.model, key_variable(settings.url)
             )
-            if response.status_code in AGAIN:
+            if response.status_code in RETRYABLE_STATUSES:
                 raise _TryAgain(refused, response.headers.get("retry-after", ""))
             raise refused
         return read_text(
@@ -320,8 +320,12 @@ class _TryAgain(Exception):
     def __init__(self, error: SpeechError, after: str = "") -> None:
         super().__init__(error.message)
         self.error = error
-        said = float(after) if after.isascii() and after.isdigit() and len(after) < 6 else AGAIN_S
-        self.wait_s = min(LONGEST_AGAIN_S, max(AGAIN_S, said))
+        said = (
+            float(after)
+            if after.isascii() and after.isdigit() and len(after) < 6
+            else RETRY_DELAY_S
+        )
+        self.wait_s = min(MAX_RETRY_DELAY_S, max(RETRY_DELAY_S, said))
 
 
 def _wav(samples: Samples) -> bytes:

@@ -17,11 +17,11 @@ from qwen3tts_wire.whisper.guards import Answer
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 10.0
+RESTART_DELAY_S = 10.0
 """So long after a failed start no other is tried; turns fail at once with the same error."""
 
 
-class Worker(Protocol):
+class RecognitionWorker(Protocol):
     """What does the work; `WhisperProcess` is one."""
 
     on_gone: Callable[[], None]
@@ -59,11 +59,11 @@ class _Piece:
             self.work.cancel()
 
 
-class Desk:
+class RecognitionQueue:
     """Takes pieces, hands them to a worker in turn, and replaces the worker when it dies."""
 
     def __init__(
-        self, start: Callable[[], Awaitable[Worker]], clock: Clock, *, most_waiting: int
+        self, start: Callable[[], Awaitable[RecognitionWorker]], clock: Clock, *, most_waiting: int
     ) -> None:
         """``start`` makes a worker that is ready; raises SpeechError."""
         self.started = 0
@@ -74,8 +74,8 @@ class Desk:
         self._waiting: deque[_Piece] = deque()
         self._present: _Piece | None = None
         self._came = asyncio.Event()
-        self._worker: Worker | None = None
-        self._starting: asyncio.Task[Worker] | None = None
+        self._worker: RecognitionWorker | None = None
+        self._starting: asyncio.Task[RecognitionWorker] | None = None
         self._awaited = 0
         """How many wait for `ready`, and will be told why there is no worker."""
         self._failure: SpeechError | None = None
@@ -89,7 +89,7 @@ class Desk:
         return sum(not piece.answer.done() for piece in self._waiting)
 
     @property
-    def worker(self) -> Worker | None:
+    def worker(self) -> RecognitionWorker | None:
         """The one that is ready, if any."""
         return self._worker
 
@@ -162,7 +162,7 @@ class Desk:
             worker, self._worker = self._worker, None
             await worker.close()
 
-    async def _ready(self) -> Worker:
+    async def _ready(self) -> RecognitionWorker:
         if self._closed:
             raise RecognitionFailed("The recogniser is closed.")
         self.begin()
@@ -176,12 +176,12 @@ class Desk:
         assert self._failure is not None
         raise type(self._failure)(self._failure.message, remedy=self._failure.remedy)
 
-    async def _begin(self) -> Worker:
+    async def _begin(self) -> RecognitionWorker:
         try:
             worker = await self._start()
         except SpeechError as error:
             self._failure = error
-            self._not_before = self._clock.now() + AGAIN_S
+            self._not_before = self._clock.now() + RESTART_DELAY_S
             if not self._awaited:
                 log.error("the recogniser does not start: %s", error)
             raise
@@ -194,7 +194,7 @@ class Desk:
             self._lost(worker)
         return worker
 
-    def _lost(self, worker: Worker) -> None:
+    def _lost(self, worker: RecognitionWorker) -> None:
         if worker is not self._worker:
             return
         self._worker = None
@@ -206,7 +206,7 @@ class Desk:
             "The recogniser's process has ended again and again.",
             remedy="Its own message says why; is there enough memory for the model?",
         )
-        self._not_before = now + AGAIN_S
+        self._not_before = now + RESTART_DELAY_S
         log.warning("the recogniser's process is lost; %s", "later" if soon_again else "another")
         if not soon_again:
             self._failure = None
@@ -254,6 +254,6 @@ def _fail(piece: _Piece, error: SpeechError) -> None:
         piece.answer.set_exception(error)
 
 
-def _looked_at(task: asyncio.Task[Worker]) -> None:
+def _looked_at(task: asyncio.Task[RecognitionWorker]) -> None:
     if not task.cancelled():
         task.exception()

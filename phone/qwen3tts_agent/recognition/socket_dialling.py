@@ -29,7 +29,7 @@ PING_S = 10.0
 """Between two looks whether the server is still there, and how long it may take to answer one."""
 
 
-class Dialled(Protocol):
+class SocketAddress(Protocol):
     """The part of a recogniser's settings that says how its server is reached."""
 
     @property
@@ -52,7 +52,7 @@ class Dialled(Protocol):
         """The key; raises ValueError for one that cannot be, or that is missing."""
 
 
-async def dial(settings: Dialled, hello: Outgoing | None) -> ClientConnection:
+async def dial(settings: SocketAddress, hello: Outgoing | None) -> ClientConnection:
     """Connect; with ``hello`` say that in `SUBPROTOCOL`, and wait until the server is ready.
 
     Raises:
@@ -151,7 +151,7 @@ def closed(socket: ClientConnection) -> RecognitionFailed:
 
 
 def _refused(
-    settings: Dialled, status: int, said: str
+    settings: SocketAddress, status: int, said: str
 ) -> RecogniserUnavailable | RecognitionFailed:
     """``said``: the reason that the server gives, if it does."""
     shown, because = settings.shown, f": {said}" if said else ""

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from websockets.asyncio.client import ClientConnection
 
-from qwen3tts_agent.recognition.turn_audio import TurnAudio
+from qwen3tts_agent.recognition.turn_audio import TurnBuffer
 from qwen3tts_phone.detection.recogniser import Samples, Transcript
 from qwen3tts_wire.errors import ProtocolError
 
@@ -123,7 +123,7 @@ class TurnStream:
         self._rate_hz = rate_hz
         self._languages = list(languages)
         self._everything = everything
-        self._audio = TurnAudio(rate_hz, longest_s=longest_s)
+        self._audio = TurnBuffer(rate_hz, longest_s=longest_s)
         self._count = 0
         self._turn: _Turn | None = None
         self._pending: dict[int, _Turn] = {}

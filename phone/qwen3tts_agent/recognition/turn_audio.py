@@ -18,7 +18,7 @@ LONGEST_S = 300.0
 """Sound of one turn that is kept; of a longer one the beginning is lost."""
 
 
-class TurnAudio:
+class TurnBuffer:
     """Takes everything that is heard, and gives out what belongs to a turn.
 
     >>> audio = TurnAudio(16_000)
@@ -136,7 +136,7 @@ class TurnAudio:
         return self._past[0][0] if self._past else self._total
 
 
-DIP_S = 0.1
+SHORT_PAUSE_S = 0.1
 """Silence that makes a dip; most stops inside words are shorter."""
 BELOW_DB = 22.0
 """So much fainter than the turn's loudest sound is silence; listening takes the same."""
@@ -145,7 +145,7 @@ FALL_DB_S = 6.0
 FAINT_DBFS = -60.0
 
 
-class Dips:
+class ShortPauseDetector:
     """One turn's. Takes its sound as it comes."""
 
     def __init__(self, rate_hz: int) -> None:
@@ -157,7 +157,7 @@ class Dips:
     @property
     def in_dip(self) -> bool:
         """Return whether the caller is silent for DIP_S."""
-        return self._quiet_s >= DIP_S - 1e-6
+        return self._quiet_s >= SHORT_PAUSE_S - 1e-6
 
     @property
     def spoken(self) -> bool:

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qwen3tts_agent.recognition.turn_audio import LONGEST_S, Dips, TurnAudio
+from qwen3tts_agent.recognition.turn_audio import LONGEST_S, ShortPauseDetector, TurnBuffer
 from qwen3tts_phone.detection.recogniser import (
-    PartialTaker,
+    PartialCallback,
     RecognitionFailed,
     RecognitionTimeout,
     Samples,
@@ -22,7 +22,7 @@ _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "
 """How Unicode's names of characters of scripts begin that put no blanks between words."""
 
 
-def joined(parts: Sequence[Transcript]) -> Transcript:
+def joined_transcripts(parts: Sequence[Transcript]) -> Transcript:
     """One transcript of all, in order; the language is that of the longest text."""
     text = ""
     for part in parts:
@@ -54,7 +54,7 @@ Work = Callable[[Samples], Awaitable[Transcript]]
 
 
 @dataclass(frozen=True, slots=True)
-class TurnRules:
+class TurnRecognitionOptions:
     """How a call's turns become work."""
 
     rate_hz: int
@@ -77,7 +77,7 @@ class TurnRules:
 class _Turn:
     """A turn's work."""
 
-    dips: Dips
+    dips: ShortPauseDetector
     pieces: list[asyncio.Task[Transcript]] = field(default_factory=list)
     """Of what the caller said first and the sound of which is given away."""
     guess: asyncio.Task[Transcript] | None = None
@@ -103,8 +103,8 @@ class TurnRecognition:
     def __init__(
         self,
         work: Work,
-        rules: TurnRules,
-        on_partial: PartialTaker | None = None,
+        rules: TurnRecognitionOptions,
+        on_partial: PartialCallback | None = None,
         spare_work: Work | None = None,
     ) -> None:
         """``spare_work``: the same, done only if there is nothing else to do (`every_s`)."""
@@ -112,7 +112,7 @@ class TurnRecognition:
         self._spare_work = spare_work
         self._rules = rules
         self._on_partial = on_partial
-        self._audio = TurnAudio(rules.rate_hz, longest_s=rules.longest_s)
+        self._audio = TurnBuffer(rules.rate_hz, longest_s=rules.longest_s)
         self._turn: _Turn | None = None
         self._tasks: set[asyncio.Task[Transcript]] = set()
         self._closed = False
@@ -141,7 +141,7 @@ class TurnRecognition:
         if self._turn is not None:
             self._turn.give_up()
         self._audio.begin(at)
-        self._turn = None if self._closed else _Turn(Dips(self._rules.rate_hz))
+        self._turn = None if self._closed else _Turn(ShortPauseDetector(self._rules.rate_hz))
 
     def pause(self, at: float) -> None:
         """The caller is silent since ``at``; see `Recognition`."""
@@ -199,7 +199,7 @@ class TurnRecognition:
         try:
             async with asyncio.timeout(self._rules.timeout_s):
                 parts = [await _result(piece) for piece in turn.pieces]
-                return joined([*parts, await self._last(turn, rest)])
+                return joined_transcripts([*parts, await self._last(turn, rest)])
         except TimeoutError:
             raise RecognitionTimeout(
                 f"A turn's text did not come within {self._rules.timeout_s:g} s.",
@@ -283,7 +283,7 @@ class TurnRecognition:
                 return
             good = [each for each in known if each.done() and _good(each)]
             if len(good) == len(known):
-                self._on_partial(joined([each.result() for each in good]))
+                self._on_partial(joined_transcripts([each.result() for each in good]))
 
         if self._on_partial is not None:
             task.add_done_callback(done)

@@ -27,7 +27,7 @@ from qwen3tts_agent.recognition.socket_protocol import (
 )
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.detection.recogniser import (
-    PartialTaker,
+    PartialCallback,
     RecogniserReport,
     RecogniserUnavailable,
     RecognitionFailed,
@@ -70,7 +70,7 @@ class ServiceRecogniser:
         socket = await self._service.dial()
         await socket.close()
 
-    async def open(self, on_partial: PartialTaker | None = None) -> SocketRecognition:
+    async def open(self, on_partial: PartialCallback | None = None) -> SocketRecognition:
         """Begin to recognise one call; connects in the background."""
         if self._closed:
             raise RecognitionFailed("The recogniser is closed.")
@@ -123,7 +123,7 @@ class SocketRecognition:
     """One call's connection, or one after the other; see `Recognition`."""
 
     def __init__(
-        self, service: SocketService, clock: Clock, on_partial: PartialTaker | None
+        self, service: SocketService, clock: Clock, on_partial: PartialCallback | None
     ) -> None:
         self.failure: SpeechError | None = None
         """Why there is no connection; None while there is one, or the first is being made."""

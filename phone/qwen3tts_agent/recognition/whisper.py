@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from qwen3tts_agent.recognition.queue import Desk
+from qwen3tts_agent.recognition.queue import RecognitionQueue
 from qwen3tts_agent.recognition.settings import WhisperSettings
-from qwen3tts_agent.recognition.turns import TurnRecognition, TurnRules
+from qwen3tts_agent.recognition.turns import TurnRecognition, TurnRecognitionOptions
 from qwen3tts_agent.recognition.whisper_process import WhisperProcess, model_line
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.detection.recogniser import (
-    PartialTaker,
+    PartialCallback,
     RecogniserReport,
     RecognitionFailed,
     Samples,
@@ -25,7 +25,7 @@ from qwen3tts_wire.whisper.model import RATE_HZ
 
 PIECE_S = 12.0
 """A turn longer than this is recognised piece by piece while the caller speaks on."""
-EVERY_S = 1.0
+PARTIAL_INTERVAL_S = 1.0
 """New speech after which a turn is recognised so far, where the model has nothing else to do."""
 
 
@@ -76,15 +76,15 @@ class WhisperRecogniser:
     ) -> None:
         """Nothing is loaded yet."""
         self.settings = settings or WhisperSettings()
-        self._rules = TurnRules(
+        self._rules = TurnRecognitionOptions(
             RATE_HZ,
             early=self.settings.early,
             piece_s=PIECE_S,
-            every_s=EVERY_S if self.settings.early else None,
+            every_s=PARTIAL_INTERVAL_S if self.settings.early else None,
             timeout_s=self.settings.timeout_s,
             late=self._late,
         )
-        self._desk = Desk(
+        self._desk = RecognitionQueue(
             lambda: WhisperProcess.start(self.settings),
             clock or LoopClock(),
             most_waiting=self.settings.most_waiting,
@@ -135,7 +135,7 @@ class WhisperRecogniser:
             text=answer.text if believable(answer, seconds) else "",
         )
 
-    async def open(self, on_partial: PartialTaker | None = None) -> TurnRecognition:
+    async def open(self, on_partial: PartialCallback | None = None) -> TurnRecognition:
         """Begin to recognise one call; loads the model in the background if it is not loaded."""
         if self._closed:
             raise RecognitionFailed("The recogniser is closed.")

@@ -27,7 +27,7 @@ from qwen3tts_speech.sound import LiveSound
 
 if TYPE_CHECKING:
     from qwen3tts_phone.detection.endpointing import TurnDetector
-    from qwen3tts_phone.detection.listening import Listening
+    from qwen3tts_phone.detection.listening import SpeechDetection
     from qwen3tts_phone.detection.recogniser import Recognise, Recogniser
     from qwen3tts_phone.detection.settings import ListenSettings
     from qwen3tts_phone.records.record import CallRecord
@@ -59,8 +59,8 @@ class Call(Dialogue, ABC):
     def __init__(self, body: CallBody) -> None:
         self._body = body
         self._audio = CallAudio(body.ears)
-        self._listening: Listening | None = None
-        self.on_hear: Callable[[Listening], None] | None = None
+        self._listening: SpeechDetection | None = None
+        self.on_hear: Callable[[SpeechDetection], None] | None = None
         """Told of each `hear`, for whoever follows what is heard of the far end."""
 
     def __repr__(self) -> str:
@@ -330,7 +330,7 @@ class Call(Dialogue, ABC):
         recogniser: Recogniser | Recognise | str | None = None,
         *,
         turn_detector: TurnDetector | None = None,
-    ) -> Listening:
+    ) -> SpeechDetection:
         """What the far end says, turn by turn: ``async for turn in call.hear(...)`` (`Turn`).
 
         From the first ``async for`` on, until the call or the loop ends, the far end that cuts in
@@ -350,10 +350,10 @@ class Call(Dialogue, ABC):
             MissingDetector: the voice activity detector of the settings is not installed.
             BadRequest: it is no recogniser, or none has that name.
         """
-        from qwen3tts_phone.detection.listening import Listening
+        from qwen3tts_phone.detection.listening import SpeechDetection
 
         chosen = self._body.recognisers.chosen(recogniser)
-        listening = Listening(self, settings, chosen, turn_detector=turn_detector)
+        listening = SpeechDetection(self, settings, chosen, turn_detector=turn_detector)
         if self._listening is not None:
             self._listening.stop()
         self._listening = listening

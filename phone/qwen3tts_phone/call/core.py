@@ -14,7 +14,7 @@ from qwen3tts_phone.audio.frames import CallSink, KeyPressed, SentSide
 from qwen3tts_phone.audio.inbound import Ears
 from qwen3tts_phone.call.events import CallAnswered, CallEnded, CallEvent, CallNews, CodecChanged
 from qwen3tts_phone.call.keys import Keypad
-from qwen3tts_phone.detection.recogniser import SharedRecognisers
+from qwen3tts_phone.detection.recogniser import RecogniserPool
 from qwen3tts_phone.errors import WrongState, without_words
 from qwen3tts_phone.facts import CallFacts, EndFacts
 from qwen3tts_phone.limits import Bucket
@@ -113,7 +113,7 @@ class CallBody:
         clock: Clock,
         voice: Voice,
         files: CallFiles,
-        recognisers: SharedRecognisers | None = None,
+        recognisers: RecogniserPool | None = None,
     ) -> None:
         self.facts = facts
         self.clock = clock
@@ -125,7 +125,7 @@ class CallBody:
         self.ears = Ears(clock, facts.media)
         self.sent = SentSide()
         self.recordings = CallRecordings(self)
-        self.recognisers = recognisers or SharedRecognisers()
+        self.recognisers = recognisers or RecogniserPool()
         self._own_recognisers = recognisers is None
         self.payload: Payload | None = None
         """What we send with; None before `begin`, as the next two."""

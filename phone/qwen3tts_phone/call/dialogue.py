@@ -13,7 +13,7 @@ from qwen3tts_phone.audio.answering import Answerer, AnsweringSettings, who_answ
 from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed
 from qwen3tts_phone.call.events import AnswererHeard
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, SpeechResumed, TurnEnded
-from qwen3tts_phone.detection.listening import Listening
+from qwen3tts_phone.detection.listening import SpeechDetection
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.errors import MachineAnswered
 from qwen3tts_phone.facts import CallFacts
@@ -134,7 +134,7 @@ async def ask(
     """Ask a question on a call that is up; see :meth:`Call.ask`."""
     gathered = Gathered()
     async with AsyncExitStack() as stack:
-        listening: Listening | None = None
+        listening: SpeechDetection | None = None
         if hear is not None:
             listening = call.hear(ListenSettings(keys=False), hear)
             await stack.enter_async_context(listening)
@@ -150,7 +150,7 @@ async def ask(
 class _Asking:
     """The turns of one question."""
 
-    def __init__(self, call: Call, question: Question, listening: Listening | None) -> None:
+    def __init__(self, call: Call, question: Question, listening: SpeechDetection | None) -> None:
         self._call = call
         self._question = question
         self._listening = listening
@@ -214,7 +214,7 @@ class _Asking:
             self._speaks = False
         self._changed.set()
 
-    async def _turn(self, listening: Listening) -> Gathered | None:
+    async def _turn(self, listening: SpeechDetection) -> Gathered | None:
         """The first turn that was speech; None: the call is over."""
         try:
             while True:

@@ -16,13 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_codecs.resample import Resampler
-from qwen3tts_phone.audio.frames import SentFrame
-from qwen3tts_phone.audio.frames import HeardFrame
+from qwen3tts_phone.audio.frames import HeardFrame, SentFrame
 from qwen3tts_phone.detection.echo import EchoGuard
-from qwen3tts_phone.detection.endpointing import TurnTaking
+from qwen3tts_phone.detection.endpointing import Endpointer
 from qwen3tts_phone.detection.events import ListenEvent, WhyEnded
 from qwen3tts_phone.detection.settings import ListenSettings
-from qwen3tts_phone.detection.vad import RATE_HZ, Steadiness, VoiceDetector, make_detector
+from qwen3tts_phone.detection.vad import (
+    RATE_HZ,
+    SteadySoundDetector,
+    VoiceActivityDetector,
+    make_detector,
+)
 
 Samples = NDArray[np.int16]
 
@@ -41,7 +45,7 @@ LOUD_PEAK: Final = 64
 """A frame of ours with a sample above this is heard by the caller."""
 
 
-class ListeningCore:
+class SpeechDetectionCore:
     """One call's. Times are seconds of the clock that the frames' ``at`` is of.
 
     Args:
@@ -53,15 +57,15 @@ class ListeningCore:
     """
 
     def __init__(
-        self, settings: ListenSettings, now: float, detector: VoiceDetector | None = None
+        self, settings: ListenSettings, now: float, detector: VoiceActivityDetector | None = None
     ) -> None:
         self.settings = settings
-        self.turns = TurnTaking(settings, now)
+        self.turns = Endpointer(settings, now)
         self.guard = EchoGuard() if settings.echo_guard else None
         """None = not asked for."""
         self._detector = detector or make_detector(settings.detector)
         self._window = self._detector.window
-        self._steadiness = Steadiness(self._window / RATE_HZ)
+        self._steadiness = SteadySoundDetector(self._window / RATE_HZ)
         self._resampler: Resampler | None = None
         self._held: Samples = np.zeros(0, np.int16)  # of a window that is not complete
         self._trusted = True  # whether all of it was heard, and not made up

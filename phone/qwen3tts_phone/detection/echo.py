@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_phone.audio.frames import SentFrame
-from qwen3tts_phone.detection.echo_canceller import TAPS, EchoCanceller, HighPass, SampleLine
+from qwen3tts_phone.detection.echo_canceller import TAPS, EchoCanceller, HighPass, SampleTimeline
 from qwen3tts_phone.detection.echo_search import (
     CHANGED,
     LEAST_DELAY,
@@ -31,8 +31,8 @@ from qwen3tts_phone.detection.echo_search import (
     PEAK,
     PIECE,
     STILL,
+    EchoLeakEstimate,
     GainBound,
-    Leak,
     find_path,
     find_shift,
 )
@@ -108,8 +108,8 @@ class EchoGuard:
     def __init__(self) -> None:
         self.canceller: EchoCanceller | None = None
         """The echo's, as far as its path is known."""
-        self._sent = SampleLine(2 * RATE_HZ)
-        self._heard = SampleLine(RATE_HZ)
+        self._sent = SampleTimeline(2 * RATE_HZ)
+        self._heard = SampleTimeline(RATE_HZ)
         self._sent_above, self._heard_above = HighPass(), HighPass()
         self._resampler: Resampler | None = None
         self._rate_hz = 0
@@ -122,7 +122,7 @@ class EchoGuard:
         self._path_since = 0
         """Index from which on it came by the known path."""
         self._anywhere = GainBound((MOST_DELAY - LEAST_DELAY) // STEP)
-        self._leak = Leak()
+        self._leak = EchoLeakEstimate()
         self._loudest = 0.0
         """Power of what was sent and may come back now."""
         self._pieces: deque[_Piece] = deque()
@@ -270,7 +270,7 @@ class EchoGuard:
         else:
             echo = self.canceller.echo(start, stop)
             rest = sound - echo
-            excitation = self.canceller.excitation(stop, Leak.EXCITED)
+            excitation = self.canceller.excitation(stop, EchoLeakEstimate.EXCITED)
             power, bound = self._leak.push(rest, excitation, self._callers)
             left = min(heard, count * power)  # what the filter adds is not the caller's
             piece = _Piece(count, heard, left, _energy(echo), count * bound)
@@ -368,7 +368,7 @@ class EchoGuard:
         self.canceller.shift(shift)
         for last in range(stop - LOOKED_BACK + PIECE, stop + 1, PIECE):
             rest = self._heard.get(last - PIECE, last) - self.canceller.echo(last - PIECE, last)
-            self._leak.begin(rest, self.canceller.excitation(last, Leak.EXCITED))
+            self._leak.begin(rest, self.canceller.excitation(last, EchoLeakEstimate.EXCITED))
         self._path_since, self._fit_every = stop - LOOKED_BACK, EVERY
         self._pieces.clear()
         return True
@@ -379,10 +379,10 @@ class EchoGuard:
         if found.canceller is None:
             return
         self.canceller = found.canceller
-        self._leak = Leak()
+        self._leak = EchoLeakEstimate()
         for last in range(stop - count + PIECE, stop + 1, PIECE):
             heard = self._heard.get(last - PIECE, last)
-            self._leak.begin(heard, self.canceller.excitation(last, Leak.EXCITED))
+            self._leak.begin(heard, self.canceller.excitation(last, EchoLeakEstimate.EXCITED))
         self._pieces.clear()
         self._waited, self._callers, self._proved = 0.0, False, False
         self._path_since = stop - count

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 
 
-class SampleLine:
+class SampleTimeline:
     """The newest ``kept`` samples of an axis that begins anywhere; full scale 1 (pure)."""
 
     def __init__(self, kept: int) -> None:
@@ -79,7 +79,7 @@ _SMOOTH: Final[Floats] = np.full(SMOOTHING, 1 / SMOOTHING, np.float32)
 class EchoCanceller:
     """One echo path's: ``sent`` and ``heard`` share one axis (pure)."""
 
-    def __init__(self, sent: SampleLine, heard: SampleLine, delay: int) -> None:
+    def __init__(self, sent: SampleTimeline, heard: SampleTimeline, delay: int) -> None:
         self.delay = delay - LEAD
         """Index of what is heard less index of what was sent, of the first tap."""
         self.taps: Floats = np.zeros(TAPS, np.float32)

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_phone.detection.echo_canceller import LEAD, TAPS, UNIT, EchoCanceller, SampleLine
+from qwen3tts_phone.detection.echo_canceller import LEAD, TAPS, UNIT, EchoCanceller, SampleTimeline
 
 Floats = NDArray[np.float32]
 
@@ -75,8 +75,8 @@ class FoundPath:
 
 
 def find_path(
-    sent: SampleLine,
-    heard: SampleLine,
+    sent: SampleTimeline,
+    heard: SampleTimeline,
     count: int,
     known: EchoCanceller | None = None,
 ) -> FoundPath:
@@ -104,7 +104,7 @@ def find_path(
     return FoundPath(found.peak, canceller)
 
 
-def find_shift(sent: SampleLine, heard: SampleLine, known: EchoCanceller) -> int | None:
+def find_shift(sent: SampleTimeline, heard: SampleTimeline, known: EchoCanceller) -> int | None:
     """By how many samples the known path has moved, by the newest 40 to 120 ms of what was heard;
     None where its echo is not in them, at any delay, or too faint beside other sounds."""
     stop = heard.end
@@ -133,7 +133,7 @@ def find_shift(sent: SampleLine, heard: SampleLine, known: EchoCanceller) -> int
     return None
 
 
-def find_delay(heard: Floats, sent: SampleLine, start: int) -> FoundDelay | None:
+def find_delay(heard: Floats, sent: SampleTimeline, start: int) -> FoundDelay | None:
     """The delay at which ``heard`` (from index ``start``) is most like what was sent.
 
     None where nothing was sent, or nothing heard.
@@ -228,7 +228,7 @@ class GainBound:
         return float((self.gains * sent).max())
 
 
-class Leak:
+class EchoLeakEstimate:
     """What a filter leaves of an echo, as a share of what was sent, in bands (pure).
 
     ``sent`` below is what excites the path: the last `EXCITED` samples, up to those that come back

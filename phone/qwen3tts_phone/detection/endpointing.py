@@ -33,7 +33,7 @@ SILENCING_S: Final = 0.5
 _EPSILON: Final = 1e-6
 
 
-class State(Enum):
+class EndpointState(Enum):
     """Where the caller's turn is."""
 
     QUIET = "quiet"
@@ -41,11 +41,11 @@ class State(Enum):
     PAUSED = "paused"
 
 
-class TurnTaking:
+class Endpointer:
     """One call's. Times are seconds of one clock; pieces come in order."""
 
     def __init__(self, settings: ListenSettings, now: float) -> None:
-        self.state = State.QUIET
+        self.state = EndpointState.QUIET
         self.began_at = now
         """The first voiced sample of the turn."""
         self.ended_at = now
@@ -71,7 +71,7 @@ class TurnTaking:
     @property
     def speaking(self) -> bool:
         """Whether a turn is open, pauses in it included."""
-        return self.state is not State.QUIET
+        return self.state is not EndpointState.QUIET
 
     def agent(self, speaking: bool, now: float) -> None:
         """Whether the agent has something to say."""
@@ -117,7 +117,7 @@ class TurnTaking:
 
     def wait_longer(self) -> None:
         """The turn detector has said that the caller has not finished."""
-        if self.state is State.PAUSED:
+        if self.state is EndpointState.PAUSED:
             self._pause_s = self._settings.longest_pause_ms / 1000
 
     # --- inside
@@ -128,7 +128,7 @@ class TurnTaking:
         return self._quiet(now)
 
     def _begin(self, began_at: float, ends: float, now: float) -> ListenEvent:
-        self.state = State.SPEAKING
+        self.state = EndpointState.SPEAKING
         self.began_at, self.ended_at = began_at, ends
         self.cut_in = False
         self._speech_s = self._evidence_s
@@ -143,11 +143,11 @@ class TurnTaking:
         if voiced:
             self._speech_s += length
             resumes = self._evidence_s + _EPSILON >= min(self._settings.onset_ms / 1000, 0.06)
-            if self.state is State.SPEAKING or resumes:
+            if self.state is EndpointState.SPEAKING or resumes:
                 self.ended_at = ends
                 self._active(ends)
-            if self.state is State.PAUSED and resumes:
-                self.state = State.SPEAKING
+            if self.state is EndpointState.PAUSED and resumes:
+                self.state = EndpointState.SPEAKING
                 self._pause_s = self._settings.pause_ms / 1000
                 events.append(SpeechResumed(now))
         events += self._pauses(ends, now)
@@ -161,10 +161,10 @@ class TurnTaking:
     def _pauses(self, until: float, now: float) -> list[ListenEvent]:
         events: list[ListenEvent] = []
         pause = until - self.ended_at + _EPSILON
-        if self.state is State.SPEAKING and pause >= self._settings.notice_ms / 1000:
-            self.state = State.PAUSED
+        if self.state is EndpointState.SPEAKING and pause >= self._settings.notice_ms / 1000:
+            self.state = EndpointState.PAUSED
             events.append(SpeechPaused(now, self.ended_at))
-        if self.state is State.PAUSED and pause >= self._pause_s:
+        if self.state is EndpointState.PAUSED and pause >= self._pause_s:
             events.append(self._end("pause", now))
         return events
 
@@ -172,13 +172,13 @@ class TurnTaking:
         if self._speech_s + _EPSILON < self._settings.min_speech_ms / 1000:
             why = "noise"
         ended = TurnEnded(now, self.began_at, self.ended_at, why, self.cut_in, self._speech_s)
-        self.state = State.QUIET
+        self.state = EndpointState.QUIET
         self._evidence_s = self._cutting_s = self._speech_s = 0.0
         return ended
 
     def _cut_in(self, now: float) -> list[ListenEvent]:
         settings = self._settings
-        if not (settings.barge_in and self._agent and self.state is State.SPEAKING):
+        if not (settings.barge_in and self._agent and self.state is EndpointState.SPEAKING):
             return []
         if self._cutting_s + _EPSILON < settings.barge_in_ms / 1000:
             return []

@@ -16,7 +16,7 @@ WAITING_KEYS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class KeyGroup:
     """Some keys that belong together."""
 
     digits: str
@@ -56,7 +56,7 @@ class KeyTurns:
             return earliest
         return max(earliest, self._pressed[-1][1] + self._settings.keys_pause_ms / 1000)
 
-    def press(self, digit: str, at: float) -> Keys | None:
+    def press(self, digit: str, at: float) -> KeyGroup | None:
         """Take a key; the keys that are complete with it."""
         if len(self._pressed) >= max(WAITING_KEYS, self._settings.max_keys):
             self.dropped += 1
@@ -64,14 +64,14 @@ class KeyTurns:
         self._pressed.append((digit, at))
         return self.due(at) if self.complete else None
 
-    def due(self, now: float) -> Keys | None:
+    def due(self, now: float) -> KeyGroup | None:
         """The keys that are complete because no other has come, or because turns were too close."""
         deadline = self.deadline
         if deadline is None or now < deadline:
             return None
         return self._take(self._complete_keys() or len(self._pressed), now)
 
-    def take(self, now: float) -> Keys | None:
+    def take(self, now: float) -> KeyGroup | None:
         """All that there are, complete or not, up to ``max_keys``."""
         return self._take(len(self._pressed), now)
 
@@ -86,11 +86,11 @@ class KeyTurns:
                 return number
         return 0
 
-    def _take(self, count: int, now: float) -> Keys | None:
+    def _take(self, count: int, now: float) -> KeyGroup | None:
         count = min(count, self._settings.max_keys)
         if not count:
             return None
         self._taken, self._pressed = self._pressed[:count], self._pressed[count:]
         self._taken_at = now
         digits = "".join(digit for digit, _ in self._taken)
-        return Keys(digits, self._taken[0][1], self._taken[-1][1])
+        return KeyGroup(digits, self._taken[0][1], self._taken[-1][1])

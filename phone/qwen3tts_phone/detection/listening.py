@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed, SentAudio
-from qwen3tts_phone.detection.core import ListeningCore
+from qwen3tts_phone.detection.core import SpeechDetectionCore
 from qwen3tts_phone.detection.endpointing import TurnDetector, TurnSoFar
 from qwen3tts_phone.detection.events import (
     CallerCutIn,
@@ -30,10 +30,10 @@ from qwen3tts_phone.detection.events import (
     Turn,
     TurnEnded,
 )
-from qwen3tts_phone.detection.key_turns import Keys, KeyTurns
+from qwen3tts_phone.detection.key_turns import KeyGroup, KeyTurns
 from qwen3tts_phone.detection.recogniser import Recogniser
 from qwen3tts_phone.detection.settings import ListenSettings
-from qwen3tts_phone.detection.turn_transcriber import Hearer
+from qwen3tts_phone.detection.turn_transcriber import TurnTranscriber
 from qwen3tts_phone.errors import WrongState, without_words
 from qwen3tts_phone.facts import CallFacts
 from qwen3tts_speech.utterance import Utterance
@@ -48,7 +48,7 @@ WAITING_TURNS: Final = 100
 """Turns that wait while nobody reads; the oldest go first."""
 
 
-class HeardCall(Protocol):
+class DetectedCall(Protocol):
     """What of a `Call` is needed."""
 
     @property
@@ -78,7 +78,7 @@ class HeardCall(Protocol):
         """What has gone out."""
 
 
-class Listening:
+class SpeechDetection:
     """One call's; an asynchronous iterator of `Turn`, which ends with the call.
 
     It listens from the first ``async for`` (or `start`) to the end of the call or `aclose`.
@@ -96,7 +96,7 @@ class Listening:
 
     def __init__(
         self,
-        call: HeardCall,
+        call: DetectedCall,
         settings: ListenSettings | None = None,
         recogniser: Recogniser | None = None,
         *,
@@ -119,9 +119,9 @@ class Listening:
         self._call = call
         self._clock = call.clock
         self._turn_detector = turn_detector
-        self._core = ListeningCore(self.settings, self._clock.now())
+        self._core = SpeechDetectionCore(self.settings, self._clock.now())
         self._keys = KeyTurns(self.settings)
-        self._hearer = Hearer(recogniser, self._clock, self.settings.max_turn_s)
+        self._hearer = TurnTranscriber(recogniser, self._clock, self.settings.max_turn_s)
         self._sent: SentAudio | None = None
         self._stopped: list[Utterance] = []
         """By the turn that is open."""
@@ -185,7 +185,7 @@ class Listening:
         if self._running is not None:
             await asyncio.wait([self._running])
 
-    async def __aenter__(self) -> Listening:
+    async def __aenter__(self) -> SpeechDetection:
         self.start()
         return self
 
@@ -295,7 +295,7 @@ class Listening:
         keys = self._keys.take(self._clock.now()) if ended.why != "noise" else None
         self._hearer.end(ended, stopped, keys.digits if keys else "", self._deliver)
 
-    def _key_turn(self, keys: Keys | None) -> None:
+    def _key_turn(self, keys: KeyGroup | None) -> None:
         """Keys are complete: a turn of their own, or the end of the one that is open."""
         if keys is None:
             return

@@ -45,7 +45,7 @@ class RecogniserBusy(RecognitionFailed):
 
 
 __all__ = [
-    "PartialTaker",
+    "PartialCallback",
     "Recognise",
     "Recogniser",
     "RecogniserBusy",
@@ -78,7 +78,7 @@ class Transcript:
 Recognise = Callable[[Samples, int], "Awaitable[str | Transcript] | str | Transcript"]
 """Takes samples (int16, mono, shape [n]) and their rate in Hz; returns the words, "" for none."""
 
-PartialTaker = Callable[[Transcript], None]
+PartialCallback = Callable[[Transcript], None]
 """Takes what is understood so far of a turn that has not ended; called in the event loop."""
 
 
@@ -153,7 +153,7 @@ class Recogniser(Protocol):
         """
         ...
 
-    async def open(self, on_partial: PartialTaker | None = None) -> Recognition:
+    async def open(self, on_partial: PartialCallback | None = None) -> Recognition:
         """Begin to recognise one call. Does not wait for models or servers; see `end_turn`.
 
         ``on_partial`` is given what is understood before a turn ends, where the recogniser tells.
@@ -205,7 +205,7 @@ RECOGNITION: Final = "qwen3tts_agent.recognition.kinds"
 call first names a recogniser, as `logging.config` does with handlers."""
 
 
-class SharedRecognisers:
+class RecogniserPool:
     """One for all calls of a phone; what it has made ends with it."""
 
     def __init__(self) -> None:

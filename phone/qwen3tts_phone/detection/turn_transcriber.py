@@ -40,7 +40,7 @@ STANDING_HOLE_S: Final = 0.2
 """Where timestamps stand still the times of arrival tell, which waver more."""
 
 
-class Continuous:
+class GapMeter:
     """Frames in, the same sound without holes out (pure): far ends that send nothing in pauses
     leave some, and a recogniser must not hear two words as one."""
 
@@ -66,7 +66,7 @@ class Continuous:
         return min(hole, MOST_HOLE_S)
 
 
-class AtRate:
+class RateConverter:
     """Samples of any rate in, of one rate out (pure)."""
 
     def __init__(self, rate_hz: int) -> None:
@@ -90,7 +90,7 @@ class TurnSound:
         self.rate_hz = 8000
         """The first frame's; what comes at others is brought to it."""
         self._most_s = most_s + 2 * PRE_ROLL_S
-        self._at_rate: AtRate | None = None
+        self._at_rate: RateConverter | None = None
         self._kept: deque[tuple[Samples, float]] = deque()  # with when their last sample came
         self._count = 0
         self._from: float | None = None
@@ -99,7 +99,7 @@ class TurnSound:
         """Take what came, the last of it ``at``."""
         if self._at_rate is None:
             self.rate_hz = rate_hz
-            self._at_rate = AtRate(rate_hz)
+            self._at_rate = RateConverter(rate_hz)
         taken = self._at_rate.take(samples, rate_hz)
         self._kept.append((taken, at))
         self._count += len(taken)
@@ -135,7 +135,7 @@ logger = logging.getLogger(__name__)
 Deliver = Callable[[Turn], None]
 
 
-class Hearer:
+class TurnTranscriber:
     """One call's.
 
     Args:
@@ -151,8 +151,8 @@ class Hearer:
         self._recognition: Recognition | None = None
         self._clock = clock
         self._sound = TurnSound(most_s)
-        self._continuous = Continuous()
-        self._at_rate = AtRate(recogniser.rate_hz) if recogniser is not None else None
+        self._continuous = GapMeter()
+        self._at_rate = RateConverter(recogniser.rate_hz) if recogniser is not None else None
         self._last: asyncio.Task[None] | None = None
         """Delivers the newest turn, after all before it."""
         self._failure: SpeechError | None = None

@@ -16,7 +16,7 @@ RATE_HZ: Final = 8000
 """All detectors work at the telephone's rate; the core brings other rates to it."""
 
 
-class VoiceDetector(Protocol):
+class VoiceActivityDetector(Protocol):
     """One stream's; it may keep state from one push to the next."""
 
     window: int
@@ -32,7 +32,7 @@ class VoiceDetector(Protocol):
         """What follows has nothing to do with what was before."""
 
 
-def make_detector(name: DetectorName) -> VoiceDetector:
+def make_detector(name: DetectorName) -> VoiceActivityDetector:
     """The detector of that name, for one stream. Raises MissingDetector."""
     match name:
         case "silero":
@@ -148,11 +148,11 @@ CHANGE_DB: Final = 4.0
 """Between the quietest and the loudest tenth of it."""
 STEADY_ABOVE_DB: Final = 1.5
 """What is so much louder is something new."""
-LOOK_S: Final = 0.25
+STEADY_CHECK_INTERVAL_S: Final = 0.25
 """How often it is looked at."""
 
 
-class Steadiness:
+class SteadySoundDetector:
     """Levels of successive pieces in; whether each belongs to a steady sound out (pure)."""
 
     def __init__(self, piece_s: float) -> None:
@@ -160,7 +160,7 @@ class Steadiness:
         """The level of the steady sound that there is."""
         count = max(8, round(STEADY_S / piece_s))
         self._levels: deque[float] = deque(maxlen=count)
-        self._every = max(1, round(LOOK_S / piece_s))
+        self._every = max(1, round(STEADY_CHECK_INTERVAL_S / piece_s))
         self._left = self._every
 
     def push(self, dbfs: float) -> bool:

@@ -26,7 +26,7 @@ from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
 if TYPE_CHECKING:
     from qwen3tts_phone.call.call import Call as AnyCall
     from qwen3tts_phone.detection.events import Turn
-    from qwen3tts_phone.detection.listening import Listening
+    from qwen3tts_phone.detection.listening import SpeechDetection
     from qwen3tts_phone.detection.settings import ListenSettings
     from qwen3tts_phone.softphone.bridge import Joined
 
@@ -46,11 +46,11 @@ class PageEars:
     def __init__(self, tell: Callable[[ServerMessage], None], settings: ListenSettings) -> None:
         self._tell = tell
         self._settings = settings
-        self._listening: Listening | None = None
+        self._listening: SpeechDetection | None = None
         self._early: list[str] = []
         """Typed before somebody listened."""
 
-    def follow(self, listening: Listening) -> None:
+    def follow(self, listening: SpeechDetection) -> None:
         """Somebody listens: the page is told what is heard."""
         listening.on_voice = self._voice
         listening.followers.append(self._turn)

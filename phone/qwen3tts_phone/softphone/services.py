@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.call.core import CallBody, Voice
-from qwen3tts_phone.detection.recogniser import SharedRecognisers
+from qwen3tts_phone.detection.recogniser import RecogniserPool
 from qwen3tts_phone.records.store import CallFiles
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.softphone.engines import Engines, SpeechEngine
@@ -65,7 +65,7 @@ class Desk:
         self.engines = Engines(settings.engines)
         self.calls: set[WebCall] = set()
         """Calls of pages that are not over."""
-        self.recognisers = SharedRecognisers()
+        self.recognisers = RecogniserPool()
         self.recorded: Recorded
         self._sink = sink
         self._files: CallFiles

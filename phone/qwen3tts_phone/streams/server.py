@@ -27,7 +27,7 @@ from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_pacer.policy import FillingPolicy
 from qwen3tts_phone.call.core import CallBody, Voice
 from qwen3tts_phone.call.incoming import Outages
-from qwen3tts_phone.detection.recogniser import SharedRecognisers
+from qwen3tts_phone.detection.recogniser import RecogniserPool
 from qwen3tts_phone.errors import CalleeUnreachable, CallError
 from qwen3tts_phone.facts import CallFacts, MediaFacts
 from qwen3tts_phone.limits import Bucket, Door, PendingLimits
@@ -97,7 +97,7 @@ class Streams:
         self._announce = announce or (lambda line: None)
         self.calls: set[StreamCall] = set()
         """Calls that have begun and are not over."""
-        self.recognisers = SharedRecognisers()
+        self.recognisers = RecogniserPool()
         """Those that its calls have asked for by name (`Call.hear`)."""
         self.kinds: dict[str, StreamKind] = {}
         """Those of the WebSocket port, by their names."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from qwen3tts_agent.recognition.queue import AGAIN_S, Desk
+from qwen3tts_agent.recognition.queue import RESTART_DELAY_S, RecognitionQueue
 from qwen3tts_phone.detection.recogniser import (
     RecogniserBusy,
     RecogniserUnavailable,
@@ -65,7 +65,7 @@ class House:
         self.starts = 0
         self.may_start = asyncio.Event()
         self.may_start.set()
-        self.desk = Desk(self._start, self.clock, most_waiting=most_waiting)
+        self.desk = RecognitionQueue(self._start, self.clock, most_waiting=most_waiting)
 
     async def _start(self) -> FakeWorker:
         self.starts += 1
@@ -171,7 +171,7 @@ async def test_workers_that_die_one_after_the_other_are_not_started_without_end(
     assert house.starts == 2
     with pytest.raises(RecognitionFailed, match="again and again"):
         await house.desk.ask(PIECE)
-    await house.clock.advance(AGAIN_S + 0.1)
+    await house.clock.advance(RESTART_DELAY_S + 0.1)
     await house.desk.ready()
     assert house.starts == 3
     await house.desk.close()
@@ -187,7 +187,7 @@ async def test_a_model_that_is_missing_is_said_at_once_and_looked_for_again_late
             await house.desk.ask(PIECE)
     assert house.starts == 1
     house.failure = None
-    await house.clock.advance(AGAIN_S + 0.1)
+    await house.clock.advance(RESTART_DELAY_S + 0.1)
     await house.desk.ready()
     assert house.starts == 2
     await house.desk.close()
@@ -246,7 +246,7 @@ async def test_why_there_is_no_worker_is_logged_only_where_it_is_not_raised(
     with pytest.raises(RecogniserUnavailable):
         await house.desk.ready()
     assert caplog.messages == []
-    await house.clock.advance(AGAIN_S + 0.1)
+    await house.clock.advance(RESTART_DELAY_S + 0.1)
     house.desk.begin()
     await settle()
     assert caplog.messages == ["the recogniser does not start: There is no model. Fetch it."]

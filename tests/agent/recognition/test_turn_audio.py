@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_agent.recognition.turn_audio import PAST_S, PRE_ROLL_S, TAIL_S, TurnAudio
+from qwen3tts_agent.recognition.turn_audio import PAST_S, PRE_ROLL_S, TAIL_S, TurnBuffer
 from qwen3tts_phone.detection.recogniser import Samples
 
 RATE = 8000
@@ -16,7 +16,7 @@ def numbered(start: int, count: int) -> Samples:
     return (np.arange(start, start + count) % 32768).astype(np.int16)
 
 
-def heard(audio: TurnAudio, samples: int, start: int = 0, frame: int = FRAME) -> None:
+def heard(audio: TurnBuffer, samples: int, start: int = 0, frame: int = FRAME) -> None:
     """Push samples that are numbered; the first is heard at time 0."""
     for first in range(start, start + samples, frame):
         count = min(frame, start + samples - first)
@@ -24,7 +24,7 @@ def heard(audio: TurnAudio, samples: int, start: int = 0, frame: int = FRAME) ->
 
 
 def test_a_turn_has_what_was_said_before_it_was_known_that_somebody_speaks() -> None:
-    audio = TurnAudio(RATE)
+    audio = TurnBuffer(RATE)
     heard(audio, RATE)
     audio.begin(at=0.9)
     assert audio.samples()[0] == round((0.9 - PRE_ROLL_S) * RATE)
@@ -34,7 +34,7 @@ def test_a_turn_has_what_was_said_before_it_was_known_that_somebody_speaks() -> 
 
 
 def test_a_turn_ends_a_little_after_its_last_voiced_sample() -> None:
-    audio = TurnAudio(RATE)
+    audio = TurnBuffer(RATE)
     heard(audio, RATE)
     audio.begin(at=0.5)
     heard(audio, 2 * RATE, start=RATE)
@@ -44,7 +44,7 @@ def test_a_turn_ends_a_little_after_its_last_voiced_sample() -> None:
 
 
 def test_the_end_of_one_turn_is_not_the_beginning_of_the_next() -> None:
-    audio = TurnAudio(RATE)
+    audio = TurnBuffer(RATE)
     heard(audio, RATE)
     audio.begin(at=0.5)
     audio.end(at=0.95)
@@ -54,14 +54,14 @@ def test_the_end_of_one_turn_is_not_the_beginning_of_the_next() -> None:
 
 
 def test_what_lies_further_back_is_forgotten() -> None:
-    audio = TurnAudio(RATE)
+    audio = TurnBuffer(RATE)
     heard(audio, 10 * RATE)
     audio.begin(at=1.0)
     assert PAST_S * RATE <= len(audio.samples()) < PAST_S * RATE + FRAME
 
 
 def test_a_turn_without_an_end_is_bounded_and_says_what_is_lost() -> None:
-    audio = TurnAudio(RATE, longest_s=1.0)
+    audio = TurnBuffer(RATE, longest_s=1.0)
     heard(audio, RATE // 10)
     audio.begin(at=0.0)
     heard(audio, 3 * RATE, start=RATE // 10)
@@ -71,7 +71,7 @@ def test_a_turn_without_an_end_is_bounded_and_says_what_is_lost() -> None:
 
 
 def test_a_long_turn_is_cut_where_it_is_quietest() -> None:
-    audio = TurnAudio(RATE)
+    audio = TurnBuffer(RATE)
     loud = np.full(3 * RATE, 5000, np.int16)
     loud[20_000:20_800] = 3
     audio.begin(at=0.0)
@@ -83,7 +83,7 @@ def test_a_long_turn_is_cut_where_it_is_quietest() -> None:
 
 
 def test_a_gap_in_what_is_heard_does_not_move_what_comes_after() -> None:
-    audio = TurnAudio(RATE)
+    audio = TurnBuffer(RATE)
     heard(audio, RATE)
     audio.push(numbered(RATE, FRAME), 5.0)  # nothing came for four seconds
     audio.begin(at=5.0 - 0.02)
@@ -92,7 +92,7 @@ def test_a_gap_in_what_is_heard_does_not_move_what_comes_after() -> None:
 
 
 def test_samples_are_copied() -> None:
-    audio = TurnAudio(RATE)
+    audio = TurnBuffer(RATE)
     frame = numbered(0, FRAME)
     audio.begin(at=0.0)
     audio.push(frame, 0.02)
@@ -103,7 +103,7 @@ def test_samples_are_copied() -> None:
 @pytest.mark.parametrize(("rate", "longest"), [(0, 1.0), (8000, 0.0)])
 def test_sizes_that_are_none(rate: int, longest: float) -> None:
     with pytest.raises(ValueError, match="must be above 0"):
-        TurnAudio(rate, longest_s=longest)
+        TurnBuffer(rate, longest_s=longest)
 
 
 @given(
@@ -114,7 +114,7 @@ def test_sizes_that_are_none(rate: int, longest: float) -> None:
 def test_a_turn_is_one_stretch_of_what_was_heard(
     sizes: list[int], begin: float, end: float
 ) -> None:
-    audio = TurnAudio(RATE)
+    audio = TurnBuffer(RATE)
     total = 0
     for number, size in enumerate(sizes):
         if number == len(sizes) // 2:

@@ -4,7 +4,11 @@ import asyncio
 
 import pytest
 
-from qwen3tts_agent.recognition.turns import TurnRecognition, TurnRules, joined
+from qwen3tts_agent.recognition.turns import (
+    TurnRecognition,
+    TurnRecognitionOptions,
+    joined_transcripts,
+)
 from qwen3tts_phone.detection.recogniser import (
     RecogniserBusy,
     RecognitionFailed,
@@ -28,16 +32,18 @@ from tests.fakes import settle
     ],
 )
 def test_pieces_are_joined_as_their_script_does(pieces: list[str], whole: str) -> None:
-    assert joined([Transcript(piece) for piece in pieces]).text == whole
+    assert joined_transcripts([Transcript(piece) for piece in pieces]).text == whole
 
 
 def test_the_language_is_that_of_most_of_it_and_the_confidence_that_of_the_worst() -> None:
     parts = [Transcript("oui", "fr", 0.9), Transcript("", "", 0.0), Transcript("a b c", "en", 0.4)]
-    assert joined(parts) == Transcript("oui a b c", "en", 0.4)
+    assert joined_transcripts(parts) == Transcript("oui a b c", "en", 0.4)
 
 
 def test_a_confidence_is_told_only_if_every_part_has_one() -> None:
-    assert joined([Transcript("a", "en", 0.9), Transcript("b", "en")]).confidence is None
+    assert (
+        joined_transcripts([Transcript("a", "en", 0.9), Transcript("b", "en")]).confidence is None
+    )
 
 
 class Work:
@@ -62,8 +68,8 @@ class Work:
         self.answers[number].set_result(Transcript(text, "en"))
 
 
-def rules(**changes: object) -> TurnRules:
-    return TurnRules(RATE, **changes)  # type: ignore[arg-type]
+def rules(**changes: object) -> TurnRecognitionOptions:
+    return TurnRecognitionOptions(RATE, **changes)  # type: ignore[arg-type]
 
 
 async def test_work_begins_at_the_pause_and_is_used_when_the_turn_ends_there() -> None:

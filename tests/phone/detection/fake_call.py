@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed, SentAudio, SentSide
-from qwen3tts_phone.detection.recogniser import PartialTaker, Transcript
+from qwen3tts_phone.detection.recogniser import PartialCallback, Transcript
 from qwen3tts_phone.facts import CallFacts
 from qwen3tts_speech.utterance import Utterance
 from tests.fakes import FakeClock, settle
@@ -104,13 +104,13 @@ class FakeRecogniser:
         self.gate = asyncio.Event()
         """Set when the texts may come."""
         self.gate.set()
-        self.on_partial: PartialTaker | None = None
+        self.on_partial: PartialCallback | None = None
         self.refuses: Exception | None = None
 
     async def warm(self) -> None:
         pass
 
-    async def open(self, on_partial: PartialTaker | None = None) -> FakeRecogniser:
+    async def open(self, on_partial: PartialCallback | None = None) -> FakeRecogniser:
         if self.refuses is not None:
             raise self.refuses
         self.on_partial = on_partial

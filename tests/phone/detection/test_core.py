@@ -10,7 +10,7 @@ import pytest
 
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_phone.audio.frames import HeardFrame
-from qwen3tts_phone.detection.core import ListeningCore
+from qwen3tts_phone.detection.core import SpeechDetectionCore
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, TurnEnded
 from qwen3tts_phone.detection.settings import DETECTORS, DetectorName, ListenSettings
 from tests.phone.detection.fake_call import LOUD, QUIET, LoudDetector
@@ -32,7 +32,7 @@ def frames(
 
 
 def hear(sound: Samples, rate_hz: int = 8000, **settings: Any) -> list[ListenEvent]:
-    core = ListeningCore(ListenSettings(**settings), 100.0)
+    core = SpeechDetectionCore(ListenSettings(**settings), 100.0)
     return [event for frame in frames(sound, rate_hz) for event in core.push(frame)]
 
 
@@ -61,7 +61,7 @@ def test_other_rates_are_heard_as_well(rate_hz: int) -> None:
 
 def test_the_size_of_the_frames_does_not_matter() -> None:
     def began(count: int) -> list[float]:
-        core = ListeningCore(ListenSettings(), 100.0)
+        core = SpeechDetectionCore(ListenSettings(), 100.0)
         events = [e for frame in frames(spoken_call(), count=count) for e in core.push(frame)]
         return [e.began_at for e in events if isinstance(e, OnsetHeard)]
 
@@ -71,7 +71,7 @@ def test_the_size_of_the_frames_does_not_matter() -> None:
 
 @pytest.mark.parametrize("how", ["concealed", "noise"])
 def test_what_was_made_up_here_is_nobody(how: str) -> None:
-    core = ListeningCore(ListenSettings(), 100.0, LoudDetector())
+    core = SpeechDetectionCore(ListenSettings(), 100.0, LoudDetector())
     events = [e for frame in frames(np.tile(LOUD, 50), **{how: True}) for e in core.push(frame)]
     assert events == []
 
@@ -84,7 +84,7 @@ def test_a_steady_sound_holds_no_turn_open(detector: DetectorName, sound: str) -
         "fan": hiss(80_000, 1000.0),
         "tone": tone(1000, 8000, 10.0, 6000.0),
     }[sound]
-    core = ListeningCore(ListenSettings(detector=detector), 100.0)
+    core = SpeechDetectionCore(ListenSettings(detector=detector), 100.0)
     for frame in frames(np.concatenate((quiet(1.0), steady))):
         core.push(frame)
     assert not core.speaking
@@ -100,7 +100,7 @@ def test_who_speaks_over_a_steady_hum_is_heard() -> None:
 
 
 def test_a_far_end_that_sends_nothing_after_its_words_is_silent() -> None:
-    core = ListeningCore(ListenSettings(pause_ms=300, notice_ms=100), 100.0, LoudDetector())
+    core = SpeechDetectionCore(ListenSettings(pause_ms=300, notice_ms=100), 100.0, LoudDetector())
     for frame in frames(np.tile(LOUD, 25)):
         core.push(frame)
     assert core.tick(100.55) == []  # a late packet is no silence
@@ -109,13 +109,13 @@ def test_a_far_end_that_sends_nothing_after_its_words_is_silent() -> None:
 
 
 def test_an_empty_frame_and_one_of_a_single_sample_are_taken() -> None:
-    core = ListeningCore(ListenSettings(), 100.0)
+    core = SpeechDetectionCore(ListenSettings(), 100.0)
     for samples in (QUIET[:0], QUIET[:1]):
         assert core.push(HeardFrame(samples, 100.0, False)) == []
 
 
 def test_a_codec_that_changes_in_mid_call_goes_on() -> None:
-    core = ListeningCore(ListenSettings(), 100.0)
+    core = SpeechDetectionCore(ListenSettings(), 100.0)
     half = len(spoken_call()) // 2
     wide = Resampler(8000, 16_000).push(spoken_call()[half:])
     events = [e for frame in frames(spoken_call()[:half]) for e in core.push(frame)]

@@ -7,9 +7,9 @@ import pytest
 
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_phone.audio.frames import HeardFrame, SentFrame
-from qwen3tts_phone.detection.core import ListeningCore
+from qwen3tts_phone.detection.core import SpeechDetectionCore
 from qwen3tts_phone.detection.echo import EchoGuard
-from qwen3tts_phone.detection.echo_canceller import SampleLine
+from qwen3tts_phone.detection.echo_canceller import SampleTimeline
 from qwen3tts_phone.detection.events import CallerCutIn, ListenEvent, OnsetHeard
 from qwen3tts_phone.detection.settings import ListenSettings
 from tests.phone.detection.spoken import (
@@ -37,7 +37,7 @@ def late(sound: Samples, seconds: float) -> Samples:
 
 def talk(sent: Samples, heard: Samples, *, guard: bool = True) -> list[ListenEvent]:
     """The agent says ``sent`` from time 100 on, which is also when ``heard`` begins."""
-    core = ListeningCore(ListenSettings(echo_guard=guard), 100.0)
+    core = SpeechDetectionCore(ListenSettings(echo_guard=guard), 100.0)
     events: list[ListenEvent] = []
     for number in range(len(heard) // 160):
         at = 100.02 + number * 0.02
@@ -50,7 +50,7 @@ def talk(sent: Samples, heard: Samples, *, guard: bool = True) -> list[ListenEve
 
 
 def test_samples_lie_where_they_were_put_and_between_them_is_silence() -> None:
-    line = SampleLine(1000)
+    line = SampleTimeline(1000)
     line.put(np.full(10, 1, np.float32), 50)
     line.put(np.full(10, 2, np.float32), 80)
     assert line.get(45, 95).tolist() == [0] * 5 + [1] * 10 + [0] * 20 + [2] * 10 + [0] * 5
@@ -58,7 +58,7 @@ def test_samples_lie_where_they_were_put_and_between_them_is_silence() -> None:
 
 
 def test_a_line_that_goes_on_for_long_keeps_its_newest_samples() -> None:
-    line = SampleLine(1000)
+    line = SampleTimeline(1000)
     for number in range(100):
         line.put(np.full(160, number, np.float32), 160 * number)
     assert line.get(15_000, 16_000).tolist() == [n // 160 for n in range(15_000, 16_000)]
@@ -103,7 +103,7 @@ def test_frames_of_any_length_are_judged(size: int) -> None:
     sent = spoken(AGENT)
     caller = late(spoken(CALLER, "en-us+m3", -20.0), 1.6)
     heard = mixed(room_echo_of(sent, 12.0, 480), caller, quiet(len(sent) / 8000))
-    core = ListeningCore(ListenSettings(), 100.0)
+    core = SpeechDetectionCore(ListenSettings(), 100.0)
     events: list[ListenEvent] = []
     for start in range(0, 20_000, size):
         at = 100 + (start + size) / 8000
@@ -220,7 +220,7 @@ def test_a_change_of_the_codec_and_with_it_of_the_delay_does_not_silence_the_age
 def _cut_ins(sent: Samples, heard: Samples, change: int) -> list[CallerCutIn]:
     """Of a call on which we send at 8 kHz, and at 16 kHz from that frame on."""
     wide = Resampler(8000, 16000).push(sent)
-    core = ListeningCore(ListenSettings(), 100.0)
+    core = SpeechDetectionCore(ListenSettings(), 100.0)
     events: list[ListenEvent] = []
     for number in range(len(heard) // 160):
         at = 100.02 + number * 0.02
@@ -255,7 +255,7 @@ def test_what_we_send_in_another_rate_is_known_as_well() -> None:
     sent = spoken(AGENT)
     wide = Resampler(8000, 16000).push(sent)
     heard = mixed(echo_of(sent, 20.0, 800), quiet(len(sent) / 8000))
-    core = ListeningCore(ListenSettings(), 100.0)
+    core = SpeechDetectionCore(ListenSettings(), 100.0)
     events: list[ListenEvent] = []
     for number in range(len(heard) // 160):
         at = 100.02 + number * 0.02

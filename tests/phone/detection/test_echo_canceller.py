@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from qwen3tts_phone.detection.echo_canceller import BLOCK, LEAD, EchoCanceller, SampleLine
+from qwen3tts_phone.detection.echo_canceller import BLOCK, LEAD, EchoCanceller, SampleTimeline
 from qwen3tts_phone.detection.echo_search import (
     EDGES,
     PEAK,
+    EchoLeakEstimate,
     GainBound,
-    Leak,
     bands,
     fft_size,
     find_delay,
@@ -30,8 +30,8 @@ def floats(samples: NDArray[np.int16]) -> Floats:
     return samples.astype(np.float32) / np.float32(32768)
 
 
-def lines(sent: Floats, heard: Floats) -> tuple[SampleLine, SampleLine]:
-    ours, theirs = SampleLine(60_000), SampleLine(60_000)
+def lines(sent: Floats, heard: Floats) -> tuple[SampleTimeline, SampleTimeline]:
+    ours, theirs = SampleTimeline(60_000), SampleTimeline(60_000)
     ours.put(sent, 0)
     theirs.put(heard, 0)
     return ours, theirs
@@ -39,7 +39,7 @@ def lines(sent: Floats, heard: Floats) -> tuple[SampleLine, SampleLine]:
 
 def left_of(sent: Floats, heard: Floats, delay: int) -> tuple[Floats, EchoCanceller]:
     """What the filter leaves, piece by piece as it comes, and the filter."""
-    ours, theirs = SampleLine(60_000), SampleLine(60_000)
+    ours, theirs = SampleTimeline(60_000), SampleTimeline(60_000)
     ours.put(sent, 0)
     canceller = EchoCanceller(ours, theirs, delay)
     rest = np.zeros(len(heard), np.float32)
@@ -111,7 +111,7 @@ def test_another_voice_is_no_echo() -> None:
 
 
 def test_of_silence_there_is_no_delay() -> None:
-    assert find_delay(np.ones(1600, np.float32), SampleLine(8000), 4000) is None
+    assert find_delay(np.ones(1600, np.float32), SampleTimeline(8000), 4000) is None
 
 
 @pytest.mark.parametrize("moved", [-480, -3, 0, 160, 2400])
@@ -174,8 +174,8 @@ def test_where_nothing_comes_back_of_a_loud_word_no_echo_is_loud() -> None:
 
 def test_what_is_left_is_usual_of_what_was_left_before_and_a_caller_does_not_count() -> None:
     chance = np.random.default_rng(1)
-    leak = Leak()
-    sent = chance.normal(0, 0.1, Leak.EXCITED).astype(np.float32)
+    leak = EchoLeakEstimate()
+    sent = chance.normal(0, 0.1, EchoLeakEstimate.EXCITED).astype(np.float32)
     rests = chance.normal(0, 0.01, (100, 160)).astype(np.float32)
     power, usual = [leak.push(rest, sent, callers=False) for rest in rests][-1]
     assert 10 * np.log10(power / usual) == pytest.approx(0, abs=3)

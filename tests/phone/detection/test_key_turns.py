@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.detection.key_turns import TURN_GAP_S, WAITING_KEYS, Keys, KeyTurns
+from qwen3tts_phone.detection.key_turns import TURN_GAP_S, WAITING_KEYS, KeyGroup, KeyTurns
 from qwen3tts_phone.detection.settings import ListenSettings
 
 
@@ -16,14 +16,14 @@ def test_keys_are_complete_after_a_pause() -> None:
     assert keys.press("1", 5.0) is None
     assert keys.press("2", 5.5) is None
     assert keys.due(6.4) is None
-    assert keys.due(6.5) == Keys("12", 5.0, 5.5)
+    assert keys.due(6.5) == KeyGroup("12", 5.0, 5.5)
     assert keys.due(9.0) is None
 
 
 def test_the_key_that_ends_a_number_ends_it_at_once_and_belongs_to_it() -> None:
     keys = KeyTurns(ListenSettings())
     keys.press("7", 1.0)
-    assert keys.press("#", 1.2) == Keys("7#", 1.0, 1.2)
+    assert keys.press("#", 1.2) == KeyGroup("7#", 1.0, 1.2)
     assert not keys.waiting
 
 
@@ -39,9 +39,9 @@ def test_numbers_that_are_complete_too_early_are_joined() -> None:
     assert [each.digits for each in made if each is not None] == ["1#"]
     before = keys.complete
     assert keys.due(1.0 + TURN_GAP_S / 2) is None
-    assert keys.due(1.0 + TURN_GAP_S) == Keys("2#3#", 1.0, 1.0)
+    assert keys.due(1.0 + TURN_GAP_S) == KeyGroup("2#3#", 1.0, 1.0)
     assert (before, keys.complete) == (True, False), "the number that has begun is not finished"
-    assert keys.due(2.6) == Keys("4", 1.0, 1.0)
+    assert keys.due(2.6) == KeyGroup("4", 1.0, 1.0)
 
 
 def test_keys_that_belong_to_a_turn_after_all_stand_before_those_that_follow() -> None:
@@ -49,7 +49,7 @@ def test_keys_that_belong_to_a_turn_after_all_stand_before_those_that_follow() -
     assert keys.press("1", 1.0) is None
     assert keys.press("#", 1.1) is not None
     keys.restore()
-    assert keys.take(1.1) == Keys("1#", 1.0, 1.1)
+    assert keys.take(1.1) == KeyGroup("1#", 1.0, 1.1)
 
 
 @given(
@@ -60,7 +60,7 @@ def test_turns_are_bounded_in_size_and_rate_and_no_key_is_lost_unless_counted(
     pressed: list[tuple[str, float]], max_keys: int
 ) -> None:
     keys, now = KeyTurns(ListenSettings(max_keys=max_keys)), 0.0
-    made: list[tuple[float, Keys]] = []
+    made: list[tuple[float, KeyGroup]] = []
     for digit, after in pressed:
         now += after
         for each in (keys.due(now), keys.press(digit, now)):

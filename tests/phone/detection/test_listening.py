@@ -13,7 +13,7 @@ from qwen3tts_phone.detection import core
 from qwen3tts_phone.detection.endpointing import TurnSoFar
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, Turn
 from qwen3tts_phone.detection.key_turns import TURN_GAP_S
-from qwen3tts_phone.detection.listening import WAITING_TURNS, Listening
+from qwen3tts_phone.detection.listening import WAITING_TURNS, SpeechDetection
 from qwen3tts_phone.detection.recogniser import RecogniserUnavailable, RecognitionFailed, Transcript
 from qwen3tts_phone.detection.settings import ListenSettings
 from tests.fakes import settle
@@ -33,11 +33,11 @@ def settings(**changes: Any) -> ListenSettings:
 @asynccontextmanager
 async def listening(
     call: FakeCall, recogniser: FakeRecogniser | None = None, **options: Any
-) -> AsyncIterator[tuple[Listening, list[Turn]]]:
+) -> AsyncIterator[tuple[SpeechDetection, list[Turn]]]:
     """Listens to the call; the turns as they come."""
     turns: list[Turn] = []
     wanted = options.pop("settings", settings())
-    heard = Listening(call, wanted, recogniser, **options)
+    heard = SpeechDetection(call, wanted, recogniser, **options)
 
     async def read() -> None:
         async for turn in heard:
@@ -111,7 +111,7 @@ async def test_the_agent_is_silenced_before_anybody_is_told() -> None:
 
 async def test_the_interruption_needs_no_turn_of_the_event_loop() -> None:
     call = FakeCall()
-    heard = Listening(call, settings())
+    heard = SpeechDetection(call, settings())
     heard._sent = call.sent_audio()
     call.speaking = True
     from qwen3tts_phone.audio.frames import HeardFrame
@@ -349,7 +349,7 @@ async def test_what_is_being_said_when_the_call_ends_is_a_turn() -> None:
 
 async def test_who_leaves_the_loop_listens_no_more() -> None:
     call, recogniser = FakeCall(), FakeRecogniser("one")
-    heard = Listening(call, settings(), recogniser)
+    heard = SpeechDetection(call, settings(), recogniser)
 
     async def first() -> Turn:
         async for turn in heard:
@@ -369,7 +369,7 @@ async def test_who_leaves_the_loop_listens_no_more() -> None:
 
 async def test_turns_that_nobody_reads_are_bounded() -> None:
     call = FakeCall()
-    heard = Listening(call, settings(max_keys=1))
+    heard = SpeechDetection(call, settings(max_keys=1))
     heard.start()
     await settle()
     for _ in range(WAITING_TURNS + 5):
@@ -381,7 +381,7 @@ async def test_turns_that_nobody_reads_are_bounded() -> None:
 
 async def test_a_machine_that_presses_keys_makes_a_few_turns_a_second() -> None:
     call = FakeCall()
-    heard = Listening(call, settings())
+    heard = SpeechDetection(call, settings())
     got: list[Turn] = []
     heard.followers.append(got.append)
     heard.start()
@@ -402,7 +402,7 @@ async def test_an_error_of_who_is_told_reaches_the_reader() -> None:
         if isinstance(event, OnsetHeard):
             raise LookupError("a defect of the program")
 
-    heard = Listening(call, settings(), on_event=on_event)
+    heard = SpeechDetection(call, settings(), on_event=on_event)
     reading = asyncio.ensure_future(anext(heard))
     await settle()
     await call.say(0.2)

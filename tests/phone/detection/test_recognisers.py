@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from qwen3tts_agent.recognition.callback import CallbackRecogniser
-from qwen3tts_phone.detection.recogniser import RecognitionFailed, SharedRecognisers
+from qwen3tts_phone.detection.recogniser import RecogniserPool, RecognitionFailed
 from qwen3tts_wire.errors import BadRequest
 
 
@@ -16,7 +16,7 @@ async def words(samples: NDArray[np.int16], rate_hz: int) -> str:
 
 
 async def test_what_is_given_twice_is_made_once() -> None:
-    shared = SharedRecognisers()
+    shared = RecogniserPool()
     assert shared.chosen(words) is shared.chosen(words)
     name = "ws://127.0.0.1:1/listen"
     assert shared.chosen(name) is shared.chosen(name)
@@ -25,7 +25,7 @@ async def test_what_is_given_twice_is_made_once() -> None:
 
 
 async def test_a_recogniser_of_the_program_is_taken_as_it_is_and_stays_open() -> None:
-    shared, own = SharedRecognisers(), CallbackRecogniser(words)
+    shared, own = RecogniserPool(), CallbackRecogniser(words)
     assert shared.chosen(own) is own
     await shared.close()
     await (await own.open()).close()
@@ -33,7 +33,7 @@ async def test_a_recogniser_of_the_program_is_taken_as_it_is_and_stays_open() ->
 
 
 async def test_what_was_made_ends_with_the_phone() -> None:
-    shared = SharedRecognisers()
+    shared = RecogniserPool()
     made = shared.chosen(words)
     assert made is not None
     await shared.close()
@@ -44,4 +44,4 @@ async def test_what_was_made_ends_with_the_phone() -> None:
 @pytest.mark.parametrize("wrong", ["wisper", 7])
 def test_what_is_no_recogniser_is_refused(wrong: object) -> None:
     with pytest.raises(BadRequest):
-        SharedRecognisers().chosen(wrong)  # type: ignore[arg-type]
+        RecogniserPool().chosen(wrong)  # type: ignore[arg-type]

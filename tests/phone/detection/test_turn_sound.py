@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_phone.audio.frames import HeardFrame
-from qwen3tts_phone.detection.turn_transcriber import PRE_ROLL_S, Continuous, TurnSound
+from qwen3tts_phone.detection.turn_transcriber import PRE_ROLL_S, GapMeter, TurnSound
 
 
 def frame(timestamp: int, at: float, count: int = 160) -> HeardFrame:
@@ -14,20 +14,20 @@ def frame(timestamp: int, at: float, count: int = 160) -> HeardFrame:
 
 
 def test_what_a_far_end_did_not_send_is_a_hole_of_that_length() -> None:
-    whole = Continuous()
+    whole = GapMeter()
     assert whole.hole_s(frame(0, 1.0)) == 0.0
     assert whole.hole_s(frame(160, 1.02)) == 0.0
     assert whole.hole_s(frame(160 + 160 + 4000, 1.54)) == pytest.approx(0.5)
 
 
 def test_frames_that_come_late_in_a_heap_leave_no_hole() -> None:
-    whole = Continuous()
+    whole = GapMeter()
     whole.hole_s(frame(0, 1.0))
     assert [whole.hole_s(frame(160 * n, 1.5)) for n in range(1, 10)] == [0.0] * 9
 
 
 def test_where_timestamps_stand_still_arrival_tells_and_a_hole_is_bounded() -> None:
-    whole = Continuous()
+    whole = GapMeter()
     whole.hole_s(frame(0, 1.0))
     assert whole.hole_s(frame(0, 1.05)) == 0.0
     assert whole.hole_s(frame(0, 1.57)) == pytest.approx(0.5)

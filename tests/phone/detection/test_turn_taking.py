@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.detection.endpointing import TurnTaking
+from qwen3tts_phone.detection.endpointing import Endpointer
 from qwen3tts_phone.detection.events import (
     CallerCutIn,
     CallerQuiet,
@@ -27,7 +27,7 @@ class Talk:
 
     def __init__(self, **settings: Any) -> None:
         wanted = {"onset_ms": 30, "barge_in_ms": 60, "grace_ms": 0, "pause_ms": 300}
-        self.turns = TurnTaking(
+        self.turns = Endpointer(
             ListenSettings(**(wanted | {"notice_ms": 100, "min_speech_ms": 50} | settings)), 100.0
         )
         self.now = 100.0
