@@ -156,10 +156,10 @@ async def test_a_stopped_worker_does_not_keep_the_engine_from_closing(
 
 BAD_WORKER = """
 import os, sys, time
-from qwen3tts_engine.workers.messages import Decoder, Done, Failed, Ready, Say, Sound
+from qwen3tts_engine.workers.messages import Decoder, Done, Failed, Ready, Say, Sound, encoded
 mode, flag = sys.argv[1:]
 def write(message):
-    os.write(1, message.encode())
+    os.write(1, encoded(message))
 if mode == "exits at start" or (mode == "starts once" and os.path.exists(flag)):
     sys.exit(3)
 if mode == "says nothing at start":

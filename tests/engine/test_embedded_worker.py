@@ -12,7 +12,6 @@ import pytest
 
 from qwen3tts_engine.embedded import worker
 from qwen3tts_engine.embedded.library import Library, LibraryMissing, SpeakFailed
-from qwen3tts_engine.workers import messages as serving
 from qwen3tts_engine.workers.messages import (
     Decoder,
     Done,
@@ -23,7 +22,9 @@ from qwen3tts_engine.workers.messages import (
     Say,
     Sound,
     Stop,
+    encoded,
 )
+from qwen3tts_wire.child import serving
 
 LIBRARY = Path(espeakng_loader.get_library_path())
 DATA = Path(espeakng_loader.get_data_path())
@@ -39,7 +40,7 @@ def answers(*messages: Say | Stop, library: Path = LIBRARY) -> tuple[int, list[M
     """What the worker answers to these and the end of its input."""
     given, give = os.pipe()
     take, out = os.pipe()
-    os.write(give, b"".join(message.encode() for message in messages))
+    os.write(give, b"".join(encoded(message) for message in messages))
     os.close(give)
     said = bytearray()
 

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_engine.workers.messages import (
-    MAX_BODY,
     BadMessage,
     Decoder,
     Done,
@@ -21,7 +21,10 @@ from qwen3tts_engine.workers.messages import (
     Say,
     Sound,
     Stop,
+    encoded,
 )
+from qwen3tts_wire.child import messages as child
+from qwen3tts_wire.child.messages import HEAD, MAX_DATA, MAX_JSON
 
 U32 = st.integers(0, 2**32 - 1)
 TEXT = st.text(max_size=50)
@@ -56,7 +59,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
 def test_messages_come_back_however_their_bytes_are_cut(
     messages: list[Message], cuts: list[int]
 ) -> None:
-    stream = b"".join(message.encode() for message in messages)
+    stream = b"".join(encoded(message) for message in messages)
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     decoder = Decoder()
     found = []
@@ -71,16 +74,47 @@ def test_any_bytes_are_messages_or_a_bad_message(data: bytes) -> None:
         Decoder().push(data)
 
 
-@given(st.integers(1, 10), st.binary(max_size=60))
-def test_any_body_is_a_message_or_a_bad_message(kind: int, body: bytes) -> None:
+VALUES = st.recursive(
+    st.one_of(U32, st.integers(-3, -1), TEXT, st.booleans(), st.none(), st.floats(0, 1)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXT, inner, max_size=3)),
+    max_leaves=6,
+)
+NAMES = st.sampled_from(["job", "text", "options", "facts", "reason", "remedy", "code", "words"])
+
+
+@given(
+    st.sampled_from("say go stop ready missing note sound done failed x".split()),
+    st.dictionaries(NAMES | st.just("to_the_end"), VALUES, max_size=4),
+    st.binary(max_size=10),
+)
+def test_any_fields_are_a_message_or_a_bad_message(
+    kind: str, fields: dict[str, Any], data: bytes
+) -> None:
     try:
-        (message,) = Decoder().push((len(body) + 1).to_bytes(4, "little") + bytes((kind,)) + body)
+        (message,) = Decoder().push(child.Message(kind, fields, data).encode())
     except BadMessage:
         return
-    assert Decoder().push(message.encode()) == [message]
+    assert Decoder().push(encoded(message)) == [message]
 
 
-@pytest.mark.parametrize("length", [0, MAX_BODY + 1, 2**32 - 1])
-def test_a_length_that_no_message_has_is_refused_at_once(length: int) -> None:
-    with pytest.raises(BadMessage, match="there may be 1 to"):
-        Decoder().push(length.to_bytes(4, "little") + b"\x05")
+@pytest.mark.parametrize(
+    "data",
+    [
+        HEAD.pack(MAX_JSON + 1, 0),
+        HEAD.pack(0, MAX_DATA + 1),
+        HEAD.pack(2, 0) + b"{}",
+        HEAD.pack(3, 0) + b"[1]",
+        HEAD.pack(0, 0),
+        HEAD.pack(4, 0) + b"\xff\xff\xff\xff",
+        HEAD.pack(28, 0) + b'{"kind":"go","job":Infinity}',
+        HEAD.pack(24, 1) + b'{"kind":"go","job": 1  }x',
+        HEAD.pack(38, 1) + b'{"kind":"sound","job":1,"words":[]   }x',
+    ],
+)
+def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
+    with pytest.raises(BadMessage):
+        Decoder().push(data)
+
+
+def test_neither_words_nor_sound_are_shown() -> None:
+    assert "secret" not in repr(child.Message("text", {"text": "secret"}, b"secret"))

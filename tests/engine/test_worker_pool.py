@@ -12,7 +12,8 @@ from qwen3tts_engine.playout import UNPACED_LEAD_MS, PlayoutLead
 from qwen3tts_engine.workers import pool as pool_module
 from qwen3tts_engine.workers.messages import Ready, Say, Sound
 from qwen3tts_engine.workers.pool import NEW_S, Pool
-from qwen3tts_engine.workers.process import BYTES_PER_S, UNREAD_S, Saying, StartFailed, State
+from qwen3tts_engine.workers.process import BYTES_PER_S, UNREAD_S, Saying, State
+from qwen3tts_wire.child.process import StartFailed
 from qwen3tts_wire.errors import EngineFailed
 from tests.fakes import settle
 

@@ -39,7 +39,8 @@ from qwen3tts_engine.model_names import STAND_IN_IDS, names_of
 from qwen3tts_engine.request_text import check_text, pieces, plain
 from qwen3tts_engine.workers.messages import Say
 from qwen3tts_engine.workers.pool import Pool, voiced
-from qwen3tts_engine.workers.process import Saying, StartFailed, command
+from qwen3tts_engine.workers.process import Saying
+from qwen3tts_wire.child.process import StartFailed, command
 from qwen3tts_wire.errors import EngineFailed, EngineUnavailable
 
 log = logging.getLogger(__name__)

@@ -14,26 +14,28 @@ from qwen3tts_engine.embedded.library import Library, LibraryMissing, SpeakFaile
 from qwen3tts_engine.workers.messages import (
     Done,
     Failed,
-    Inbox,
+    Message,
     Missing,
     Ready,
     Say,
     Sound,
-    main,
-    write,
+    Stop,
+    send,
+    worker_inbox,
 )
+from qwen3tts_wire.child.serving import Inbox, main
 
 HANG_S = 60
 """A job that takes longer ends the process, also when the parent is gone and cannot."""
 
 
-def speak(library: Library, say: Say, inbox: Inbox, out: int) -> None:
+def speak(library: Library, say: Say, inbox: Inbox[Message], out: int) -> None:
     """Serve one job: SOUND as it comes, then DONE or FAILED."""
 
     def on_sound(pcm: bytes, words: list[tuple[int, int]]) -> bool:
-        if inbox.stops(say.job):
+        if inbox.has(lambda message: message == Stop(say.job)):
             return False
-        write(out, Sound(say.job, pcm, tuple(words)))
+        send(out, Sound(say.job, pcm, tuple(words)))
         return True
 
     how = say.options
@@ -41,9 +43,9 @@ def speak(library: Library, say: Say, inbox: Inbox, out: int) -> None:
     try:
         to_the_end = library.speak(say.text, how["voice"], how["rate"], how["pause"], on_sound)
     except SpeakFailed as error:
-        write(out, Failed(say.job, str(error)))
+        send(out, Failed(say.job, str(error)))
     else:
-        write(out, Done(say.job, to_the_end))
+        send(out, Done(say.job, to_the_end))
     finally:
         signal.alarm(0)
 
@@ -53,7 +55,7 @@ def serve(library_path: Path, data_path: Path, given: int, out: int) -> int:
     try:
         library = Library(library_path, data_path)
     except LibraryMissing as error:
-        write(out, Missing(str(error)))
+        send(out, Missing(str(error)))
         return 1
     facts = {
         "version": library.version,
@@ -61,8 +63,8 @@ def serve(library_path: Path, data_path: Path, given: int, out: int) -> int:
         "voices": [asdict(entry) for entry in library.voices()],
         "variants": [asdict(entry) for entry in library.variants()],
     }
-    write(out, Ready(facts))
-    inbox = Inbox(given)
+    send(out, Ready(facts))
+    inbox = worker_inbox(given)
     while (message := inbox.next()) is not None:
         if isinstance(message, Say):
             speak(library, message, inbox, out)

@@ -38,7 +38,8 @@ from qwen3tts_engine.request_text import SENTENCE_ENDS, Piece, check_text, piece
 from qwen3tts_engine.workers.messages import Say, Word
 from qwen3tts_engine.workers.output import Output
 from qwen3tts_engine.workers.pool import Pool, voiced
-from qwen3tts_engine.workers.process import Saying, StartFailed, command
+from qwen3tts_engine.workers.process import Saying
+from qwen3tts_wire.child.process import StartFailed, command
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, SpeechError, error_from_wire
 
 SCALES = {"length_scale": (0.1, 10.0), "noise_scale": (0.0, 10.0), "noise_w": (0.0, 10.0)}

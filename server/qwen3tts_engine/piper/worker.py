@@ -25,16 +25,16 @@ from qwen3tts_engine.workers.messages import (
     Done,
     Failed,
     Go,
-    Inbox,
     Missing,
     Note,
     Paused,
     Ready,
     Say,
     Sound,
-    main,
-    write,
+    send,
+    worker_inbox,
 )
+from qwen3tts_wire.child.serving import main
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def turn(job: int, speaking: _Speaking, out: int) -> bool:
     """Make one chunk of a clause; whether the clause is over."""
     chunk = speaking.clause.next()
     if len(chunk):
-        write(out, Sound(job, pcm_of(chunk).astype("<i2").tobytes()))
+        send(out, Sound(job, pcm_of(chunk).astype("<i2").tobytes()))
     words = speaking.clause.words[speaking.told :]
     if words:
         speaking.told += len(words)
@@ -62,7 +62,7 @@ def turn(job: int, speaking: _Speaking, out: int) -> bool:
             (word.char_start, word.char_end, word.start, word.end, int(word.precision == "exact"))
             for word in words
         )
-        write(out, Sound(job, b"", told))
+        send(out, Sound(job, b"", told))
     return not len(chunk) or speaking.clause.ended
 
 
@@ -91,11 +91,11 @@ def serve(files: list[VoiceFiles], given: int, out: int) -> int:
             voices[each.id] = PiperVoice.load(each, threads=1)
             voices[each.id].network.forget_graphs()
         except SpeechError as error:
-            write(out, Missing(f"Voice {each.id}: {error.message}", error.remedy))
+            send(out, Missing(f"Voice {each.id}: {error.message}", error.remedy))
             return 1
     _trim()
-    write(out, Ready({"voices": [_facts(name, voice) for name, voice in voices.items()]}))
-    inbox = Inbox(given)
+    send(out, Ready({"voices": [_facts(name, voice) for name, voice in voices.items()]}))
+    inbox = worker_inbox(given)
     speaking: dict[int, _Speaking] = {}
     while (message := inbox.next()) is not None:
         job = message.job  # type: ignore[union-attr]  # the engine sends SAY, GO and STOP
@@ -107,15 +107,15 @@ def serve(files: list[VoiceFiles], given: int, out: int) -> int:
                 speaking[job] = begun(voices, message)
                 name = message.options["voice"]
                 if unknown := voices[name].newly_unknown():
-                    write(out, Note({"voice": name, "unknown": unknown}))
+                    send(out, Note({"voice": name, "unknown": unknown}))
             over = turn(job, speaking[job], out)
         except SpeechError as error:
             speaking.pop(job, None)
-            write(out, Failed(job, error.message, error.code, error.remedy))
+            send(out, Failed(job, error.message, error.code, error.remedy))
             continue
         if over:
             del speaking[job]
-        write(out, Done(job) if over else Paused(job))
+        send(out, Done(job) if over else Paused(job))
     return 0
 
 

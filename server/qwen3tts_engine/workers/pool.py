@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Protocol
 from qwen3tts_engine.base import PcmChunk
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.workers.messages import Ready, Say, Word
-from qwen3tts_engine.workers.process import UNREAD_S, Outcome, Saying, StartFailed, State, Worker
+from qwen3tts_engine.workers.process import UNREAD_S, Outcome, Saying, State, Worker
+from qwen3tts_wire.child.process import StartFailed
 from qwen3tts_wire.errors import EngineFailed, SpeechError
 
 log = logging.getLogger(__name__)

@@ -8,32 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
-from pathlib import Path
 from typing import Any
 
-import qwen3tts_engine
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.workers.messages import (
     BadMessage,
-    Decoder,
     Done,
     Failed,
     Go,
-    Message,
-    Missing,
     Note,
-    Order,
     Paused,
     Ready,
     Say,
     Sound,
     Stop,
+    from_child,
+    to_child,
 )
-from qwen3tts_wire.process import child_environment
+from qwen3tts_wire.child.messages import Message as ChildMessage
+from qwen3tts_wire.child.process import ChildProcess, environment
 
 log = logging.getLogger(__name__)
 
@@ -72,17 +68,6 @@ class Outcome(Enum):
     """The same job would be refused again."""
     LOST = auto()
     """With its worker."""
-
-
-class StartFailed(Exception):
-    """The worker did not get ready; the text says why.
-
-    ``remedy``: as the worker knows one; the text then is a sentence.
-    """
-
-    def __init__(self, reason: str, remedy: str = "") -> None:
-        super().__init__(reason)
-        self.remedy = remedy
 
 
 class Saying:
@@ -177,8 +162,12 @@ class Saying:
 class Worker:
     """One worker process.
 
-    ``command`` starts it. ``on_idle`` is called when it can take a turn, ``on_gone`` when it has
-    ended; never for a worker whose ``start`` failed. ``on_note`` gets the facts of its notes.
+    Args:
+        command: starts it.
+        stall_s: it is killed if it says nothing for so long within a turn.
+        on_idle: called when it can take a turn.
+        on_gone: called when it has ended; never for a worker whose ``start`` failed.
+        on_note: receives the facts of its notes.
     """
 
     def __init__(
@@ -190,11 +179,18 @@ class Worker:
         on_gone: Callable[[Worker], None],
         on_note: Callable[[Mapping[str, Any]], None] = lambda facts: None,
     ) -> None:
-        self._command = command
         self._stall_s = stall_s
         self._on_note = on_note
         self._on_idle = on_idle
         self._on_gone = on_gone
+        self._child = ChildProcess(
+            command,
+            environment("qwen3tts_engine"),
+            on_message=self._take,
+            on_end=self._ended,
+            name="speech worker",
+            end_s=END_S,
+        )
         self.state = State.STARTING
         self._job = 0
         self._turn = 0
@@ -203,16 +199,11 @@ class Worker:
         """Jobs that are neither over nor stopped, by their numbers."""
         self._heard_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._killed_for = ""
-        self._process: asyncio.subprocess.Process | None = None
-        self._reader: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int:
         """Process id."""
-        if self._process is None:
-            raise RuntimeError("the worker has not been started")
-        return self._process.pid
+        return self._child.pid
 
     async def start(self, timeout_s: float) -> Ready:
         """Start the process and wait until it can speak.
@@ -221,32 +212,15 @@ class Worker:
             StartFailed: it cannot; nothing of it is left.
         """
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                env=_environment(),
-            )
-        except OSError as error:
-            self.state = State.GONE
-            raise StartFailed(f"no process can be started: {error}") from error
-        loop = asyncio.get_running_loop()
-        ready: asyncio.Future[Ready] = loop.create_future()
-        self._reader = loop.create_task(self._read(ready), name=f"speech worker {self.pid}")
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await asyncio.shield(ready)
-        except TimeoutError as error:
-            raise StartFailed(f"a worker did not get ready within {timeout_s:g} s") from error
+            facts = await self._child.start(timeout_s)
         finally:
-            if self.state is State.STARTING:
-                self._kill("it did not get ready")
-                ready.cancel()
-                await self._reader
+            self.state = State.GONE if self._child.ended else State.IDLE
+        if self.state is State.IDLE:
+            self._on_idle(self)
+        return Ready(facts["facts"])
 
     def say(self, say: Say, lead: PlayoutLead | None = None) -> Saying:
-        """Give it a job and its first turn; it must be idle. The job's number is its business."""
+        """Give it a job and its first turn; it must be idle. It numbers the job itself."""
         self._job = (self._job + 1) & 0xFFFFFFFF
         saying = Saying(self._job, self._stop, lead)
         self._begin(Say(saying.job, say.text, say.options), saying)
@@ -263,98 +237,36 @@ class Worker:
         self.state = State.SPEAKING
         self._turn = saying.job
         saying.paused = False
-        self._write(order)
+        self._child.send(to_child(order))
         loop = asyncio.get_running_loop()
         self._heard_at = loop.time()
-        self._timer = loop.call_later(self._stall_s, self._look, False)
+        self._timer = loop.call_later(self._stall_s, self._watch, False)
 
     async def close(self) -> None:
         """End the process, by itself or by force."""
-        process, reader = self._process, self._reader
-        if process is None or reader is None or process.stdin is None:
-            return
-        process.stdin.close()
-        done, _ = await asyncio.wait({reader}, timeout=END_S)
-        if not done:
-            self._kill("it did not end")
-            await reader
+        await self._child.close()
 
     def _stop(self, saying: Saying) -> None:
         if self.sayings.pop(saying.job, None) is not None:
-            self._write(Stop(saying.job))
+            self._child.send(to_child(Stop(saying.job)))
 
-    def _write(self, message: Order) -> None:
-        process = self._process
-        if process is not None and process.stdin is not None and not process.stdin.is_closing():
-            process.stdin.write(message.encode())
-
-    def _kill(self, reason: str) -> None:
-        self._killed_for = self._killed_for or reason
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-
-    def _look(self, warned: bool) -> None:
-        """Look whether the worker still answers."""
+    def _watch(self, warned: bool) -> None:
+        """Kill a worker that has stalled."""
         loop = asyncio.get_running_loop()
         silent = loop.time() - self._heard_at
         if silent < self._stall_s:
-            self._timer = loop.call_later(self._stall_s - silent, self._look, False)
+            self._timer = loop.call_later(self._stall_s - silent, self._watch, False)
         elif not warned:
-            self._timer = loop.call_later(GRACE_S, self._look, True)
+            self._timer = loop.call_later(GRACE_S, self._watch, True)
         else:
-            self._kill(f"it said nothing for {silent:.1f} s")
+            self._child.kill(f"it said nothing for {silent:.1f} s")
 
-    async def _read(self, ready: asyncio.Future[Ready]) -> None:
-        """Read what the worker says until it ends."""
-        process = self._process
-        if process is None or process.stdout is None:
-            raise RuntimeError("the worker has not been started")
-        decoder = Decoder()
-        started = False
-        try:
-            while data := await process.stdout.read(1 << 16):
-                self._heard_at = asyncio.get_running_loop().time()
-                for message in decoder.push(data):
-                    if isinstance(message, (Ready, Missing)):
-                        started = self._greeted(message, ready)
-                    elif isinstance(message, Note):
-                        self._on_note(message.facts)
-                    else:
-                        self._take(message)
-        except BadMessage as error:
-            self._kill(f"it sent no message: {error}")
-        except asyncio.CancelledError:
-            # The loop is ending without a close: no replacement, and no process left behind.
-            started = False
-            self._kill("its reader was cancelled")
-            raise
-        finally:
-            await self._wait(process)
-            if process.stdin is not None:
-                process.stdin.close()
-            self._gone(process.returncode, ready, started)
-
-    async def _wait(self, process: asyncio.subprocess.Process) -> None:
-        """Wait for the end of a process that says no more."""
-        try:
-            async with asyncio.timeout(END_S):
-                await process.wait()
-        except TimeoutError:
-            self._kill("it did not end")
-            await process.wait()
-
-    def _greeted(self, message: Ready | Missing, ready: asyncio.Future[Ready]) -> bool:
-        if ready.done():
-            return False
-        if isinstance(message, Missing):
-            ready.set_exception(StartFailed(message.reason, message.remedy))
-            return False
-        self.state = State.IDLE
-        ready.set_result(message)
-        self._on_idle(self)
-        return True
-
-    def _take(self, message: Message) -> None:
+    def _take(self, received: ChildMessage) -> None:
+        message = from_child(received)
+        self._heard_at = asyncio.get_running_loop().time()
+        if isinstance(message, Note):
+            self._on_note(message.facts)
+            return
         if (
             not isinstance(message, (Sound, Paused, Done, Failed))
             or message.job != self._turn
@@ -366,7 +278,7 @@ class Worker:
             if saying is not None:
                 saying.add(message)
                 if saying.bytes > MOST_SOUND:
-                    self._kill(f"it made more than {MOST_SOUND} bytes of sound of one job")
+                    self._child.kill(f"it made more than {MOST_SOUND} bytes of sound of one job")
             return
         if isinstance(message, Paused):
             if saying is not None:
@@ -377,43 +289,23 @@ class Worker:
                 saying.code, saying.remedy = message.code, message.remedy
                 saying.end(Outcome.REFUSED, message.reason)
             else:
-                # A worker that was told to end breaks off by itself.
+                # A worker that is ending breaks off by itself.
                 saying.end(Outcome.SAID if message.to_the_end else Outcome.LOST, "it broke off")
         self._cancel_timer()
         self.state = State.IDLE
         self._on_idle(self)
 
-    def _gone(self, code: int | None, ready: asyncio.Future[Ready], started: bool) -> None:
+    def _ended(self) -> None:
         self.state = State.GONE
         self._cancel_timer()
-        reason = self._killed_for or _ended(code)
         for saying in self.sayings.values():
-            saying.end(Outcome.LOST, reason)
+            saying.end(Outcome.LOST, self._child.reason)
         self.sayings.clear()
-        if not ready.done():
-            ready.set_exception(StartFailed(f"a worker ended at its start: {_ended(code)}"))
-        if started:
-            log.debug("speech worker %d is gone: %s", self.pid, reason)
+        if self._child.lost:
+            log.debug("speech worker %d is gone: %s", self.pid, self._child.reason)
             self._on_gone(self)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def command(module: str, *arguments: str) -> list[str]:
-    """What starts a worker. ``-P``: the current folder is no place to import from."""
-    return [sys.executable, "-P", "-m", module, *arguments]
-
-
-def _ended(code: int | None) -> str:
-    if code is not None and code < 0:
-        return f"it was ended by signal {-code}"
-    return f"it ended with status {code}"
-
-
-def _environment() -> dict[str, str]:
-    """What it needs, with the folder of our packages on the path, installed or not."""
-    root = str(Path(qwen3tts_engine.__file__).resolve().parent.parent)
-    return child_environment(roots=[root])

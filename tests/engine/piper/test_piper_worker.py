@@ -19,6 +19,7 @@ from qwen3tts_engine.workers.messages import (
     Say,
     Sound,
     Stop,
+    encoded,
 )
 from tests.engine.piper.tiny_vits import LOW, write_voice
 
@@ -29,7 +30,7 @@ def answers(files: VoiceFiles, *orders: Say | Go | Stop) -> tuple[int, list[Mess
     """What the worker answers to these and the end of its input."""
     given, give = os.pipe()
     take, out = os.pipe()
-    os.write(give, b"".join(order.encode() for order in orders))
+    os.write(give, b"".join(encoded(order) for order in orders))
     os.close(give)
     said = bytearray()
 
