@@ -12,7 +12,7 @@ from qwen3tts_settings.key_files import readable_by_others
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
-    from qwen3tts_server.access import AccessSettings
+    from qwen3tts_server.settings import AccessSettings
 
 
 def server_checks(config: Path) -> Iterator[Check]:

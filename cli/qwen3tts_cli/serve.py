@@ -352,7 +352,7 @@ def serve(
         )
     settings = _configuration(config, given, starter or [], overrides or [])
     if voice is not None or whisper is not None:
-        from qwen3tts_server.engines import engine_name
+        from qwen3tts_server.configuration import engine_name
 
         name = engine_name(settings)
         given[f"engine.{name}.voice"] = voice

@@ -66,10 +66,9 @@ def _code(error: SpeechError) -> str:
 
 
 async def _serve(key: str, port: int, answer: Callable[[str, dict[str, Any]], None]) -> None:
-    from qwen3tts_server.access import AccessSettings
-    from qwen3tts_server.configuration import load_configuration
-    from qwen3tts_server.engines import build_engine, default_engine
+    from qwen3tts_server.configuration import build_engine, default_engine, load_configuration
     from qwen3tts_server.run import running_server, settle_heap
+    from qwen3tts_server.settings import AccessSettings
     from qwen3tts_wire.process import raise_descriptor_limit
 
     configuration = load_configuration()

@@ -1,4 +1,4 @@
-"""One client's WebSocket: reads, writes, speaks; all decisions are the session's."""
+"""What every WebSocket connection does with its socket."""
 
 from __future__ import annotations
 
@@ -8,30 +8,64 @@ import binascii
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from qwen3tts_engine.base import Engine, LoadedVoice, SynthesisRequest
 from qwen3tts_engine.wrapped import cloning
-from qwen3tts_server.commands import (
+from qwen3tts_server.dialects.native.greeting import Greeting
+from qwen3tts_server.dialects.native.session import (
     Close,
     Command,
     LoadVoice,
     PauseSynthesis,
     ResumeSynthesis,
+    Session,
     StartSynthesis,
     StopSynthesis,
 )
-from qwen3tts_server.greeting import Greeting
-from qwen3tts_server.session import Session
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.speaking import Observer
-from qwen3tts_server.websocket_io import close, data_of, put
 from qwen3tts_wire.endpoint import Data
 from qwen3tts_wire.errors import BadRequest, EngineFailed, SpeechError
 from qwen3tts_wire.messages import VoiceLoad
+
+GONE = (WebSocketDisconnect, RuntimeError)
+"""What a socket raises to whom writes to a client that has left."""
+
+
+def data_of(event: MutableMapping[str, Any]) -> str | bytes | None:
+    """What a received event carries; None when it is the end of the connection."""
+    if event["type"] != "websocket.receive":
+        return None
+    text: str | None = event.get("text")
+    if text is not None:
+        return text
+    data: bytes | None = event.get("bytes")
+    return data or b""
+
+
+async def put(socket: WebSocket, messages: Sequence[str | bytes]) -> bool:
+    """Write; False when the client is gone, which the reader learns as well."""
+    try:
+        for each in messages:
+            if isinstance(each, bytes):
+                await socket.send_bytes(each)
+            else:
+                await socket.send_text(each)
+    except GONE:
+        return False
+    return True
+
+
+async def close(socket: WebSocket, code: int, reason: str) -> None:
+    """Close with a frame, if somebody is still there to read it."""
+    with contextlib.suppress(*GONE):
+        await socket.close(code, reason)
+
 
 log = logging.getLogger(__name__)
 

@@ -56,7 +56,7 @@ def configure_logs(settings: LogSettings, stream: TextIO | None = None) -> None:
     root.setLevel(settings.level.upper())
     for name in LIBRARIES:
         logging.getLogger(name).setLevel(logging.WARNING)
-    logging.getLogger("qwen3tts_server.access").setLevel(
+    logging.getLogger("qwen3tts_server.settings").setLevel(
         logging.NOTSET if settings.access else logging.WARNING
     )
     _text_log.setLevel(logging.INFO if settings.log_text else _NEVER)

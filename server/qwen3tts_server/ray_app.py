@@ -1,15 +1,11 @@
-"""The server as a Ray Serve application: ``qwen3tts_server.ray_app:application``.
-
-One replica is one whole pipeline: its own engine, all protocols, no state that another needs but
-the store of voices. ``configs/ray.yaml`` deploys it; docs/scale.md says when.
-"""
+"""Ray Serve application: replicas that drain when the controller stops them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +13,8 @@ from fastapi import FastAPI
 
 from qwen3tts_engine.base import Engine
 from qwen3tts_server.app import create_app
-from qwen3tts_server.configuration import Configuration, load_configuration
-from qwen3tts_server.engines import build_engine
+from qwen3tts_server.configuration import Configuration, build_engine, load_configuration
 from qwen3tts_server.logs import configure_logs
-from qwen3tts_server.scale.watch import Details, Identity, drain_when_told
 from qwen3tts_server.service import Service
 from qwen3tts_settings.constraints import bounded, check_fields
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
@@ -28,7 +22,83 @@ from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 if TYPE_CHECKING:
     from ray.serve import Application
 
+
 log = logging.getLogger(__name__)
+
+STOPPING = "STOPPING"
+"""``ReplicaState`` of Ray Serve's ``ServeInstanceDetails``."""
+MARGIN_S = 5.0
+"""Before Ray's time is over all is to be said and closed."""
+
+USUAL_GRACE_S = 20.0
+"""Ray's ``graceful_shutdown_timeout_s`` where none is told."""
+
+Details = Mapping[str, Any]
+"""Ray Serve's ``ServeInstanceDetails`` as its REST interface has it."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which replica this is."""
+
+    application: str
+    deployment: str
+    replica: str
+
+
+def leave_within(details: Details, me: Identity) -> float | None:
+    """Within how many seconds that replica is to have drained; None: it is not to stop.
+
+    A replica that the controller does not list (it has just begun, or the controller was started
+    anew) goes on.
+    """
+    deployment = (
+        details.get("applications", {})
+        .get(me.application, {})
+        .get("deployments", {})
+        .get(me.deployment, {})
+    )
+    for each in deployment.get("replicas", ()):
+        if each.get("replica_id") == me.replica and _text(each.get("state")) == STOPPING:
+            config = deployment.get("deployment_config", {})
+            grace_s = config.get("graceful_shutdown_timeout_s")
+            return max(0.0, (USUAL_GRACE_S if grace_s is None else grace_s) - MARGIN_S)
+    return None
+
+
+def _text(state: Any) -> str:
+    return str(getattr(state, "value", state))
+
+
+async def drain_when_told(
+    me: Identity,
+    ask: Callable[[], Awaitable[Details]],
+    drain: Callable[[float], Awaitable[None]],
+    sleep: Callable[[], Awaitable[None]],
+) -> None:
+    """Ask until this replica is to stop, then drain; ends with that.
+
+    A controller that does not answer is asked again: replicas serve on without it.
+    """
+    silent = False
+    while True:
+        await sleep()
+        try:
+            within_s = leave_within(await ask(), me)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            # Whatever Ray raises while its controller is away.
+            if not silent:
+                log.warning("the Ray Serve controller does not answer: %s", error)
+            silent = True
+            continue
+        silent = False
+        if within_s is not None:
+            log.info("this replica is to stop; it drains within %g s", within_s)
+            await drain(within_s)
+            return
+
 
 DEPLOYMENT = "Speech"
 """The deployment's name, in ``configs/ray.yaml``."""

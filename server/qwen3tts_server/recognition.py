@@ -1,18 +1,190 @@
-"""Recordings written down by a Whisper model, off the event loop."""
+"""Transcription of uploaded recordings, in a process of its own."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
 
-from qwen3tts_engine.base import Engine, Heard, Recogniser
+from qwen3tts_engine.base import Engine, Heard, LanguageUnknown, Recogniser
 from qwen3tts_engine.wrapped import recogniser_of
-from qwen3tts_server.recognition_process import RecognitionProcess
-from qwen3tts_wire.errors import EngineUnavailable, ServerBusy
-from qwen3tts_wire.whisper.models import AUTO, installed_model
+from qwen3tts_wire.errors import EngineUnavailable, ServerBusy, SpeechError, error_from_wire
+from qwen3tts_wire.process import child_environment
+from qwen3tts_wire.whisper.models import AUTO, installed_model, variables_for
+
+NICER = 10
+STOP_S = 0.1
+"""How often is looked whether the recording is still wanted."""
+STOPPED_S = 300.0
+"""How long work may go on behind a stop (to the end of a stretch, or of loading the model), and how
+long the child may take to read a recording."""
+MODEL_S = 600.0
+"""How long the model may take to be fetched and loaded."""
+SLOWEST = 10.0
+"""Seconds of work on a second of a recording."""
+
+
+class RecognitionProcess:
+    """A recogniser, see base.Recogniser, for one thread at a time; started by its first use."""
+
+    def __init__(self, model: str) -> None:
+        """``model``: a folder, size or hub id."""
+        self.model = model
+        self._child: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection
+        self._closed = False
+        self._lock = threading.Lock()
+        """Of child, pipe and ``_closed``: it is closed by another thread."""
+
+    def hear(
+        self, audio: bytes, language: str | None, *, max_s: float, stopped: Callable[[], bool]
+    ) -> tuple[float, Sequence[Heard]]:
+        """A sound file's seconds and words; see base.Recogniser."""
+        watch = _Watch()
+        try:
+            pipe, child = self._started()
+            watch.kill(child, STOPPED_S)
+            pipe.send_bytes(json.dumps({"language": language, "max_s": max_s}).encode())
+            pipe.send_bytes(audio)
+            watch.kill(child, MODEL_S + SLOWEST * max_s)
+            stop_sent = False
+            while not pipe.poll(STOP_S):
+                if not stop_sent and stopped():
+                    stop_sent = True
+                    watch.kill(child, STOPPED_S)
+                    pipe.send_bytes(b"")
+            answer = json.loads(pipe.recv_bytes())
+        except (EOFError, OSError) as error:
+            with self._lock:
+                self._end()
+            what = "did not answer in time" if watch.killed else "ended"
+            raise EngineUnavailable(
+                f"The recogniser's process {what}.", remedy="Send the recording again."
+            ) from error
+        finally:
+            watch.cancel()
+        return _answered(answer)
+
+    def close(self) -> None:
+        """End the process for good; a recording under way fails."""
+        with self._lock:
+            self._closed = True
+            self._end()
+
+    def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.wait()
+            self._pipe.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process; None: it does not run."""
+        return None if self._child is None else self._child.pid
+
+    def _started(self) -> tuple[Connection, subprocess.Popen[bytes]]:
+        with self._lock:
+            if self._closed:
+                raise EngineUnavailable(
+                    "The recogniser is closed: the server is ending.",
+                    remedy="Send the recording again later.",
+                )
+            if self._child is None:
+                self._pipe, theirs = Pipe()
+                with theirs:
+                    fd = theirs.fileno()
+                    self._child = subprocess.Popen(
+                        [sys.executable, "-P", "-m", __name__, str(fd), self.model],
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        pass_fds=[fd],
+                        env=child_environment(
+                            also=variables_for(self.model),
+                            roots=[str(Path(__file__).resolve().parent.parent)],
+                        ),
+                    )
+            return self._pipe, self._child
+
+
+class _Watch:
+    """Deadline of a child's next step, after which it is killed: its pipe then ends."""
+
+    def __init__(self) -> None:
+        self.killed = False
+        self._timer: threading.Timer | None = None
+
+    def kill(self, child: subprocess.Popen[bytes], after_s: float) -> None:
+        """Kill a child after some seconds, in place of the deadline before."""
+
+        def late() -> None:
+            self.killed = True
+            child.kill()
+
+        self.cancel()
+        self._timer = threading.Timer(after_s, late)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def cancel(self) -> None:
+        """Kill nothing."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _answered(answer: dict[str, Any]) -> tuple[float, Sequence[Heard]]:
+    if "code" not in answer:
+        return float(answer["seconds"]), tuple(Heard(*each) for each in answer["heard"])
+    if answer["language"]:
+        raise LanguageUnknown(answer["message"], remedy=answer["remedy"])
+    raise error_from_wire(answer["code"], answer["message"], remedy=answer["remedy"])
+
+
+def main(fd: int, model: str) -> None:
+    """Hear what comes, for as long as the parent lives."""
+    from qwen3tts_engine.qwen3.voices.transcribe import WhisperTranscriber
+
+    # Ctrl-C goes to the whole group; the parent finishes what is being said.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.nice(NICER)
+    pipe, transcriber = Connection(fd), WhisperTranscriber(model)
+    while True:
+        head = pipe.recv_bytes()
+        if not head:
+            continue  # a stop that came after its recording's end
+        asked = json.loads(head)
+        answer: dict[str, Any]
+        try:
+            # While a recording is heard, nothing but a stop comes.
+            seconds, heard = transcriber.hear(
+                pipe.recv_bytes(), asked["language"], max_s=asked["max_s"], stopped=pipe.poll
+            )
+        except SpeechError as error:
+            unknown = isinstance(error, LanguageUnknown)
+            answer = {"code": error.code, "message": error.message, "remedy": error.remedy}
+            answer["language"] = unknown
+        else:
+            answer = {"seconds": seconds, "heard": [[e.start_s, e.end_s, e.text] for e in heard]}
+        pipe.send_bytes(json.dumps(answer).encode())
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(EOFError, OSError):
+        main(int(sys.argv[1]), sys.argv[2])
+
 
 MOST_WAITING = 8
 """Recordings that wait while one is heard."""

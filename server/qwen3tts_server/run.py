@@ -1,4 +1,4 @@
-"""A running server: from a process of its own, or inside another program."""
+"""Word to the service manager, where one asks for it (sd_notify(3)); nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import signal
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import uvicorn
@@ -19,10 +20,25 @@ from qwen3tts_server.app import SPEECH_PATH, create_app
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.sockets import Sockets, protocols
-from qwen3tts_server.systemd import notify
 from qwen3tts_server.tls import ServerTls, tls_of
 from qwen3tts_wire.errors import BadRequest, SpeechError
 from qwen3tts_wire.process import heap, raise_descriptor_limit
+
+
+def notify(state: str, env: Mapping[str, str] | None = None) -> bool:
+    """Send ``READY=1``, ``STOPPING=1`` or the like; False where nobody listens."""
+    address = (os.environ if env is None else env).get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return False
+    if address.startswith("@"):  # Linux: a name that is in no file system
+        address = "\0" + address[1:]
+    with contextlib.suppress(OSError):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+            told.settimeout(1)
+            told.sendto(state.encode(), address)
+        return True
+    return False
+
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,12 @@ from starlette.websockets import WebSocket
 from qwen3tts_engine.base import Engine
 from qwen3tts_server.connection import Connection
 from qwen3tts_server.dialects.encoding import EncodingThreads
-from qwen3tts_server.greeting import Greeting
-from qwen3tts_server.metrics import Meter
+from qwen3tts_server.dialects.native.greeting import Greeting
+from qwen3tts_server.keys import EVERYTHING, Grant, Role, grant_of
+from qwen3tts_server.metrics import LoggedUtterances, Meter
 from qwen3tts_server.recognition import Recognition
-from qwen3tts_server.roles import EVERYTHING, Grant, Role, grant_of
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.speaking import Observer, Speaking
-from qwen3tts_server.utterance_log import LoggedUtterances
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_wire.errors import ServerBusy, SpeechError
 from qwen3tts_wire.messages import PROTOCOL, ContextOpen

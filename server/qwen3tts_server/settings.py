@@ -1,16 +1,245 @@
-"""What a server may be told, checked once."""
+"""Settings of the server, its access control, its voices and its dialects."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Literal
 
-from qwen3tts_server.access import AccessSettings
-from qwen3tts_server.dialects.openai_settings import OpenAISettings
-from qwen3tts_server.dialects.runvnc_settings import RunvncSettings
-from qwen3tts_server.dialects.vllm_omni_settings import VllmOmniSettings
-from qwen3tts_server.voices.settings import VoiceSettings
-from qwen3tts_settings.constraints import bounded, check_fields
+from qwen3tts_server.voices.names import KNOWN_NAMES, key_of
+from qwen3tts_settings.constraints import bounded, check_fields, one_of
 from qwen3tts_wire.messages import MIN_WINDOW_MS, Limits
+
+OPEN_PATHS = frozenset({"/health", "/ready"})
+"""What asks for no key: whoever looks after the process has none."""
+
+
+@dataclass(frozen=True)
+class AccessSettings:
+    """Who may connect, and how. ValueError for what cannot be."""
+
+    api_keys: tuple[str, ...] = field(default=(), repr=False, metadata={"secret": True})
+    """Keys of the role ``speak``; with no key and no file of keys the server is open."""
+    voices_keys: tuple[str, ...] = field(default=(), repr=False, metadata={"secret": True})
+    """Keys of the role ``voices``: they also manage the voices that other keys have uploaded."""
+    admin_keys: tuple[str, ...] = field(default=(), repr=False, metadata={"secret": True})
+    """Keys of the role ``admin``: they may do everything."""
+    api_key_file: Path | None = None
+    """Further keys, one a line, with the role behind a key that has another than ``speak``; read
+    again when it changes."""
+    open_paths: tuple[str, ...] = ()
+    """Paths that ask for no key, besides ``/health`` and ``/ready``; such as ``/metrics``."""
+    origins: tuple[str, ...] = ()
+    """Web pages that may connect, as ``https://example.org``; ``*``: all. A client that names no
+    origin is no browser and is not held up; nor is a page of this server under its bare address."""
+    max_connections_per_address: int = bounded(0, default=0)
+    """Connections and requests under way from one address; 0 is any number."""
+    max_sockets: int = bounded(0, default=2048)
+    """TCP connections at once, idle ones too; 0 is any number."""
+    max_sockets_per_address: int = bounded(0, default=0)
+    """The same from one address; 0 is any number."""
+    head_timeout_s: float = bounded(above=0, default=10.0)
+    """Time for TLS to be agreed upon, and then for a complete head of a request."""
+    body_timeout_s: float = bounded(above=0, default=60.0)
+    """Time for a complete body of a request."""
+    unread_timeout_s: float = bounded(above=0, default=60.0)
+    """A client that takes nothing of what it is sent for so long is gone."""
+    keep_alive_s: float = bounded(above=0, default=30.0)
+    """Time between two requests of an HTTP connection; longer than clients keep theirs."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of proxies whose ``X-Forwarded-For`` is believed."""
+    tls_cert: Path | None = None
+    """Certificate chain (PEM); with it only TLS is spoken."""
+    tls_key: Path | None = None
+    """Its private key (PEM); None: in the same file."""
+    tls_key_world_readable: bool = False
+    """Whether every user of the machine may read the file of the private key; refused otherwise."""
+    tls_min: Literal["1.2", "1.3"] = one_of(("1.2", "1.3"), default="1.2")
+    """Oldest version of TLS."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("api_keys", "voices_keys", "admin_keys"):
+            if not all(map(good_key, getattr(self, name))):
+                raise ValueError(f"{name} must be of visible ASCII characters, without spaces")
+        if not all(path.startswith("/") for path in self.open_paths):
+            raise ValueError("open_paths must begin with /")
+        for origin in self.origins:
+            if origin not in ("*", "null") and ("://" not in origin or origin.endswith("/")):
+                raise ValueError(f"origins: {origin!r} must look like https://example.org")
+        if self.tls_key is not None and self.tls_cert is None:
+            raise ValueError("tls_key needs tls_cert beside it")
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether a key is needed."""
+        return bool(
+            self.api_keys or self.voices_keys or self.admin_keys or self.api_key_file is not None
+        )
+
+
+def good_key(key: str) -> bool:
+    """Whether a header can hold a key."""
+    return bool(key) and all("!" <= char <= "~" for char in key)
+
+
+@dataclass(frozen=True)
+class OpenAISettings:
+    """What may be set of the OpenAI routes. ValueError for what cannot be."""
+
+    stream_default: Literal["raw", "sse"] = one_of(("raw", "sse"), default="raw")
+    """What ``stream: true`` alone means: the sound itself, as OpenAI's own clients expect it, or
+    server-sent events, as vLLM-Omni reads it since its change 4679."""
+    default_format: Literal["wav", "pcm", "flac", "mp3", "opus", "aac"] = one_of(
+        ("wav", "pcm", "flac", "mp3", "opus", "aac"), default="mp3"
+    )
+    """``response_format`` where a request has none; OpenAI's is mp3, vLLM-Omni's wav."""
+    max_input_chars: int = bounded(1, default=4096)
+    """Characters of ``input``."""
+    max_body_bytes: int = bounded(1, default=16 << 20)
+    """Bytes of a request to speak, its reference audio included."""
+    max_batch_items: int = bounded(1, default=32)
+    """Texts of one ``POST /v1/audio/speech/batch``."""
+    max_batch_chars: int = bounded(1, default=32_768)
+    """Characters of all of them."""
+    batch_slots: int = bounded(1, default=4)
+    """Texts of all batches that are said at the same time; calls have the rest of the engine."""
+    whisper: str | None = "auto"
+    """Whisper model (folder, size or hub id) of ``POST /v1/audio/transcriptions``; ``auto``: the
+    engine's (``engine.qwen3.whisper``), else one that the extra ``stt-offline`` or
+    ``stt-offline-languages`` brought; None: the engine's alone."""
+    max_recording_bytes: int = bounded(1, default=25 << 20)
+    """Bytes of a recording that is to be written down."""
+    max_recording_s: float = bounded(0.1, 3600, default=600.0)
+    """Seconds of it, 3600 at most."""
+    send_timeout_s: float = bounded(above=0, default=60.0)
+    """A client that takes nothing for so long is cut off."""
+    model_aliases: tuple[str, ...] = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
+    """Names of the model besides its own; each also with a date behind it, as OpenAI has them."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.whisper == "":
+            raise ValueError("whisper must name a model, or be null")
+        aliases: object = self.model_aliases
+        if isinstance(aliases, str) or not all(self.model_aliases):
+            raise ValueError("model_aliases must be a list of names")
+
+
+@dataclass(frozen=True)
+class RunvncSettings:
+    """What may be set of the runvnc protocol. ValueError for what cannot be."""
+
+    max_init_bytes: int = bounded(1, default=12 * 1024 * 1024)
+    """Bytes of ``init`` with its reference audio."""
+    max_message_chars: int = bounded(1, default=256 * 1024)
+    """Characters of any other message."""
+    max_waiting: int = bounded(1, default=64)
+    """Messages that may wait while a voice is being loaded."""
+    generate_frame_ms: float = bounded(0, default=10.0)
+    """Time from one frame of ``generate`` to the next, as clients know it (a frame is 20 ms of
+    sound); 0: as fast as it is made. ``generate_stream`` and ``text`` never wait."""
+    default_voice: str | None = None
+    """What speaks before any ``init``; None: ``init`` or ``voice_id`` is required."""
+    xvector_fallback: bool = True
+    """Whether ``auto_transcribe`` without a transcriber takes only the colour of the voice, and
+    ``ready`` says so; else it is an error."""
+    idle_s: float = bounded(0, default=3600.0)
+    """Time without a message while nothing is said; then the connection is closed. 0 is any."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class VllmOmniSettings:
+    """What may be set of vLLM-Omni's WebSocket. ValueError for what cannot be."""
+
+    config_timeout_s: float = bounded(0, default=10.0)
+    """Time for the first ``session.config``; 0 is any."""
+    idle_timeout_s: float = bounded(0, default=30.0)
+    """Time between messages while nothing is being said; 0 is any."""
+    max_config_chars: int = bounded(1, default=4 * 1024 * 1024)
+    """Characters of ``session.config``."""
+    max_message_chars: int = bounded(1, default=128 * 1024)
+    """Characters of any other message."""
+    max_waiting_chars: int = bounded(1, default=256 * 1024)
+    """Characters of text that a connection may have sent and that is not being said yet."""
+    max_waiting_answers: int = bounded(1, default=1000)
+    """Answers that may wait for what is being said before them."""
+    max_file_s: float = bounded(above=0, default=600.0)
+    """Longest sound of one unit that is sent as one file, seconds: it is held here meanwhile."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.max_waiting_chars < self.max_message_chars:
+            raise ValueError(
+                f"max_waiting_chars={self.max_waiting_chars} must be at least "
+                f"max_message_chars={self.max_message_chars}"
+            )
+
+
+@dataclass(frozen=True)
+class VoiceSettings:
+    """What may be set of voices. ValueError for what cannot be."""
+
+    default: str | None = None
+    """What speaks where a request names neither voice nor language; None: the engine's choice."""
+    openai_voices: Mapping[str, str] = field(default_factory=dict)
+    """What OpenAI's voices and Qwen3-TTS's speakers are here, by any name; OpenAI's that are left
+    out are spread over the engine's."""
+    store: str | None = None
+    """Where uploaded voices are kept: a folder, or any fsspec URL; None: in memory only."""
+    refresh_s: float = bounded(above=0, default=2.0)
+    """How soon voices are known that another replica has stored."""
+    max_voices: int = bounded(1, default=1000)
+    """Voices with a name."""
+    max_bytes: int = bounded(1, default=10 << 20)
+    """Of one recording."""
+    max_seconds: float = bounded(above=0, default=60.0)
+    """Of one recording."""
+    max_store_bytes: int = bounded(1, default=1 << 30)
+    """All recordings together."""
+    keep_references: bool = True
+    """Recordings that came without a name are kept too, so that their voices are found again by
+    their ids, on any replica; the oldest go first."""
+    reference_days: float = bounded(above=0, default=7.0)
+    """How long."""
+    max_loads: int = bounded(1, default=8)
+    """Voices being made ready at once; more wait."""
+    max_waiting: int = bounded(0, default=64)
+    """Requests that wait for one; further ones are refused."""
+    fetch: bool = False
+    """Whether references may be web addresses; only public ones are ever asked."""
+    fetch_hosts: tuple[str, ...] = ()
+    """Hosts that may be asked (``*.example.com``: and all below it); none named: any."""
+    fetch_ports: tuple[int, ...] = bounded(1, 65_535, default=(80, 443))
+    """Ports that may be asked."""
+    fetch_timeout_s: float = bounded(above=0, default=10.0)
+    """For all of it: names, redirects and content."""
+    fetch_redirects: int = bounded(0, default=3)
+    """Redirects followed."""
+    file_folders: tuple[str, ...] = ()
+    """Folders whose files may be named by ``file:`` addresses; none: no file may."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("fetch_hosts", "file_folders"):
+            if isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} must be a list")
+        for host in self.fetch_hosts:
+            bare = host.removeprefix("*.")
+            if not bare or any(char in bare for char in "*/:@ "):
+                raise ValueError(f"fetch_hosts: {host!r} is not a host name")
+        for folder in self.file_folders:
+            if not folder.startswith("/"):
+                raise ValueError(f"file_folders: {folder!r} must be an absolute path")
+        if self.store == "":
+            raise ValueError("store is empty; leave it out, or name a folder")
+        for name in self.openai_voices:
+            if key_of(name) not in KNOWN_NAMES:
+                raise ValueError(f"openai_voices: {name!r} must be one of {', '.join(KNOWN_NAMES)}")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import ssl
 import time
 from pathlib import Path
 
-from qwen3tts_server.access import AccessSettings
+from qwen3tts_server.settings import AccessSettings
 from qwen3tts_settings.key_files import certificate_fields, is_world_readable, readable_by_others
 from qwen3tts_wire.errors import BadRequest
 

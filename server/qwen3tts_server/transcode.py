@@ -1,14 +1,91 @@
-"""The engine's samples in the form that a context asked for."""
+"""PCM of the engine as the client's format: sample rate and G.711."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
 
 from qwen3tts_codecs.g711 import encode_alaw, encode_ulaw
 from qwen3tts_codecs.pcm import Pcm, from_bytes, to_bytes
-from qwen3tts_server.any_rate import resampling
+from qwen3tts_codecs.resample import Resampler
+from qwen3tts_wire.errors import EngineUnavailable
 from qwen3tts_wire.formats import AudioFormat
 from qwen3tts_wire.heard import Word
+
+MOST_PHASES = 160
+"""Of our filter, which is a table of so many phases (44.1 kHz of 24 kHz has 147). Beyond that a
+table takes megabytes, and the time of others to be made."""
+
+
+class Resampling(Protocol):
+    """One stream of samples; sample k of what comes out is at k / to_hz of what goes in."""
+
+    def push(self, pcm: Pcm) -> Pcm:
+        """Samples in, samples out, some milliseconds behind."""
+        ...
+
+    def flush(self) -> Pcm:
+        """The rest; what follows is another stream."""
+        ...
+
+
+def resampling(from_hz: int, to_hz: int) -> Resampling:
+    """What converts between these rates.
+
+    Raises:
+        EngineUnavailable: it needs a library that this server lacks.
+    """
+    if to_hz // math.gcd(from_hz, to_hz) <= MOST_PHASES:
+        return Resampler(from_hz, to_hz, aligned=True)
+    return _FFmpeg(from_hz, to_hz)
+
+
+class _FFmpeg:
+    """libswresample, its output cut or filled up to round(n * to / from) samples."""
+
+    def __init__(self, from_hz: int, to_hz: int) -> None:
+        try:
+            import av
+        except ImportError as error:
+            raise EngineUnavailable(
+                f"This server cannot make sound of {to_hz} Hz: PyAV is missing.",
+                remedy="Ask for 8000, 16000, 24000 or 48000 Hz, or install it on the server: "
+                "pip install 'mr_qwen3tts[server]'.",
+            ) from error
+        self._av: Any = av
+        self._from_hz, self._to_hz = from_hz, to_hz
+        self._begin()
+
+    def _begin(self) -> None:
+        self._inner = self._av.AudioResampler(format="s16", layout="mono", rate=self._to_hz)
+        self._in = self._out = 0
+
+    def push(self, pcm: Pcm) -> Pcm:
+        if not len(pcm):
+            return pcm[:0]
+        frame = self._av.AudioFrame.from_ndarray(pcm[None, :], format="s16", layout="mono")
+        frame.sample_rate = self._from_hz
+        frame.pts = None
+        self._in += len(pcm)
+        return self._taken(self._inner.resample(frame))
+
+    def flush(self) -> Pcm:
+        rest = self._taken(self._inner.resample(None)) if self._in else np.zeros(0, np.int16)
+        missing = round(self._in * self._to_hz / self._from_hz) - self._out
+        self._begin()
+        return np.concatenate([rest, np.zeros(max(0, missing), np.int16)])
+
+    def _taken(self, frames: list[Any]) -> Pcm:
+        parts = [each.to_ndarray().reshape(-1) for each in frames]
+        samples: Pcm = np.concatenate([np.zeros(0, np.int16), *parts])
+        # The filter's tail goes on behind the last sample that went in.
+        room = round(self._in * self._to_hz / self._from_hz) - self._out
+        samples = samples[: max(0, room)]
+        self._out += len(samples)
+        return samples
 
 
 class Transcoder:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from qwen3tts_server.access import AccessSettings
 from qwen3tts_server.configuration import configuration_from, load_configuration
 from qwen3tts_server.gate import Gate
 from qwen3tts_server.keys import ApiKeys
+from qwen3tts_server.settings import AccessSettings
 from qwen3tts_settings.entries import BadConfiguration, from_yaml
 from tests.fuzz.target import Target, steps, story
 from tests.server.ops.asgi import Reached, scope_of, sent_by

@@ -8,14 +8,21 @@ from typing import cast
 
 import h11
 
-from qwen3tts_server.voices.addresses import redirected, target_of
-from qwen3tts_server.voices.content import Content, kept_as, pack, unpack
-from qwen3tts_server.voices.entry import entry_file, named_as, pack_entry, unpack_entry
-from qwen3tts_server.voices.fetch import Fetcher
+from qwen3tts_server.settings import VoiceSettings
+from qwen3tts_server.voices.fetch import Fetcher, redirected, target_of
 from qwen3tts_server.voices.names import checked_name, key_of
 from qwen3tts_server.voices.reference import decode_inline, parse_reference
-from qwen3tts_server.voices.settings import VoiceSettings
-from qwen3tts_server.voices.stored import StoredVoice
+from qwen3tts_server.voices.stored import (
+    Content,
+    StoredVoice,
+    entry_file,
+    kept_as,
+    named_as,
+    pack,
+    pack_entry,
+    unpack,
+    unpack_entry,
+)
 from qwen3tts_wire.addresses import is_public
 from qwen3tts_wire.errors import SpeechError
 from tests.fuzz.target import Target

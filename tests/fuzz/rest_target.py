@@ -11,13 +11,18 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from qwen3tts_engine.base import SynthesisRequest
-from qwen3tts_server.dialects.bodies import parse_object
-from qwen3tts_server.dialects.forms import FIELD_BYTES, MOST_FIELDS, MOST_FILES, form
+from qwen3tts_server.dialects.http_bodies import (
+    FIELD_BYTES,
+    MOST_FIELDS,
+    MOST_FILES,
+    form,
+    parse_object,
+)
 from qwen3tts_server.dialects.http_errors import speech_error_response
-from qwen3tts_server.dialects.openai_batch import Batch, merged, read_batch
-from qwen3tts_server.dialects.openai_request import Order, order, parse
-from qwen3tts_server.dialects.openai_settings import OpenAISettings
-from qwen3tts_server.dialects.openai_transcription import wanted
+from qwen3tts_server.dialects.openai.batch import Batch, merged, read_batch
+from qwen3tts_server.dialects.openai.request import Order, order, parse
+from qwen3tts_server.dialects.openai.transcription import wanted
+from qwen3tts_server.settings import OpenAISettings
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_wire.errors import SpeechError
 from tests.engine.fake_engine import CloningEngine

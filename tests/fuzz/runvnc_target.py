@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from qwen3tts_engine.base import LoadedVoice
-from qwen3tts_server.dialects.runvnc_frames import FRAME
+from qwen3tts_server.dialects.runvnc.messages import FRAME
 from qwen3tts_wire.errors import BadRequest, EngineFailed
 from tests.fuzz.target import Target, steps, story
 from tests.server.runvnc.client import Talk

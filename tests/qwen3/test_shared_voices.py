@@ -11,9 +11,8 @@ import pytest
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
 from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
 from qwen3tts_server.run import running_server
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.settings import ServerSettings, VoiceSettings
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
-from qwen3tts_server.voices.settings import VoiceSettings
 from qwen3tts_wire.client import Audio, SpeechClient
 from qwen3tts_wire.errors import BadRequest, UnknownVoice
 from tests.qwen3.engine_world import GREEDY, made, recording

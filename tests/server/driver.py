@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest, Voice
-from qwen3tts_server.commands import (
+from qwen3tts_server.dialects.native.session import (
     Close,
     Command,
     LoadVoice,
     PauseSynthesis,
     ResumeSynthesis,
+    Session,
     StartSynthesis,
     StopSynthesis,
 )
-from qwen3tts_server.session import Session
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.speaking import Observer
 from qwen3tts_wire.client_end import ClientProtocol

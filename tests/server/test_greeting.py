@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from qwen3tts_engine.base import Mode, Voice
-from qwen3tts_server.greeting import Greeting
+from qwen3tts_server.dialects.native.greeting import Greeting
 from qwen3tts_wire.messages import Limits
 from tests.engine.fake_engine import FakeEngine
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_server.commands import Close
-from qwen3tts_server.session import IDLE_CLOSE
+from qwen3tts_server.dialects.native.session import IDLE_CLOSE, Close
 from qwen3tts_server.speaking import NoObserver
 from qwen3tts_server.utterance import Utterance
 from qwen3tts_wire.messages import FEATURES

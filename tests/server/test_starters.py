@@ -18,11 +18,10 @@ from qwen3tts_engine.starter.settings import StarterSettings
 from qwen3tts_server.metrics import Meter
 from qwen3tts_server.run import running_server
 from qwen3tts_server.service import Service
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.settings import ServerSettings, VoiceSettings
 from qwen3tts_server.speaking import Speaking
 from qwen3tts_server.utterance import Sound
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
-from qwen3tts_server.voices.settings import VoiceSettings
 from qwen3tts_wire.client import Audio, SpeechClient
 from qwen3tts_wire.formats import CLAUSE_START, AudioFormat, AudioFrame
 from qwen3tts_wire.messages import ContextDone, ContextOpen

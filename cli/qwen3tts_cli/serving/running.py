@@ -75,7 +75,7 @@ def engine_of(settings: Configuration, stages: Stages) -> Engine:
     Raises:
         MissingExtra: a package that it needs is not installed.
     """
-    from qwen3tts_server.engines import EXTRAS, build_engine, engine_name
+    from qwen3tts_server.configuration import EXTRAS, build_engine, engine_name
 
     name = engine_name(settings)
     if name == "qwen3":

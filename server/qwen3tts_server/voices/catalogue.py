@@ -8,25 +8,24 @@ from dataclasses import replace as replaced
 
 from qwen3tts_engine.base import Engine, LoadedVoice, Mode, PcmChunk, SynthesisRequest, Voice
 from qwen3tts_engine.wrapped import WrappedEngine, cloning, embedder_of, task_of
-from qwen3tts_server.roles import EVERYTHING, Grant
-from qwen3tts_server.voices.content import Content
+from qwen3tts_server.keys import EVERYTHING, Grant
+from qwen3tts_server.settings import VoiceSettings
 from qwen3tts_server.voices.fetch import Fetcher
-from qwen3tts_server.voices.languages import check_language
 from qwen3tts_server.voices.library import VoiceLibrary
 from qwen3tts_server.voices.names import (
     CLONE,
     DEFAULT,
     OPENAI_NAMES,
     QWEN_NAMES,
+    NamedOpenings,
     bare,
+    check_language,
     checked_name,
     is_content_id,
     key_of,
     spread,
 )
-from qwen3tts_server.voices.openings import NamedOpenings
-from qwen3tts_server.voices.settings import VoiceSettings
-from qwen3tts_server.voices.stored import StoredVoice
+from qwen3tts_server.voices.stored import Content, StoredVoice
 from qwen3tts_wire.errors import BadRequest, UnknownVoice
 from qwen3tts_wire.names import near_hint, near_voices
 

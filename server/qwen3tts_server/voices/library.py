@@ -17,16 +17,21 @@ from dataclasses import replace
 from typing import TypeVar
 
 from qwen3tts_engine.base import ClonesVoices, LoadedVoice, TakesEmbeddings, WordsMissing
-from qwen3tts_server.roles import EVERYTHING, Grant
-from qwen3tts_server.voices.content import REF_TEXT_MAX, Content
+from qwen3tts_server.keys import EVERYTHING, Grant
+from qwen3tts_server.settings import VoiceSettings
 from qwen3tts_server.voices.fetch import Fetcher
 from qwen3tts_server.voices.files import open_files
-from qwen3tts_server.voices.gate import Gate, Turns
-from qwen3tts_server.voices.measure import seconds_of
-from qwen3tts_server.voices.reference import decode_inline, parse_reference, read_file, too_large
-from qwen3tts_server.voices.settings import VoiceSettings
+from qwen3tts_server.voices.reference import (
+    Gate,
+    Turns,
+    decode_inline,
+    parse_reference,
+    read_file,
+    seconds_of,
+    too_large,
+)
 from qwen3tts_server.voices.store import Index, VoiceStore
-from qwen3tts_server.voices.stored import StoredVoice
+from qwen3tts_server.voices.stored import REF_TEXT_MAX, Content, StoredVoice
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy, SpeechError, UnknownVoice
 
 log = logging.getLogger(__name__)

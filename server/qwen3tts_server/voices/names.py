@@ -1,14 +1,16 @@
-"""What a client may call a voice, and which of the engine's that is. Pure."""
+"""Names of voices and languages, and what suggests them."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 
-from qwen3tts_engine.base import Voice
+from qwen3tts_engine.base import Engine, Voice
 from qwen3tts_engine.model_names import SPEAKERS
-from qwen3tts_wire.errors import BadRequest
+from qwen3tts_engine.starter.engine import FindVoice, starters_of
+from qwen3tts_wire.errors import BadRequest, UnknownVoice
 
 CLONE = "clone:"
 """May stand before the name of an uploaded voice."""
@@ -125,3 +127,56 @@ def _speaks(voice: Voice, language: str) -> bool:
 
 def _primary(tag: str) -> str:
     return tag.lower().replace("_", "-").split("-")[0]
+
+
+def check_language(engine: Engine, voice_id: str, language: str) -> None:
+    """Refuse a language that the voice does not speak; a voice that is missing is no reason.
+
+    Raises:
+        UnknownVoice: the language.
+    """
+    try:
+        engine.check(voice_id, language)
+        return
+    except UnknownVoice as error:
+        refused = error
+    try:
+        engine.check(voice_id, None)
+    except UnknownVoice as missing:
+        # The same without a language: it is the voice that the engine misses.
+        if str(missing) == str(refused):
+            return
+    raise refused
+
+
+class NamedOpenings:
+    """Gives the memory of openings, where there is one, the voices of ``starters.voices``."""
+
+    def __init__(self, inner: Engine, find_voice: FindVoice) -> None:
+        """``find_voice``: the engine's id of a voice by any name, made ready."""
+        self._starters = starters_of(inner)
+        self._preparing: set[asyncio.Task[None]] = set()
+        if self._starters is not None:
+            self._starters.find_voice = find_voice
+
+    def uploaded(self, name: str) -> None:
+        """Prepare the openings of a voice that has just been uploaded, where it is named."""
+        starters = self._starters
+        for wanted in () if starters is None else starters.settings.voices:
+            if starters is not None and key_of(bare(wanted)) == key_of(name):
+                task = asyncio.create_task(starters.prepare_voice(wanted), name="prepare openings")
+                self._preparing.add(task)
+                task.add_done_callback(self._preparing.discard)
+
+    def removed(self, voice_id: str) -> None:
+        """Keep nothing of a voice that has been deleted."""
+        if self._starters is not None:
+            self._starters.forget_openings(voice_id)
+
+    async def close(self) -> None:
+        """Prepare no more."""
+        preparing = set(self._preparing)
+        for each in preparing:
+            each.cancel()
+        if preparing:
+            await asyncio.wait(preparing)

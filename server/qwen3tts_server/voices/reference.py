@@ -1,18 +1,23 @@
-"""What a client may write where a recording is wanted, and the bytes it stands for."""
+"""Reference recordings of voices: decoding, measuring, and the bound on concurrent loads."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
+import contextlib
 import os
 import re
 import stat
 import urllib.parse
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from qwen3tts_wire.errors import BadRequest, LimitExceeded
+from qwen3tts_engine.qwen3.voices.audio_files import Damaged, NotThisKind, WavFile, decode_foreign
+from qwen3tts_engine.qwen3.voices.audio_worker import TooLong
+from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy
 
 Kind = Literal["inline", "web", "file"]
 URL_MAX = 4096
@@ -192,3 +197,82 @@ def too_large(most_bytes: int) -> LimitExceeded:
         f"The reference recording has more than {most_bytes} bytes.",
         remedy="10 s of one voice are enough; a compressed file is smaller.",
     )
+
+
+def seconds_of(audio: bytes, most: float) -> float | None:
+    """Seconds of a sound file; None where it cannot be read here: its engine may yet read it.
+
+    Raises:
+        LimitExceeded: it has more than ``most``.
+    """
+    try:
+        seconds = _seconds(audio, most)
+    except TooLong:
+        seconds = None
+    except (Damaged, BadRequest):
+        return None
+    if seconds is None or seconds > most:
+        raise LimitExceeded(
+            f"The recording has more than {most:g} s.",
+            remedy="Cut out a part in which the voice speaks; 10 s are a good length.",
+        )
+    return seconds
+
+
+def _seconds(audio: bytes, most: float) -> float:
+    try:
+        file = WavFile.parse(audio)
+    except NotThisKind:
+        # A decoder of its own process: what strangers send is not decoded in this one.
+        samples, rate = decode_foreign(audio, most)
+        return round(len(samples) / rate, 3)
+    return round(file.frames / max(1, file.rate), 3)
+
+
+class Gate:
+    """Lets ``most`` in at once; ``waiting`` more may wait."""
+
+    def __init__(self, most: int, waiting: int) -> None:
+        self._room = asyncio.Semaphore(most)
+        self._most = most + waiting
+        self._here = 0
+
+    @contextlib.asynccontextmanager
+    async def entered(self) -> AsyncIterator[None]:
+        """For the length of a block.
+
+        Raises:
+            ServerBusy: too many wait.
+        """
+        if self._here >= self._most:
+            raise ServerBusy(
+                f"{self._here} voices are being made ready.", remedy="Try again in a moment."
+            )
+        self._here += 1
+        try:
+            async with self._room:
+                yield
+        finally:
+            self._here -= 1
+
+
+class Turns:
+    """Whoever wants the same thing waits for who has it."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @contextlib.asynccontextmanager
+    async def of(self, thing: str) -> AsyncIterator[None]:
+        """Alone with one thing, for the length of a block."""
+        lock, count = self._locks.get(thing, (asyncio.Lock(), 0))
+        self._locks[thing] = (lock, count + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, count = self._locks[thing]
+            if count > 1:
+                self._locks[thing] = (lock, count - 1)
+            else:
+                del self._locks[thing]

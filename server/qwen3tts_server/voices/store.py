@@ -13,30 +13,29 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from qwen3tts_server.roles import EVERYTHING
-from qwen3tts_server.voices.content import (
+from qwen3tts_server.keys import EVERYTHING
+from qwen3tts_server.settings import VoiceSettings
+from qwen3tts_server.voices.files import Files
+from qwen3tts_server.voices.names import key_of
+from qwen3tts_server.voices.stored import (
+    ENTRY_MAX,
     HEADER_MAX,
     Content,
     Kept,
+    NameFile,
+    StoredVoice,
+    VoiceExists,
+    entry_file,
     file_name,
     id_hash,
     kept_as,
-    pack,
-    unpack,
-)
-from qwen3tts_server.voices.entry import (
-    ENTRY_MAX,
-    NameFile,
-    entry_file,
     key_hash,
     named_as,
+    pack,
     pack_entry,
+    unpack,
     unpack_entry,
 )
-from qwen3tts_server.voices.files import Files
-from qwen3tts_server.voices.names import key_of
-from qwen3tts_server.voices.settings import VoiceSettings
-from qwen3tts_server.voices.stored import StoredVoice, VoiceExists
 from qwen3tts_wire.errors import LimitExceeded, UnknownVoice
 
 log = logging.getLogger(__name__)

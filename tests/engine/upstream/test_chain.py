@@ -16,7 +16,7 @@ from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
 from qwen3tts_engine.upstream.engine import UpstreamEngine
 from qwen3tts_engine.upstream.settings import UpstreamSettings
 from qwen3tts_server.dialects.http_errors import FieldRefused
-from qwen3tts_server.dialects.openai_models import Models
+from qwen3tts_server.dialects.openai.request import Models
 from qwen3tts_server.run import RunningServer, running_server
 from qwen3tts_wire.client import Alignment, Audio, Context, Done, SpeechClient, Started
 from qwen3tts_wire.errors import EngineFailed, SpeechError, UnknownVoice

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from qwen3tts_server.dialects.openai_settings import OpenAISettings
+from qwen3tts_server.settings import OpenAISettings
 from tests.engine.fake_engine import FakeEngine
 from tests.server.hostile.world import (
     NATIVE,

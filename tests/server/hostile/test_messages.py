@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_server.dialects.runvnc_messages import KINDS
-from qwen3tts_server.dialects.vllm_omni_messages import SessionConfig
-from qwen3tts_server.dialects.vllm_omni_settings import VllmOmniSettings
+from qwen3tts_server.dialects.runvnc.messages import KINDS
+from qwen3tts_server.dialects.vllm_omni.messages import SessionConfig
+from qwen3tts_server.settings import VllmOmniSettings
 from qwen3tts_wire.fields import kinds
 from qwen3tts_wire.messages import CLIENT_MESSAGES
 from tests.engine.fake_engine import tone

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_server.voices.settings import VoiceSettings
+from qwen3tts_server.settings import VoiceSettings
 from tests.conftest import require_package
 from tests.server.hostile.world import (
     RUNVNC,

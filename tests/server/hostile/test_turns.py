@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_server.turns import TURN_BYTES, InTurns, Valve
+from qwen3tts_server.sockets import TURN_BYTES, InTurns, Valve
 
 
 class Wire:

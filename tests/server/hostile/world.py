@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from qwen3tts_server.access import AccessSettings
 from qwen3tts_server.run import RunningServer, running_server
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.settings import AccessSettings, ServerSettings
 from qwen3tts_wire.client import Audio, SpeechClient
 from qwen3tts_wire.messages import PROTOCOL
 from tests.engine import fake_engine

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_server.dialects.openai_settings import OpenAISettings
-from qwen3tts_server.dialects.sending import PIECE_BYTES
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.dialects.http_bodies import PIECE_BYTES
+from qwen3tts_server.settings import OpenAISettings, ServerSettings
 from tests.engine.fake_engine import CHAR_SAMPLES, CloningEngine, FakeEngine
 from tests.server.openai.caller import JSON, Answer, Call, Caller, calling, until
 

@@ -12,9 +12,9 @@ import pytest
 
 from qwen3tts_server.app import create_app
 from qwen3tts_server.dialects.encoding import FORMS, content_type
-from qwen3tts_server.dialects.openai_page import BatchResults, ItemResult, Recording, Upload
-from qwen3tts_server.dialects.openai_request import SpeechRequest
-from qwen3tts_server.dialects.openai_settings import OpenAISettings
+from qwen3tts_server.dialects.openai.openapi import BatchResults, ItemResult, Recording, Upload
+from qwen3tts_server.dialects.openai.request import SpeechRequest
+from qwen3tts_server.settings import OpenAISettings
 from tests.engine.fake_engine import FakeEngine
 from tests.server.openai.caller import calling
 

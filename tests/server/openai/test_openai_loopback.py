@@ -10,9 +10,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 import pytest
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
-from qwen3tts_server.dialects.openai_settings import OpenAISettings
 from qwen3tts_server.run import RunningServer, running_server
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.settings import OpenAISettings, ServerSettings
 from tests.engine.fake_engine import FakeEngine, tone
 
 pytestmark = pytest.mark.network

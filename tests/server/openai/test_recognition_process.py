@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_server import recognition_process
-from qwen3tts_server.dialects.openai_settings import OpenAISettings
-from qwen3tts_server.recognition_process import NICER, RecognitionProcess
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server import recognition as recognition_process
+from qwen3tts_server.recognition import NICER, RecognitionProcess
+from qwen3tts_server.settings import OpenAISettings, ServerSettings
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 from tests.agent.recognition.real_whisper import real_whisper, speech
 from tests.server.openai.caller import calling

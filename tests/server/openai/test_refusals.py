@@ -11,10 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_server.dialects.bodies import MOST_ESCAPES, MOST_PARTS, THREAD_BYTES, parse_object
-from qwen3tts_server.dialects.openai_request import SpeechRequest, parse
-from qwen3tts_server.dialects.openai_settings import OpenAISettings
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.dialects.http_bodies import (
+    MOST_ESCAPES,
+    MOST_PARTS,
+    THREAD_BYTES,
+    parse_object,
+)
+from qwen3tts_server.dialects.openai.request import SpeechRequest, parse
+from qwen3tts_server.settings import OpenAISettings, ServerSettings
 from qwen3tts_wire.errors import BadRequest
 from tests.engine.fake_engine import FakeEngine
 from tests.server.openai.caller import JSON, SPEECH, Call, calling

@@ -13,8 +13,7 @@ from qwen3tts_server.dialects.http_errors import (
     speech_error_response,
     status_of,
 )
-from qwen3tts_server.dialects.openai_settings import OpenAISettings
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.settings import OpenAISettings, ServerSettings
 from qwen3tts_wire.errors import (
     BadRequest,
     BadText,

@@ -6,6 +6,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import Message
 
+from qwen3tts_server.dialects.http_bodies import Sending, until_gone
 from qwen3tts_server.dialects.http_errors import FieldRefused, handle_errors
 from qwen3tts_server.dialects.qwen_fields import (
     check_task,
@@ -14,7 +15,6 @@ from qwen3tts_server.dialects.qwen_fields import (
     reference_voice,
     seed_of,
 )
-from qwen3tts_server.dialects.sending import Sending, until_gone
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from tests.engine.fake_engine import FakeEngine
 from tests.server.openai.caller import Call

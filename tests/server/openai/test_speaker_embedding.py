@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from qwen3tts_engine.base import LoadedVoice
-from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.voices.settings import VoiceSettings
+from qwen3tts_server.settings import ServerSettings, VoiceSettings
 from qwen3tts_wire.errors import UnknownVoice
 from tests.engine.fake_engine import CloningEngine, FakeEngine
 from tests.server.openai.caller import Answer, Caller, calling

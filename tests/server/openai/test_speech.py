@@ -17,10 +17,8 @@ from hypothesis import strategies as st
 
 from qwen3tts_engine.base import Voice
 from qwen3tts_server.dialects.encoding import FORMS, UNKNOWN_LENGTH, content_type
-from qwen3tts_server.dialects.openai_answer import words_headers
-from qwen3tts_server.dialects.openai_settings import OpenAISettings
-from qwen3tts_server.dialects.openai_whole import SILENCE_MS
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.dialects.openai.answer import SILENCE_MS, words_headers
+from qwen3tts_server.settings import OpenAISettings, ServerSettings
 from tests.engine.fake_engine import CHAR_SAMPLES, VOICES, FakeEngine, tone
 from tests.server.openai.caller import Answer, calling, until
 

@@ -11,10 +11,9 @@ import pytest
 
 from qwen3tts_engine.base import LanguageUnknown
 from qwen3tts_server import recognition
-from qwen3tts_server.dialects.openai_settings import OpenAISettings
+from qwen3tts_server.keys import Role, role_for
 from qwen3tts_server.recognition import MOST_WAITING, Recognition
-from qwen3tts_server.roles import Role, role_for
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.settings import OpenAISettings, ServerSettings
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, SpeechError
 from tests.conftest import require_package
 from tests.engine.fake_engine import FakeEngine

@@ -13,11 +13,10 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from qwen3tts_engine.base import Engine, LoadedVoice, WordsMissing
-from qwen3tts_server.dialects.forms import Form, form
-from qwen3tts_server.dialects.openai_page import Upload
-from qwen3tts_server.dialects.openai_request import SpeechRequest
-from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.voices.settings import VoiceSettings
+from qwen3tts_server.dialects.http_bodies import Form, form
+from qwen3tts_server.dialects.openai.openapi import Upload
+from qwen3tts_server.dialects.openai.request import SpeechRequest
+from qwen3tts_server.settings import ServerSettings, VoiceSettings
 from qwen3tts_wire.errors import BadRequest, UnknownVoice
 from tests.engine.fake_engine import VOICES, FakeEngine, tone
 from tests.server.openai.caller import Answer, Call, Caller, calling

@@ -12,9 +12,8 @@ from websockets import Subprotocol
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from qwen3tts_server.access import AccessSettings
 from qwen3tts_server.run import running_server
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.settings import AccessSettings, ServerSettings
 from qwen3tts_wire.addresses import API_KEY_ENV, DIRECT
 from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.errors import BadRequest

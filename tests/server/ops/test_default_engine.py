@@ -11,8 +11,7 @@ import pytest
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_engine.piper.engine import PiperEngine, PiperSettings, found_voices
-from qwen3tts_server.configuration import Configuration, EngineChoice
-from qwen3tts_server.engines import build_engine, default_engine
+from qwen3tts_server.configuration import Configuration, EngineChoice, build_engine, default_engine
 from qwen3tts_wire.errors import EngineUnavailable
 from tests.engine.piper.tiny_vits import write_voice
 

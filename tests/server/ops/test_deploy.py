@@ -13,10 +13,9 @@ import pytest
 import typer
 
 from qwen3tts_cli.main import app
-from qwen3tts_server.access import AccessSettings
 from qwen3tts_server.configuration import load_configuration
 from qwen3tts_server.logs import LogSettings
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.settings import AccessSettings, ServerSettings
 from tests.image_steps import DockerIgnore, copy, instructions
 
 ROOT = Path(__file__).parents[3]

@@ -14,9 +14,8 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from qwen3tts_server.access import AccessSettings
 from qwen3tts_server.run import RunningServer, running_server
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.settings import AccessSettings, ServerSettings
 from qwen3tts_wire.addresses import DIRECT
 from tests.engine.fake_engine import FakeEngine
 from tests.fakes import settle

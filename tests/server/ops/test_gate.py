@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
-from qwen3tts_server.access import AccessSettings
 from qwen3tts_server.app import create_app
 from qwen3tts_server.gate import KEY_SUBPROTOCOL, Gate, group_of, origin_allowed
 from qwen3tts_server.keys import ApiKeys
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.settings import AccessSettings, ServerSettings
 from tests.engine.fake_engine import FakeEngine
 from tests.fakes import settle
 from tests.server.ops.asgi import Reached, scope_of, sent_by

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_server.access_log import AccessLog
+from qwen3tts_server.gate import AccessLog
 from qwen3tts_server.logs import (
     LIBRARIES,
     MAX_CHARS,
@@ -23,9 +23,9 @@ from qwen3tts_server.logs import (
     configure_logs,
     request_id,
 )
+from qwen3tts_server.metrics import LoggedUtterances
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.speaking import NoObserver, Speaking
-from qwen3tts_server.utterance_log import LoggedUtterances
 from qwen3tts_wire.formats import AudioFormat
 from qwen3tts_wire.messages import ContextOpen, PlayoutReport
 from tests.engine.fake_engine import FakeEngine
@@ -36,7 +36,7 @@ log = logging.getLogger("qwen3tts_server.tried")
 
 @pytest.fixture(autouse=True)
 def _as_it_was() -> Iterator[None]:
-    names = ("", "qwen3tts_server.text", "qwen3tts_server.access", *LIBRARIES)
+    names = ("", "qwen3tts_server.text", "qwen3tts_server.settings", *LIBRARIES)
     levels = {name: logging.getLogger(name).level for name in names}
     handlers = list(logging.getLogger().handlers)
     yield

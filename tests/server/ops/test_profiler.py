@@ -10,10 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from qwen3tts_server.access import AccessSettings
-from qwen3tts_server.app import create_app
-from qwen3tts_server.profiler import Profiler
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.app import Profiler, create_app
+from qwen3tts_server.settings import AccessSettings, ServerSettings
 from tests.engine.fake_engine import FakeEngine
 
 

@@ -9,12 +9,10 @@ import pytest
 from fastapi import FastAPI
 from starlette.routing import WebSocketRoute
 
-from qwen3tts_server.access import AccessSettings
 from qwen3tts_server.app import create_app
 from qwen3tts_server.configuration import KEYS_ENV, load_configuration
-from qwen3tts_server.keys import ApiKeys
-from qwen3tts_server.roles import ROUTES, WEBSOCKET, Role, check_routes, role_for
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.keys import ROUTES, WEBSOCKET, ApiKeys, Role, check_routes, role_for
+from qwen3tts_server.settings import AccessSettings, ServerSettings
 from qwen3tts_wire.errors import BadRequest
 from tests.engine.fake_engine import FakeEngine
 from tests.server.openai.caller import Caller, calling
@@ -160,7 +158,7 @@ async def seen(caller: Caller, key: str) -> tuple[list[str], list[str]]:
 
 
 async def test_a_key_lists_replaces_and_deletes_its_own_voices_only(tmp_path: Path) -> None:
-    from qwen3tts_server.voices.settings import VoiceSettings
+    from qwen3tts_server.settings import VoiceSettings
 
     mine, keeper = KEYS[Role.SPEAK], KEYS[Role.VOICES]
     settings = ServerSettings(access=LOCKED, voices=VoiceSettings(store=str(tmp_path / "store")))

@@ -16,14 +16,13 @@ from websockets import Subprotocol
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from qwen3tts_server.access import AccessSettings
 from qwen3tts_server.run import (
     RunningServer,
     _listen,
     largest_message,
     running_server,
 )
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.settings import AccessSettings, ServerSettings
 from qwen3tts_server.sockets import Sockets
 from qwen3tts_wire.addresses import DIRECT
 from qwen3tts_wire.messages import PROTOCOL, Limits

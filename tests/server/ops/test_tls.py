@@ -16,9 +16,8 @@ import pytest
 from websockets import Subprotocol
 from websockets.asyncio.client import connect
 
-from qwen3tts_server.access import AccessSettings
 from qwen3tts_server.run import RunningServer, running_server
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.settings import AccessSettings, ServerSettings
 from qwen3tts_server.tls import tls_of
 from qwen3tts_wire.addresses import DIRECT
 from qwen3tts_wire.client import SpeechClient

@@ -7,20 +7,18 @@ import json
 from typing import Any
 
 from qwen3tts_engine.base import LoadedVoice
-from qwen3tts_server.dialects.runvnc_commands import (
+from qwen3tts_server.dialects.runvnc.messages import FRAME, Init
+from qwen3tts_server.dialects.runvnc.session import (
     Append,
     Close,
     Command,
     End,
     Load,
+    RunvncSession,
     Start,
     Stop,
 )
-from qwen3tts_server.dialects.runvnc_frames import FRAME
-from qwen3tts_server.dialects.runvnc_messages import Init
-from qwen3tts_server.dialects.runvnc_session import RunvncSession
-from qwen3tts_server.dialects.runvnc_settings import RunvncSettings
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.settings import RunvncSettings, ServerSettings
 from qwen3tts_wire.errors import SpeechError, UnknownVoice
 from qwen3tts_wire.messages import ContextOpen
 

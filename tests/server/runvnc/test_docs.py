@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_server.dialects.runvnc_messages import KINDS
-from qwen3tts_server.dialects.runvnc_settings import RunvncSettings
+from qwen3tts_server.dialects.runvnc.messages import KINDS
+from qwen3tts_server.settings import RunvncSettings
 
 DOCS = Path(__file__).parents[3] / "docs" / "dialects" / "runvnc.md"
 

@@ -19,10 +19,9 @@ from qwen3tts_codecs.g711 import encode_ulaw
 from qwen3tts_codecs.pcm import from_bytes
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_engine.base import LoadedVoice
-from qwen3tts_server.dialects.runvnc_session import RunvncSession
-from qwen3tts_server.dialects.runvnc_settings import RunvncSettings
+from qwen3tts_server.dialects.runvnc.session import RunvncSession
 from qwen3tts_server.run import RunningServer, running_server
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.settings import RunvncSettings, ServerSettings
 from qwen3tts_wire.addresses import DIRECT
 from qwen3tts_wire.errors import BadRequest, UnknownVoice
 from tests.engine.fake_engine import CloningEngine, FakeEngine, tone

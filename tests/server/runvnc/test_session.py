@@ -8,8 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from qwen3tts_server.dialects.runvnc_settings import RunvncSettings
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.settings import RunvncSettings, ServerSettings
 from qwen3tts_wire.errors import BadRequest, EngineFailed
 from qwen3tts_wire.messages import Limits
 from tests.server.runvnc.client import AUDIO, Talk

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_server.dialects.runvnc_frames import FRAME, Frames
+from qwen3tts_server.dialects.runvnc.messages import FRAME, Frames
 from tests.fuzz.runvnc_target import run_runvnc
 from tests.fuzz.target import story
 from tests.server.runvnc.client import AUDIO

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_server.scale.watch import Identity, drain_when_told, leave_within
+from qwen3tts_server.ray_app import Identity, drain_when_told, leave_within
 from tests.fakes import settle
 
 ME = Identity("speech", "Speech", "abc")

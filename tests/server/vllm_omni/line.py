@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from qwen3tts_server.commands import Close
-from qwen3tts_server.dialects.vllm_omni_session import VllmOmniSession
-from qwen3tts_server.dialects.vllm_omni_settings import VllmOmniSettings
-from qwen3tts_server.dialects.vllm_omni_units import Command, More, Start, Stop, Unit
+from qwen3tts_server.dialects.native.session import Close
+from qwen3tts_server.dialects.vllm_omni.session import VllmOmniSession
+from qwen3tts_server.dialects.vllm_omni.text import Command, More, Start, Stop, Unit
+from qwen3tts_server.settings import VllmOmniSettings
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.heard import Word
 

@@ -12,9 +12,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from qwen3tts_engine.base import Engine
-from qwen3tts_server.dialects.vllm_omni_settings import VllmOmniSettings
 from qwen3tts_server.run import RunningServer, running_server
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.settings import ServerSettings, VllmOmniSettings
 from qwen3tts_wire.addresses import DIRECT
 from tests.engine.fake_engine import FakeEngine
 from tests.fakes import settle

@@ -10,8 +10,8 @@ import pytest
 from starlette.websockets import WebSocket
 
 from qwen3tts_server.dialects.encoding import EncodingThreads
-from qwen3tts_server.dialects.vllm_omni import serve_stream
-from qwen3tts_server.dialects.vllm_omni_session import VllmOmniSession
+from qwen3tts_server.dialects.vllm_omni.connection import serve_stream
+from qwen3tts_server.dialects.vllm_omni.session import VllmOmniSession
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings
 from tests.engine.fake_engine import FakeEngine

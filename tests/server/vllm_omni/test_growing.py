@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_server.dialects.vllm_omni_messages import config_of
+from qwen3tts_server.dialects.vllm_omni.messages import config_of
 from qwen3tts_wire.errors import BadRequest, EngineFailed
 from tests.engine.fake_engine import FakeEngine, tone
 from tests.server.vllm_omni.line import (

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_server.dialects import vllm_omni_messages as messages
-from qwen3tts_server.dialects.vllm_omni_messages import SessionConfig, config_of, parse
-from qwen3tts_server.dialects.vllm_omni_settings import VllmOmniSettings
+from qwen3tts_server.dialects.vllm_omni import messages
+from qwen3tts_server.dialects.vllm_omni.messages import SessionConfig, config_of, parse
+from qwen3tts_server.settings import VllmOmniSettings
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
 from qwen3tts_wire.fields import kinds
 

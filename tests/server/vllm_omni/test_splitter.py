@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_server.dialects.vllm_omni_splitter import Granularity, Splitter
+from qwen3tts_server.dialects.vllm_omni.text import Granularity, Splitter
 
 PIECES = (
     *("Dr", "e.g", "J", "3", "14", "\u096b", "no", "U.S", "hello", "\u4f60\u597d", "etc"),

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_server.voices.addresses import redirected, target_of
-from qwen3tts_server.voices.settings import VoiceSettings
+from qwen3tts_server.settings import VoiceSettings
+from qwen3tts_server.voices.fetch import redirected, target_of
 from qwen3tts_wire.addresses import is_public
 from qwen3tts_wire.errors import BadRequest
 from tests.server.voices.world import told

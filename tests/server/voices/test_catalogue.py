@@ -12,11 +12,11 @@ import yaml
 
 from qwen3tts_engine.base import SynthesisRequest, Voice
 from qwen3tts_server.dialects.encoding import encode_whole
+from qwen3tts_server.settings import VoiceSettings
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_server.voices.fetch import Fetcher
-from qwen3tts_server.voices.measure import seconds_of
 from qwen3tts_server.voices.names import OPENAI_NAMES, QWEN_NAMES
-from qwen3tts_server.voices.settings import VoiceSettings
+from qwen3tts_server.voices.reference import seconds_of
 from qwen3tts_server.voices.stored import VoiceExists
 from qwen3tts_wire.errors import (
     BadRequest,

@@ -7,9 +7,20 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_server.voices.content import MAGIC, Content, file_name, id_hash, kept_as, pack, unpack
-from qwen3tts_server.voices.entry import entry_file, named_as, pack_entry, unpack_entry
-from qwen3tts_server.voices.stored import StoredVoice
+from qwen3tts_server.voices.stored import (
+    MAGIC,
+    Content,
+    StoredVoice,
+    entry_file,
+    file_name,
+    id_hash,
+    kept_as,
+    named_as,
+    pack,
+    pack_entry,
+    unpack,
+    unpack_entry,
+)
 
 contents = st.builds(
     Content, st.binary(max_size=200), st.none() | st.text(max_size=20), st.booleans()

@@ -15,10 +15,9 @@ from typing import Any, cast
 import h11
 import pytest
 
+from qwen3tts_server.settings import VoiceSettings
 from qwen3tts_server.voices import fetch as fetching
-from qwen3tts_server.voices.addresses import Target
-from qwen3tts_server.voices.fetch import Fetcher, Streams
-from qwen3tts_server.voices.settings import VoiceSettings
+from qwen3tts_server.voices.fetch import Fetcher, Streams, Target
 from qwen3tts_wire.errors import BadRequest, LimitExceeded
 from tests.conftest import require_program
 from tests.engine.waiting import until

@@ -15,11 +15,10 @@ import pytest
 
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_server.service import Service
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.settings import ServerSettings, VoiceSettings
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_server.voices.files import FolderFiles
 from qwen3tts_server.voices.library import VoiceLibrary
-from qwen3tts_server.voices.settings import VoiceSettings
 from qwen3tts_server.voices.stored import StoredVoice, VoiceExists
 from qwen3tts_wire.errors import EngineUnavailable, ServerBusy, SpeechError, UnknownVoice
 from qwen3tts_wire.formats import AudioFormat

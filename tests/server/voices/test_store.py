@@ -15,12 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_server.voices.content import Content
+from qwen3tts_server.settings import VoiceSettings
 from qwen3tts_server.voices.files import FolderFiles, MemoryFiles, UrlFiles, open_files
 from qwen3tts_server.voices.names import key_of
-from qwen3tts_server.voices.settings import VoiceSettings
 from qwen3tts_server.voices.store import DAY_S, VoiceStore
-from qwen3tts_server.voices.stored import StoredVoice, VoiceExists
+from qwen3tts_server.voices.stored import Content, StoredVoice, VoiceExists
 from qwen3tts_wire.errors import EngineUnavailable, LimitExceeded, ServerBusy, UnknownVoice
 
 NUMBERS = itertools.count()

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from qwen3tts_engine.base import LoadedVoice, PcmChunk, SynthesisRequest, Voice
+from qwen3tts_server.settings import VoiceSettings
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
-from qwen3tts_server.voices.settings import VoiceSettings
 from qwen3tts_wire.errors import BadRequest, SpeechError, UnknownVoice
 from tests.engine.fake_engine import VOICES, FakeEngine
 

@@ -1,0 +1,531 @@
+"""Session of one ``qwen3tts.speech.v1`` connection. Pure: (event, now) to commands.
+
+The session decides; the connection acts. It calls a method for each event, carries out the
+commands returned, writes what ``data_to_send`` gives, and calls ``tick`` at ``next_deadline``.
+Times are seconds of the server's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from qwen3tts_engine.base import Engine, LoadedVoice, PcmChunk, SynthesisRequest
+from qwen3tts_engine.wrapped import cloning
+from qwen3tts_server.dialects.native.greeting import Greeting
+from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.speaking import NoObserver, Observer, utterance_for
+from qwen3tts_server.utterance import Done, Failed, Item, Sound, Utterance, Words
+from qwen3tts_text.segmenter import SegmenterSettings
+from qwen3tts_wire.endpoint import ContextBroken, Data, ServerEvent
+from qwen3tts_wire.errors import BadRequest, ServerBusy, SpeechError
+from qwen3tts_wire.messages import (
+    AudioCredit,
+    ContextCancel,
+    ContextCancelled,
+    ContextDone,
+    ContextOpen,
+    ContextStarted,
+    Ping,
+    PlayoutReport,
+    TextAppend,
+    TextEnd,
+    TextFlush,
+    VoiceLoad,
+    VoiceReady,
+    WordInfo,
+)
+from qwen3tts_wire.server_end import ServerProtocol
+
+
+class VoiceLoads:
+    """Requests for a voice that are not answered yet; ``most`` of them at once."""
+
+    def __init__(self, engine: Engine, most: int) -> None:
+        self._engine = engine
+        self._most = most
+        self._open: dict[str, None] = {}
+
+    def begin(self, message: VoiceLoad) -> None:
+        """Take a request.
+
+        Raises:
+            BadRequest: it cannot be served as it is written, or by this engine.
+            ServerBusy: too many are under way.
+        """
+        if cloning(self._engine) is None:
+            raise BadRequest(
+                "This engine cannot clone: it makes no voices of recordings.",
+                remedy="Name a voice that it lists, or serve a Qwen3-TTS Base checkpoint.",
+            )
+        if message.request_id in self._open:
+            raise BadRequest("voice.load.request_id is that of a request under way.")
+        if (message.voice_id is None) == (message.ref_audio is None):
+            raise BadRequest("voice.load needs voice_id or ref_audio, one of the two.")
+        if len(self._open) >= self._most:
+            raise ServerBusy(
+                f"{len(self._open)} voices are being loaded on this connection.",
+                remedy="Wait for one of them.",
+            )
+        self._open[message.request_id] = None
+
+    @property
+    def under_way(self) -> int:
+        """How many are not answered."""
+        return len(self._open)
+
+    def end(self, request_id: str) -> bool:
+        """A request is answered; False: it was before."""
+        return self._open.pop(request_id, 0) is None
+
+    def end_all(self) -> list[str]:
+        """The requests that will not be answered any more."""
+        ended = list(self._open)
+        self._open.clear()
+        return ended
+
+
+@dataclass(frozen=True)
+class StartSynthesis:
+    """Give a clause of a context to the engine; a context has one at a time."""
+
+    context_no: int
+    request: SynthesisRequest
+
+
+@dataclass(frozen=True)
+class StopSynthesis:
+    """Take a context's clause back from the engine, at once."""
+
+    context_no: int
+
+
+@dataclass(frozen=True)
+class PauseSynthesis:
+    """Do not ask the engine for more of this context."""
+
+    context_no: int
+
+
+@dataclass(frozen=True)
+class ResumeSynthesis:
+    """Ask the engine for more of this context again."""
+
+    context_no: int
+
+
+@dataclass(frozen=True)
+class LoadVoice:
+    """Have the engine make a voice ready; answer by ``voice_loaded`` or ``voice_failed``."""
+
+    message: VoiceLoad
+
+
+@dataclass(frozen=True)
+class Close:
+    """Close the connection once everything is written."""
+
+    code: int
+    reason: str
+
+
+Command = StartSynthesis | StopSynthesis | PauseSynthesis | ResumeSynthesis | LoadVoice | Close
+
+
+_OPTIONS = ("instructions", "speed", "sampling", "seed", "initial_codec_chunk_frames")
+"""Options of ``context.open`` that an engine takes or ignores; ``lead_ms`` means something here."""
+
+
+IDLE_CLOSE = 4408
+"""Close code for a client that says nothing for too long."""
+
+
+class Session:
+    """All contexts of one connection."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: ServerSettings,
+        segmenter: SegmenterSettings | None = None,
+        *,
+        observer: Observer | None = None,
+        now: float | None = None,
+        greeting: Greeting | None = None,
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._observer = observer or NoObserver()
+        self._last_sign = now
+        """When the client last said something or was sent sound; None: its silence has no bound."""
+        self._spoken_to = False
+        """Whether the client has said anything."""
+        self._segmenter = segmenter or SegmenterSettings()
+        self._protocol = ServerProtocol(settings.limits, self._observer.errored)
+        self._live: dict[int, Utterance] = {}
+        self._done: dict[int, Utterance] = {}
+        self._done_chars = 0
+        """Of all their texts."""
+        self._numbers: dict[str, int] = {}
+        self._turn: deque[int] = deque()
+        self._touched: dict[int, Utterance] = {}
+        """Contexts to which something happened since the last commands."""
+        self._waiting: dict[int, Utterance] = {}
+        """Contexts whose text may have to be flushed."""
+        self._loads = VoiceLoads(engine, settings.max_voice_loads)
+        self._commands: list[Command] = []
+        self._draining_until: float | None = None
+        self._closed = False
+        greeting = greeting or Greeting(engine, settings.limits)
+        self._protocol.send_greeting(greeting.text())
+
+    # --- the client ---
+
+    def receive(self, data: Data, now: float) -> list[Command]:
+        """One WebSocket message came."""
+        self._note_sign(now)
+        self._spoken_to = True
+        self._protocol.receive_data(data)
+        for event in self._protocol.events_received():
+            self._handle(event, now)
+        return self._take_commands(now)
+
+    @property
+    def backlog(self) -> int:
+        """Bytes of answers that wait to be written."""
+        return self._protocol.outbox.size
+
+    def data_to_send(self, now: float) -> list[Data]:
+        """What to write next: answers first, then one piece of audio, contexts in turn."""
+        data = self._protocol.data_to_send()
+        if not data and not self._closed:
+            self._send_one(now)
+            data = self._protocol.data_to_send()
+        return data
+
+    def _handle(self, event: ServerEvent, now: float) -> None:
+        if isinstance(event, Ping):
+            self._protocol.send_pong(event, now * 1000, now * 1000)
+            return
+        if isinstance(event, VoiceLoad):
+            self._load(event)
+            return
+        if isinstance(event, ContextOpen):
+            self._open(event, now)
+            return
+        number = self._numbers[event.context_id]
+        utterance = self._live.get(number) or self._done[number]
+        _HANDLERS[type(event)](self, utterance, event, now)
+        self._touched[number] = utterance
+
+    def _open(self, event: ContextOpen, now: float) -> None:
+        try:
+            if self._draining_until is not None:
+                raise ServerBusy("The server is about to stop.", remedy="Use another connection.")
+            event.format.checked()
+            self._engine.check(event.voice, event.language)
+        except SpeechError as error:
+            self._protocol.send_failure(event.context_id, error)
+            return
+        utterance = utterance_for(self._engine, event, self._settings, self._segmenter, now)
+        self._observer.opened(utterance)
+        self._live[utterance.no] = utterance
+        self._numbers[event.context_id] = utterance.no
+        self._turn.append(utterance.no)
+        voice = event.voice
+        if voice is None and event.language is None:
+            voice = next((each.id for each in self._engine.voices()), None)
+        self._protocol.send_started(
+            ContextStarted(
+                context_id=event.context_id,
+                context_no=event.context_no,
+                mode=utterance.mode,
+                format=event.format,
+                voice=voice,
+                language=event.language,
+                ignored=self._ignored(event),
+                marks=dict(utterance.marks),
+            )
+        )
+
+    def _ignored(self, event: ContextOpen) -> tuple[str, ...]:
+        """Options that were given and that the engine does not have."""
+        given = (name for name in _OPTIONS if getattr(event, name) != _DEFAULTS[name])
+        return tuple(name for name in given if name not in self._engine.options)
+
+    def _append(self, utterance: Utterance, event: TextAppend, now: float) -> None:
+        utterance.append(event.text, now)
+
+    def _flush(self, utterance: Utterance, event: TextFlush, now: float) -> None:
+        utterance.flush(now)
+
+    def _end(self, utterance: Utterance, event: TextEnd, now: float) -> None:
+        utterance.end(now)
+
+    def _report(self, utterance: Utterance, event: PlayoutReport, now: float) -> None:
+        utterance.report(event, now)
+        self._observer.reported(utterance, event, now)
+
+    def _credit(self, utterance: Utterance, event: AudioCredit, now: float) -> None:
+        utterance.credit(event.window_ms)
+
+    def _cancel(self, utterance: Utterance, event: ContextCancel, now: float) -> None:
+        self._stop(utterance)
+        utterance.mark("cancelled", now)
+        self._observer.ended(utterance, "cancelled", now)
+        position, cut = utterance.cut(event.played)
+        self._protocol.send_cancelled(
+            ContextCancelled(
+                context_id=utterance.context_id,
+                sent=utterance.sent,
+                generated=utterance.generated,
+                played=position,
+                text_heard=cut.text_heard,
+                text_remaining=cut.text_remaining,
+                marks=dict(utterance.marks),
+            )
+        )
+
+    def _broken(self, utterance: Utterance, event: ContextBroken, now: float) -> None:
+        self._observer.ended(utterance, event.error.code, now)
+        self._stop(utterance)
+
+    def _stop(self, utterance: Utterance) -> None:
+        """Let go of a context, whatever it was doing."""
+        if utterance.speaking:
+            self._commands.append(StopSynthesis(utterance.no))
+        self._touched[utterance.no] = utterance
+        self._live.pop(utterance.no, None)
+        if self._done.pop(utterance.no, None) is not None:
+            self._done_chars -= utterance.chars
+        self._numbers.pop(utterance.context_id, None)
+
+    # --- voices ---
+
+    def _load(self, event: VoiceLoad) -> None:
+        try:
+            if self._draining_until is not None:
+                raise ServerBusy("The server is about to stop.", remedy="Use another connection.")
+            self._loads.begin(event)
+        except SpeechError as error:
+            self._protocol.send_error(error, request_id=event.request_id)
+        else:
+            self._commands.append(LoadVoice(event))
+
+    def voice_loaded(self, request_id: str, voice: LoadedVoice, now: float) -> list[Command]:
+        """The engine has a voice ready."""
+        if self._loads.end(request_id):
+            self._protocol.send_voice_ready(
+                VoiceReady(request_id, voice.voice_id, voice.cached, voice.ref_text)
+            )
+        return self._take_commands(now)
+
+    def voice_failed(self, request_id: str, error: SpeechError, now: float) -> list[Command]:
+        """The engine could not make a voice of it."""
+        if self._loads.end(request_id):
+            self._protocol.send_error(error, request_id=request_id)
+        return self._take_commands(now)
+
+    # --- the engine ---
+
+    def began(self, context_no: int, now: float) -> list[Command]:
+        """The engine began the clause given to it."""
+        if utterance := self._live.get(context_no):
+            utterance.mark("slot", now)
+        return []
+
+    def produced(self, context_no: int, chunk: PcmChunk, now: float) -> list[Command]:
+        """The engine gave some sound."""
+        if utterance := self._live.get(context_no):
+            utterance.produced(chunk, now)
+            self._touched[context_no] = utterance
+        return self._take_commands(now)
+
+    def generated(self, context_no: int, now: float) -> list[Command]:
+        """The engine gave the last sound of a clause."""
+        if utterance := self._live.get(context_no):
+            utterance.generated_clause(now)
+            self._touched[context_no] = utterance
+        return self._take_commands(now)
+
+    def failed(self, context_no: int, error: SpeechError, now: float) -> list[Command]:
+        """The engine broke; only this context ends."""
+        if utterance := self._live.get(context_no):
+            utterance.failed(error)
+            self._touched[context_no] = utterance
+        return self._take_commands(now)
+
+    def gone(self, now: float) -> None:
+        """The client is not there any more."""
+        for utterance in self._live.values():
+            self._observer.ended(utterance, "gone", now)
+        self._live.clear()
+
+    # --- time ---
+
+    def next_deadline(self, now: float) -> float | None:
+        """When ``tick`` is due; None: not before something happens."""
+        if self._closed:
+            return None
+        deadlines = [each.flush_deadline(now) for each in self._waiting.values()]
+        deadlines += [self._draining_until, self._silent_until()]
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def tick(self, now: float) -> list[Command]:
+        """Time has passed: pauses become flushes, a drain ends."""
+        for utterance in self._waiting.values():
+            due = utterance.flush_deadline(now)
+            if due is not None and due <= now:
+                utterance.flush(now)
+                self._touched[utterance.no] = utterance
+        if self._draining_until is not None and now >= self._draining_until:
+            for utterance in list(self._live.values()):
+                self._stop(utterance)
+                error = ServerBusy("The server stopped before the end of the text.")
+                self._observer.ended(utterance, error.code, now)
+                self._protocol.send_failure(utterance.context_id, error)
+        until = self._silent_until()
+        if until is not None and now >= until:
+            self._closed = True
+            what = "nothing was said" if not self._spoken_to else "no message came"
+            self._commands.append(Close(IDLE_CLOSE, f"{what} for too long; connect again"))
+        return self._take_commands(now)
+
+    def _note_sign(self, now: float) -> None:
+        if self._last_sign is not None:
+            self._last_sign = now
+
+    def _silent_until(self) -> float | None:
+        """How long a client may say nothing and take nothing; None: as long as it likes, because
+        the engine works for it."""
+        if self._closed or self._loads.under_way or self._last_sign is None:
+            return None
+        if any(each.speaking and not each.paused for each in self._live.values()):
+            return None
+        bound = self._settings.idle_s if self._spoken_to else self._settings.first_message_s
+        return self._last_sign + bound if bound else None
+
+    # --- the end ---
+
+    def drain(self, within_s: float, now: float) -> list[Command]:
+        """The server is to stop: finish what is open, take nothing new. May be hastened."""
+        until = now + within_s
+        if self._draining_until is None or until < self._draining_until:
+            self._draining_until = until
+            self._protocol.send_draining(within_s * 1000)
+        return self._take_commands(now)
+
+    # --- within ---
+
+    def _take_commands(self, now: float) -> list[Command]:
+        for utterance in self._touched.values():
+            if utterance.no not in self._live:
+                self._waiting.pop(utterance.no, None)
+                continue
+            if utterance.waiting:
+                self._waiting[utterance.no] = utterance
+            else:
+                self._waiting.pop(utterance.no, None)
+            if utterance.paused and utterance.drained:
+                utterance.paused = False
+                if utterance.speaking:
+                    self._commands.append(ResumeSynthesis(utterance.no))
+            elif not utterance.paused and utterance.full:
+                utterance.paused = True
+                if utterance.speaking:
+                    self._commands.append(PauseSynthesis(utterance.no))
+            request = utterance.next_request()
+            if request is not None:
+                self._commands.append(StartSynthesis(utterance.no, request))
+        self._touched.clear()
+        if self._draining_until is not None and not self._live and not self._closed:
+            self._closed = True
+            for request_id in self._loads.end_all():
+                stopped = ServerBusy("The server stopped before the voice was ready.")
+                self._protocol.send_error(stopped, request_id=request_id)
+            self._commands.append(Close(1012, "the server is stopping; connect again"))
+        commands, self._commands = self._commands, []
+        return commands
+
+    def sent(self, now: float) -> list[Command]:
+        """What ``data_to_send`` gave was written: room may have come."""
+        return self._take_commands(now)
+
+    def _send_one(self, now: float) -> None:
+        for _ in range(len(self._turn)):
+            number = self._turn.popleft()
+            utterance = self._live.get(number)
+            if utterance is None:
+                continue
+            self._turn.append(number)
+            item = utterance.take(now)
+            if item is not None:
+                self._note_sign(now)
+                self._touched[number] = utterance
+                self._send(utterance, item, now)
+                return
+
+    def _send(self, utterance: Utterance, item: Item, now: float) -> None:
+        if isinstance(item, Words):
+            self._protocol.send_alignment(
+                utterance.context_id,
+                [
+                    WordInfo(
+                        each.text,
+                        each.start,
+                        each.end,
+                        each.char_start,
+                        each.char_end,
+                        each.precision,
+                        each.precision_ms,
+                    )
+                    for each in item.words
+                ],
+            )
+        elif isinstance(item, Sound):
+            self._protocol.send_audio(utterance.context_id, item.data, flags=item.flags)
+        elif isinstance(item, Failed):
+            self._stop(utterance)
+            self._observer.ended(utterance, item.error.code, now)
+            self._protocol.send_failure(utterance.context_id, item.error)
+        elif isinstance(item, Done):
+            self._finish(utterance, now)
+
+    def _finish(self, utterance: Utterance, now: float) -> None:
+        utterance.mark("done", now)
+        self._observer.ended(utterance, "done", now)
+        self._protocol.send_done(
+            ContextDone(
+                context_id=utterance.context_id,
+                samples=utterance.sent,
+                chars=utterance.chars,
+                clauses=utterance.clauses,
+                reason=utterance.reason,
+                marks=dict(utterance.marks),
+            )
+        )
+        utterance.release()
+        del self._live[utterance.no]
+        self._done[utterance.no] = utterance
+        self._done_chars += utterance.chars
+        while len(self._done) > self._settings.done_kept or (
+            len(self._done) > 1 and self._done_chars > self._settings.done_kept_chars
+        ):
+            oldest = self._done.pop(next(iter(self._done)))
+            self._done_chars -= oldest.chars
+            self._numbers.pop(oldest.context_id, None)
+            self._protocol.forget(oldest.context_id)
+
+
+_DEFAULTS = {each.name: each.default for each in fields(ContextOpen) if each.name in _OPTIONS}
+
+_HANDLERS: dict[type, Callable[..., None]] = {
+    TextAppend: Session._append,
+    TextFlush: Session._flush,
+    TextEnd: Session._end,
+    PlayoutReport: Session._report,
+    AudioCredit: Session._credit,
+    ContextCancel: Session._cancel,
+    ContextBroken: Session._broken,
+}

@@ -1,0 +1,310 @@
+"""Text of vLLM-Omni's WebSocket: utterances, their units, and growing units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from qwen3tts_engine.base import ContextVoice
+from qwen3tts_server.dialects.native.session import Close
+from qwen3tts_server.dialects.vllm_omni import messages
+from qwen3tts_server.dialects.vllm_omni.messages import SessionConfig
+from qwen3tts_text.surrogates import SurrogateJoiner
+from qwen3tts_wire.errors import BadRequest
+
+Granularity = Literal["none", "sentence", "clause"]
+
+ASCII_ENDS = {"none": "", "sentence": ".!?", "clause": ".!?,;"}
+"""They end a unit before white space or at the end of the text."""
+_SENTENCE = "\u3002\uff01\uff1f\u2026\u0964\u0965\u061f"
+"""Full stops, exclamation and question marks of Chinese and Japanese, the ellipsis, Devanagari's
+danda and double danda, the Arabic question mark."""
+SCRIPT_ENDS = {"none": "", "sentence": _SENTENCE, "clause": _SENTENCE + "\uff0c\uff1b\u060c\u061b"}
+"""They end a unit whatever follows; among clause marks the commas and semicolons of Chinese and
+Arabic."""
+CLOSING = "\"'\u201d\u2019\u00bb)]}\u300f\u300d\uff09\u3011"
+"""They stay with the mark before them."""
+_RUN = frozenset(ASCII_ENDS["clause"] + SCRIPT_ENDS["clause"] + CLOSING)
+
+_TITLES = ("dr", "mr", "mrs", "ms", "prof", "sr", "jr", "st", "mt")
+_OTHERS = ("fig", "no", "vs", "etc", "approx", "dept", "inc", "ltd", "co", "al")
+_DOTTED = ("e.g", "i.e", "u.s", "u.k", "a.m", "p.m")
+ABBREVIATIONS = frozenset(_TITLES + _OTHERS + _DOTTED)
+"""A dot after one of them, in any case, ends nothing; nor does one after a single letter."""
+_LONGEST = max(map(len, ABBREVIATIONS))
+
+
+class Splitter:
+    """Text in pieces in, units out.
+
+    >>> splitter = Splitter("sentence")
+    >>> splitter.feed("It is 3.14. Or")
+    >>> splitter.take(), splitter.take()
+    ('It is 3.14.', None)
+    >>> splitter.end()
+    >>> splitter.take(), splitter.take()
+    ('Or', None)
+    """
+
+    def __init__(self, granularity: Granularity = "none") -> None:
+        self.ended = False
+        """Whether all text is here."""
+        self._ascii = frozenset(ASCII_ENDS[granularity])
+        self._ends = self._ascii | frozenset(SCRIPT_ENDS[granularity])
+        self._chars: list[str] = []
+        self._start = 0
+        """Where the next unit begins."""
+        self._scan = 0
+        """Everything before it ends nothing."""
+        self._run = 0
+        """Where the run of marks that begins at ``_scan`` goes on."""
+
+    def __len__(self) -> int:
+        """Characters that are in no unit yet."""
+        return len(self._chars) - self._start
+
+    def feed(self, text: str) -> None:
+        """More text."""
+        if 2 * self._start > len(self._chars):
+            del self._chars[: self._start]
+            self._scan -= self._start
+            self._run -= self._start
+            self._start = 0
+        self._chars.extend(text)
+
+    def end(self) -> None:
+        """No more text."""
+        self.ended = True
+
+    def take(self) -> str | None:
+        """The next unit, without the white space around it; None while there is none."""
+        while (cut := self._boundary()) is not None:
+            unit = "".join(self._chars[self._start : cut]).strip()
+            self._start = self._scan = cut
+            if unit:
+                return unit
+        return None
+
+    def _boundary(self) -> int | None:
+        """Where the next unit ends, if that is certain."""
+        chars, last = self._chars, len(self._chars)
+        if not self._ends:
+            self._scan = last
+        while self._scan < last:
+            at = self._scan
+            if chars[at] not in self._ends or self._in_number(at) or self._abbreviates(at):
+                self._scan += 1
+                continue
+            run = max(self._run, at + 1)
+            while run < last and chars[run] in _RUN:
+                run += 1
+            self._run = run
+            if run == last and not self.ended:
+                return None
+            if run < last and chars[at] in self._ascii and not chars[run].isspace():
+                self._scan = run
+                continue
+            return run
+        return last if self.ended and self._start < last else None
+
+    def _in_number(self, at: int) -> bool:
+        """Whether it is the mark in ``3.14`` or ``1,000``."""
+        chars = self._chars
+        return (
+            chars[at] in ".,"
+            and self._start < at < len(chars) - 1
+            and chars[at - 1].isdigit()
+            and chars[at + 1].isdigit()
+        )
+
+    def _abbreviates(self, at: int) -> bool:
+        """Whether it is the dot after ``Dr``, ``e.g`` or ``J``."""
+        if self._chars[at] != ".":
+            return False
+        begin = at
+        while begin > self._start and at - begin <= _LONGEST and _of_word(self._chars[begin - 1]):
+            begin -= 1
+        word = "".join(self._chars[begin:at])
+        if len(word) == 1 and word.isalpha():
+            return True
+        return len(word) <= _LONGEST and word.lower().strip(".") in ABBREVIATIONS
+
+
+def _of_word(char: str) -> bool:
+    return char == "." or char.isalnum()
+
+
+@dataclass(eq=False)
+class Utterance:
+    """The text up to an ``input.done``."""
+
+    index: int
+    config: SessionConfig
+    splitter: Splitter
+    joiner: SurrogateJoiner = field(default_factory=SurrogateJoiner)
+    sentences: int = 0
+    """Units begun; texts committed, where they are."""
+    held: list[str] = field(default_factory=list)
+    """Text of a growing unit that was not handed over yet."""
+    chars: int = 0
+    """Characters of a growing unit that have come."""
+    voice: ContextVoice = field(default_factory=ContextVoice)
+    """Of all its units."""
+    over: bool = False
+    """Whether its growing unit ended before its text did."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether it is one unit, which is said while its text comes."""
+        return self.config.streaming_mode is not None
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """One piece of text to be said."""
+
+    config: SessionConfig
+    text: str
+    utterance_index: int
+    sentence_index: int
+    grows: bool = False
+    """Whether more of it comes, as More."""
+    voice: ContextVoice = field(default_factory=ContextVoice)
+    """Its utterance's."""
+
+    @property
+    def where(self) -> dict[str, int]:
+        """The fields that name it in every message."""
+        return {"utterance_index": self.utterance_index, "sentence_index": self.sentence_index}
+
+
+@dataclass(frozen=True)
+class Start:
+    """Say this unit; tell ``audio``, then ``finished`` or ``failed``."""
+
+    unit: Unit
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Say no more of it, at once."""
+
+    unit: Unit
+
+
+@dataclass(frozen=True)
+class More:
+    """More text of a growing unit."""
+
+    unit: Unit
+    text: str
+    flush: bool = False
+    """Say all of it so far, though a word or sentence is not complete."""
+    final: bool = False
+    """Nothing of it follows."""
+
+
+Command = Start | More | Stop | Close
+
+
+@dataclass(frozen=True)
+class MoreText:
+    """Text that came while something else was being said."""
+
+    utterance: Utterance
+    parts: list[str]
+
+
+@dataclass(frozen=True)
+class EndOfText:
+    """The end of an utterance's text."""
+
+    utterance: Utterance
+    dropped: bool = False
+    """Whether what was not committed is not to be said."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What has come of a growing unit is to be said now."""
+
+    utterance: Utterance
+    commit_id: str | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A message whose turn comes after what is being said."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Grown:
+    """What follows from a message."""
+
+    text: str = ""
+    """To be said; it has a character that is no white space, where it begins the unit."""
+    flush: bool = False
+    final: bool = False
+    answer: str = ""
+    """To the client."""
+
+
+def nothing_to_commit() -> BadRequest:
+    """The refusal of an ``input.commit`` without text before it."""
+    return BadRequest("input.commit requires buffered text.", remedy="Send input.text first.")
+
+
+def came(utterance: Utterance, text: str) -> Grown:
+    """More text: said with ``token_level``, kept with ``sentence_commit``."""
+    utterance.held.append(utterance.joiner.push(text))
+    if utterance.config.streaming_mode == "sentence_commit":
+        return Grown()
+    return Grown(_held(utterance))
+
+
+def committed(utterance: Utterance, commit_id: str | None) -> Grown:
+    """What is kept is said, to its last character."""
+    text = _held(utterance)
+    if not text:
+        return Grown(answer=messages.error(nothing_to_commit()))
+    if utterance.over:
+        spent = BadRequest(
+            "The utterance is over: its sound ended before its text did.",
+            remedy="Send input.done, then the next utterance.",
+        )
+        return Grown(answer=messages.error(spent))
+    return Grown(text, flush=True, answer=_answer(utterance, text, commit_id))
+
+
+def ended(utterance: Utterance, *, dropped: bool) -> Grown:
+    """No more text: the rest is said, or left out where it was not committed."""
+    utterance.held.append(utterance.joiner.finish())
+    utterance.splitter.end()
+    commits = utterance.config.streaming_mode == "sentence_commit"
+    text = _held(utterance)
+    if utterance.over or (dropped and commits):
+        return Grown(final=True)
+    answer = _answer(utterance, text, None) if commits and text else ""
+    return Grown(text, final=True, answer=answer)
+
+
+def _answer(utterance: Utterance, text: str, commit_id: str | None) -> str:
+    return messages.message(
+        "input.committed",
+        commit_id=commit_id,
+        utterance_index=utterance.index,
+        sentence_index=utterance.sentences,
+        chars_committed=len(text),
+    )
+
+
+def _held(utterance: Utterance) -> str:
+    """The text that is kept; white space alone stays kept, unless something is said already."""
+    text = "".join(utterance.held)
+    begun = utterance.sentences > 0 and utterance.config.streaming_mode == "token_level"
+    if not (text.strip() or begun):
+        return ""
+    utterance.held.clear()
+    return text
