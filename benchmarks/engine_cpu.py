@@ -30,7 +30,7 @@ from op_count import PLAIN_TORCH, frame_ops
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
 from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
-from qwen3tts_engine.qwen3.model.kv_cache import Arena
+from qwen3tts_engine.qwen3.model.kv_cache import KvCache
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.prompt import build_prompt
 from qwen3tts_engine.qwen3.model.sampling import Sampling
@@ -56,7 +56,7 @@ def text(row: int) -> str:
 def bare(model: Qwen3Model, rows: int, frames: int) -> tuple[float, float]:
     """Seconds for so many frames of each row, and until the first is sound."""
     assert model.tokenizer is not None
-    arena = Arena(model.config, slots=rows, positions=2048)
+    arena = KvCache(model.config, slots=rows, positions=2048)
     state = model.decoder.new_state(rows)
     slots, hidden = torch.arange(rows), model.config.talker.layers.hidden
     ids = [model.tokenizer.encode(text(row)) for row in range(rows)]

@@ -33,10 +33,10 @@ from common import Bench
 from gpu.load import Call, Load
 from gpu.parts import Floor, bandwidth, part_times, profile, sync, timed
 
-from qwen3tts_engine.qwen3.kernels.cuda import Direct
-from qwen3tts_engine.qwen3.kernels.memory import human
+from qwen3tts_engine.qwen3.kernels.cuda import EagerBackend
+from qwen3tts_engine.qwen3.kernels.memory import format_bytes
 from qwen3tts_engine.qwen3.kernels.runner import Runner
-from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, Join, StepRow
+from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, PrefillRow, StepRow
 from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.sampling import Sampling
@@ -164,7 +164,7 @@ class Run:
             f"read for a frame: talker {floor.talker / 1e9:.3f} GB, predictor"
             f" {floor.predictor / 1e9:.3f} GB, codec {floor.codec / 1e9:.3f} GB"
         )
-        backends = [("plain", Direct())]
+        backends = [("plain", EagerBackend())]
         if self.runner._backend.captures:
             backends.append(("captured", self.runner._backend))  # type: ignore[arg-type]
         table: list[list[object]] = []
@@ -199,7 +199,7 @@ class Run:
         embeds = torch.randn(24, hidden, device=self.device).to(self.model.dtype) * 0.1
         pad = self.model.config.text_ids.tts_pad
         for slot in range(rows):
-            runner.join([Join(slot, embeds, Sampling(), slot)])
+            runner.join([PrefillRow(slot, embeds, Sampling(), slot)])
         steps = [StepRow(slot, pad, False) for slot in range(rows)]
         at = 0
 

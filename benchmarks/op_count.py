@@ -26,11 +26,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from qwen3tts_engine.qwen3.model.config import LayersConfig, ModelConfig
-from qwen3tts_engine.qwen3.model.kv_cache import Arena
+from qwen3tts_engine.qwen3.model.kv_cache import KvCache
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.sampling import TOP_K_LIMIT, Sampling
 from qwen3tts_engine.qwen3.model.step import frame_step
-from qwen3tts_engine.qwen3.model.talker import Draws
+from qwen3tts_engine.qwen3.model.talker import SamplingInputs
 from tests.tiny_models.published import PUBLISHED
 from tests.tiny_models.weights import random_weights
 
@@ -162,7 +162,7 @@ def frame_ops(
     config = narrow(PUBLISHED[name])
     weights = random_weights(config, dtype=dtype)
     model = Qwen3Model.from_weights(config, *weights, dtype=dtype, fused_norm=device == "cuda")
-    arena = Arena(config, slots=rows, positions=64, dtype=dtype)
+    arena = KvCache(config, slots=rows, positions=64, dtype=dtype)
     for slot in range(rows):
         arena.reset(slot, Sampling(), slot)
     slots, text = torch.arange(rows), torch.zeros(rows, dtype=torch.int64)
@@ -171,7 +171,7 @@ def frame_ops(
     hidden = torch.zeros(rows, config.talker.layers.hidden, dtype=dtype)
     ids = torch.zeros(groups, rows, dtype=torch.int64)
     noise, cool = torch.zeros(rows, groups, TOP_K_LIMIT), torch.ones(rows, groups)
-    draws = Draws(noise, cool, cool == 0, None)
+    draws = SamplingInputs(noise, cool, cool == 0, None)
     state = model.decoder.new_state(rows)
     codes = torch.zeros(rows, 1, groups, dtype=torch.int64)
     whole = count_ops(lambda: frame_step(model, arena, slots, text, eos, 64), device=device)

@@ -14,11 +14,11 @@ from qwen3tts_engine.base import PcmChunk, SynthesisRequest
 from qwen3tts_engine.guards import LeadingTrim, SilenceCut, SoundGuard
 from qwen3tts_engine.pause_aligner import PauseAligner
 from qwen3tts_engine.playout import PlayoutLead
-from qwen3tts_engine.qwen3.engine.jobs import Job, Speaker, Voicing
+from qwen3tts_engine.qwen3.engine.jobs import Job, Speaker, SpeechPostprocessor
 from qwen3tts_engine.qwen3.engine.text_track import TextTrack
 from qwen3tts_engine.qwen3.engine.worker import Worker, WorkerSettings
 from qwen3tts_engine.qwen3.kernels.runner import Runner
-from qwen3tts_engine.qwen3.kernels.step_runner import Prefixes
+from qwen3tts_engine.qwen3.kernels.step_runner import PrefixCache
 from qwen3tts_engine.qwen3.model.config import FRAME_SAMPLES
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.prompt import Prompt, build_prompt
@@ -61,7 +61,7 @@ class Tokens:
         return sum(map(ord, text)) * 31 % self._vocab, self._end
 
 
-class LongVoicing(Voicing):
+class LongVoicing(SpeechPostprocessor):
     """Ends after a given number of frames."""
 
     frames = 0
@@ -149,7 +149,7 @@ class Load:
             Scheduler(settings),
             WorkerSettings(code_eos=model.config.talker.ids.eos, unread_samples=1 << 40),
             embed=lambda prompt, x_vector: model.embed(prompt, x_vector=x_vector),
-            prefixes=Prefixes(0),
+            prefixes=PrefixCache(0),
             clock=time.monotonic,
         )
 
@@ -186,7 +186,7 @@ class Load:
                 model.config, text_ids=track.ids, speaker=speakers[0], layout="full"
             )
 
-        def voice() -> Voicing:
+        def voice() -> SpeechPostprocessor:
             guard = SoundGuard(LeadingTrim(heard=True), SilenceCut(after_s=1e6, onset_s=1e6))
             voicing = LongVoicing(track, guard, PauseAligner(dropped=lambda: guard.dropped))
             voicing.frames = call.frames

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import torch
 
-from qwen3tts_engine.qwen3.kernels.cuda import Backend, Direct
+from qwen3tts_engine.qwen3.kernels.cuda import EagerBackend, GraphBackend
 from qwen3tts_engine.qwen3.kernels.memory import tensor_bytes
 from qwen3tts_engine.qwen3.kernels.runner import Runner
 from qwen3tts_engine.qwen3.kernels.stages import DecodeKey, StepKey
 from qwen3tts_engine.qwen3.model.kv_cache import FRAME, POS
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.sampling import Sampling
-from qwen3tts_engine.qwen3.model.step import _draws
+from qwen3tts_engine.qwen3.model.step import sampling_inputs
 
 Work = Callable[[], None]
 POSITION = 150
@@ -109,7 +109,7 @@ def works(runner: Runner, rows: int) -> dict[str, tuple[Work, ...]]:
     @torch.no_grad()
     def sampling() -> None:
         counters = arena.counters.index_select(0, slots)
-        draws = _draws(model.constants, counters, arena.knobs[slots], full_sort=False)
+        draws = sampling_inputs(model.constants, counters, arena.knobs[slots], full_sort=False)
         for group in range(groups):
             draws.choose(group, rest if group else first, chosen[group], model.kernels)
 
@@ -136,7 +136,7 @@ def in_order(several: Sequence[Work]) -> Work:
     return work
 
 
-def part_times(runner: Runner, rows: int, backend: Backend, runs: int) -> dict[str, float]:
+def part_times(runner: Runner, rows: int, backend: GraphBackend, runs: int) -> dict[str, float]:
     """Milliseconds of each part: sampling, predictor, talker, codec."""
     found = {}
     parts = works(runner, rows)
@@ -160,7 +160,7 @@ def profile(runner: Runner, rows: int, lines: int = 25) -> None:
     parts = works(runner, rows)
     parts["draw"][0]()
     for name, part in parts.items():
-        ready = Direct().capture(part, "frames")
+        ready = EagerBackend().capture(part, "frames")
         for one in ready:
             one()
         sync(device)

@@ -8,7 +8,7 @@ import json
 import numpy as np
 
 from qwen3tts_engine.piper.voice_files import parse_config
-from qwen3tts_engine.qwen3.voices.audio_files import Damaged, NotThisKind, WavFile
+from qwen3tts_engine.qwen3.voices.audio_files import DamagedWav, NotWav, WavFile
 from qwen3tts_wire.errors import BadRequest
 from tests.engine.piper.tiny_vits import LOW, MANY, tiny_config
 from tests.fuzz.target import Target
@@ -18,7 +18,7 @@ SOUND = np.linspace(-1, 1, 40, dtype=np.float32)
 
 
 def run_wav(data: bytes) -> None:
-    with contextlib.suppress(NotThisKind, Damaged):
+    with contextlib.suppress(NotWav, DamagedWav):
         file = WavFile.parse(data)
         samples = file.samples()
         assert samples.shape == (file.frames, file.channels)

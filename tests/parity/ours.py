@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from qwen3tts_engine.qwen3.model.kv_cache import Arena
+from qwen3tts_engine.qwen3.model.kv_cache import KvCache
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.prompt import NO_SPEAKER, Prompt, Reference, build_prompt
 from qwen3tts_engine.qwen3.model.sampling import Sampling
@@ -96,7 +96,7 @@ class Ours:
         lengths = torch.tensor([len(row.prompt) for row in rows])
         embeds = torch.nn.utils.rnn.pad_sequence([row.embeds for row in rows], batch_first=True)
         positions = int(lengths.max()) + frames + 1
-        arena = Arena(self.config, slots=len(rows), positions=positions)
+        arena = KvCache(self.config, slots=len(rows), positions=positions)
         for slot in range(len(rows)):
             arena.reset(slot, sampling, 0)
         slots = torch.arange(len(rows))

@@ -37,13 +37,13 @@ CASES = [pytest.param(case, id=case.name) for case in CHOSEN]
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     """The generations, in order."""
     found: list[Job] = []
-    make = loaded.Loaded.job
+    make = loaded.LoadedModel.job
 
-    def job(self: loaded.Loaded, *given: Any) -> Job:
+    def job(self: loaded.LoadedModel, *given: Any) -> Job:
         found.append(make(self, *given))
         return found[-1]
 
-    monkeypatch.setattr(loaded.Loaded, "job", job)
+    monkeypatch.setattr(loaded.LoadedModel, "job", job)
     return found
 
 

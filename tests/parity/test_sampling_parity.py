@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from qwen3tts_engine.qwen3.model import step
-from qwen3tts_engine.qwen3.model.kv_cache import FRAME, Arena
+from qwen3tts_engine.qwen3.model.kv_cache import FRAME, KvCache
 from qwen3tts_engine.qwen3.model.sampling import TOP_K_LIMIT, Sampling
-from qwen3tts_engine.qwen3.model.talker import Predictor
+from qwen3tts_engine.qwen3.model.talker import CodePredictor
 from tests.parity.cases import EXACT_TIES, SAMPLED, Speech
 from tests.parity.conftest import Oracle
 from tests.parity.ours import Ours
@@ -75,10 +75,10 @@ def noise(monkeypatch: pytest.MonkeyPatch) -> Noise:
 def no_predictor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Codes 1 to 15 are all 0, at once."""
 
-    def predict(_: Predictor, hidden: Tensor, codes: Tensor, *__: object) -> None:
+    def predict(_: CodePredictor, hidden: Tensor, codes: Tensor, *__: object) -> None:
         codes[1:16].zero_()
 
-    monkeypatch.setattr(Predictor, "predict", predict)
+    monkeypatch.setattr(CodePredictor, "predict", predict)
 
 
 @pytest.mark.usefixtures("no_predictor")
@@ -89,7 +89,7 @@ def test_code_0_is_drawn_from_the_official_distribution(
     model, sampling = ours(case.model).model, sampling_of(case)
     official, ties = oracle.arrays(case.name), case is SAMPLED[EXACT_TIES]
     rows = 2 * (PROBES + 8)
-    arena = Arena(model.config, slots=rows, positions=2)
+    arena = KvCache(model.config, slots=rows, positions=2)
     slots, allowed = torch.arange(rows), torch.ones(rows, dtype=torch.bool)
     ranks = model.constants.ranks.shape[0] if sampling.needs_full_sort else TOP_K_LIMIT
     drawn = official["first_codes"][0]
@@ -123,7 +123,7 @@ def test_codes_1_to_15_are_drawn_from_the_official_distribution(
     model, sampling = ours(case.model).model, sampling_of(case)
     official = oracle.arrays(case.name)
     rows, groups = 2 * (PROBES + 8), model.config.talker.code_groups
-    arena = Arena(model.config, slots=1, positions=2)
+    arena = KvCache(model.config, slots=1, positions=2)
     arena.reset(0, sampling, 0)
     counters, knobs = (part[:1].expand(rows, -1) for part in (arena.counters, arena.knobs))
     ranks = model.config.predictor.vocab if sampling.needs_full_sort else TOP_K_LIMIT
@@ -137,7 +137,7 @@ def test_codes_1_to_15_are_drawn_from_the_official_distribution(
                 width = model.constants.ranks.shape[0] if sampling.needs_full_sort else ranks
                 noise.given = torch.zeros(rows, groups, width)
                 noise.given[:, group, :ranks] = given
-                draws = step._draws(
+                draws = step.sampling_inputs(
                     model.constants, counters, knobs, full_sort=sampling.needs_full_sort
                 )
                 out = torch.empty(rows, dtype=torch.int64)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qwen3tts_engine.qwen3.kernels.cuda import CudaLanes, Lane, Work
+from qwen3tts_engine.qwen3.kernels.cuda import CudaStreams, StreamName, Work
 
 
 class FakeEvent:
@@ -104,7 +104,7 @@ class FakeCuda:
         self.log.append(f"captured into {pool}")
 
 
-class FakeLanes(CudaLanes):
+class FakeLanes(CudaStreams):
     """Those of a GPU, on a machine that pins no memory."""
 
     def __init__(self, cuda: FakeCuda) -> None:
@@ -124,12 +124,12 @@ class Recorder:
     captures = True
 
     def __init__(self) -> None:
-        self.captured: list[Lane] = []
+        self.captured: list[StreamName] = []
         self.replays = 0
         self.fails: Any = None
         """Raised at a capture, by its number."""
 
-    def capture(self, works: Sequence[Work], lane: Lane) -> tuple[Work, ...]:
+    def capture(self, works: Sequence[Work], lane: StreamName) -> tuple[Work, ...]:
         if self.fails is not None:
             error = self.fails(len(self.captured))
             if error is not None:

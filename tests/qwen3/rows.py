@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from qwen3tts_engine.qwen3.model.kv_cache import Arena
+from qwen3tts_engine.qwen3.model.kv_cache import KvCache
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.sampling import Sampling
 from qwen3tts_engine.qwen3.model.step import frame_step, prefill
@@ -42,7 +42,7 @@ class Stage:
 
     def __init__(self, model: Qwen3Model, *, slots: int, positions: int = 96) -> None:
         self.model = model
-        self.arena = Arena(model.config, slots=slots, positions=positions, dtype=model.dtype)
+        self.arena = KvCache(model.config, slots=slots, positions=positions, dtype=model.dtype)
         self.scripts: dict[int, Script] = {}
         self.spoken: dict[int, Spoken] = {}
 

@@ -13,7 +13,7 @@ from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.qwen3.engine import loaded
 from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
 from qwen3tts_engine.qwen3.kernels.runner import Runner
-from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, Join, Ready, StepRow
+from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, PrefillRow, ReadyTicket, StepRow
 from tests.engine.speech_like import Sound
 from tests.qwen3.engine_world import made
 
@@ -25,13 +25,13 @@ Script = Callable[[int, str], Sound]
 def requests_of(monkeypatch: pytest.MonkeyPatch) -> list[SynthesisRequest]:
     """The requests of all generations that are begun from now on."""
     found: list[SynthesisRequest] = []
-    lay = loaded.Loaded.job
+    lay = loaded.LoadedModel.job
 
-    def job(self: loaded.Loaded, request: SynthesisRequest, *given: Any) -> Any:
+    def job(self: loaded.LoadedModel, request: SynthesisRequest, *given: Any) -> Any:
         found.append(request)
         return lay(self, request, *given)
 
-    monkeypatch.setattr(loaded.Loaded, "job", job)
+    monkeypatch.setattr(loaded.LoadedModel, "job", job)
     return found
 
 
@@ -45,7 +45,7 @@ class ScriptedEngine:
         world = self
 
         class ScriptedRunner(Runner):
-            def join(self, joins: Sequence[Join]) -> None:
+            def join(self, joins: Sequence[PrefillRow]) -> None:
                 for each in joins:
                     number = len(sounds_made)
                     sounds_made.append(each.slot)
@@ -54,22 +54,22 @@ class ScriptedEngine:
                     sounds[each.slot] = np.pad(sound, (0, whole - len(sound)))
                     made_frames[each.slot] = 0
 
-            def step(self, rows: Sequence[StepRow]) -> Ready:
+            def step(self, rows: Sequence[StepRow]) -> ReadyTicket:
                 codes = np.full((len(rows), 16), 5, np.int64)
                 for index, row in enumerate(rows):
                     over = made_frames[row.slot] * FRAME >= len(sounds[row.slot])
                     if over and row.eos_allowed:
                         codes[index, 0] = self.model.config.talker.ids.eos
                     made_frames[row.slot] += 1
-                return Ready(codes)
+                return ReadyTicket(codes)
 
-            def decode(self, rows: Sequence[DecodeRow]) -> Ready:
+            def decode(self, rows: Sequence[DecodeRow]) -> ReadyTicket:
                 found = np.zeros((len(rows), rows[0].frames * FRAME), np.float32)
                 for index, row in enumerate(rows):
                     at = row.first_frame * FRAME
                     part = sounds[row.slot][at : at + found.shape[1]]
                     found[index, : len(part)] = part
-                return Ready(found)
+                return ReadyTicket(found)
 
         sounds_made: list[int] = []
         monkeypatch.setattr(loaded, "Runner", ScriptedRunner)

@@ -12,11 +12,11 @@ from qwen3tts_engine.qwen3.model.kv_cache import (
     KEY_HIGH,
     KEY_LOW,
     TOP_K,
-    Arena,
+    KvCache,
     KvSnapshot,
-    on_device,
+    lazy_zeros,
     out_of_memory,
-    untouched_zeros,
+    to_device,
 )
 from qwen3tts_engine.qwen3.model.sampling import ALL, NO_TOP_P, Sampling, seed_key
 from qwen3tts_wire.errors import EngineUnavailable
@@ -29,23 +29,23 @@ STATM = Path("/proc/self/statm")
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_its_bytes_are_what_it_allocates(dtype: torch.dtype) -> None:
-    arena = Arena(CONFIG, slots=3, positions=20, dtype=dtype)
+    arena = KvCache(CONFIG, slots=3, positions=20, dtype=dtype)
     parts = (
         arena.kv, arena.hidden, arena.logits, arena.seen, arena.counters, arena.knobs, arena.codes
     )  # fmt: skip
     assert arena.bytes == sum(part.nbytes for part in parts)
-    assert arena.bytes == 4 * Arena.bytes_per_slot(CONFIG, 20, dtype)
+    assert arena.bytes == 4 * KvCache.bytes_per_slot(CONFIG, 20, dtype)
 
 
 def test_a_slot_of_the_published_models_is_as_large_as_the_counts_say() -> None:
     """114,688 bytes a position in half precision, at either size."""
     for name in ("0.6b-base", "1.7b-base"):
-        size = Arena.bytes_per_slot(PUBLISHED[name], 1024, torch.bfloat16)
+        size = KvCache.bytes_per_slot(PUBLISHED[name], 1024, torch.bfloat16)
         assert 0 < size - 1024 * 114_688 < 40_000
 
 
 def test_reset_clears_a_slot_and_no_other() -> None:
-    arena = Arena(CONFIG, slots=2, positions=6)
+    arena = KvCache(CONFIG, slots=2, positions=6)
     parts = (arena.kv.transpose(0, 1), arena.hidden, arena.logits, arena.codes)
     for part in parts:
         part.fill_(3)
@@ -65,7 +65,7 @@ def test_reset_clears_a_slot_and_no_other() -> None:
 
 
 def test_reset_clears_as_far_as_a_row_went_and_leaves_other_memory_untouched() -> None:
-    arena = Arena(CONFIG, slots=2, positions=6)
+    arena = KvCache(CONFIG, slots=2, positions=6)
     arena.kv.fill_(3)
     arena.pos[1] = 2
     arena.reset(1, Sampling(), 0)
@@ -82,7 +82,7 @@ def test_slots_that_no_row_was_in_take_no_memory() -> None:
         return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     before = resident()
-    arena = Arena(CONFIG, slots=1100, positions=128)
+    arena = KvCache(CONFIG, slots=1100, positions=128)
     assert arena.kv.nbytes > 64 << 20
     arena.reset(7, Sampling(), 0)
     assert resident() - before < arena.kv.nbytes / 2
@@ -92,7 +92,7 @@ def test_slots_that_no_row_was_in_take_no_memory() -> None:
 @pytest.mark.skipif(not STATM.exists(), reason="needs /proc")
 def test_untouched_memory_is_taken_by_the_page_however_scattered_the_rows() -> None:
     """Numpy asks for huge pages, so that each scattered row took 2 MiB and its clearing."""
-    table = untouched_zeros((64, 2 << 20), torch.uint8, torch.device("cpu"))
+    table = lazy_zeros((64, 2 << 20), torch.uint8, torch.device("cpu"))
     before = int(STATM.read_text().split()[1])
     table[:, 7] = 1
     taken = (int(STATM.read_text().split()[1]) - before) * os.sysconf("SC_PAGE_SIZE")
@@ -103,11 +103,11 @@ def test_untouched_memory_is_taken_by_the_page_however_scattered_the_rows() -> N
 @pytest.mark.parametrize("size", [1 << 50, 1 << 70])
 def test_memory_that_the_machine_does_not_have_is_refused(size: int) -> None:
     with pytest.raises(torch.OutOfMemoryError):
-        untouched_zeros((size,), torch.uint8, torch.device("cpu"))
+        lazy_zeros((size,), torch.uint8, torch.device("cpu"))
 
 
 def test_a_snapshot_is_a_copy() -> None:
-    arena = Arena(CONFIG, slots=2, positions=6)
+    arena = KvCache(CONFIG, slots=2, positions=6)
     arena.kv.normal_()
     snapshot = arena.snapshot(0, 4)
     kept = snapshot.kv.clone()
@@ -123,7 +123,7 @@ def test_senseless_sizes_are_refused(slots: int, positions: int) -> None:
     with pytest.raises(
         EngineUnavailable, match=f"{slots} slots of {positions} positions"
     ) as caught:
-        Arena(CONFIG, slots=slots, positions=positions)
+        KvCache(CONFIG, slots=slots, positions=positions)
     assert "1 to 128 positions" in caught.value.remedy
 
 
@@ -138,7 +138,7 @@ class TestOutOfMemory:
         with pytest.raises(
             EngineUnavailable, match=r"2 slots of 6 positions need 0\.00 GiB on cpu"
         ):
-            Arena(CONFIG, slots=2, positions=6)
+            KvCache(CONFIG, slots=2, positions=6)
 
     def test_on_a_gpu_it_says_what_is_free(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1 << 30, 3 << 30))
@@ -162,7 +162,7 @@ def test_numbers_go_to_a_gpu_without_waiting(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
     monkeypatch.setattr(torch.Tensor, "to", move)
     for kind in ("cuda", "cpu"):
-        there: object = on_device([1, 2], torch.int64, torch.device(kind))
+        there: object = to_device([1, 2], torch.int64, torch.device(kind))
         assert there == "there"
     assert pinned == [[1, 2]]
     assert moved == [("cuda", True), ("cpu", True)]

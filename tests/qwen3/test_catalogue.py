@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
-from qwen3tts_engine.qwen3.kernels.step_runner import Prefixes
+from qwen3tts_engine.qwen3.kernels.step_runner import PrefixCache
 from qwen3tts_engine.qwen3.model.config import ModelConfig
-from qwen3tts_engine.qwen3.voices.catalogue import Catalogue
+from qwen3tts_engine.qwen3.voices.catalogue import VoiceCatalogue
 from qwen3tts_wire.errors import UnknownVoice
 
 Config = Callable[[str], ModelConfig]
@@ -20,7 +20,7 @@ class Names:
 
 
 def test_named_speakers_are_found_in_any_spelling(tiny_config: Config) -> None:
-    voices = Catalogue(tiny_config("custom_voice"), None)
+    voices = VoiceCatalogue(tiny_config("custom_voice"), None)
     assert voices.voice("Uncle Fu", None) == "uncle_fu"
     assert voices.voice(None, None) == voices.listed()[0].id
     assert voices.voice(None, "en-GB") == "ryan"
@@ -33,14 +33,14 @@ def test_named_speakers_are_found_in_any_spelling(tiny_config: Config) -> None:
 
 
 def test_the_default_stands_first(tiny_config: Config) -> None:
-    voices = Catalogue(tiny_config("custom_voice"), None, "dylan")
+    voices = VoiceCatalogue(tiny_config("custom_voice"), None, "dylan")
     assert voices.listed()[0].id == voices.voice(None, None) == "dylan"
     with pytest.raises(UnknownVoice):
-        Catalogue(tiny_config("custom_voice"), None, "nobody")
+        VoiceCatalogue(tiny_config("custom_voice"), None, "nobody")
 
 
 def test_cloned_voices_are_found_by_name_and_hash(tiny_config: Config) -> None:
-    voices = Catalogue(tiny_config("base"), Names({"ann": "a" * 64, "bob": "b" * 64}))
+    voices = VoiceCatalogue(tiny_config("base"), Names({"ann": "a" * 64, "bob": "b" * 64}))
     assert [voice.id for voice in voices.listed()] == ["clone:ann", "clone:bob"]
     assert voices.voice("clone:bob", None) == voices.voice("bob", None) == "clone:bob"
     assert voices.voice("c" * 64, None) == "c" * 64
@@ -52,12 +52,12 @@ def test_cloned_voices_are_found_by_name_and_hash(tiny_config: Config) -> None:
 
 def test_a_default_that_is_a_hash_speaks_where_none_is_named(tiny_config: Config) -> None:
     named = Names({"ann": "a" * 64})
-    assert Catalogue(tiny_config("base"), named, "c" * 64).voice(None, "de") == "c" * 64
-    assert Catalogue(tiny_config("base"), Names(), "c" * 64).voice("", None) == "c" * 64
+    assert VoiceCatalogue(tiny_config("base"), named, "c" * 64).voice(None, "de") == "c" * 64
+    assert VoiceCatalogue(tiny_config("base"), Names(), "c" * 64).voice("", None) == "c" * 64
 
 
 def test_a_checkpoint_that_makes_voices_up_has_one(tiny_config: Config) -> None:
-    voices = Catalogue(tiny_config("voice_design"), None)
+    voices = VoiceCatalogue(tiny_config("voice_design"), None)
     assert voices.voice(None, "de") == voices.voice("Design", None) == "design"
 
 
@@ -67,7 +67,7 @@ class Sized:
 
 
 def test_beginnings_are_kept_within_a_bound() -> None:
-    kept = Prefixes(100)
+    kept = PrefixCache(100)
     kept.put("a", Sized(60))
     kept.put("b", Sized(40))
     kept.put("too large", Sized(101))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from qwen3tts_engine.qwen3.model import config_fields as official_defaults
 from qwen3tts_engine.qwen3.model.config import ModelConfig, SpeakerEncoderConfig
-from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint, Fields
+from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint, JsonFields
 from qwen3tts_engine.qwen3.model.config_reader import read_config
 from qwen3tts_wire.errors import EngineUnavailable
 from tests.tiny_models.published import PUBLISHED
@@ -544,7 +544,7 @@ def test_whatever_stands_in_a_field_is_read_or_refused(
 
 
 def test_what_a_section_has_may_be_asked(tmp_path: Path) -> None:
-    fields = Fields(tmp_path, "", {"here": 1, "null": None})
+    fields = JsonFields(tmp_path, "", {"here": 1, "null": None})
     assert "here" in fields
     assert "null" not in fields
     assert "absent" not in fields

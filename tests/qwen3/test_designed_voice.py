@@ -27,13 +27,13 @@ FIRST, SECOND = "Good morning to all of you, and welcome.", "We are glad that yo
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     found: list[Job] = []
-    make = loaded.Loaded.job
+    make = loaded.LoadedModel.job
 
-    def job(self: loaded.Loaded, *given: Any) -> Job:
+    def job(self: loaded.LoadedModel, *given: Any) -> Job:
         found.append(make(self, *given))
         return found[-1]
 
-    monkeypatch.setattr(loaded.Loaded, "job", job)
+    monkeypatch.setattr(loaded.LoadedModel, "job", job)
     return found
 
 

@@ -19,7 +19,7 @@ from qwen3tts_engine.base import ClonesVoices, SynthesisRequest, TakesEmbeddings
 from qwen3tts_engine.qwen3.engine import engine as engine_module
 from qwen3tts_engine.qwen3.engine import loaded as loaded_module
 from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
-from qwen3tts_engine.qwen3.engine.loaded import Loaded
+from qwen3tts_engine.qwen3.engine.loaded import LoadedModel
 from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
 from qwen3tts_engine.qwen3.kernels.runner import Runner
 from qwen3tts_engine.qwen3.voices.content import ClonedVoice
@@ -360,7 +360,7 @@ async def test_a_start_after_one_that_was_cancelled_waits_for_its_end(
     at_once: list[int] = []
     under_way = itertools.count(1)
 
-    class Slow(Loaded):
+    class Slow(LoadedModel):
         def __init__(self, *given: Any) -> None:
             at_once.append(next(under_way))
             loading.set()
@@ -371,7 +371,7 @@ async def test_a_start_after_one_that_was_cancelled_waits_for_its_end(
             at_once.append(-1)
             super().close()
 
-    monkeypatch.setattr(engine_module, "Loaded", Slow)
+    monkeypatch.setattr(engine_module, "LoadedModel", Slow)
     engine = made(tiny["custom_voice"])
     first = asyncio.create_task(engine.start())
     await asyncio.to_thread(loading.wait)

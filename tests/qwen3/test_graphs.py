@@ -16,20 +16,20 @@ from qwen3tts_engine.qwen3.kernels import cuda as graphs
 from qwen3tts_engine.qwen3.kernels import cuda as lanes_module
 from qwen3tts_engine.qwen3.kernels import stages as warmup
 from qwen3tts_engine.qwen3.kernels.cuda import (
-    CudaGraphs,
-    Direct,
-    Stage,
-    Static,
-    backend_of,
-    bucket,
+    CudaGraphBackend,
+    EagerBackend,
+    GraphCache,
+    StaticWork,
+    bucket_for,
     buckets_up_to,
+    graph_backend,
 )
 from qwen3tts_engine.qwen3.kernels.runner import Runner
 from qwen3tts_engine.qwen3.kernels.stages import DecodeKey
-from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, Join, StepRow
+from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, PrefillRow, StepRow
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.sampling import Sampling
-from qwen3tts_engine.qwen3.model.transformer import PLAIN, Kernels
+from qwen3tts_engine.qwen3.model.transformer import TORCH_KERNELS, Kernels
 from qwen3tts_wire.errors import EngineUnavailable
 from tests.qwen3.fake_cuda import FakeCuda, FakeLanes, FakeStream, Recorder
 
@@ -75,7 +75,7 @@ def speak(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """All rows from the beginning: codes [frames, rows, 16], samples [rows, n]."""
     rows = range(len(embeds))
-    runner.join([Join(row, embeds[row], sampling, row) for row in rows])
+    runner.join([PrefillRow(row, embeds[row], sampling, row) for row in rows])
     pad = runner.model.config.text_ids.tts_pad
     codes = [runner.step([StepRow(row, pad, False) for row in rows]) for _ in range(frames)]
     sound = [runner.decode([DecodeRow(row, 0, 1) for row in rows])]
@@ -93,20 +93,20 @@ def speak(
 def test_a_batch_takes_the_smallest_size_that_holds_it() -> None:
     sizes = buckets_up_to(5)
     assert sizes == (1, 2, 4, 5)
-    assert [bucket(rows, sizes) for rows in (1, 2, 3, 4, 5)] == [1, 2, 4, 4, 5]
-    assert bucket(9, sizes) == 9
+    assert [bucket_for(rows, sizes) for rows in (1, 2, 3, 4, 5)] == [1, 2, 4, 4, 5]
+    assert bucket_for(9, sizes) == 9
     assert buckets_up_to(1) == (1,)
 
 
 def test_a_size_that_was_not_captured_has_buffers_of_its_own() -> None:
     made: list[int] = []
 
-    def build(size: int) -> Static:
+    def build(size: int) -> StaticWork:
         made.append(size)
         zeros = torch.zeros(1, size, dtype=torch.int64)
-        return Static(zeros, zeros, (lambda: None,))
+        return StaticWork(zeros, zeros, (lambda: None,))
 
-    stage = Stage("frames", build)
+    stage = GraphCache("frames", build)
     stage.capture(2, Recorder())
     assert stage.get(2) is stage.get(2)
     assert stage.get(3) is not stage.get(3)
@@ -121,7 +121,7 @@ def test_a_size_that_was_not_captured_has_buffers_of_its_own() -> None:
 
 
 def test_work_runs_before_it_is_captured_and_each_lane_has_its_own_memory(cuda: FakeCuda) -> None:
-    backend = CudaGraphs(CPU, cuda)
+    backend = CudaGraphBackend(CPU, cuda)
     ran: list[str] = []
     first, second = backend.capture([lambda: ran.append("a"), lambda: ran.append("b")], "frames")
     assert ran == ["a", "b", "a", "b", "a", "b"]
@@ -137,12 +137,12 @@ def test_work_runs_before_it_is_captured_and_each_lane_has_its_own_memory(cuda: 
 
 
 def test_graphs_are_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(backend_of(CPU, True), Direct)
+    assert isinstance(graph_backend(CPU, True), EagerBackend)
     made = Recorder()
-    monkeypatch.setattr(graphs, "CudaGraphs", lambda device: made)
+    monkeypatch.setattr(graphs, "CudaGraphBackend", lambda device: made)
     gpu = torch.device("cuda")
-    assert backend_of(gpu, "auto") is made
-    assert isinstance(backend_of(gpu, False), Direct)
+    assert graph_backend(gpu, "auto") is made
+    assert isinstance(graph_backend(gpu, False), EagerBackend)
 
 
 # --- the runner ---
@@ -174,7 +174,7 @@ def test_every_usual_size_is_captured(model: Qwen3Model, backend: Recorder) -> N
     backend.replays = 0
     for rows in range(1, 6):
         embeds = prompts(model, rows)
-        runner.join([Join(row, embeds[row], GREEDY, 0) for row in range(rows)])
+        runner.join([PrefillRow(row, embeds[row], GREEDY, 0) for row in range(rows)])
         assert backend.replays == 1
         runner.step([StepRow(row, 0, True) for row in range(rows)])
         for frames in (1, 2, 4, 8):
@@ -238,7 +238,7 @@ def test_a_restored_beginning_changes_nothing(model: Qwen3Model, backend: Record
     for positions in (600, 400):
         if positions == 400:
             runner = captured(model, Recorder(), slots=2, positions=400)
-        runner.join([Join(0, embeds[12:], GREEDY, 0, prefix=kept)])
+        runner.join([PrefillRow(0, embeds[12:], GREEDY, 0, prefix=kept)])
         got = [runner.step([StepRow(0, model.config.text_ids.tts_pad, False)]) for _ in range(4)]
         assert np.array_equal(np.stack([each.wait() for each in got]), codes)
 
@@ -367,7 +367,7 @@ def own_model(tiny: dict[str, Path]) -> Qwen3Model:
 def test_a_gpu_has_kernels_of_its_own(
     own_model: Qwen3Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernels = replace(PLAIN)
+    kernels = replace(TORCH_KERNELS)
     checked: list[object] = []
 
     def usable(*what: object) -> tuple[Kernels, dict[str, str]]:
@@ -388,7 +388,7 @@ def test_a_machine_without_triton_does_without(
 ) -> None:
     monkeypatch.setitem(sys.modules, KERNELS, None)
     runner = Runner(own_model, slots=1, positions=64, lanes=GpuLanes())
-    assert own_model.kernels is PLAIN
+    assert own_model.kernels is TORCH_KERNELS
     assert "Triton cannot be used" in runner.notes[0]
 
 
@@ -398,9 +398,9 @@ def test_a_machine_without_triton_does_without(
 def test_a_gpu_has_lanes_and_a_cpu_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[torch.device] = []
     monkeypatch.setattr(lanes_module, "CudaLanes", made.append)
-    lanes_module.lanes_of(torch.device("cuda"))
+    lanes_module.streams_of(torch.device("cuda"))
     assert made == [torch.device("cuda")]
-    assert isinstance(lanes_module.lanes_of(CPU), lanes_module.HostLanes)
+    assert isinstance(lanes_module.streams_of(CPU), lanes_module.CpuStreams)
 
 
 def test_what_goes_up_or_down_is_pinned_and_what_another_lane_reads_is_kept(
@@ -416,7 +416,7 @@ def test_what_goes_up_or_down_is_pinned_and_what_another_lane_reads_is_kept(
             streams.append(stream.name)
 
     tensor: Any = Pinned()
-    lanes = lanes_module.CudaLanes(CPU, cuda)
+    lanes = lanes_module.CudaStreams(CPU, cuda)
     assert lanes._pinned(tensor) is tensor
     with lanes.on("sound"):
         lanes.holds([tensor])
@@ -426,10 +426,10 @@ def test_what_goes_up_or_down_is_pinned_and_what_another_lane_reads_is_kept(
 
 
 def test_a_cpu_does_what_it_is_told_at_once(model: Qwen3Model) -> None:
-    works = Direct().capture([lambda: None], "sound")
+    works = EagerBackend().capture([lambda: None], "sound")
     assert len(works) == 1
     works[0]()
-    lanes = lanes_module.HostLanes(CPU)
+    lanes = lanes_module.CpuStreams(CPU)
     with lanes.on("sound"):
         lanes.follow(lanes.mark())
         assert lanes.mark().query()
@@ -457,7 +457,7 @@ def test_nobody_waits_before_a_ticket_is_asked(model: Qwen3Model, cuda: FakeCuda
     runner = Runner(model, slots=2, positions=96, lanes=FakeLanes(cuda))
     cuda.quick = False
     (embeds,) = prompts(model, 1)
-    runner.join([Join(0, embeds, GREEDY, 0)])
+    runner.join([PrefillRow(0, embeds, GREEDY, 0)])
     tickets = [runner.step([StepRow(0, 0, False)]) for _ in range(3)]
     assert not any(ticket.ready for ticket in tickets)
     later = runner.step([StepRow(0, 0, False)])
@@ -474,7 +474,7 @@ def test_codes_that_are_still_to_be_read_are_not_written_over(
     runner = Runner(model, slots=2, positions=128, lanes=FakeLanes(cuda))
     cuda.quick = False
     (embeds,) = prompts(model, 1)
-    runner.join([Join(0, embeds, GREEDY, 0)])
+    runner.join([PrefillRow(0, embeds, GREEDY, 0)])
     pad = StepRow(0, model.config.text_ids.tts_pad, False)
     runner.step([pad])
     done = runner.decode([DecodeRow(0, 0, 1)])
@@ -494,7 +494,7 @@ def test_a_voices_snapshot_is_held_until_it_was_read(model: Qwen3Model, cuda: Fa
     runner = Runner(model, slots=2, positions=96, lanes=lanes)
     snapshot = runner.codec.snapshot(1)
     (embeds,) = prompts(model, 1)
-    runner.join([Join(0, embeds, GREEDY, 0, codec=snapshot)])
+    runner.join([PrefillRow(0, embeds, GREEDY, 0, codec=snapshot)])
     assert lanes.held == 3
 
 

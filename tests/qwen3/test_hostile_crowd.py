@@ -15,7 +15,7 @@ import torch
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
-from qwen3tts_engine.qwen3.engine.jobs import Job, LoopOutlet
+from qwen3tts_engine.qwen3.engine.jobs import Job, OutputQueue
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import EngineFailed, ServerBusy, SpeechError
 from tests.fakes import settle
@@ -245,7 +245,7 @@ async def test_bad_requests_in_a_full_batch_disturb_nobody(listener: Listener) -
 
 
 async def test_nothing_is_kept_of_calls_that_are_over(listener: Listener) -> None:
-    kinds = (Job, LoopOutlet, LiveText, PlayoutLead)
+    kinds = (Job, OutputQueue, LiveText, PlayoutLead)
     gc.collect()
     before = [each for each in gc.get_objects() if type(each) in kinds]
     for seed in range(3):

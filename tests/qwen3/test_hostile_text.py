@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_engine.qwen3.api import Qwen3TTS
-from qwen3tts_engine.qwen3.api_speech import Manner, Speech
+from qwen3tts_engine.qwen3.api_speech import Speech, SpeechOptions
 from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
 from qwen3tts_engine.qwen3.engine.jobs import Job
 from qwen3tts_engine.text_plan import PlanMode
@@ -210,7 +210,7 @@ async def test_text_that_is_there_early_goes_on_in_another_generation(
         return job
 
     monkeypatch.setattr(loaded, "job", noted)
-    speech = Speech(engine, mode, Manner(seed=1), ahead=10**9)
+    speech = Speech(engine, mode, SpeechOptions(seed=1), ahead=10**9)
     speech.append(text)
     speech.end()
     ends = []

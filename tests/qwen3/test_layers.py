@@ -13,7 +13,7 @@ from qwen3tts_engine.qwen3.model.checkpoint import Weights
 from qwen3tts_engine.qwen3.model.config import LayersConfig
 from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint
 from qwen3tts_engine.qwen3.model.transformer import (
-    Norm,
+    RmsNorm,
     fold_columns,
     has_fused_norm,
     length_mask,
@@ -38,7 +38,7 @@ class TestNorm:
     @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
     def test_it_is_the_formula(self, fused: bool, scale: float) -> None:
         x, weight = noise(5, 3, 48) * scale, noise(48, seed=1)
-        found = Norm.build(48, 1e-5, weight, device=CPU, fused=fused)(x)
+        found = RmsNorm.build(48, 1e-5, weight, device=CPU, fused=fused)(x)
         torch.testing.assert_close(found, norm(x, weight, 1e-5), rtol=2e-6, atol=1e-6)
 
     @pytest.mark.parametrize("fused", [False, True])
@@ -46,7 +46,7 @@ class TestNorm:
     def test_half_precision_sums_in_float32(self, fused: bool, dtype: torch.dtype) -> None:
         """Squares of 300 and more do not fit into float16."""
         x, weight = (noise(4, 64) * 900).to(dtype), noise(64, seed=1).to(dtype)
-        found = Norm.build(64, 1e-6, weight, device=CPU, fused=fused)(x)
+        found = RmsNorm.build(64, 1e-6, weight, device=CPU, fused=fused)(x)
         assert found.dtype == dtype
         exact = norm(x.float(), weight.float(), 1e-6)
         torch.testing.assert_close(found.float(), exact, rtol=3 * torch.finfo(dtype).eps, atol=0.01)
@@ -55,7 +55,7 @@ class TestNorm:
     def test_the_matrix_behind_it_may_hold_its_weight(self, fused: bool) -> None:
         x, weight, matrix = noise(7, 20), noise(20, seed=1), noise(11, 20, seed=2)
         inside = weight if fused else None
-        before = Norm.build(20, 1e-6, inside, device=CPU, fused=fused)
+        before = RmsNorm.build(20, 1e-6, inside, device=CPU, fused=fused)
         found = before(x) @ fold_columns(matrix, weight, fused=fused).t()
         torch.testing.assert_close(found, norm(x, weight, 1e-6) @ matrix.t(), rtol=1e-5, atol=1e-5)
         spoilt = fold_columns(matrix.clone(), weight, fused=fused, spoil=True)

@@ -9,14 +9,14 @@ import torch
 from qwen3tts_engine.qwen3.kernels import memory
 from qwen3tts_engine.qwen3.kernels.memory import (
     MemoryPlan,
+    format_bytes,
     free_bytes,
-    human,
     plan_memory,
     tensor_bytes,
 )
 from qwen3tts_engine.qwen3.kernels.runner import Runner
 from qwen3tts_engine.qwen3.kernels.stages import workspace_bytes
-from qwen3tts_engine.qwen3.model.kv_cache import Arena
+from qwen3tts_engine.qwen3.model.kv_cache import KvCache
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_wire.errors import EngineUnavailable
 
@@ -44,7 +44,7 @@ def test_the_plan_is_what_is_allocated(model: Qwen3Model) -> None:
     assert runner.memory.arena == pytest.approx(allocated, rel=0.01)
     assert runner.memory.arena == runner.arena.bytes + runner.codec.bytes
     assert runner.memory.per_slot * 4 == runner.memory.arena
-    assert runner.memory.per_slot > Arena.bytes_per_slot(model.config, 256, torch.float32)
+    assert runner.memory.per_slot > KvCache.bytes_per_slot(model.config, 256, torch.float32)
 
 
 def test_it_is_told_in_units_for_people(model: Qwen3Model) -> None:
@@ -53,9 +53,9 @@ def test_it_is_told_in_units_for_people(model: Qwen3Model) -> None:
     assert "1.00 GiB free" in text
     assert "256 positions" in text
     assert "3 and one for padding" in text
-    assert human(found.total) in text
+    assert format_bytes(found.total) in text
     assert found.total == found.arena + found.weights + MIB
-    assert [human(size) for size in (12, 2048, 3 << 20, 5 << 29)] == [
+    assert [format_bytes(size) for size in (12, 2048, 3 << 20, 5 << 29)] == [
         "12 B",
         "2.00 KiB",
         "3.00 MiB",

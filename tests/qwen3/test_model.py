@@ -10,7 +10,7 @@ import torch
 from qwen3tts_engine.qwen3.model import model as module
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
 from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint
-from qwen3tts_engine.qwen3.model.kv_cache import Arena
+from qwen3tts_engine.qwen3.model.kv_cache import KvCache
 from qwen3tts_engine.qwen3.model.model import Qwen3Model, parameters
 from qwen3tts_engine.qwen3.model.prompt import NO_TEXT, Prompt
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
@@ -146,5 +146,5 @@ class TestRefused:
 def test_many_arenas_share_one_model() -> None:
     config = small_config(projection=False)
     model = Qwen3Model.from_weights(config, *small_weights(config))
-    one, other = (Arena(model.config, slots=1, positions=4) for _ in range(2))
+    one, other = (KvCache(model.config, slots=1, positions=4) for _ in range(2))
     assert one.kv.data_ptr() != other.kv.data_ptr()

@@ -11,7 +11,7 @@ import pytest
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.guards import SoundGuard
 from qwen3tts_engine.pause_aligner import PauseAligner
-from qwen3tts_engine.qwen3.engine.jobs import Job, Voicing
+from qwen3tts_engine.qwen3.engine.jobs import Job, SpeechPostprocessor
 from qwen3tts_engine.qwen3.engine.text_track import TextTrack
 from qwen3tts_text.word_units import SpokenWords
 from tests.engine.speech_like import Kind, Sound, silence, voice
@@ -26,19 +26,19 @@ TEXTS = {
 }
 
 
-def voicing_of(language: str) -> tuple[Voicing, Job]:
+def voicing_of(language: str) -> tuple[SpeechPostprocessor, Job]:
     text = TEXTS[language]
     job = World().job(text)
     job.track = track = TextTrack(SynthesisRequest(text), Letters())
     aligner = PauseAligner(language=language)
-    return Voicing(track, SoundGuard(), aligner, language=language), job
+    return SpeechPostprocessor(track, SoundGuard(), aligner, language=language), job
 
 
 def word_ends(language: str) -> list[int]:
     return [word.end for word in SpokenWords(TEXTS[language], ended=True, language=language).words]
 
 
-def pushed(voicing: Voicing, job: Job, sound: Sound) -> float | None:
+def pushed(voicing: SpeechPostprocessor, job: Job, sound: Sound) -> float | None:
     """Seconds after which the generation ended; None: it did not."""
     for at in range(0, len(sound), FRAME):
         if voicing.sound(job, sound[at : at + FRAME])[1]:

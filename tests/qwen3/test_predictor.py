@@ -10,16 +10,16 @@ from torch.nn import functional
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
 from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
-from qwen3tts_engine.qwen3.model.talker import Draws
-from qwen3tts_engine.qwen3.model.transformer import PLAIN
+from qwen3tts_engine.qwen3.model.talker import SamplingInputs
+from qwen3tts_engine.qwen3.model.transformer import TORCH_KERNELS
 from tests.qwen3.small import plain_layers, small_config, small_weights
 
 ROWS = 3
 
 
-def greedy(groups: int) -> Draws:
+def greedy(groups: int) -> SamplingInputs:
     none = torch.zeros(ROWS, groups)
-    return Draws(none[:, :, None], none, none == 0, None)
+    return SamplingInputs(none[:, :, None], none, none == 0, None)
 
 
 def plain(config: ModelConfig, weights: Weights, hidden: Tensor, code: int) -> list[int]:
@@ -49,7 +49,7 @@ def test_it_is_the_plain_layers(fused: bool, projection: bool) -> None:
     hidden = torch.randn(ROWS, config.talker.layers.hidden, generator=draw)
     codes = torch.zeros(17, ROWS, dtype=torch.int64)
     codes[0] = torch.tensor([5, 2047, config.talker.ids.eos])
-    model.predictor.predict(hidden, codes, greedy(16), PLAIN)
+    model.predictor.predict(hidden, codes, greedy(16), TORCH_KERNELS)
     for row in range(ROWS):
         expected = plain(config, weights, hidden[row], int(codes[0, row]))
         assert codes[:16, row].tolist() == expected
@@ -69,9 +69,9 @@ def test_nothing_is_kept_between_frames() -> None:
     model = Qwen3Model.from_weights(config, *small_weights(config))
     hidden = torch.randn(ROWS, 40, generator=torch.Generator().manual_seed(2))
     first, second = torch.zeros(2, 16, ROWS, dtype=torch.int64).unbind(0)
-    model.predictor.predict(hidden, first, greedy(16), PLAIN)
+    model.predictor.predict(hidden, first, greedy(16), TORCH_KERNELS)
     other = torch.ones(16, ROWS, dtype=torch.int64)
-    model.predictor.predict(-hidden, other, greedy(16), PLAIN)
-    model.predictor.predict(hidden, second, greedy(16), PLAIN)
+    model.predictor.predict(-hidden, other, greedy(16), TORCH_KERNELS)
+    model.predictor.predict(hidden, second, greedy(16), TORCH_KERNELS)
     assert torch.equal(first, second)
     assert not torch.equal(first, other)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from qwen3tts_engine.qwen3.kernels.runner import Runner
-from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, Join, StepRow
+from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, PrefillRow, StepRow
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.prompt import build_prompt
 from qwen3tts_engine.qwen3.model.sampling import Sampling
@@ -36,7 +36,7 @@ def prompt(model: Qwen3Model, text: str = "Good morning.") -> torch.Tensor:
 
 def joined(runner: Runner, slot: int, embeds: torch.Tensor, **fields: object) -> None:
     values = {"sampling": GREEDY, "seed": 1, **fields}
-    runner.join([Join(slot, embeds, **values)])  # type: ignore[arg-type]
+    runner.join([PrefillRow(slot, embeds, **values)])  # type: ignore[arg-type]
 
 
 def frames(runner: Runner, slots: Sequence[int], count: int) -> NDArray[np.int64]:
@@ -60,7 +60,9 @@ def test_rows_that_share_a_step_have_the_codes_they_have_alone(
         joined(runner, 0, prompt(model, text))
         alone.append(frames(runner, [0], 12)[0])
         runner.free(0)
-    runner.join([Join(slot, prompt(model, text), GREEDY, 1) for slot, text in enumerate(texts)])
+    runner.join(
+        [PrefillRow(slot, prompt(model, text), GREEDY, 1) for slot, text in enumerate(texts)]
+    )
     together = frames(runner, [0, 1], 12)
     assert np.array_equal(together[0], alone[0])
     assert np.array_equal(together[1], alone[1])

@@ -17,9 +17,9 @@ from qwen3tts_engine.qwen3.model.sampling import (
     NO_TOP_P,
     TOP_K_LIMIT,
     Sampling,
+    apply_repetition_penalty,
     choose,
     gumbel,
-    penalize,
     seed_key,
     stream_keys,
     uniform,
@@ -203,7 +203,7 @@ class TestChoose:
 def test_the_penalty_divides_what_is_positive_and_multiplies_the_rest() -> None:
     scores = torch.tensor([[2.0, -2.0, 2.0, -2.0, 0.0], [2.0, -2.0, 2.0, -2.0, -torch.inf]])
     seen = torch.tensor([[True, True, False, False, True]] * 2)
-    found = penalize(scores, seen, torch.tensor([[2.0], [0.5]]))
+    found = apply_repetition_penalty(scores, seen, torch.tensor([[2.0], [0.5]]))
     assert found.tolist() == [[1.0, -4.0, 2.0, -2.0, 0.0], [4.0, -1.0, 2.0, -2.0, -math.inf]]
 
 

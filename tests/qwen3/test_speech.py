@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_engine.qwen3.api_speech import Manner, Speech
+from qwen3tts_engine.qwen3.api_speech import Speech, SpeechOptions
 from qwen3tts_wire.errors import EngineFailed, UnknownVoice
 from tests.engine.fake_engine import CHAR_SAMPLES, FakeEngine
 from tests.fakes import settle
@@ -23,7 +23,7 @@ async def rest(speech: Speech) -> int:
 
 
 async def test_the_next_piece_is_begun_before_the_last_is_read(engine: FakeEngine) -> None:
-    speech = Speech(engine, "clause", Manner(voice="tone", seed=3), ahead=10**6)
+    speech = Speech(engine, "clause", SpeechOptions(voice="tone", seed=3), ahead=10**6)
     speech.append("Good morning to you. This is the line. ")
     speech.end()
     await settle(100)
@@ -38,7 +38,7 @@ async def test_the_next_piece_is_begun_before_the_last_is_read(engine: FakeEngin
 
 
 async def test_no_more_is_made_than_may_wait(engine: FakeEngine) -> None:
-    speech = Speech(engine, "clause", Manner(voice="tone"), ahead=5 * CHAR_SAMPLES)
+    speech = Speech(engine, "clause", SpeechOptions(voice="tone"), ahead=5 * CHAR_SAMPLES)
     speech.append("Good morning to you. This is the line. ")
     speech.end()
     await settle(100)
@@ -47,7 +47,7 @@ async def test_no_more_is_made_than_may_wait(engine: FakeEngine) -> None:
 
 
 async def test_it_waits_for_text(engine: FakeEngine) -> None:
-    speech = Speech(engine, "clause", Manner(voice="tone"), ahead=10**6)
+    speech = Speech(engine, "clause", SpeechOptions(voice="tone"), ahead=10**6)
     await settle()
     assert engine.requests == []
     speech.append("Good morning. ")
@@ -57,7 +57,7 @@ async def test_it_waits_for_text(engine: FakeEngine) -> None:
 
 
 async def test_what_was_made_before_an_error_is_read_before_it(engine: FakeEngine) -> None:
-    speech = Speech(engine, "clause", Manner(voice="fail-late"), ahead=10**6)
+    speech = Speech(engine, "clause", SpeechOptions(voice="fail-late"), ahead=10**6)
     speech.append("Good morning.")
     speech.end()
     assert await speech.next() is not None
@@ -67,11 +67,11 @@ async def test_what_was_made_before_an_error_is_read_before_it(engine: FakeEngin
 
 
 async def test_who_closes_cancels(engine: FakeEngine) -> None:
-    speech = Speech(engine, "clause", Manner(voice="stall"), ahead=10**6)
+    speech = Speech(engine, "clause", SpeechOptions(voice="stall"), ahead=10**6)
     speech.append("Good morning.")
     speech.end()
     await speech.next()
     await speech.close()
     assert engine.cancelled == 1
     with pytest.raises(UnknownVoice):
-        Speech(engine, "auto", Manner(voice="nobody"), ahead=1)
+        Speech(engine, "auto", SpeechOptions(voice="nobody"), ahead=1)

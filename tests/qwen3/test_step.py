@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from qwen3tts_engine.qwen3.model.config import MIN_FRAMES, NOT_FINITE
-from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, Arena
+from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, KvCache
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.prompt import build_prompt
 from qwen3tts_engine.qwen3.model.sampling import Sampling
@@ -122,7 +122,7 @@ def test_a_tiny_checkpoint_speaks_and_ends_by_itself(model: Qwen3Model) -> None:
         speaker=next(iter(model.config.talker.speakers)),
         layout="streaming",
     )
-    arena = Arena(model.config, slots=1, positions=200)
+    arena = KvCache(model.config, slots=1, positions=200)
     arena.reset(0, GREEDY, 0)
     slot, length = torch.zeros(1, dtype=torch.int64), torch.tensor([len(prompt)])
     prefill(model, arena, slot, model.embed(prompt)[None], length, torch.zeros_like(slot))
@@ -177,7 +177,7 @@ def test_how_far_attention_looks_changes_nothing(model: Qwen3Model, kv_len: int)
 class TestEnd:
     def draw(self, model: Qwen3Model, *, frame: int, allowed: bool, first: float) -> int:
         """Code 0 where eos scores best by far."""
-        arena = Arena(model.config, slots=1, positions=8)
+        arena = KvCache(model.config, slots=1, positions=8)
         arena.reset(0, GREEDY, 0)
         arena.logits[0] = first
         arena.logits[0, model.config.talker.ids.eos] = 100.0
@@ -258,7 +258,7 @@ def test_the_full_way_to_draw_changes_nothing_for_rows_that_do_not_need_it(
 ) -> None:
     row = script(model, 40, FRAMES, Sampling())
     expected = torch.stack(alone(model, row, FRAMES).codes)
-    arena = Arena(model.config, slots=2, positions=64)
+    arena = KvCache(model.config, slots=2, positions=64)
     slots, rows = torch.tensor([0, 1]), (row, script(model, 41, FRAMES, Sampling(top_p=0.5)))
     for slot, each in enumerate(rows):
         arena.reset(slot, each.sampling, each.seed)

@@ -7,11 +7,11 @@ import torch
 from torch.nn import functional
 
 from qwen3tts_engine.qwen3.kernels.runner import Runner
-from qwen3tts_engine.qwen3.kernels.step_runner import Join, StepRow
+from qwen3tts_engine.qwen3.kernels.step_runner import PrefillRow, StepRow
 from qwen3tts_engine.qwen3.model import talker as module
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
 from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint
-from qwen3tts_engine.qwen3.model.kv_cache import Arena
+from qwen3tts_engine.qwen3.model.kv_cache import KvCache
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.prompt import Prompt
 from qwen3tts_engine.qwen3.model.sampling import Sampling
@@ -80,7 +80,7 @@ def test_a_prompt_and_a_frame_find_their_text(
     prompt = Prompt((3, -1, 30), (None, 1, (2, 5)), (), 0)
     torch.testing.assert_close(lazy.embed(prompt), model.embed(prompt), rtol=1e-5, atol=1e-5)
     runner = Runner(lazy, slots=1, positions=16)
-    runner.join([Join(0, lazy.embed(prompt), Sampling(), 0)])
+    runner.join([PrefillRow(0, lazy.embed(prompt), Sampling(), 0)])
     runner.step([StepRow(0, 49, False)]).wait()
     assert lazy.talker.table[49].any()
 
@@ -136,6 +136,6 @@ def test_scratch_takes_what_padding_writes(model: Qwen3Model) -> None:
     stage = Stage(model, slots=2)
     stage.join({0: Script(script(model, 2, 1).embeds, [0])}, padding_rows=3)
     stage.step([0], padding_rows=3)
-    arena: Arena = stage.arena
+    arena: KvCache = stage.arena
     assert arena.kv[:, arena.scratch].any()
     assert not arena.kv[:, 1].any()

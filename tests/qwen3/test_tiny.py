@@ -15,7 +15,7 @@ import torch
 from qwen3tts_engine.qwen3.model.checkpoint import open_weights
 from qwen3tts_engine.qwen3.model.codec_decoder import CodecDecoder
 from qwen3tts_engine.qwen3.model.config import ModelConfig
-from qwen3tts_engine.qwen3.model.kv_cache import Arena
+from qwen3tts_engine.qwen3.model.kv_cache import KvCache
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.prompt import Layout, Prompt, Reference, build_prompt
 from qwen3tts_engine.qwen3.model.sampling import Sampling
@@ -118,7 +118,7 @@ def prompt_for(model: Qwen3Model, text: str, layout: Layout, *, reference: bool)
 def frames(model: Qwen3Model, prompt: Prompt, sampling: Sampling, cap: int = 400) -> int:
     """How many frames come before the end."""
     positions = len(prompt) + cap + 1
-    arena = Arena(model.config, slots=1, positions=positions)
+    arena = KvCache(model.config, slots=1, positions=positions)
     arena.reset(0, sampling, 7)
     slot, length = torch.zeros(1, dtype=torch.int64), torch.tensor([len(prompt)])
     x_vector = 0.5 * torch.ones(model.config.talker.layers.hidden)

@@ -9,7 +9,7 @@ import pytest
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
 from qwen3tts_engine.guards import SoundGuard
 from qwen3tts_engine.pause_aligner import PauseAligner
-from qwen3tts_engine.qwen3.engine.jobs import Job, LoopOutlet, Voicing
+from qwen3tts_engine.qwen3.engine.jobs import Job, OutputQueue, SpeechPostprocessor
 from qwen3tts_engine.qwen3.engine.text_track import TextTrack
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import EngineFailed
@@ -25,12 +25,12 @@ def silence(frames: int) -> Any:
     return np.zeros(frames * FRAME, np.float32)
 
 
-def voiced(text: str = "ab cd", more: LiveText | None = None) -> tuple[Voicing, Job]:
+def voiced(text: str = "ab cd", more: LiveText | None = None) -> tuple[SpeechPostprocessor, Job]:
     track = TextTrack(SynthesisRequest(text, more=more), Letters())
     job = World().job(text)
     job.track = track
     guard = SoundGuard()
-    return Voicing(track, guard, PauseAligner(dropped=lambda: guard.dropped)), job
+    return SpeechPostprocessor(track, guard, PauseAligner(dropped=lambda: guard.dropped)), job
 
 
 def test_silence_before_the_first_sound_is_left_out_but_for_its_end() -> None:
@@ -110,7 +110,7 @@ def test_a_short_text_may_use_all_frames_of_the_checkpoint() -> None:
 
 async def test_a_reader_gets_what_was_put_and_then_the_end() -> None:
     room: list[int] = []
-    out = LoopOutlet(10, lambda: room.append(out.unread))
+    out = OutputQueue(10, lambda: room.append(out.unread))
     await asyncio.to_thread(out.put, PcmChunk(bytes(20)))
     await asyncio.to_thread(out.put, PcmChunk(bytes(6)))
     assert out.unread == 13
@@ -124,7 +124,7 @@ async def test_a_reader_gets_what_was_put_and_then_the_end() -> None:
 
 
 async def test_a_reader_gets_what_was_put_and_then_the_error() -> None:
-    out = LoopOutlet(10, lambda: None)
+    out = OutputQueue(10, lambda: None)
     out.put(PcmChunk(b"ab"))
     out.finish(EngineFailed("It broke."))
     assert await out.next() == PcmChunk(b"ab")
@@ -133,8 +133,8 @@ async def test_a_reader_gets_what_was_put_and_then_the_error() -> None:
 
 
 def test_what_is_put_for_a_loop_that_is_gone_is_nobodys() -> None:
-    async def make() -> LoopOutlet:
-        return LoopOutlet(10, lambda: None)
+    async def make() -> OutputQueue:
+        return OutputQueue(10, lambda: None)
 
     out = asyncio.run(make())
     out.put(PcmChunk(b"ab"))

@@ -6,7 +6,7 @@ import pytest
 
 from qwen3tts_engine.base import PcmChunk
 from qwen3tts_engine.playout import PlayoutLead
-from qwen3tts_engine.qwen3.engine.jobs import Job, State
+from qwen3tts_engine.qwen3.engine.jobs import Job, JobState
 from qwen3tts_engine.qwen3.kernels.step_runner import Samples
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import BadText, EngineFailed, ServerBusy
@@ -30,7 +30,7 @@ def test_every_frame_becomes_sound_once_and_in_order() -> None:
     assert world.run() is None
     assert out.frames == list(range(1, 11))
     assert (out.finished, out.error, out.end) == (True, None, "text_end")
-    assert job.state is State.DONE
+    assert job.state is JobState.DONE
     assert world.worker.under_way == 0
     assert not world.runner.rows
 
@@ -149,7 +149,7 @@ def test_a_dry_row_waits_and_never_pads() -> None:
     wake = world.run()
     # Of "abc" the last letter may still change: one token is in the prompt, one behind a frame.
     assert world.runner.texts[1] == letters("b")
-    assert job.state is State.STARVED
+    assert job.state is JobState.STARVED
     assert out.frames == [1]
     assert wake == world.now + 2.0
 

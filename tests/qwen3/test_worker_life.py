@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from qwen3tts_engine.base import PcmChunk
-from qwen3tts_engine.qwen3.engine.jobs import Job, LoopOutlet
+from qwen3tts_engine.qwen3.engine.jobs import Job, OutputQueue
 from qwen3tts_engine.qwen3.kernels.step_runner import Samples
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import EngineFailed
@@ -63,8 +63,8 @@ async def test_a_row_whose_readers_loop_is_gone_leaves_its_slot() -> None:
     world = World()
     loop = asyncio.new_event_loop()
 
-    async def outlet() -> LoopOutlet:
-        return LoopOutlet(48_000, world.worker.wake)
+    async def outlet() -> OutputQueue:
+        return OutputQueue(48_000, world.worker.wake)
 
     job = world.job(seed=1)
     job.outlet = await asyncio.to_thread(loop.run_until_complete, outlet())
@@ -94,7 +94,7 @@ def test_a_reader_who_reads_nothing_keeps_nobody_out() -> None:
 
 async def test_room_that_was_made_while_more_was_put_wakes_the_engine() -> None:
     woken: list[int] = []
-    out = LoopOutlet(10, lambda: woken.append(out.unread))
+    out = OutputQueue(10, lambda: woken.append(out.unread))
 
     class Slow(PcmChunk):
         """While it is read, the engine puts more and finds its reader too far behind."""
@@ -118,7 +118,7 @@ async def test_an_error_of_many_readers_does_not_keep_their_frames() -> None:
     error = EngineFailed("It broke.")
     lengths = []
     for _ in range(5):
-        out = LoopOutlet(10, lambda: None)
+        out = OutputQueue(10, lambda: None)
         out.finish(error)
         with pytest.raises(EngineFailed):
             await out.next()

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_engine.playout import PlayoutLead
-from qwen3tts_engine.qwen3.engine.jobs import Job, State
+from qwen3tts_engine.qwen3.engine.jobs import Job, JobState
 from qwen3tts_text.growing import LiveText
 from tests.qwen3.worker_world import FakeOutlet, World
 
@@ -99,7 +99,7 @@ def test_every_call_is_said_whole_or_not_at_all(actions: list[tuple], lengths: l
         assert made == list(range(1, len(made) + 1))
         if call.cancelled and not call.out.finished:
             continue
-        assert call.job.state is State.DONE
+        assert call.job.state is JobState.DONE
         assert call.out.error is None
         # A row ends where the model ends it, but not before its text is in.
         assert len(made) >= max(2, min(lengths[number], 25 + 8 * 3))

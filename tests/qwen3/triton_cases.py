@@ -15,7 +15,7 @@ from torch.nn import functional
 from qwen3tts_engine.qwen3.kernels import triton_kernels
 from qwen3tts_engine.qwen3.model import transformer as attention
 from qwen3tts_engine.qwen3.model.sampling import choose, gumbel
-from qwen3tts_engine.qwen3.model.transformer import Norm
+from qwen3tts_engine.qwen3.model.transformer import RmsNorm
 
 CPU = torch.device("cpu")
 
@@ -30,7 +30,7 @@ def a_rotation(rows: int, queries: int, dim: int) -> torch.Tensor:
 def test_decode_attention(fused: bool, groups: int, queries: int, dim: int) -> None:
     torch.manual_seed(1)
     slots, places = 7, 160
-    norm = Norm.build(dim, 1e-6, None, device=CPU, fused=fused)
+    norm = RmsNorm.build(dim, 1e-6, None, device=CPU, fused=fused)
     cache = torch.randn(slots, places, groups, 2, dim)
     slot = torch.tensor([3, 0, 5, 2])
     pos = torch.tensor([0, 1, 64, 150])
@@ -46,7 +46,7 @@ def test_decode_attention(fused: bool, groups: int, queries: int, dim: int) -> N
 @pytest.mark.parametrize("position", [2, 15])
 def test_frame_attention(position: int) -> None:
     torch.manual_seed(2)
-    norm = Norm.build(16, 1e-6, None, device=CPU, fused=False)
+    norm = RmsNorm.build(16, 1e-6, None, device=CPU, fused=False)
     work = torch.randn(16, 3, 2, 4, 16)
     rotation = a_rotation(1, 2, 16)
     ours, theirs = work.clone(), work.clone()
@@ -109,8 +109,8 @@ def test_a_kernel_that_is_wrong_or_breaks_is_not_used(monkeypatch: pytest.Monkey
     monkeypatch.setattr(triton_kernels, "TRITON", wrong)
     found, failed = triton_kernels.usable(CPU, torch.float32)
     assert failed == {"frame_attention": "OSError", "swiglu": "ArithmeticError"}
-    assert found.swiglu is attention.PLAIN.swiglu
-    assert found.frame_attention is attention.PLAIN.frame_attention
+    assert found.swiglu is attention.TORCH_KERNELS.swiglu
+    assert found.frame_attention is attention.TORCH_KERNELS.frame_attention
     assert found.choose is triton_kernels.choose
 
 
@@ -128,4 +128,4 @@ def test_a_kernel_that_leaves_no_key_for_later_steps_is_not_used(
     monkeypatch.setattr(triton_kernels, "TRITON", wrong)
     found, failed = triton_kernels.usable(CPU, torch.float32)
     assert failed == {name: "ArithmeticError"}
-    assert getattr(found, name) is getattr(attention.PLAIN, name)
+    assert getattr(found, name) is getattr(attention.TORCH_KERNELS, name)

@@ -15,7 +15,13 @@ from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.qwen3.engine.jobs import Job, Speaker
 from qwen3tts_engine.qwen3.engine.text_track import TextTrack
 from qwen3tts_engine.qwen3.engine.worker import Worker, WorkerSettings
-from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, Join, Prefixes, Samples, StepRow
+from qwen3tts_engine.qwen3.kernels.step_runner import (
+    DecodeRow,
+    PrefillRow,
+    PrefixCache,
+    Samples,
+    StepRow,
+)
 from qwen3tts_engine.scheduler import Scheduler, SchedulerSettings
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import SpeechError
@@ -80,7 +86,7 @@ class FakeRunner:
     def __init__(self, slots: int = 4) -> None:
         self.slots = slots
         self.frames_of: dict[int, int] = {}
-        self.rows: dict[int, Join] = {}
+        self.rows: dict[int, PrefillRow] = {}
         self.made: dict[int, int] = {}
         self.heard: dict[int, int] = {}
         self.texts: dict[int, list[int]] = {}
@@ -98,7 +104,7 @@ class FakeRunner:
     def check(self, what: str, slots: Sequence[int]) -> None:
         self.fails(what, [self.rows[slot].seed for slot in slots])
 
-    def join(self, joins: Sequence[Join]) -> None:
+    def join(self, joins: Sequence[PrefillRow]) -> None:
         self.fails("join", [each.seed for each in joins])
         for each in joins:
             assert each.slot not in self.rows, "the slot is taken"
@@ -235,7 +241,7 @@ class World:
             self.scheduler,
             WorkerSettings(code_eos=EOS),
             embed=self._embed,
-            prefixes=Prefixes(250),
+            prefixes=PrefixCache(250),
             clock=lambda: self.now,
         )
 

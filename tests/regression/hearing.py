@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from qwen3tts_engine.qwen3.engine import loaded
 from qwen3tts_engine.qwen3.kernels.runner import Runner
-from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, Join, StepRow, Ticket
+from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, PrefillRow, StepRow, Ticket
 
 Samples = NDArray[np.float32]
 
@@ -93,7 +93,7 @@ class HeardRunner(Runner):
         self.heard = []
         self._generations: dict[int, Generation] = {}
 
-    def join(self, joins: Sequence[Join]) -> None:
+    def join(self, joins: Sequence[PrefillRow]) -> None:
         """See Runner."""
         super().join(joins)
         eos = self.model.config.talker.ids.eos

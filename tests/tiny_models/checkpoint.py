@@ -15,7 +15,7 @@ from typing import Any, get_args
 from safetensors.torch import save_file
 
 from qwen3tts_engine.qwen3.model.config import Task
-from qwen3tts_engine.qwen3.model.config_fields import Fields
+from qwen3tts_engine.qwen3.model.config_fields import JsonFields
 from qwen3tts_engine.qwen3.model.config_reader import read_config
 from tests.tiny_models import tokenizer as tiny_tokenizer
 from tests.tiny_models.published import PUBLISHED
@@ -256,7 +256,7 @@ def _make(folder: Path, task: Task, seed: int) -> Path:
     codec = folder / "speech_tokenizer"
     codec.mkdir(parents=True, exist_ok=True)
     ids = tiny_tokenizer.write(folder)
-    words = Fields.read(folder / "vocab.json")
+    words = JsonFields.read(folder / "vocab.json")
     write_json_files(
         folder,
         task,

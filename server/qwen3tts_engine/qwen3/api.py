@@ -30,18 +30,18 @@ from qwen3tts_engine.base import (
 )
 from qwen3tts_engine.qwen3.api_speech import (
     TEXT_MAX,
-    Manner,
-    Reader,
     Speech,
-    all_of,
+    SpeechOptions,
+    TextReader,
     audio_source,
     check_kinds,
     check_sampling,
     check_whole_text,
-    each_own,
-    evenly,
-    floats,
-    no_text,
+    in_equal_pieces,
+    not_text_error,
+    per_text_arguments,
+    speak_all,
+    to_float,
     voice_name,
 )
 from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
@@ -292,7 +292,7 @@ class Qwen3TTS:
         if max_new_tokens is not None:
             limits = replace(limits or GenerationLimits(), max_new_tokens=max_new_tokens)
         check_whole_text(text)
-        manner = Manner(
+        manner = SpeechOptions(
             voice=voice_name(voice),
             language=language,
             instructions=instructions,
@@ -307,7 +307,7 @@ class Qwen3TTS:
         pieces = self._speak(text, mode, manner)
         if frames_per_emission is None:
             return pieces
-        return evenly(pieces, frames_per_emission * FRAME_SAMPLES)
+        return in_equal_pieces(pieces, frames_per_emission * FRAME_SAMPLES)
 
     def generate(self, text: str | Iterable[str], **how: Any) -> tuple[Samples, int]:
         """All the sound of a text at once; the arguments are those of ``stream``."""
@@ -333,9 +333,9 @@ class Qwen3TTS:
         # Refused before any is begun.
         for text in texts:
             if not isinstance(text, str):
-                raise no_text("One of the texts", text)
+                raise not_text_error("One of the texts", text)
             check_whole_text(text)
-        single = [how | own for own in each_own(how, len(texts))]
+        single = [how | own for own in per_text_arguments(how, len(texts))]
         with ThreadPoolExecutor(max(1, min(len(texts), 64))) as pool:
             return list(pool.map(lambda text, own: self.generate(text, **own), texts, single))
 
@@ -368,17 +368,17 @@ class Qwen3TTS:
     # --- behind it ---
 
     def _speak(
-        self, text: str | Iterable[str], mode: PlanMode, manner: Manner
+        self, text: str | Iterable[str], mode: PlanMode, manner: SpeechOptions
     ) -> Iterator[tuple[Samples, int]]:
         speech = self._wait(self._begin(mode, manner))
         try:
             if isinstance(text, str):
-                self._loop.call_soon_threadsafe(all_of, speech, text)
+                self._loop.call_soon_threadsafe(speak_all, speech, text)
             else:
-                Reader(self._loop, speech, text).start()
+                TextReader(self._loop, speech, text).start()
             while (chunk := self._wait(speech.next())) is not None:
                 if chunk.pcm:
-                    yield floats(chunk.pcm), SAMPLE_RATE
+                    yield to_float(chunk.pcm), SAMPLE_RATE
         finally:
             self._release(speech)
 
@@ -392,7 +392,7 @@ class Qwen3TTS:
             with suppress(EngineUnavailable):
                 self._wait(speech.close())
 
-    async def _begin(self, mode: PlanMode, manner: Manner) -> Speech:
+    async def _begin(self, mode: PlanMode, manner: SpeechOptions) -> Speech:
         return Speech(self._engine, mode, manner, ahead=round(AHEAD_S * SAMPLE_RATE))
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:

@@ -51,7 +51,7 @@ def check_kinds(**given: object) -> None:
         raise BadRequest(f"{name}={value!r:.80} is not {kinds}.", remedy=f"Give {kinds}.")
 
 
-def each_own(how: dict[str, Any], count: int) -> list[dict[str, Any]]:
+def per_text_arguments(how: dict[str, Any], count: int) -> list[dict[str, Any]]:
     """Return what each of ``count`` texts has of its own, where an argument is a list.
 
     Raises:
@@ -129,10 +129,10 @@ def check_whole_text(text: object) -> None:
         if not text.strip():
             raise BadText("The text is empty.", remedy="Give some words to say.")
     elif isinstance(text, bytes | bytearray) or not isinstance(text, Iterable):
-        raise no_text("The text", text)
+        raise not_text_error("The text", text)
 
 
-def no_text(what: str, found: object) -> BadRequest:
+def not_text_error(what: str, found: object) -> BadRequest:
     """Return the error for something that is no ``str``."""
     return BadRequest(
         f"{what} is {type(found).__name__}, not str.",
@@ -141,7 +141,7 @@ def no_text(what: str, found: object) -> BadRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class SpeechOptions:
     """How a text is spoken: the fields of SynthesisRequest that hold for all of its pieces."""
 
     voice: str | None = None
@@ -158,7 +158,9 @@ class Speech:
     """Used within one event loop. The next piece is begun when the last is made, not when it is
     read, as long as no more than ``ahead`` samples wait for the reader."""
 
-    def __init__(self, engine: Engine, mode: PlanMode, manner: Manner, *, ahead: int) -> None:
+    def __init__(
+        self, engine: Engine, mode: PlanMode, manner: SpeechOptions, *, ahead: int
+    ) -> None:
         """``mode`` becomes ``clause`` for a voice that takes no text while it speaks.
 
         Raises:
@@ -269,7 +271,7 @@ class Speech:
         )
 
 
-class Reader(threading.Thread):
+class TextReader(threading.Thread):
     """Reads a text that somebody writes. Ends with it, or at its next piece when nobody listens;
     its errors are the listener's."""
 
@@ -288,7 +290,7 @@ class Reader(threading.Thread):
                 if self._speech.closed:
                     return
                 if not isinstance(piece, str):
-                    raise no_text("A piece of the text", piece)
+                    raise not_text_error("A piece of the text", piece)
                 self._tell(self._speech.append, piece)
         except Exception as error:
             self._tell(self._speech.fail, error)
@@ -309,18 +311,20 @@ class Reader(threading.Thread):
             self._loop.call_soon_threadsafe(what, *given)
 
 
-def all_of(speech: Speech, text: str) -> None:
+def speak_all(speech: Speech, text: str) -> None:
     """Say a whole text; on the loop."""
     speech.append(text)
     speech.end()
 
 
-def floats(pcm: bytes) -> Samples:
+def to_float(pcm: bytes) -> Samples:
     """Return 16-bit samples as floats in ±1."""
     return np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32768)
 
 
-def evenly(pieces: Iterator[tuple[Samples, int]], samples: int) -> Iterator[tuple[Samples, int]]:
+def in_equal_pieces(
+    pieces: Iterator[tuple[Samples, int]], samples: int
+) -> Iterator[tuple[Samples, int]]:
     """The same sound in pieces of so many samples; the last may be shorter."""
     held = np.zeros(0, np.float32)
     for pcm, _ in pieces:

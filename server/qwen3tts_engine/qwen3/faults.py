@@ -26,7 +26,7 @@ def one_by_one(
     return good, bad
 
 
-def told(error: Exception) -> SpeechError:
+def public_error(error: Exception) -> SpeechError:
     """The error as its reader may see it: no words of the text, no lines of code."""
     if isinstance(error, SpeechError):
         return error
@@ -39,7 +39,7 @@ def told(error: Exception) -> SpeechError:
     return EngineFailed("The model's code failed.", remedy="The server's log has the reason.")
 
 
-def trace(error: BaseException) -> str:
+def safe_traceback(error: BaseException) -> str:
     """Where it was raised, for the log. What it says only if a device or a file says it: what other
     errors say may hold a caller's text."""
     where = "".join(traceback.format_tb(error.__traceback__))
@@ -47,7 +47,7 @@ def trace(error: BaseException) -> str:
     return f"{where}{type(error).__name__}{says}"
 
 
-def not_finite() -> SpeechError:
+def non_finite_error() -> SpeechError:
     """The model gave a NaN or an infinity."""
     return EngineFailed(
         "The model gave numbers that are not finite.",

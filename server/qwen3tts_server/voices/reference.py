@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from qwen3tts_engine.qwen3.voices.audio_files import Damaged, NotThisKind, WavFile, decode_foreign
+from qwen3tts_engine.qwen3.voices.audio_files import DamagedWav, NotWav, WavFile, decode_foreign
 from qwen3tts_engine.qwen3.voices.audio_worker import TooLong
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy
 
@@ -209,7 +209,7 @@ def seconds_of(audio: bytes, most: float) -> float | None:
         seconds = _seconds(audio, most)
     except TooLong:
         seconds = None
-    except (Damaged, BadRequest):
+    except (DamagedWav, BadRequest):
         return None
     if seconds is None or seconds > most:
         raise LimitExceeded(
@@ -222,7 +222,7 @@ def seconds_of(audio: bytes, most: float) -> float | None:
 def _seconds(audio: bytes, most: float) -> float:
     try:
         file = WavFile.parse(audio)
-    except NotThisKind:
+    except NotWav:
         # A decoder of its own process: what strangers send is not decoded in this one.
         samples, rate = decode_foreign(audio, most)
         return round(len(samples) / rate, 3)

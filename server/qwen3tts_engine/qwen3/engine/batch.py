@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qwen3tts_engine.base import EndReason, PcmChunk
-from qwen3tts_engine.qwen3.engine.jobs import IN_SLOT, Job, Move, State
-from qwen3tts_engine.qwen3.faults import not_finite, one_by_one, told, trace
+from qwen3tts_engine.qwen3.engine.jobs import IN_SLOT, Job, JobEvent, JobState
+from qwen3tts_engine.qwen3.faults import non_finite_error, one_by_one, public_error, safe_traceback
 from qwen3tts_engine.qwen3.kernels.step_runner import (
     DecodeRow,
-    Join,
-    Prefixes,
-    Ready,
+    PrefillRow,
+    PrefixCache,
+    ReadyTicket,
     Samples,
     StepRow,
     StepRunner,
@@ -59,7 +59,7 @@ class Batch:
         *,
         code_eos: int,
         embed: Callable[[Prompt, Any | None], Any],
-        prefixes: Prefixes,
+        prefixes: PrefixCache,
         clock: Callable[[], float],
     ) -> None:
         """``code_eos``: code 0 that ends a generation. ``embed``: Qwen3Model.embed."""
@@ -90,7 +90,7 @@ class Batch:
 
     def join(self, jobs: Sequence[Job]) -> None:
         """Give each a slot and read its prompt."""
-        joins: list[tuple[Job, Join]] = []
+        joins: list[tuple[Job, PrefillRow]] = []
         for job in jobs:
             job.slot = self._free.pop()
             job.mark("slot", self._clock())
@@ -114,12 +114,12 @@ class Batch:
             except Exception as error:
                 self.fail_row(job, error)
                 continue
-            job.move(Move.JOIN)
+            job.move(JobEvent.JOIN)
             self._scheduler.joined(job, job.slot)
             if not job.fed:
-                job.move(Move.STARVE)
+                job.move(JobEvent.STARVE)
 
-    def _row(self, job: Job) -> Join:
+    def _row(self, job: Job) -> PrefillRow:
         """The row, with the beginning of its prompt from the store where that is worth it."""
         prompt, speaker = job.prompt, job.speaker
         assert prompt is not None
@@ -135,13 +135,13 @@ class Batch:
                 kept.put(key, prefix)
             prompt = replace(prompt, text=prompt.text[cut:], codec=prompt.codec[cut:])
         embeds = self._embed(prompt, speaker.x_vector)
-        return Join(job.slot, embeds, job.sampling, job.seed, speaker.codec, prefix)
+        return PrefillRow(job.slot, embeds, job.sampling, job.seed, speaker.codec, prefix)
 
     def step(self, jobs: Sequence[Job]) -> None:
         """Launch one frame of each."""
         rows: list[tuple[Job, StepRow]] = []
         for job in jobs:
-            text = job.next_text() if job.state is State.RUNNING else None
+            text = job.next_text() if job.state is JobState.RUNNING else None
             if text is not None:
                 rows.append((job, StepRow(job.slot, text, job.may_end())))
         if not rows:
@@ -172,8 +172,8 @@ class Batch:
         """No frame beyond ``total`` counts."""
         job.end = end
         job.total = total
-        if job.state is not State.DRAINING:
-            job.move(Move.LAST_FRAME)
+        if job.state is not JobState.DRAINING:
+            job.move(JobEvent.LAST_FRAME)
         self._scheduler.ended(job, total)
         self._finish_if_out(job)
 
@@ -188,7 +188,7 @@ class Batch:
                     continue
                 job.mark("first_codes", self._clock())
                 if frame[0] == NOT_FINITE:
-                    self.fail(job, not_finite())
+                    self.fail(job, non_finite_error())
                 elif frame[0] == self._code_eos:
                     self._last_frame(job, "dry" if job.track.dried else "text_end", len(job.codes))
                 else:
@@ -231,7 +231,7 @@ class Batch:
         alive = [each for each in rows if each[0].state in IN_SLOT]
         good, bad = one_by_one(alive, again)
         for each, samples in good:
-            self._decodes.append(_Decoded(Ready(samples), [each], 0))
+            self._decodes.append(_Decoded(ReadyTicket(samples), [each], 0))
         self._reject(bad, alone=len(rows) == 1 or bool(good), error=error)
 
     def collect_sound(self, *, wait: bool) -> None:
@@ -297,8 +297,8 @@ class Batch:
     def fail_row(self, job: Job, error: Exception) -> None:
         """It broke by an error that may be anything: its reader is told no more than the kind."""
         if not isinstance(error, SpeechError):
-            log.error("a generation failed\n%s", trace(error))
-        self.fail(job, told(error))
+            log.error("a generation failed\n%s", safe_traceback(error))
+        self.fail(job, public_error(error))
 
     def leave(self, job: Job) -> None:
         """It is over: its slot is free, and nothing more comes out of it."""
@@ -308,7 +308,7 @@ class Batch:
             self._free.append(job.slot)
             job.slot = -1
         job.track.leave()
-        job.move(Move.LEAVE)
+        job.move(JobEvent.LEAVE)
         self.jobs.remove(job)
 
     def _reject(
@@ -331,8 +331,8 @@ class Batch:
             return
         job.fed = there
         self._scheduler.text(job, there)
-        if job.state is not State.WAITING:
-            job.move(Move.FEED if there else Move.STARVE)
+        if job.state is not JobState.WAITING:
+            job.move(JobEvent.FEED if there else JobEvent.STARVE)
 
     def recover(self, error: Exception) -> None:
         """After a fault of no row in particular: all that is under way fails, later requests do
@@ -341,11 +341,11 @@ class Batch:
         Raises:
             Exception: the device does not work any more.
         """
-        log.error("the engine begins anew after a fault\n%s", trace(error))
+        log.error("the engine begins anew after a fault\n%s", safe_traceback(error))
         self._steps.clear()
         self._decodes.clear()
         self._prefixes.clear()
-        reason = told(error)
+        reason = public_error(error)
         for job in list(self.jobs):
             self.fail(job, reason)
         self._runner.reset()

@@ -32,14 +32,14 @@ from qwen3tts_engine.base import (
 )
 from qwen3tts_engine.model_names import given_name, names_of, published_id
 from qwen3tts_engine.qwen3.engine.continuation import Regeneration, voice_of
-from qwen3tts_engine.qwen3.engine.jobs import LoopOutlet
-from qwen3tts_engine.qwen3.engine.loaded import Loaded
+from qwen3tts_engine.qwen3.engine.jobs import OutputQueue
+from qwen3tts_engine.qwen3.engine.loaded import LoadedModel
 from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
 from qwen3tts_engine.qwen3.engine.worker import Worker, WorkerSettings
 from qwen3tts_engine.qwen3.kernels.cuda import free_device_memory
 from qwen3tts_engine.qwen3.kernels.memory import MemoryPlan
 from qwen3tts_engine.qwen3.kernels.runner import Progress
-from qwen3tts_engine.qwen3.kernels.step_runner import Prefixes, Snapshot
+from qwen3tts_engine.qwen3.kernels.step_runner import PrefixCache, Snapshot
 from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.voices.content import (
     ClonedVoice,
@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    loaded: Loaded
+    loaded: LoadedModel
     worker: Worker
     thread: threading.Thread
 
@@ -135,7 +135,7 @@ class Qwen3Engine:
             if self._running is not None:
                 return
             await self._until_left()
-            ready: Future[tuple[Loaded, Worker]] = Future()
+            ready: Future[tuple[LoadedModel, Worker]] = Future()
             thread = threading.Thread(
                 target=self._run, args=(ready,), name="qwen3 engine", daemon=True
             )
@@ -156,11 +156,11 @@ class Qwen3Engine:
             for line in (f"speaking with {self.model}", *self.memory.lines()):
                 log.info("%s", line)
 
-    def _run(self, ready: Future[tuple[Loaded, Worker]]) -> None:
+    def _run(self, ready: Future[tuple[LoadedModel, Worker]]) -> None:
         """The engine's thread."""
         settings = self.settings
         try:
-            loaded = Loaded(settings, self._progress)
+            loaded = LoadedModel(settings, self._progress)
             if settings.warmup:
                 loaded.runner.warmup(self._progress)
             worker = Worker(
@@ -179,7 +179,7 @@ class Qwen3Engine:
                     unread_samples=round(settings.unread_s * SAMPLE_RATE),
                 ),
                 embed=lambda prompt, x_vector: loaded.model.embed(prompt, x_vector=x_vector),
-                prefixes=Prefixes(settings.prefix_bytes),
+                prefixes=PrefixCache(settings.prefix_bytes),
                 clock=time.monotonic,
             )
         except BaseException as error:
@@ -387,7 +387,7 @@ class Qwen3Engine:
                 if design is not None:
                     design = await asyncio.to_thread(loaded.hear_designed, design)
                     used = loaded.fitting(design, following)
-                outlet = LoopOutlet(worker.settings.unread_samples, worker.wake)
+                outlet = OutputQueue(worker.settings.unread_samples, worker.wake)
                 job = loaded.job(following, voice_id, voice, outlet, codec, used)
                 job.repeat = following is not request
                 following = None
@@ -408,7 +408,7 @@ class Qwen3Engine:
                 finally:
                     worker.cancel(job)
 
-    async def _hear_reference(self, loaded: Loaded, voice: ClonedVoice) -> Snapshot | None:
+    async def _hear_reference(self, loaded: LoadedModel, voice: ClonedVoice) -> Snapshot | None:
         if voice.reference is None or voice.codec is not None:
             return voice.codec
         return await asyncio.to_thread(loaded.hear_reference, voice)
@@ -421,12 +421,12 @@ class Qwen3Engine:
         return self._running
 
 
-def _give_up(ready: Future[tuple[Loaded, Worker]]) -> None:
+def _give_up(ready: Future[tuple[LoadedModel, Worker]]) -> None:
     if ready.exception() is None:
         ready.result()[1].close()
 
 
-def _store(loaded: Loaded) -> VoiceStore:
+def _store(loaded: LoadedModel) -> VoiceStore:
     if loaded.store is None:
         raise BadRequest(
             f"This checkpoint ({loaded.config.task}) cannot clone a voice.",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from qwen3tts_engine.qwen3.model.sampling import Sampling
 
 
-class State(Enum):
+class JobState(Enum):
     """Where a generation is. A row that is paced (enough of it is ahead of its listener) is
     RUNNING and simply not in the next step; the scheduler knows which."""
 
@@ -46,10 +46,10 @@ class State(Enum):
     """Out: said, failed or cancelled."""
 
 
-IN_SLOT = (State.RUNNING, State.STARVED, State.DRAINING)
+IN_SLOT = (JobState.RUNNING, JobState.STARVED, JobState.DRAINING)
 
 
-class Move(Enum):
+class JobEvent(Enum):
     """What happens to a generation."""
 
     ADMIT = auto()
@@ -61,22 +61,22 @@ class Move(Enum):
 
 
 TRANSITIONS = {
-    (State.OPENING, Move.ADMIT): State.WAITING,
-    (State.WAITING, Move.JOIN): State.RUNNING,
-    (State.RUNNING, Move.STARVE): State.STARVED,
-    (State.STARVED, Move.FEED): State.RUNNING,
-    (State.RUNNING, Move.LAST_FRAME): State.DRAINING,
-    (State.STARVED, Move.LAST_FRAME): State.DRAINING,
-    (State.OPENING, Move.LEAVE): State.DONE,
-    (State.WAITING, Move.LEAVE): State.DONE,
-    (State.RUNNING, Move.LEAVE): State.DONE,
-    (State.STARVED, Move.LEAVE): State.DONE,
-    (State.DRAINING, Move.LEAVE): State.DONE,
+    (JobState.OPENING, JobEvent.ADMIT): JobState.WAITING,
+    (JobState.WAITING, JobEvent.JOIN): JobState.RUNNING,
+    (JobState.RUNNING, JobEvent.STARVE): JobState.STARVED,
+    (JobState.STARVED, JobEvent.FEED): JobState.RUNNING,
+    (JobState.RUNNING, JobEvent.LAST_FRAME): JobState.DRAINING,
+    (JobState.STARVED, JobEvent.LAST_FRAME): JobState.DRAINING,
+    (JobState.OPENING, JobEvent.LEAVE): JobState.DONE,
+    (JobState.WAITING, JobEvent.LEAVE): JobState.DONE,
+    (JobState.RUNNING, JobEvent.LEAVE): JobState.DONE,
+    (JobState.STARVED, JobEvent.LEAVE): JobState.DONE,
+    (JobState.DRAINING, JobEvent.LEAVE): JobState.DONE,
 }
 """Whatever is missing cannot happen."""
 
 
-class Outlet(Protocol):
+class OutputSink(Protocol):
     """Where a generation's sound goes. Called by the engine's thread."""
 
     @property
@@ -126,20 +126,20 @@ class Job:
     speaker: Speaker
     sampling: Sampling
     seed: int
-    outlet: Outlet
+    outlet: OutputSink
     lead: PlayoutLead | None
     pad: int
     """Token of the text track behind its end (``tts_pad``)."""
     eos: int
     """Token of the text track that ends it (``tts_eos``)."""
-    voice: Callable[[], Voicing]
+    voice: Callable[[], SpeechPostprocessor]
     """Makes ``voicing`` when the row joins."""
     initial_chunk: int | None = None
     bound: int | None = None
     """Most frames, where the request or the settings say so."""
-    state: State = State.OPENING
+    state: JobState = JobState.OPENING
     prompt: Prompt | None = None
-    voicing: Voicing | None = None
+    voicing: SpeechPostprocessor | None = None
     slot: int = -1
     launched: int = 0
     codes: list[NDArray[np.int64]] = field(default_factory=list)
@@ -204,7 +204,7 @@ class Job:
             return True
         return self.track.ended and self.launched >= len(self.track.ids)
 
-    def move(self, move: Move) -> None:
+    def move(self, move: JobEvent) -> None:
         """Change the state.
 
         Raises:
@@ -232,7 +232,7 @@ class EndLimits:
     """Frames of any generation: the checkpoint's ``max_new_tokens``."""
 
 
-class Voicing:
+class SpeechPostprocessor:
     """One generation's."""
 
     def __init__(
@@ -339,7 +339,7 @@ class Voicing:
         )
 
 
-class LoopOutlet:
+class OutputQueue:
     """An Outlet (jobs.py) whose reader is a coroutine of the loop that it was made in."""
 
     def __init__(self, bound: int, on_room: Callable[[], None]) -> None:

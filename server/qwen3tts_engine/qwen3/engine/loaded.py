@@ -16,10 +16,16 @@ from qwen3tts_engine.base import GenerationLimits, PredictorSampling, SynthesisR
 from qwen3tts_engine.guards import LeadingTrim, SoundGuard
 from qwen3tts_engine.pause_aligner import PauseAligner
 from qwen3tts_engine.qwen3.engine.continuation import DesignedVoice
-from qwen3tts_engine.qwen3.engine.jobs import EndLimits, Job, Outlet, Speaker, Voicing
+from qwen3tts_engine.qwen3.engine.jobs import (
+    EndLimits,
+    Job,
+    OutputSink,
+    Speaker,
+    SpeechPostprocessor,
+)
 from qwen3tts_engine.qwen3.engine.settings import DTypeName, Qwen3Settings
 from qwen3tts_engine.qwen3.engine.text_track import LAST_WORD, TextTrack
-from qwen3tts_engine.qwen3.faults import told, trace
+from qwen3tts_engine.qwen3.faults import public_error, safe_traceback
 from qwen3tts_engine.qwen3.kernels.cuda import find_device
 from qwen3tts_engine.qwen3.kernels.runner import Progress, Runner
 from qwen3tts_engine.qwen3.kernels.step_runner import PrefixStore, Snapshot
@@ -30,7 +36,7 @@ from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.prompt import Prompt, Reference, build_prompt
 from qwen3tts_engine.qwen3.model.sampling import Sampling
 from qwen3tts_engine.qwen3.model.tokenizer import StreamingTokenizer, Tokenizer
-from qwen3tts_engine.qwen3.voices.catalogue import Catalogue
+from qwen3tts_engine.qwen3.voices.catalogue import VoiceCatalogue
 from qwen3tts_engine.qwen3.voices.content import ClonedVoice, Codes, ModelEncoders, fingerprint
 from qwen3tts_engine.qwen3.voices.recording import Samples
 from qwen3tts_engine.qwen3.voices.store import VoiceStore
@@ -65,7 +71,7 @@ def _caches(settings: Qwen3Settings, *, clones: bool) -> int:
     return settings.prefix_bytes + (settings.voices_bytes if clones else 0)
 
 
-class Loaded:
+class LoadedModel:
     """What ``Qwen3Engine.start`` makes."""
 
     def __init__(self, settings: Qwen3Settings, progress: Progress) -> None:
@@ -105,7 +111,7 @@ class Loaded:
         progress("loading", 1, 1)
         self._folder = folder
         self.store = self._voice_store(folder)
-        self.catalogue = Catalogue(self.config, self.store, settings.voice)
+        self.catalogue = VoiceCatalogue(self.config, self.store, settings.voice)
         self.runner = Runner(
             self.model,
             slots=settings.slots or "auto",
@@ -160,8 +166,8 @@ class Loaded:
             try:
                 snapshot = self._state_behind(voice.reference)
             except Exception as error:
-                log.error("a reference could not be heard\n%s", trace(error))
-                raise told(error) from error
+                log.error("a reference could not be heard\n%s", safe_traceback(error))
+                raise public_error(error) from error
             self.store.cache.keep_codec(voice, snapshot)
             return snapshot
 
@@ -180,8 +186,8 @@ class Loaded:
         try:
             codes: Codes = self.model.codec_encoder.encode(torch.from_numpy(samples)).numpy()
         except Exception as error:
-            log.error("a recording could not be encoded\n%s", trace(error))
-            raise told(error) from error
+            log.error("a recording could not be encoded\n%s", safe_traceback(error))
+            raise public_error(error) from error
         return codes
 
     def decode(self, codes: Codes) -> Samples:
@@ -195,8 +201,8 @@ class Loaded:
                 parts, _ = self._decoded(torch.from_numpy(codes))
                 samples: Samples = torch.cat(parts).cpu().numpy()
             except Exception as error:
-                log.error("codes could not be decoded\n%s", trace(error))
-                raise told(error) from error
+                log.error("codes could not be decoded\n%s", safe_traceback(error))
+                raise public_error(error) from error
             return samples
 
     def hear_designed(self, voice: DesignedVoice) -> DesignedVoice:
@@ -211,8 +217,8 @@ class Loaded:
             try:
                 return replace(voice, codec=self._state_behind(voice.reference))
             except Exception as error:
-                log.error("a designed voice could not be heard\n%s", trace(error))
-                raise told(error) from error
+                log.error("a designed voice could not be heard\n%s", safe_traceback(error))
+                raise public_error(error) from error
 
     @property
     def reference_frames(self) -> int:
@@ -260,7 +266,7 @@ class Loaded:
         request: SynthesisRequest,
         voice_id: str,
         voice: ClonedVoice | None,
-        outlet: Outlet,
+        outlet: OutputSink,
         codec: Snapshot | None = None,
         designed: DesignedVoice | None = None,
     ) -> Job:
@@ -348,7 +354,9 @@ class Loaded:
             return None
         return _VoicePrefixes(self.store, voice)
 
-    def _voicing(self, track: TextTrack, voice_id: str, request: SynthesisRequest) -> Voicing:
+    def _voicing(
+        self, track: TextTrack, voice_id: str, request: SynthesisRequest
+    ) -> SpeechPostprocessor:
         trim = LeadingTrim(CONTINUED_PRE_ROLL_S) if request.continued else LeadingTrim()
         guard = SoundGuard(trim)
         aligner = PauseAligner(
@@ -363,7 +371,7 @@ class Loaded:
             asked.pause_s or settings.pause_s,
             asked.max_new_tokens or settings.max_new_tokens or self.config.generation.max_frames,
         )
-        return Voicing(track, guard, aligner, limits=limits, language=request.language)
+        return SpeechPostprocessor(track, guard, aligner, limits=limits, language=request.language)
 
     def _fits(self, prompt: int, tokens: int) -> None:
         positions = self.runner.positions

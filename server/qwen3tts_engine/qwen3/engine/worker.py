@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from qwen3tts_engine.qwen3.engine.batch import Batch
-from qwen3tts_engine.qwen3.engine.jobs import IN_SLOT, Job, Move, State
-from qwen3tts_engine.qwen3.kernels.step_runner import Prefixes, StepRunner
+from qwen3tts_engine.qwen3.engine.jobs import IN_SLOT, Job, JobEvent, JobState
+from qwen3tts_engine.qwen3.kernels.step_runner import PrefixCache, StepRunner
 from qwen3tts_engine.scheduler import Scheduler
 from qwen3tts_wire.errors import EngineFailed, EngineUnavailable, SpeechError
 
@@ -58,7 +58,7 @@ class Worker:
         settings: WorkerSettings,
         *,
         embed: Callable[[Prompt, Any | None], Any],
-        prefixes: Prefixes,
+        prefixes: PrefixCache,
         clock: Callable[[], float],
     ) -> None:
         self._runner = runner
@@ -208,7 +208,7 @@ class Worker:
             new, job = self._inbox.popleft()
             if new:
                 self._batch.jobs.append(job)
-            elif job.state is not State.DONE:
+            elif job.state is not JobState.DONE:
                 self._batch.leave(job)
 
     # --- text and readers ---
@@ -222,7 +222,7 @@ class Worker:
             if job.track.pull():
                 job.dry_since = None
                 self._text_came(job, now)
-            elif job.state is State.OPENING:
+            elif job.state is JobState.OPENING:
                 self._text_came(job, now)
             if self._is_dry(job):
                 job.dry_since = now if job.dry_since is None else job.dry_since
@@ -239,19 +239,19 @@ class Worker:
 
     def _text_came(self, job: Job, now: float) -> None:
         track = job.track
-        if job.state is not State.OPENING:
+        if job.state is not JobState.OPENING:
             self._batch.feed(job)
         elif track.ready:
             job.prompt = job.lay_out(track)
             self._scheduler.admit(job, job.lead, now, initial_chunk=job.initial_chunk)
-            job.move(Move.ADMIT)
+            job.move(JobEvent.ADMIT)
             self._batch.feed(job)
         elif track.ended:
             job.end = "dry" if track.dried else "text_end"
             self._batch.finish(job, silent=not track.dried)
 
     def _is_dry(self, job: Job) -> bool:
-        return job.track.live and (job.state is State.OPENING or not job.fed)
+        return job.track.live and (job.state is JobState.OPENING or not job.fed)
 
     def _dry_at(self, job: Job) -> float | None:
         if job.dry_since is None or not self._is_dry(job):

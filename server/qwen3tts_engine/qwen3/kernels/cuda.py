@@ -18,14 +18,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from qwen3tts_engine.qwen3.kernels.step_runner import Ready, Ticket
+from qwen3tts_engine.qwen3.kernels.step_runner import ReadyTicket, Ticket
 from qwen3tts_wire.errors import EngineUnavailable
 
-Lane = Literal["frames", "sound"]
+StreamName = Literal["frames", "sound"]
 """Which order."""
 
 
-class Mark(Protocol):
+class StreamEvent(Protocol):
     """A moment in a lane."""
 
     def query(self) -> bool:
@@ -33,20 +33,20 @@ class Mark(Protocol):
         ...
 
 
-class Lanes(Protocol):
+class Streams(Protocol):
     """See the module's text."""
 
     device: torch.device
 
-    def on(self, lane: Lane) -> AbstractContextManager[object]:
+    def on(self, lane: StreamName) -> AbstractContextManager[object]:
         """What is launched within goes into this lane."""
         ...
 
-    def mark(self) -> Mark:
+    def mark(self) -> StreamEvent:
         """The present moment of the lane that one is in."""
         ...
 
-    def follow(self, mark: Mark) -> None:
+    def follow(self, mark: StreamEvent) -> None:
         """What comes now in this lane, comes after ``mark``, which is one of the other lane."""
         ...
 
@@ -67,21 +67,21 @@ class Lanes(Protocol):
         ...
 
 
-class HostLanes:
+class CpuStreams:
     """A CPU's."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
-    def on(self, lane: Lane) -> AbstractContextManager[object]:
+    def on(self, lane: StreamName) -> AbstractContextManager[object]:
         """There is one order only."""
         return nullcontext()
 
-    def mark(self) -> Mark:
+    def mark(self) -> StreamEvent:
         """What was launched is done."""
         return _PASSED
 
-    def follow(self, mark: Mark) -> None:
+    def follow(self, mark: StreamEvent) -> None:
         """It has passed."""
 
     def put(self, values: Sequence[Sequence[int]], to: Tensor) -> None:
@@ -90,7 +90,7 @@ class HostLanes:
 
     def fetch(self, tensor: Tensor) -> Ticket:
         """See Lanes."""
-        return Ready(tensor.clone().numpy())
+        return ReadyTicket(tensor.clone().numpy())
 
     def holds(self, tensors: Sequence[Tensor]) -> None:
         """Nothing is done later."""
@@ -99,15 +99,15 @@ class HostLanes:
         """Everything is done."""
 
 
-class _Passed:
+class _PassedEvent:
     def query(self) -> bool:
         return True
 
 
-_PASSED = _Passed()
+_PASSED = _PassedEvent()
 
 
-class CudaLanes:
+class CudaStreams:
     """A GPU's: the frames on the thread's own stream, the sound on one beside it."""
 
     def __init__(self, device: torch.device, cuda: Any = torch.cuda) -> None:
@@ -117,7 +117,7 @@ class CudaLanes:
         self._sound = cuda.Stream(device)
 
     @contextmanager
-    def on(self, lane: Lane) -> Iterator[None]:
+    def on(self, lane: StreamName) -> Iterator[None]:
         """See Lanes."""
         if lane == "frames":
             yield
@@ -125,13 +125,13 @@ class CudaLanes:
         with self._cuda.stream(self._sound):
             yield
 
-    def mark(self) -> Mark:
+    def mark(self) -> StreamEvent:
         """See Lanes."""
-        event: Mark = self._cuda.Event()
+        event: StreamEvent = self._cuda.Event()
         event.record()  # type: ignore[attr-defined]
         return event
 
-    def follow(self, mark: Mark) -> None:
+    def follow(self, mark: StreamEvent) -> None:
         """See Lanes."""
         self._cuda.current_stream(self.device).wait_event(mark)
 
@@ -144,7 +144,7 @@ class CudaLanes:
         """See Lanes."""
         host = self._pinned(torch.empty(tensor.shape, dtype=tensor.dtype))
         host.copy_(tensor, non_blocking=True)
-        return _Coming(host, self.mark())
+        return _PendingCopy(host, self.mark())
 
     def _pinned(self, tensor: Tensor) -> Tensor:
         return tensor.pin_memory()
@@ -160,7 +160,7 @@ class CudaLanes:
         self._cuda.synchronize(self.device)
 
 
-class _Coming:
+class _PendingCopy:
     """A copy on its way to pinned memory, which is its own: no later one writes there."""
 
     def __init__(self, host: Tensor, mark: Any) -> None:
@@ -177,9 +177,9 @@ class _Coming:
         return result
 
 
-def lanes_of(device: torch.device) -> Lanes:
+def streams_of(device: torch.device) -> Streams:
     """The device's."""
-    return CudaLanes(device) if device.type == "cuda" else HostLanes(device)
+    return CudaStreams(device) if device.type == "cuda" else CpuStreams(device)
 
 
 log = logging.getLogger(__name__)
@@ -193,13 +193,13 @@ GRAPH_BYTES = 24 << 20
 """What a driver keeps for a graph of about a thousand kernels; for estimates only."""
 
 
-class Backend(Protocol):
+class GraphBackend(Protocol):
     """How static work runs on a device."""
 
     captures: bool
     """Whether ``capture`` does more than to hand the work back."""
 
-    def capture(self, works: Sequence[Work], lane: Lane) -> tuple[Work, ...]:
+    def capture(self, works: Sequence[Work], lane: StreamName) -> tuple[Work, ...]:
         """The same works in a form that is quicker to launch; they run in this order here.
 
         Raises:
@@ -208,17 +208,17 @@ class Backend(Protocol):
         ...
 
 
-class Direct:
+class EagerBackend:
     """Runs it as it stands."""
 
     captures = False
 
-    def capture(self, works: Sequence[Work], lane: Lane) -> tuple[Work, ...]:
+    def capture(self, works: Sequence[Work], lane: StreamName) -> tuple[Work, ...]:
         """See Backend."""
         return tuple(works)
 
 
-class CudaGraphs:
+class CudaGraphBackend:
     """CUDA graphs. Those of a lane share one pool of memory: they never run at once.
 
     Each lane is captured on a stream of its own, for a library's scratch memory belongs to the
@@ -231,10 +231,10 @@ class CudaGraphs:
         """``cuda``: the module, or what a test has in its place."""
         self._device = device
         self._cuda = cuda
-        self._places: dict[Lane, tuple[Any, Any]] = {}
+        self._places: dict[StreamName, tuple[Any, Any]] = {}
         """Stream and pool of each lane."""
 
-    def capture(self, works: Sequence[Work], lane: Lane) -> tuple[Work, ...]:
+    def capture(self, works: Sequence[Work], lane: StreamName) -> tuple[Work, ...]:
         """See Backend."""
         cuda = self._cuda
         if lane not in self._places:
@@ -256,15 +256,15 @@ class CudaGraphs:
         return tuple(graph.replay for graph in graphs)
 
 
-def backend_of(device: torch.device, graphs: bool | str) -> Backend:
+def graph_backend(device: torch.device, graphs: bool | str) -> GraphBackend:
     """Graphs where there is a GPU, unless they are not wanted."""
     if device.type == "cuda" and graphs:
-        return CudaGraphs(device)
-    return Direct()
+        return CudaGraphBackend(device)
+    return EagerBackend()
 
 
 @dataclass(frozen=True, slots=True)
-class Static:
+class StaticWork:
     """Work over fixed buffers."""
 
     integers: Tensor
@@ -280,14 +280,14 @@ class Static:
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Stage(Generic[Key]):
+class GraphCache(Generic[Key]):
     """One kind of work in all sizes that were captured; any other size runs as it stands."""
 
-    def __init__(self, lane: Lane, build: Callable[[Key], Static]) -> None:
+    def __init__(self, lane: StreamName, build: Callable[[Key], StaticWork]) -> None:
         """``build`` makes a size's buffers and work."""
-        self.lane: Lane = lane
+        self.lane: StreamName = lane
         self._build = build
-        self._captured: dict[Key, Static] = {}
+        self._captured: dict[Key, StaticWork] = {}
 
     def __len__(self) -> int:
         return len(self._captured)
@@ -295,13 +295,13 @@ class Stage(Generic[Key]):
     def __contains__(self, key: Key) -> bool:
         return key in self._captured
 
-    def capture(self, key: Key, backend: Backend) -> None:
+    def capture(self, key: Key, backend: GraphBackend) -> None:
         """Keep a size ready; see Backend.capture."""
         made = self._build(key)
         works = backend.capture(made.works, self.lane)
-        self._captured[key] = Static(made.integers, made.output, works, made.floats)
+        self._captured[key] = StaticWork(made.integers, made.output, works, made.floats)
 
-    def get(self, key: Key) -> Static:
+    def get(self, key: Key) -> StaticWork:
         """A size; buffers of one that was not captured are its own."""
         found = self._captured.get(key)
         return self._build(key) if found is None else found
@@ -311,7 +311,7 @@ class Stage(Generic[Key]):
         self._captured.clear()
 
 
-def bucket(size: int, buckets: Sequence[int]) -> int:
+def bucket_for(size: int, buckets: Sequence[int]) -> int:
     """The smallest bucket that holds ``size``; ``size`` itself where none does."""
     at = bisect_left(buckets, size)
     return buckets[at] if at < len(buckets) else size

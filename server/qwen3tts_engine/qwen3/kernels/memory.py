@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from qwen3tts_engine.qwen3.model.kv_cache import Arena
+from qwen3tts_engine.qwen3.model.kv_cache import KvCache
 from qwen3tts_wire.errors import EngineUnavailable
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class MemoryPlan:
 
     def lines(self) -> list[str]:
         """For people."""
-        free = "unknown" if self.free is None else human(self.free)
+        free = "unknown" if self.free is None else format_bytes(self.free)
         return [
             f"weights    {human(self.weights)}",
             f"a slot     {human(self.per_slot)} ({self.positions} positions)",
@@ -74,7 +74,7 @@ class MemoryPlan:
         return "\n".join(self.lines())
 
 
-def human(size: int) -> str:
+def format_bytes(size: int) -> str:
     """Bytes in the unit that suits."""
     for unit, name in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if size >= 1 << unit:
@@ -105,7 +105,7 @@ def plan_memory(
         EngineUnavailable: so many slots do not fit; it says how many would.
     """
     device = model.device
-    per_slot = Arena.bytes_per_slot(model.config, positions, model.dtype)
+    per_slot = KvCache.bytes_per_slot(model.config, positions, model.dtype)
     per_slot += model.decoder.new_state(0).bytes_per_slot
     free = free_bytes(device) if free is None else free
     wanted = AUTO_SLOTS.get(device.type, 16) if slots == "auto" else slots
@@ -128,7 +128,7 @@ def plan_memory(
         return full
     if slots == "auto" and full.fits >= 1:
         return plan(full.fits)
-    besides = human(workspace + caches)
+    besides = format_bytes(workspace + caches)
     raise EngineUnavailable(
         f"{wanted} slots of {positions} positions need {human(full.arena)} and about {besides} of"
         f" workspace and caches on {device}, which has {human(free or 0)} free; {full.fits} slots"

@@ -20,33 +20,39 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from qwen3tts_engine.qwen3.kernels.cuda import (
-    Backend,
-    Lanes,
-    Mark,
-    Stage,
-    backend_of,
-    bucket,
+    GraphBackend,
+    GraphCache,
+    StreamEvent,
+    Streams,
+    bucket_for,
     buckets_up_to,
-    lanes_of,
+    graph_backend,
+    streams_of,
 )
 from qwen3tts_engine.qwen3.kernels.memory import MemoryPlan, plan_memory
 from qwen3tts_engine.qwen3.kernels.stages import (
     DecodeKey,
     PrefillKey,
-    Stages,
     StepKey,
     Warmup,
+    WorkBuilder,
     workspace_bytes,
 )
-from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, Join, Samples, StepRow, Ticket
+from qwen3tts_engine.qwen3.kernels.step_runner import (
+    DecodeRow,
+    PrefillRow,
+    Samples,
+    StepRow,
+    Ticket,
+)
 from qwen3tts_engine.qwen3.model.codec_layers import CodecSnapshot
-from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, Arena, KvSnapshot
+from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, KvCache, KvSnapshot
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.sampling import Sampling
-from qwen3tts_engine.qwen3.model.transformer import PLAIN
+from qwen3tts_engine.qwen3.model.transformer import TORCH_KERNELS
 from qwen3tts_wire.errors import EngineUnavailable
 
-__all__ = ["DecodeRow", "Join", "Memory", "Progress", "Runner", "StepRow", "Ticket"]
+__all__ = ["DecodeRow", "PrefillRow", "Memory", "Progress", "Runner", "StepRow", "Ticket"]
 
 log = logging.getLogger(__name__)
 
@@ -83,8 +89,8 @@ class Runner:
         graphs: bool | Literal["auto"] = "auto",
         compile: bool = False,  # noqa: A002
         static: bool | None = None,
-        lanes: Lanes | None = None,
-        backend: Backend | None = None,
+        lanes: Streams | None = None,
+        backend: GraphBackend | None = None,
         caches: int = 0,
     ) -> None:
         """Allocate the state of ``slots`` rows of at most ``positions`` positions.
@@ -109,10 +115,10 @@ class Runner:
         """What could not be had, for people."""
         device = model.device
         self._graphs = graphs
-        self._lanes = lanes or lanes_of(device)
-        self._backend = backend or backend_of(device, graphs)
+        self._lanes = lanes or streams_of(device)
+        self._backend = backend or graph_backend(device, graphs)
         self._static = device.type == "cuda" if static is None else static
-        if self._lanes.device.type == "cuda" and model.kernels is PLAIN:
+        if self._lanes.device.type == "cuda" and model.kernels is TORCH_KERNELS:
             self._take_kernels()
         self.memory = plan_memory(
             model,
@@ -123,17 +129,17 @@ class Runner:
         )
         """What it takes."""
         self.slots, self.positions = self.memory.slots, positions
-        self.arena = Arena(
+        self.arena = KvCache(
             model.config, slots=self.slots, positions=positions, device=device, dtype=model.dtype
         )
         self.codec = model.decoder.new_state(self.slots)
-        self._stages = Stages(model, self.arena, self.codec)
-        self._steps = Stage("frames", self._stages.step)
-        self._prefills = Stage("frames", self._stages.prefill)
-        self._decodes = Stage("sound", self._stages.decode)
+        self._stages = WorkBuilder(model, self.arena, self.codec)
+        self._steps = GraphCache("frames", self._stages.step)
+        self._prefills = GraphCache("frames", self._stages.prefill)
+        self._decodes = GraphCache("sound", self._stages.decode)
         self._warmup = Warmup(self._stages, self._backend, self._lanes, compiles=compile)
         self._rows = buckets_up_to(self.slots)
-        self._drawn: Mark = self._lanes.mark()
+        self._drawn: StreamEvent = self._lanes.mark()
         """When the last step's codes were there."""
         self._begin()
         # Either lane may be the first to use what was allocated.
@@ -146,7 +152,7 @@ class Runner:
         self._frames = [0] * count
         """Frames that were launched in it."""
         self._full_sort = [False] * count
-        self._reading: list[deque[tuple[int, Mark]]] = [deque() for _ in range(count)]
+        self._reading: list[deque[tuple[int, StreamEvent]]] = [deque() for _ in range(count)]
         """First frames of the decodes under way, and when they are done."""
 
     def _take_kernels(self) -> None:
@@ -170,7 +176,7 @@ class Runner:
     @property
     def reads_lengths(self) -> bool:
         """Whether attention reads each row's length, so that one graph serves for all."""
-        return self.model.kernels.decode_attention is not PLAIN.decode_attention
+        return self.model.kernels.decode_attention is not TORCH_KERNELS.decode_attention
 
     @property
     def captured(self) -> tuple[int, int]:
@@ -198,14 +204,14 @@ class Runner:
         hidden = self.model.config.talker.layers.hidden
         embeds = torch.zeros(2, hidden, dtype=self.model.dtype, device=self.model.device)
         tell("warm-up", 0, 1)
-        self.join([Join(0, embeds, Sampling(), 0)])
+        self.join([PrefillRow(0, embeds, Sampling(), 0)])
         self.step([StepRow(0, self.model.config.text_ids.tts_pad, False)]).wait()
         self.decode([DecodeRow(0, 0, 1)]).wait()
         self.free(0)
         self._lanes.finish()
         tell("warm-up", 1, 1)
 
-    def _sizes(self) -> Iterator[tuple[Stage[Any], Any]]:
+    def _sizes(self) -> Iterator[tuple[GraphCache[Any], Any]]:
         """Everything to capture, the largest first: the others then find its memory."""
         most = self.positions
         lengths = (self._kv_len(1),) if self.reads_lengths else buckets_up_to(most, KV_LENGTHS)
@@ -233,7 +239,7 @@ class Runner:
 
     # --- rows ---
 
-    def join(self, joins: Sequence[Join]) -> None:
+    def join(self, joins: Sequence[PrefillRow]) -> None:
         """Begin rows in free slots."""
         for each in joins:
             self.arena.reset(each.slot, each.sampling, each.seed)
@@ -266,8 +272,8 @@ class Runner:
         restored = any(start for _, _, start in rows)
         count, length = len(rows), longest
         if self._static:
-            count = bucket(count, self._prefill_rows())
-            length = min(self.positions, bucket(longest, PREFILL_LENGTHS))
+            count = bucket_for(count, self._prefill_rows())
+            length = min(self.positions, bucket_for(longest, PREFILL_LENGTHS))
         kv_len = max(length, end)
         if restored and self._static:
             kv_len = RESTORED_KV if end <= RESTORED_KV <= self.positions else self.positions
@@ -291,7 +297,7 @@ class Runner:
         kv_len = self._kv_len(max(self._length[slot] for slot in slots) + 1)
         count = len(rows)
         if self._static:
-            count = bucket(count, self._rows_sorted() if full_sort else self._rows)
+            count = bucket_for(count, self._rows_sorted() if full_sort else self._rows)
         static = self._steps.get(StepKey(count, kv_len, full_sort))
         spare = [0] * (count - len(rows))
         self._lanes.put(
@@ -317,7 +323,7 @@ class Runner:
         if self.reads_lengths:
             return min(self.positions, KV_STEP)
         if self._static:
-            return min(self.positions, bucket(longest, KV_LENGTHS))
+            return min(self.positions, bucket_for(longest, KV_LENGTHS))
         return min(self.positions, -(-longest // KV_STEP) * KV_STEP)
 
     def _let_read(self, slots: Sequence[int]) -> None:
@@ -336,7 +342,7 @@ class Runner:
         """Launch the sound of some frames."""
         frames, count = rows[0].frames, len(rows)
         if self._static:
-            count = bucket(count, self._rows)
+            count = bucket_for(count, self._rows)
         spare = count - len(rows)
         with self._lanes.on("sound"):
             static = self._decodes.get(DecodeKey(count, frames))

@@ -15,12 +15,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from qwen3tts_engine.qwen3.kernels.cuda import GRAPH_BYTES, Backend, Lanes, Stage, Static, Work
-from qwen3tts_engine.qwen3.kernels.memory import AUTO_SLOTS, free_bytes, human
+from qwen3tts_engine.qwen3.kernels.cuda import (
+    GRAPH_BYTES,
+    GraphBackend,
+    GraphCache,
+    StaticWork,
+    Streams,
+    Work,
+)
+from qwen3tts_engine.qwen3.kernels.memory import AUTO_SLOTS, format_bytes, free_bytes
 from qwen3tts_engine.qwen3.model.codec_layers import CodecState
-from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, Arena
+from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, KvCache
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
-from qwen3tts_engine.qwen3.model.step import Drawn, advance, draw, prefill
+from qwen3tts_engine.qwen3.model.step import SampledCodes, advance_talker, prefill, sample_codes
 from qwen3tts_wire.errors import EngineUnavailable
 
 SLOTS = 0
@@ -52,16 +59,16 @@ class DecodeKey(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Programs:
+class ModelFunctions:
     """The model's functions, as they stand or compiled."""
 
-    draw: Callable[..., Drawn] = draw
-    advance: Callable[..., None] = advance
+    sample_codes: Callable[..., SampledCodes] = sample_codes
+    advance_talker: Callable[..., None] = advance_talker
     prefill: Callable[..., None] = prefill
     decode: Callable[..., Tensor] | None = None
     """None: the decoder's own ``run``."""
 
-    def compiled(self) -> Programs:
+    def compiled(self) -> ModelFunctions:
         """All but the prefill, which is one in a hundred launches, by torch.compile."""
 
         options: Any = {"dynamic": False, "mode": "max-autotune-no-cudagraphs"}
@@ -77,12 +84,12 @@ def _run_decoder(model: Qwen3Model, state: CodecState, slots: Tensor, codes: Ten
     return model.decoder.run(state, slots, codes)
 
 
-class Stages:
+class WorkBuilder:
     """Builds the work over one arena and one codec state."""
 
-    def __init__(self, model: Qwen3Model, arena: Arena, codec: CodecState) -> None:
+    def __init__(self, model: Qwen3Model, arena: KvCache, codec: CodecState) -> None:
         self._model, self._arena, self._codec = model, arena, codec
-        self.programs = Programs()
+        self.programs = ModelFunctions()
 
     def _integers(self, kinds: int, rows: int) -> Tensor:
         """Padding rows only: slot ``scratch``, and zero."""
@@ -90,7 +97,7 @@ class Stages:
         integers[SLOTS].fill_(self._arena.scratch)
         return integers
 
-    def step(self, key: StepKey) -> Static:
+    def step(self, key: StepKey) -> StaticWork:
         """Integers: slot, text id, whether it may be the end. Output: codes [rows, 16].
 
         Two works: the codes, and then the talker, which the codec need not wait for.
@@ -100,7 +107,7 @@ class Stages:
         slots, text, may_end = integers.unbind(0)
         groups = model.config.talker.code_groups
         output = torch.zeros(key.rows, groups, dtype=torch.int64, device=arena.device)
-        between: list[Drawn] = []
+        between: list[SampledCodes] = []
 
         def make_codes() -> None:
             drawn = programs.draw(model, arena, slots, may_end.bool(), full_sort=key.full_sort)
@@ -111,9 +118,9 @@ class Stages:
             programs.advance(model, arena, slots, text, between[0], key.kv_len)
             arena.counters[arena.scratch].zero_()
 
-        return Static(integers, output, (make_codes, make_scores))
+        return StaticWork(integers, output, (make_codes, make_scores))
 
-    def prefill(self, key: PrefillKey) -> Static:
+    def prefill(self, key: PrefillKey) -> StaticWork:
         """Integers: slot, length, start. Floats: embeddings [rows, length, hidden]."""
         model, arena, programs = self._model, self._arena, self.programs
         integers = self._integers(3, key.rows)
@@ -127,9 +134,9 @@ class Stages:
             programs.prefill(model, arena, slots, embeds, lengths, starts, kv_len=key.kv_len)
             arena.counters[arena.scratch].zero_()
 
-        return Static(integers, embeds, (work,), embeds)
+        return StaticWork(integers, embeds, (work,), embeds)
 
-    def decode(self, key: DecodeKey) -> Static:
+    def decode(self, key: DecodeKey) -> StaticWork:
         """Integers: slot, first frame. Output: samples [rows, frames * 1920] float32."""
         model, arena, codec = self._model, self._arena, self._codec
         run = self.programs.decode or _run_decoder
@@ -144,10 +151,10 @@ class Stages:
             codes = arena.codes[slots[:, None], at]
             output.copy_(run(model, codec, slots, codes))
 
-        return Static(integers, output, (work,))
+        return StaticWork(integers, output, (work,))
 
 
-__all__ = ["DecodeKey", "PrefillKey", "Programs", "Stages", "StepKey", "Work"]
+__all__ = ["DecodeKey", "PrefillKey", "ModelFunctions", "WorkBuilder", "StepKey", "Work"]
 
 
 log = logging.getLogger(__name__)
@@ -177,7 +184,9 @@ def workspace_bytes(model: Qwen3Model, slots: int | str, *, captures: bool) -> i
 class Warmup:
     """Captures sizes, and falls back from what fails."""
 
-    def __init__(self, stages: Stages, backend: Backend, lanes: Lanes, *, compiles: bool) -> None:
+    def __init__(
+        self, stages: WorkBuilder, backend: GraphBackend, lanes: Streams, *, compiles: bool
+    ) -> None:
         self._stages, self._backend, self._lanes = stages, backend, lanes
         self._compiles = compiles
         self.notes: list[str] = []
@@ -186,7 +195,7 @@ class Warmup:
         """What captures took of the device's memory."""
 
     def capture(
-        self, sizes: Sequence[tuple[Stage[Any], Any]], tell: Callable[[str, int, int], None]
+        self, sizes: Sequence[tuple[GraphCache[Any], Any]], tell: Callable[[str, int, int], None]
     ) -> Exception | None:
         """Capture all; why nothing was captured, or None.
 
@@ -196,7 +205,7 @@ class Warmup:
         device = self._lanes.device
         before = free_bytes(device)
         if self._compiles:
-            self._stages.programs = Programs().compiled()
+            self._stages.programs = ModelFunctions().compiled()
         try:
             for done, (stage, key) in enumerate(sizes):
                 tell("capturing graphs", done, len(sizes))
@@ -213,26 +222,26 @@ class Warmup:
             return error
         finally:
             # Sizes that were not captured run as they stand, and must not be compiled then.
-            self._stages.programs = Programs()
+            self._stages.programs = ModelFunctions()
         tell("capturing graphs", len(sizes), len(sizes))
         after = free_bytes(device)
         if before is not None and after is not None:
             self.bytes = max(0, before - after)
-        log.info("%d graphs, %s", len(sizes), human(self.bytes))
+        log.info("%d graphs, %s", len(sizes), format_bytes(self.bytes))
         return None
 
-    def _capture(self, stage: Stage[Any], key: Any) -> None:
+    def _capture(self, stage: GraphCache[Any], key: Any) -> None:
         try:
             stage.capture(key, self._backend)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
             programs = self._stages.programs
-            if programs == Programs():
+            if programs == ModelFunctions():
                 raise
             log.warning("not compiled", exc_info=error)
             self.notes.append(
                 f"torch.compile failed ({type(error).__name__}) at {key}; it is not used."
             )
-            self._stages.programs = replace(Programs())
+            self._stages.programs = replace(ModelFunctions())
             stage.capture(key, self._backend)

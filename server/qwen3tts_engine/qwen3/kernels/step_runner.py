@@ -19,7 +19,7 @@ Samples = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class PrefillRow:
     """A row that begins."""
 
     slot: int
@@ -69,7 +69,7 @@ class Ticket(Protocol):
         ...
 
 
-class Ready:
+class ReadyTicket:
     """A ticket whose work is done."""
 
     ready = True
@@ -95,7 +95,7 @@ class StepRunner(Protocol):
         """Most positions of one row, prompt and frames."""
         ...
 
-    def join(self, joins: Sequence[Join]) -> None:
+    def join(self, joins: Sequence[PrefillRow]) -> None:
         """Begin rows in free slots."""
         ...
 
@@ -148,7 +148,7 @@ class PrefixStore(Protocol):
         ...
 
 
-class Prefixes:
+class PrefixCache:
     """The least recently used go when there is no room."""
 
     def __init__(self, bound_bytes: int) -> None:

@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from qwen3tts_engine.qwen3.model.transformer import PLAIN, Kernels, Norm, has_fused_norm
+from qwen3tts_engine.qwen3.model.transformer import TORCH_KERNELS, Kernels, RmsNorm, has_fused_norm
 
 log = logging.getLogger(__name__)
 
@@ -219,7 +219,7 @@ def _choose(  # type: ignore[no-untyped-def]
 
 def _launch(
     heads: Tensor,
-    norm: Norm,
+    norm: RmsNorm,
     rotation: Tensor,
     keys: Tensor,
     strides: tuple[int, int, int, int],
@@ -268,7 +268,7 @@ def places_of(dtype: torch.dtype) -> int:
 
 def decode_attention(
     heads: Tensor,
-    norm: Norm,
+    norm: RmsNorm,
     rotation: Tensor,
     cache: Tensor,
     slots: Tensor,
@@ -285,7 +285,7 @@ def decode_attention(
     )  # fmt: skip
 
 
-def frame_attention(work: Tensor, norm: Norm, rotation: Tensor, position: int) -> Tensor:
+def frame_attention(work: Tensor, norm: RmsNorm, rotation: Tensor, position: int) -> Tensor:
     """``attention.frame_attention``: keys and values are those within ``work`` itself."""
     place, row, group, head, _ = work.stride()
     queries = work.shape[3] - 2
@@ -317,7 +317,7 @@ def choose(
     rows, vocab = scores.shape
     ranks = noise.shape[1]
     if top_p is not None or ranks > min(vocab, MOST_RANKS) or not hasattr(tl, "topk"):
-        return PLAIN.choose(scores, noise, coolness, greedy, out, top_p)
+        return TORCH_KERNELS.choose(scores, noise, coolness, greedy, out, top_p)
     best = scores.new_empty(rows, 1, dtype=torch.float32)
     _choose[(rows,)](
         scores,
@@ -365,7 +365,7 @@ def usable(device: torch.device, dtype: torch.dtype) -> tuple[Kernels, dict[str,
         return torch.randn(shape, generator=draw).to(device)
 
     queries, dim, rows, groups, places = 2, 16, 2, 2, 72
-    norm = Norm.build(dim, 1e-6, None, device=device, fused=has_fused_norm(device))
+    norm = RmsNorm.build(dim, 1e-6, None, device=device, fused=has_fused_norm(device))
     rotation = random(rows, 1, queries + 1, 2, 2, dim // 2) / 2
     heads = random(rows, groups, queries + 2, dim).to(dtype)
     slots = torch.tensor([2, 0], device=device)
@@ -400,11 +400,11 @@ def usable(device: torch.device, dtype: torch.dtype) -> tuple[Kernels, dict[str,
     found, failed = TRITON, dict[str, str]()
     for name, run in tries.items():
         try:
-            ours, plain = run(TRITON).float(), run(PLAIN).float()
+            ours, plain = run(TRITON).float(), run(TORCH_KERNELS).float()
             if not torch.allclose(ours, plain, atol=5e-2, rtol=5e-2):
                 raise ArithmeticError(f"{name} does not do what plain torch does")
         except Exception as error:
             log.warning("the kernel %s cannot be used", name, exc_info=error)
             failed[name] = type(error).__name__
-            found = replace(found, **{name: getattr(PLAIN, name)})
+            found = replace(found, **{name: getattr(TORCH_KERNELS, name)})
     return found, failed

@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from qwen3tts_engine.qwen3.model.config_fields import REMEDY, BadCheckpoint, Fields
+from qwen3tts_engine.qwen3.model.config_fields import REMEDY, BadCheckpoint, JsonFields
 from qwen3tts_wire.errors import EngineUnavailable
 
 
@@ -322,7 +322,7 @@ def _is_model(file: Path) -> bool:
 
 
 def _shards(index: Path) -> list[Path]:
-    table = Fields.read(index).section("weight_map")
+    table = JsonFields.read(index).section("weight_map")
     names = sorted({table.text(name) for name in table})
     for name in names:
         # A plain name in this very folder: an index comes from elsewhere and must lead nowhere.

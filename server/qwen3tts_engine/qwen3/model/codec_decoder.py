@@ -17,11 +17,11 @@ from qwen3tts_engine.qwen3.model.codec_layers import (
     CausalConv,
     CodecSnapshot,
     CodecState,
+    CodecStateLayout,
+    CodecStateReader,
     ConvNeXt,
     Linear,
-    PastLayout,
-    PastReader,
-    Place,
+    Placement,
     ResidualUnit,
     Snake,
     Upsample,
@@ -37,7 +37,7 @@ ALIGN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class AttentionWindow:
     """What all layers of one step share."""
 
     mask: Tensor
@@ -58,7 +58,7 @@ class WindowAttention:
     that a stream of hours, whose positions outgrow float32, is as exact as a new one.
     """
 
-    def __init__(self, config: CodecDecoderConfig, place: Place, *, longest: int = 64) -> None:
+    def __init__(self, config: CodecDecoderConfig, place: Placement, *, longest: int = 64) -> None:
         """``longest``: steps of up to so many frames read tables made here."""
         self.ring = config.sliding_window - 1
         dim = config.head_dim
@@ -84,7 +84,9 @@ class WindowAttention:
         seen = torch.where((ahead >= 0) & (ahead <= self.ring), torch.zeros_like(never), never)
         return offsets, seen, never
 
-    def begin(self, state: CodecState, slots: Tensor, frames: int) -> tuple[Window, Tensor, Tensor]:
+    def begin(
+        self, state: CodecState, slots: Tensor, frames: int
+    ) -> tuple[AttentionWindow, Tensor, Tensor]:
         """What the layers need, ring rows to write [B, frames], and the next positions [B]."""
         short = frames <= self._longest
         offsets, seen, never = self._tables if short else self._make(frames)
@@ -97,7 +99,7 @@ class WindowAttention:
         new = at[:, self.ring : keys]
         angles = new[:, :, None, None, None] * self._waves
         past = state.kv[slots[:, None], rows[:, : self.ring]]
-        window = Window(
+        window = AttentionWindow(
             mask, angles.cos().to(self._place.dtype), angles.sin().to(self._place.dtype), past
         )
         return window, rows[:, self.ring : keys], new[:, -1] + 1
@@ -109,7 +111,7 @@ class WindowAttention:
         state.kv.index_put_((slots[:, None], rows[:, -keep:]), kv)
 
 
-class Layer:
+class CodecDecoderLayer:
     """Attention and SwiGLU, each behind an RMSNorm and scaled before it is added.
 
     The stream of activations is kept together with its negative, shape [B, T, 2 hidden]: the mean
@@ -118,7 +120,7 @@ class Layer:
     """
 
     def __init__(
-        self, weights: Weights, config: CodecDecoderConfig, place: Place, index: int
+        self, weights: Weights, config: CodecDecoderConfig, place: Placement, index: int
     ) -> None:
         hidden, ffn, dim = config.hidden_size, config.intermediate_size, config.head_dim
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
@@ -147,7 +149,7 @@ class Layer:
         self._gate_up = place.put(torch.cat(gate_up) * norm).T
         self._down = place.put(mirrored(down)).T
 
-    def __call__(self, x: Tensor, window: Window) -> tuple[Tensor, Tensor]:
+    def __call__(self, x: Tensor, window: AttentionWindow) -> tuple[Tensor, Tensor]:
         """Shape [B T, 2 hidden], kept; and new keys and values, [B, T, 2, heads, head_dim]."""
         batch, _, frames, _ = window.mask.shape
         qkv = torch.mm(unit_rms(x, self._eps), self._qkv)
@@ -193,12 +195,12 @@ class CodecDecoder:
     """The decoder of one checkpoint. Weights only; streams are in a CodecState."""
 
     def __init__(
-        self, config: CodecDecoderConfig, weights: Weights, place: Place, *, tf32: bool
+        self, config: CodecDecoderConfig, weights: Weights, place: Placement, *, tf32: bool
     ) -> None:
         """See ``from_weights``."""
         self.config = config
         self.device, self.dtype, self.tf32 = place.device, place.dtype, tf32
-        past = PastLayout()
+        past = CodecStateLayout()
         c, latent = config, config.latent_dim
         self._books = place.put(_books(weights.under("quantizer."), c))
         firsts = torch.arange(c.num_quantizers) * c.codebook_size
@@ -207,7 +209,7 @@ class CodecDecoder:
         self._enter = _enter(weights, transformer, c, past, place)
         self._attention = WindowAttention(c, place)
         self._layers = [
-            Layer(transformer.under(f"layers.{index}."), c, place, index)
+            CodecDecoderLayer(transformer.under(f"layers.{index}."), c, place, index)
             for index in range(c.num_hidden_layers)
         ]
         self._leave = _leave(weights, transformer, c, place)
@@ -252,7 +254,7 @@ class CodecDecoder:
         device = torch.device(device)
         if direct_channels is None:
             direct_channels = DIRECT_CHANNELS.get(device.type, 0) if dtype.itemsize > 2 else 0
-        place = Place(device, dtype, direct_channels)
+        place = Placement(device, dtype, direct_channels)
         return cls(config, weights.under("decoder."), place, tf32=tf32)
 
     @property
@@ -305,7 +307,7 @@ class CodecDecoder:
 
     def _step(self, state: CodecState, slots: Tensor, codes: Tensor) -> Tensor:
         batch, frames, _ = codes.shape
-        past = PastReader(state.past.index_select(0, slots))
+        past = CodecStateReader(state.past.index_select(0, slots))
         window, rows, position = self._attention.begin(state, slots, frames)
         entries = codes.clamp(0, self.config.codebook_size - 1).add_(self._firsts)
         x = self._enter(torch.embedding(self._books, entries).sum(2), past)
@@ -371,7 +373,11 @@ def _books(weights: Weights, c: CodecDecoderConfig) -> Tensor:
 
 
 def _enter(
-    weights: Weights, transformer: Weights, c: CodecDecoderConfig, past: PastLayout, place: Place
+    weights: Weights,
+    transformer: Weights,
+    c: CodecDecoderConfig,
+    past: CodecStateLayout,
+    place: Placement,
 ) -> CausalConv:
     """The first convolution and the transformer's input projection, in one, mirrored."""
     conv = read(weights, "pre_conv.conv.weight", c.latent_dim, c.codebook_dim, 3)
@@ -382,7 +388,9 @@ def _enter(
     return CausalConv(conv, project @ bias + shift, past, place)
 
 
-def _leave(weights: Weights, transformer: Weights, c: CodecDecoderConfig, place: Place) -> Linear:
+def _leave(
+    weights: Weights, transformer: Weights, c: CodecDecoderConfig, place: Placement
+) -> Linear:
     """The transformer's last norm and output projection and the first upsampling, in one."""
     latent, rate = c.latent_dim, c.upsampling_ratios[0]
     norm = read(transformer, "norm.weight", c.hidden_size)
@@ -395,7 +403,7 @@ def _leave(weights: Weights, transformer: Weights, c: CodecDecoderConfig, place:
 
 
 def _vocoder(
-    weights: Weights, c: CodecDecoderConfig, past: PastLayout, place: Place
+    weights: Weights, c: CodecDecoderConfig, past: CodecStateLayout, place: Placement
 ) -> list[Upsample | ConvNeXt | CausalConv | ResidualUnit | Snake]:
     """Convolutions from the latent to samples, in the order in which they run."""
 

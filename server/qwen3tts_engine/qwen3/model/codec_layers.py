@@ -19,7 +19,7 @@ from qwen3tts_wire.errors import BadRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PastSpan:
     """The part of a slot's flat row that belongs to one convolution."""
 
     begin: int
@@ -28,20 +28,20 @@ class Span:
     channels: int
 
 
-class PastLayout:
+class CodecStateLayout:
     """Hands out parts of the flat row, in the order in which the layers will use them."""
 
     def __init__(self) -> None:
         self.length = 0
 
-    def reserve(self, rows: int, channels: int) -> Span:
+    def reserve(self, rows: int, channels: int) -> PastSpan:
         """Room for the latest ``rows`` inputs of a layer."""
-        span = Span(self.length, rows, channels)
+        span = PastSpan(self.length, rows, channels)
         self.length += rows * channels
         return span
 
 
-class PastReader:
+class CodecStateReader:
     """The past of a batch during one step: each layer reads its own and leaves the next."""
 
     def __init__(self, rows: Tensor) -> None:
@@ -49,7 +49,7 @@ class PastReader:
         self._rows = rows
         self._next: list[Tensor] = []
 
-    def extend(self, span: Span, x: Tensor) -> Tensor:
+    def extend(self, span: PastSpan, x: Tensor) -> Tensor:
         """The layer's past and then ``x``: shape [B, T, C] to [B, rows + T, C]."""
         if span.rows == 0:
             return x
@@ -171,7 +171,7 @@ SNAKE_EPS = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """Where weights live and how convolutions are computed."""
 
     device: torch.device
@@ -205,7 +205,7 @@ class Linear:
     bias: Tensor
 
     @classmethod
-    def fold(cls, weight: Tensor, bias: Tensor, place: Place) -> Linear:
+    def fold(cls, weight: Tensor, bias: Tensor, place: Placement) -> Linear:
         """From the file's order: weight [out, C], bias [out]."""
         return cls(place.put(weight).T, place.put(bias))
 
@@ -219,7 +219,13 @@ class CausalConv:
     """A convolution that sees no future: [B, T, C] to [B, T, out]."""
 
     def __init__(
-        self, weight: Tensor, bias: Tensor, past: PastLayout, place: Place, *, dilation: int = 1
+        self,
+        weight: Tensor,
+        bias: Tensor,
+        past: CodecStateLayout,
+        place: Placement,
+        *,
+        dilation: int = 1,
     ) -> None:
         """From the file's order: weight [out, C, k], bias [out]."""
         out, channels, kernel = weight.shape
@@ -233,7 +239,7 @@ class CausalConv:
         self._matrix = taps.view(out, kernel * channels).T
         self._picture = taps.view(out, 1, kernel, channels).permute(0, 3, 1, 2)
 
-    def __call__(self, x: Tensor, past: PastReader) -> Tensor:
+    def __call__(self, x: Tensor, past: CodecStateReader) -> Tensor:
         """Shape [B, T, C] to [B, T, out]."""
         batch, time, channels = x.shape
         x = past.extend(self._span, x)
@@ -252,13 +258,13 @@ class Upsample:
     """A transposed convolution trimmed on the right: [B, T, C] to [B, T rate, out]."""
 
     def __init__(
-        self, weight: Tensor, bias: Tensor, rate: int, past: PastLayout, place: Place
+        self, weight: Tensor, bias: Tensor, rate: int, past: CodecStateLayout, place: Placement
     ) -> None:
         """From the file's order: weight [C, out, k], k a multiple of rate; bias [out]."""
         self._rate = rate
         self._conv = CausalConv(phases(weight, rate), bias.repeat(rate), past, place)
 
-    def __call__(self, x: Tensor, past: PastReader) -> Tensor:
+    def __call__(self, x: Tensor, past: CodecStateReader) -> Tensor:
         """Shape [B, T, C] to [B, T rate, out]."""
         made = self._conv(x, past)
         return made.view(x.shape[0], x.shape[1] * self._rate, -1)
@@ -286,7 +292,7 @@ class Snake:
     inverse_beta: Tensor
 
     @classmethod
-    def read(cls, weights: Weights, channels: int, place: Place) -> Snake:
+    def read(cls, weights: Weights, channels: int, place: Placement) -> Snake:
         """From the logarithms ``alpha`` and ``beta``."""
         alpha = read(weights, "alpha", channels).exp()
         beta = read(weights, "beta", channels).exp()
@@ -304,7 +310,9 @@ class ConvNeXt:
     Source: arXiv 2201.03545. The norm's own scale and the block's gamma are in the projections.
     """
 
-    def __init__(self, weights: Weights, channels: int, past: PastLayout, place: Place) -> None:
+    def __init__(
+        self, weights: Weights, channels: int, past: CodecStateLayout, place: Placement
+    ) -> None:
         c = channels
         self._span = past.reserve(CONVNEXT_KERNEL - 1, c)
         taps = read(weights, "dwconv.conv.weight", c, 1, CONVNEXT_KERNEL)
@@ -317,7 +325,7 @@ class ConvNeXt:
         self._up = Linear.fold(up * read(weights, "norm.weight", c), up_bias, place)
         self._down = Linear.fold(down, gamma * read(weights, "pwconv2.bias", c), place)
 
-    def __call__(self, x: Tensor, past: PastReader) -> Tensor:
+    def __call__(self, x: Tensor, past: CodecStateReader) -> Tensor:
         """Shape [B, T, C], kept."""
         windows = past.extend(self._span, x).unfold(1, CONVNEXT_KERNEL, 1)
         y = (windows * self._taps).sum(-1).add_(self._bias)
@@ -329,7 +337,12 @@ class ResidualUnit:
     """Snake, dilated convolution, snake, projection, and a path around: [B, T, C]."""
 
     def __init__(
-        self, weights: Weights, channels: int, dilation: int, past: PastLayout, place: Place
+        self,
+        weights: Weights,
+        channels: int,
+        dilation: int,
+        past: CodecStateLayout,
+        place: Placement,
     ) -> None:
         c = channels
         self._snakes = tuple(
@@ -348,7 +361,7 @@ class ResidualUnit:
             place,
         )
 
-    def __call__(self, x: Tensor, past: PastReader) -> Tensor:
+    def __call__(self, x: Tensor, past: CodecStateReader) -> Tensor:
         """Shape [B, T, C], kept."""
         before, after = self._snakes
         return self._project(after(self._conv(before(x), past))).add_(x)

@@ -19,7 +19,7 @@ class BadCheckpoint(EngineUnavailable):
     """The checkpoint is damaged, incomplete, or of another kind; names file and field or tensor."""
 
 
-class Fields:
+class JsonFields:
     """One object of a JSON file.
 
     Every reader raises BadCheckpoint with the file and the field's path, like
@@ -40,7 +40,7 @@ class Fields:
         self._defaults = defaults
 
     @classmethod
-    def read(cls, file: Path, defaults: Mapping[str, object] = NO_DEFAULTS) -> Fields:
+    def read(cls, file: Path, defaults: Mapping[str, object] = NO_DEFAULTS) -> JsonFields:
         """The object that a file holds."""
         try:
             # utf-8-sig: some editors put a byte order mark in front.
@@ -82,14 +82,14 @@ class Fields:
             self.refuse(name, "is missing")
         return self._defaults[name]
 
-    def section(self, name: str, defaults: Mapping[str, object] = NO_DEFAULTS) -> Fields:
+    def section(self, name: str, defaults: Mapping[str, object] = NO_DEFAULTS) -> JsonFields:
         """A nested object; with ``defaults`` it may be absent or null, as officially."""
         value = self._values.get(name) if defaults else self._value(name)
         if value is None and defaults:
             value = {}
         if not isinstance(value, dict):
             self.refuse(name, f"is {_shown(value)}, not an object")
-        return Fields(self.file, f"{self.path}{name}.", value, defaults)
+        return JsonFields(self.file, f"{self.path}{name}.", value, defaults)
 
     def integer(self, name: str, low: int = 1, high: int = 1 << 31) -> int:
         """A whole number from ``low`` to ``high``."""
@@ -135,7 +135,7 @@ class Fields:
         value = self._value(name)
         if not isinstance(value, list) or not value or len(value) > 64:
             self.refuse(name, f"is {_shown(value)}, not a list of 1 to 64 whole numbers")
-        inner = Fields(
+        inner = JsonFields(
             self.file, f"{self.path}{name}.", {str(at): one for at, one in enumerate(value)}
         )
         return tuple(inner.integer(at, low, high) for at in inner)
@@ -153,7 +153,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def right_kind(top: Fields, name: str, wanted: str) -> None:
+def check_model_kind(top: JsonFields, name: str, wanted: str) -> None:
     """Refuse the file of another kind of model with one clear error."""
     found = top.text(name) if name in top else "absent"
     if found != wanted:
@@ -164,12 +164,12 @@ def right_kind(top: Fields, name: str, wanted: str) -> None:
         )
 
 
-def head_dim(at: Fields, width: int, heads: int) -> int:
+def head_dim(at: JsonFields, width: int, heads: int) -> int:
     """Width of a head: without a value or default, the heads share the layer's."""
     return at.integer("head_dim", 2, 1024) if at.known("head_dim") else width // heads
 
 
-def even_heads(at: Fields, heads: int, kv_heads: int, head_dim: int) -> None:
+def check_heads(at: JsonFields, heads: int, kv_heads: int, head_dim: int) -> None:
     """Refuse heads that cannot be grouped, or rotated by pairs."""
     if heads % kv_heads:
         at.refuse("num_key_value_heads", f"is {kv_heads}, no divisor of {heads} heads")

@@ -29,20 +29,20 @@ from qwen3tts_engine.qwen3.model.config_fields import (
     CODEC_DECODER,
     CODEC_ENCODER,
     BadCheckpoint,
-    Fields,
-    even_heads,
+    JsonFields,
+    check_heads,
+    check_model_kind,
     head_dim,
-    right_kind,
 )
 
 
-def read_codec(top: Fields) -> CodecConfig:
+def read_codec(top: JsonFields) -> CodecConfig:
     """What ``speech_tokenizer/config.json`` says.
 
     Raises:
         BadCheckpoint: another kind of codec, a missing or senseless field.
     """
-    right_kind(top, "model_type", "qwen3_tts_tokenizer_12hz")
+    check_model_kind(top, "model_type", "qwen3_tts_tokenizer_12hz")
     decoder = _decoder(top.section("decoder_config", CODEC_DECODER))
     encoder = _encoder(top.section("encoder_config", CODEC_ENCODER))
     top.must_be("input_sample_rate", 24_000)
@@ -75,7 +75,7 @@ def read_codec(top: Fields) -> CodecConfig:
     return config
 
 
-def _decoder(at: Fields) -> CodecDecoderConfig:
+def _decoder(at: JsonFields) -> CodecDecoderConfig:
     at.must_be("hidden_act", "silu")
     at.must_be("attention_bias", False)
     width, heads = at.integer("hidden_size", 1, 1 << 16), at.integer("num_attention_heads", 1, 1024)
@@ -97,7 +97,7 @@ def _decoder(at: Fields) -> CodecDecoderConfig:
         upsample_rates=at.integers("upsample_rates", high=1000),
         upsampling_ratios=at.integers("upsampling_ratios", high=1000),
     )
-    even_heads(at, config.num_attention_heads, config.num_key_value_heads, config.head_dim)
+    check_heads(at, config.num_attention_heads, config.num_key_value_heads, config.head_dim)
     if config.codebook_dim % 2:
         at.refuse("codebook_dim", f"is {config.codebook_dim}, which is odd")
     if config.decoder_dim % 2 ** len(config.upsample_rates):
@@ -105,7 +105,7 @@ def _decoder(at: Fields) -> CodecDecoderConfig:
     return config
 
 
-def _encoder(at: Fields) -> CodecEncoderConfig:
+def _encoder(at: JsonFields) -> CodecEncoderConfig:
     at.must_be("hidden_act", "gelu")
     at.must_be("attention_bias", False)
     at.must_be("audio_channels", 1)
@@ -140,7 +140,7 @@ def _encoder(at: Fields) -> CodecEncoderConfig:
         rope_theta=at.number("rope_theta", 1.0),
         sliding_window=at.integer("sliding_window", 2, 1 << 16),
     )
-    even_heads(at, config.num_attention_heads, config.num_key_value_heads, config.head_dim)
+    check_heads(at, config.num_attention_heads, config.num_key_value_heads, config.head_dim)
     if config.vector_quantization_hidden_dimension != config.codebook_dim:
         at.refuse("vector_quantization_hidden_dimension", "is not codebook_dim")
     return config
@@ -183,21 +183,21 @@ def read_config(folder: Path) -> ModelConfig:
             f"{folder} holds no config.json.",
             remedy="Name the folder of a Qwen3-TTS checkpoint, as downloaded.",
         )
-    top = Fields.read(file, official_defaults.TOP)
-    right_kind(top, "model_type", "qwen3_tts")
-    right_kind(top, "tokenizer_type", "qwen3_tts_tokenizer_12hz")
+    top = JsonFields.read(file, official_defaults.TOP)
+    check_model_kind(top, "model_type", "qwen3_tts")
+    check_model_kind(top, "tokenizer_type", "qwen3_tts_tokenizer_12hz")
     task: Task = next(
         one for one in get_args(Task) if one == top.text("tts_model_type", get_args(Task))
     )
     section = top.section("talker_config", official_defaults.TALKER)
     talker = _talker(section, task)
     codec = read_codec(
-        Fields.read(folder / "speech_tokenizer" / "config.json", official_defaults.CODEC)
+        JsonFields.read(folder / "speech_tokenizer" / "config.json", official_defaults.CODEC)
     )
     config = ModelConfig(
         task=task,
         size=top.text("tts_model_size"),
-        text_ids=_text_ids(top, Fields.read(folder / "vocab.json"), talker.text_vocab),
+        text_ids=_text_ids(top, JsonFields.read(folder / "vocab.json"), talker.text_vocab),
         talker=talker,
         predictor=_predictor(
             section.section("code_predictor_config", official_defaults.PREDICTOR), talker
@@ -211,7 +211,7 @@ def read_config(folder: Path) -> ModelConfig:
         ),
         codec=codec,
         generation=_generation(
-            Fields.read(folder / "generation_config.json", official_defaults.GENERATION)
+            JsonFields.read(folder / "generation_config.json", official_defaults.GENERATION)
         ),
     )
     if talker.code_groups != codec.quantizers:
@@ -228,14 +228,14 @@ def read_config(folder: Path) -> ModelConfig:
     return config
 
 
-def _layers(at: Fields) -> LayersConfig:
+def _layers(at: JsonFields) -> LayersConfig:
     at.must_be("hidden_act", "silu")
     at.must_be("attention_bias", False)
     at.must_be("use_sliding_window", False)
     heads, kv_heads = at.integer("num_attention_heads", 1, 1024), at.integer("num_key_value_heads")
     hidden = at.integer("hidden_size", 1, 1 << 16)
     dim = head_dim(at, hidden, heads)
-    even_heads(at, heads, kv_heads, dim)
+    check_heads(at, heads, kv_heads, dim)
     return LayersConfig(
         hidden=hidden,
         ffn=at.integer("intermediate_size", 1, 1 << 20),
@@ -248,7 +248,7 @@ def _layers(at: Fields) -> LayersConfig:
     )
 
 
-def _talker(at: Fields, task: Task) -> TalkerConfig:
+def _talker(at: JsonFields, task: Task) -> TalkerConfig:
     if "rope_scaling" in at:
         # Three sections of positions that are equal for speech: ordinary RoPE.
         rope = at.section("rope_scaling")
@@ -287,13 +287,13 @@ def _talker(at: Fields, task: Task) -> TalkerConfig:
     )
 
 
-def _ids(at: Fields, name: str, vocab: int) -> dict[str, int]:
+def _ids(at: JsonFields, name: str, vocab: int) -> dict[str, int]:
     table = at.section(name)
     return {key.lower(): table.integer(key, 0, vocab - 1) for key in table}
 
 
 def _dialects(
-    at: Fields, speakers: Mapping[str, int], languages: Mapping[str, int]
+    at: JsonFields, speakers: Mapping[str, int], languages: Mapping[str, int]
 ) -> dict[str, str]:
     table = at.section("spk_is_dialect")
     keys = {key.lower(): key for key in table}
@@ -310,7 +310,7 @@ def _dialects(
     return dialects
 
 
-def _predictor(at: Fields, talker: TalkerConfig) -> PredictorConfig:
+def _predictor(at: JsonFields, talker: TalkerConfig) -> PredictorConfig:
     if "rope_scaling" in at:
         at.refuse("rope_scaling", "is set; this engine knows only null")
     at.must_be("num_code_groups", talker.code_groups)
@@ -324,7 +324,7 @@ def _predictor(at: Fields, talker: TalkerConfig) -> PredictorConfig:
     return config
 
 
-def _text_ids(at: Fields, words: Fields, text_vocab: int) -> TextIds:
+def _text_ids(at: JsonFields, words: JsonFields, text_vocab: int) -> TextIds:
     def one(name: str) -> int:
         return at.integer(name, 0, text_vocab - 1)
 
@@ -346,7 +346,7 @@ def _text_ids(at: Fields, words: Fields, text_vocab: int) -> TextIds:
     return ids
 
 
-def _speaker(at: Fields, talker: TalkerConfig) -> SpeakerEncoderConfig:
+def _speaker(at: JsonFields, talker: TalkerConfig) -> SpeakerEncoderConfig:
     at.must_be("enc_dim", talker.layers.hidden)
     at.must_be("sample_rate", 24_000)
     usual = SpeakerEncoderConfig(
@@ -382,7 +382,7 @@ def _speaker(at: Fields, talker: TalkerConfig) -> SpeakerEncoderConfig:
     return config
 
 
-def _generation(at: Fields) -> GenerationConfig:
+def _generation(at: JsonFields) -> GenerationConfig:
     # Without sampling the likeliest code is taken, which a temperature of 0 says here.
     drawn, predictor_drawn = at.boolean("do_sample"), at.boolean("subtalker_dosample")
     return GenerationConfig(

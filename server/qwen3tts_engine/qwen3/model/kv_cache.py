@@ -19,12 +19,12 @@ from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.model.sampling import ALL, NO_TOP_P, Sampling, seed_key
 from qwen3tts_wire.errors import EngineUnavailable
 
-__all__ = ["CODE_RING", "Arena", "KvSnapshot", "Sampling", "on_device", "out_of_memory"]
+__all__ = ["CODE_RING", "KvCache", "KvSnapshot", "Sampling", "to_device", "out_of_memory"]
 
 CODE_RING = 64
 """Frames of codes that a slot keeps, by frame number modulo this."""
 POS, FRAME, KEY_LOW, KEY_HIGH, TOP_K = range(5)
-"""Columns of ``Arena.counters``; from TOP_K on one for each codebook."""
+"""Columns of ``KvCache.counters``; from TOP_K on one for each codebook."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class KvSnapshot:
         return self.kv.nbytes
 
 
-class Arena:
+class KvCache:
     """State of ``slots`` rows and the scratch row, slot ``slots``.
 
     A row may use ``positions`` positions, prompt and frames together. A step of a row that has
@@ -90,7 +90,7 @@ class Arena:
 
         try:
             shape = (layers.layers, rows, positions, layers.kv_heads, 2, layers.head_dim)
-            self.kv = untouched_zeros(shape, dtype, self.device)
+            self.kv = lazy_zeros(shape, dtype, self.device)
             """[layers, S + 1, positions, kv_heads, 2, head_dim]: keys, rotated, and values."""
             self.hidden = zeros(rows, layers.hidden, dtype=dtype)
             """[S + 1, hidden]: the talker's last states, behind its last norm."""
@@ -169,8 +169,8 @@ class Arena:
             *[p if p < 1 else NO_TOP_P for p in top_p],
             sampling.repetition_penalty,
         ]
-        self.counters[slot].copy_(on_device(counters, torch.int64, self.device))
-        self.knobs[slot].copy_(on_device(knobs, torch.float32, self.device))
+        self.counters[slot].copy_(to_device(counters, torch.int64, self.device))
+        self.knobs[slot].copy_(to_device(knobs, torch.float32, self.device))
 
     def snapshot(self, slot: int, length: int) -> KvSnapshot:
         """Copy the keys and values of a row's first ``length`` positions."""
@@ -184,7 +184,7 @@ class Arena:
             self.pos[slot] = snapshot.length
 
 
-def untouched_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Zeros; on a CPU in memory that the system commits page by page, when it is written.
 
     NumPy's own zeros come in huge pages, each of which is cleared as a whole when one row in it is
@@ -205,7 +205,7 @@ def untouched_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.de
     return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
-def on_device(
+def to_device(
     values: Sequence[float] | Sequence[Sequence[int]], dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     """A few numbers as a tensor, without waiting for the device."""

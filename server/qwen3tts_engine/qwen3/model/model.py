@@ -14,13 +14,18 @@ from qwen3tts_engine.qwen3.model.codec_encoder import CodecEncoder
 from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.model.config_fields import REMEDY, BadCheckpoint
 from qwen3tts_engine.qwen3.model.config_reader import read_config
-from qwen3tts_engine.qwen3.model.kv_cache import on_device, out_of_memory
+from qwen3tts_engine.qwen3.model.kv_cache import out_of_memory, to_device
 from qwen3tts_engine.qwen3.model.prompt import Prompt
 from qwen3tts_engine.qwen3.model.sampling import SamplingConstants
 from qwen3tts_engine.qwen3.model.speaker_encoder import SpeakerEncoder
-from qwen3tts_engine.qwen3.model.talker import Predictor, Talker, load_predictor, load_talker
+from qwen3tts_engine.qwen3.model.talker import (
+    CodePredictor,
+    Talker,
+    load_code_predictor,
+    load_talker,
+)
 from qwen3tts_engine.qwen3.model.tokenizer import Tokenizer
-from qwen3tts_engine.qwen3.model.transformer import PLAIN, Kernels, has_fused_norm
+from qwen3tts_engine.qwen3.model.transformer import TORCH_KERNELS, Kernels, has_fused_norm
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 
 
@@ -36,13 +41,13 @@ class Qwen3Model:
         self,
         config: ModelConfig,
         talker: Talker,
-        predictor: Predictor,
+        predictor: CodePredictor,
         decoder: CodecDecoder,
         *,
         speaker_encoder: SpeakerEncoder | None,
         codec_encoder: CodecEncoder | None,
         tokenizer: Tokenizer | None,
-        kernels: Kernels = PLAIN,
+        kernels: Kernels = TORCH_KERNELS,
     ) -> None:
         """See ``load`` and ``from_weights``."""
         self.config = config
@@ -136,7 +141,7 @@ class Qwen3Model:
                     tf32=tf32,
                 )
                 talker = load_talker(weights, config, device=device, dtype=dtype, fused=fused)
-                predictor = load_predictor(
+                predictor = load_code_predictor(
                     weights, config, talker, device=device, dtype=dtype, fused=fused
                 )
                 speaker_encoder = codec_encoder = None
@@ -201,7 +206,7 @@ class Qwen3Model:
             terms.append([*term, rows.nothing if text < 0 else text])
         width = max(map(len, terms), default=1)
         padded = [[rows.nothing] * (width - len(term)) + term for term in terms]
-        ids = on_device(padded, torch.int64, self.device).view(-1, width).t()
+        ids = to_device(padded, torch.int64, self.device).view(-1, width).t()
         embeds = self.talker.embed(ids)
         for at in speaker:
             if x_vector is None or x_vector.shape != (hidden,):

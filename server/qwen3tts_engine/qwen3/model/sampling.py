@@ -127,7 +127,7 @@ def gumbel(uniforms: Tensor) -> Tensor:
     return uniforms.log_().neg_().log_().neg_()
 
 
-def penalize(scores: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:
+def apply_repetition_penalty(scores: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:
     """Divide the positive scores of seen ids by the penalty, multiply the others.
 
     Args:

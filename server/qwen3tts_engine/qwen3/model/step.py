@@ -20,24 +20,24 @@ from qwen3tts_engine.qwen3.model.kv_cache import (
     KEY_LOW,
     POS,
     TOP_K,
-    Arena,
+    KvCache,
 )
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.sampling import (
     TOP_K_LIMIT,
     SamplingConstants,
+    apply_repetition_penalty,
     gumbel,
-    penalize,
     uniform,
 )
-from qwen3tts_engine.qwen3.model.talker import Draws
+from qwen3tts_engine.qwen3.model.talker import SamplingInputs
 from qwen3tts_engine.qwen3.model.transformer import length_mask
 
 
 @torch.no_grad()
 def prefill(
     model: Qwen3Model,
-    arena: Arena,
+    arena: KvCache,
     slots: Tensor,
     embeds: Tensor,
     lengths: Tensor,
@@ -80,7 +80,7 @@ def prefill(
     _store(model, arena, slots, x.view(rows, length, hidden).gather(1, last)[:, 0])
 
 
-def _store(model: Qwen3Model, arena: Arena, slots: Tensor, x: Tensor) -> None:
+def _store(model: Qwen3Model, arena: KvCache, slots: Tensor, x: Tensor) -> None:
     hidden = model.talker.norm(x)
     arena.hidden.index_copy_(0, slots, hidden)
     arena.logits.index_copy_(0, slots, model.talker.scores(hidden))
@@ -89,7 +89,7 @@ def _store(model: Qwen3Model, arena: Arena, slots: Tensor, x: Tensor) -> None:
 @torch.no_grad()
 def frame_step(
     model: Qwen3Model,
-    arena: Arena,
+    arena: KvCache,
     slots: Tensor,
     text: Tensor,
     eos_allowed: Tensor,
@@ -113,13 +113,13 @@ def frame_step(
         [B, 16] int64. Where code 0 is eos the row has ended, and that frame yields no audio;
         where it is NOT_FINITE the row is lost, and the other codes mean nothing.
     """
-    drawn = draw(model, arena, slots, eos_allowed, full_sort=full_sort)
-    advance(model, arena, slots, text, drawn, kv_len)
+    drawn = sample_codes(model, arena, slots, eos_allowed, full_sort=full_sort)
+    advance_talker(model, arena, slots, text, drawn, kv_len)
     return drawn.codes
 
 
-class Drawn(NamedTuple):
-    """A frame's codes, on their way from ``draw`` to ``advance``."""
+class SampledCodes(NamedTuple):
+    """A frame's codes, on their way from ``sample_codes`` to ``advance_talker``."""
 
     codes: Tensor
     """[B, 16], as ``frame_step`` returns them."""
@@ -130,23 +130,23 @@ class Drawn(NamedTuple):
 
 
 @torch.no_grad()
-def draw(
+def sample_codes(
     model: Qwen3Model,
-    arena: Arena,
+    arena: KvCache,
     slots: Tensor,
     eos_allowed: Tensor,
     *,
     full_sort: bool = False,
-) -> Drawn:
+) -> SampledCodes:
     """The first half of ``frame_step``: the codes. The codec may begin behind it."""
     constants = model.constants
     counters = arena.counters.index_select(0, slots)
     knobs = arena.knobs.index_select(0, slots)
-    draws = _draws(constants, counters, knobs, full_sort=full_sort)
+    draws = sampling_inputs(constants, counters, knobs, full_sort=full_sort)
     groups = draws.greedy.shape[1]
     frame, pos = counters[:, FRAME], counters[:, POS].clamp(max=arena.positions - 1)
 
-    scores = penalize(
+    scores = apply_repetition_penalty(
         arena.logits.index_select(0, slots), arena.seen.index_select(0, slots), knobs[:, -1:]
     ).add_(constants.barred)
     # Barred: not allowed, or too early. On truth values "<=" is "implies".
@@ -168,12 +168,12 @@ def draw(
     else:
         torch.where(best < torch.inf, first, constants.not_finite, out=first)
     arena.codes.index_put_((slots, frame % CODE_RING), codes)
-    return Drawn(codes, ids, pos)
+    return SampledCodes(codes, ids, pos)
 
 
 @torch.no_grad()
-def advance(
-    model: Qwen3Model, arena: Arena, slots: Tensor, text: Tensor, drawn: Drawn, kv_len: int
+def advance_talker(
+    model: Qwen3Model, arena: KvCache, slots: Tensor, text: Tensor, drawn: SampledCodes, kv_len: int
 ) -> None:
     """The second half of ``frame_step``: the talker takes the frame in."""
     _, ids, pos = drawn
@@ -186,9 +186,9 @@ def advance(
     arena.counters[:, :2].index_add_(0, slots, model.constants.advance.expand(slots.shape[0], -1))
 
 
-def _draws(
+def sampling_inputs(
     constants: SamplingConstants, counters: Tensor, knobs: Tensor, *, full_sort: bool
-) -> Draws:
+) -> SamplingInputs:
     """Noise by rank for all codebooks of the frame at once, and the rows' ways to draw."""
     groups = counters.shape[1] - TOP_K
     ranks = constants.ranks.shape[0] if full_sort else TOP_K_LIMIT
@@ -199,4 +199,4 @@ def _draws(
     noise.masked_fill_(constants.ranks[:ranks] >= counters[:, TOP_K:, None], -torch.inf)
     coolness = knobs[:, :groups]
     top_p = knobs[:, groups : 2 * groups] if full_sort else None
-    return Draws(noise, coolness, coolness == 0, top_p)
+    return SamplingInputs(noise, coolness, coolness == 0, top_p)

@@ -16,13 +16,13 @@ from torch.nn import functional
 
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
 from qwen3tts_engine.qwen3.model.config import ModelConfig
-from qwen3tts_engine.qwen3.model.kv_cache import untouched_zeros
+from qwen3tts_engine.qwen3.model.kv_cache import lazy_zeros
 from qwen3tts_engine.qwen3.model.transformer import (
-    PLAIN,
+    TORCH_KERNELS,
+    DecoderLayer,
+    DecoderStack,
     Kernels,
-    Layer,
-    Norm,
-    Stack,
+    RmsNorm,
     fold_columns,
     load_stack,
     prefill_attention,
@@ -116,7 +116,7 @@ def fill_text_table(table: Tensor, weights: Weights, config: ModelConfig) -> Non
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class EmbeddingRows:
     """Where each kind of embedding begins in the talker's one table."""
 
     codec: int
@@ -134,9 +134,9 @@ class Talker:
     table: Tensor
     """[text ids + codec ids + 15 * codes + 1, hidden]: projected text embeddings, the codec
     embeddings of code 0 and of codes 1 to 15, and a row of zeros."""
-    rows: Rows
-    stack: Stack
-    norm: Norm
+    rows: EmbeddingRows
+    stack: DecoderStack
+    norm: RmsNorm
     head: Tensor
     """[hidden, vocab]."""
     angles: Tensor
@@ -236,7 +236,7 @@ def load_talker(
     dtype: torch.dtype,
     fused: bool,
 ) -> Talker:
-    """Read and pack the talker from a whole model's weights; ``fused`` as for ``Norm``.
+    """Read and pack the talker from a whole model's weights; ``fused`` as for ``RmsNorm``.
 
     Raises:
         BadCheckpoint: a tensor is missing or has another shape.
@@ -247,7 +247,7 @@ def load_talker(
     for _ in range(predictor.groups):
         groups.append(talker.text_vocab + talker.vocab + (len(groups) - 1) * predictor.vocab)
     nothing = groups[-1] + predictor.vocab
-    table = untouched_zeros((nothing + 1, hidden), dtype, device)
+    table = lazy_zeros((nothing + 1, hidden), dtype, device)
     text = TextTable.build(table[: talker.text_vocab], weights.under("talker."), config)
     shape = (talker.vocab, hidden)
     table[talker.text_vocab :][: talker.vocab] = weights.take(
@@ -260,7 +260,7 @@ def load_talker(
     head = weights.take("talker.codec_head.weight", shape).to(device, dtype)
     return Talker(
         table,
-        Rows(talker.text_vocab, tuple(groups), nothing),
+        EmbeddingRows(talker.text_vocab, tuple(groups), nothing),
         load_stack(
             weights.under("talker.model."),
             talker.layers,
@@ -268,7 +268,7 @@ def load_talker(
             dtype=dtype,
             fused=fused,
         ),
-        Norm.build(hidden, talker.layers.rms_eps, norm, device=device, fused=fused),
+        RmsNorm.build(hidden, talker.layers.rms_eps, norm, device=device, fused=fused),
         head.t(),
         rotary_angles(talker.layers, talker.max_positions, device),
         torch.tensor([*groups, 0], device=device)[:, None],
@@ -277,7 +277,7 @@ def load_talker(
 
 
 @dataclass(frozen=True, slots=True)
-class Draws:
+class SamplingInputs:
     """How the codes of one frame are drawn; see ``sampling.choose``."""
 
     noise: Tensor
@@ -290,7 +290,7 @@ class Draws:
     """[B, 16] float32, for the full way."""
 
     def choose(
-        self, codebook: int, scores: Tensor, out: Tensor, kernels: Kernels = PLAIN
+        self, codebook: int, scores: Tensor, out: Tensor, kernels: Kernels = TORCH_KERNELS
     ) -> Tensor:
         """Draw the codes [B] of one codebook into ``out``; see ``sampling.choose``."""
         at = slice(codebook, codebook + 1)
@@ -305,15 +305,15 @@ class Draws:
 
 
 @dataclass(frozen=True, slots=True)
-class Predictor:
+class CodePredictor:
     """Weights of the code predictor."""
 
     inputs: tuple[Tensor, ...]
     """Embeddings of codes 0 to 14 as the predictor sees them, [ids, hidden] each."""
     projection: tuple[Tensor, Tensor] | None
     """[talker's hidden, hidden] and a bias, for the talker's hidden state; None: it fits."""
-    stack: Stack
-    norm: Norm
+    stack: DecoderStack
+    norm: RmsNorm
     heads: tuple[Tensor, ...]
     """[hidden, codes] for codes 1 to 15."""
     rotations: tuple[tuple[Tensor, ...], ...]
@@ -321,7 +321,9 @@ class Predictor:
     first_rotations: tuple[Tensor, ...]
     """Of each layer, for positions 0 and 1: [2, 1, 1, queries + 1, 2, 2, head_dim / 2]."""
 
-    def predict(self, hidden: Tensor, codes: Tensor, draws: Draws, kernels: Kernels) -> None:
+    def predict(
+        self, hidden: Tensor, codes: Tensor, draws: SamplingInputs, kernels: Kernels
+    ) -> None:
         """Codes 1 to 15 of each row.
 
         Args:
@@ -376,7 +378,7 @@ class Predictor:
         return x
 
     def _first_attention(
-        self, x: Tensor, layer: Layer, heads: Tensor, number: int, *, only_last: bool
+        self, x: Tensor, layer: DecoderLayer, heads: Tensor, number: int, *, only_last: bool
     ) -> Tensor:
         """Attention of positions 0 and 1, and the path around it.
 
@@ -395,7 +397,7 @@ class Predictor:
         return torch.addmm(x, both, layer.out)
 
 
-def load_predictor(
+def load_code_predictor(
     weights: Weights,
     config: ModelConfig,
     talker: Talker,
@@ -403,8 +405,8 @@ def load_predictor(
     device: torch.device,
     dtype: torch.dtype,
     fused: bool,
-) -> Predictor:
-    """Read and pack the code predictor from a whole model's weights; ``fused`` as for ``Norm``.
+) -> CodePredictor:
+    """Read and pack the code predictor from a whole model's weights; ``fused`` as for ``RmsNorm``.
 
     Raises:
         BadCheckpoint: a tensor is missing or has another shape.
@@ -435,11 +437,11 @@ def load_predictor(
         ]
         projection = (matrix.t(), bias)
     rotations = stack.rotations(rotary_angles(layers, positions, device))
-    return Predictor(
+    return CodePredictor(
         tuple(inputs),
         projection,
         stack,
-        Norm.build(hidden, layers.rms_eps, norm if fused else None, device=device, fused=fused),
+        RmsNorm.build(hidden, layers.rms_eps, norm if fused else None, device=device, fused=fused),
         heads,
         tuple(one.split(1) for one in rotations),
         tuple(one[:2, None] for one in rotations),

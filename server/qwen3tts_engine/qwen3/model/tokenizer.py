@@ -11,7 +11,7 @@ from typing import Protocol
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
-from qwen3tts_engine.qwen3.model.config_fields import REMEDY, BadCheckpoint, Fields
+from qwen3tts_engine.qwen3.model.config_fields import REMEDY, BadCheckpoint, JsonFields
 from qwen3tts_wire.errors import BadText
 
 MARKS = 30
@@ -21,7 +21,7 @@ BLANKS = 64
 """White space in a row; more is left out."""
 
 
-class PlainText:
+class TextNormalizer:
     """Normalizes a growing text.
 
     ``chars`` with ``ends`` is what is final and not yet taken; ``ends[i]`` counts the code points
@@ -144,7 +144,7 @@ BLOCK = 1024
 """Code points that are cut into pieces at a time; the cutter is slower than linear."""
 
 
-class Merger(Protocol):
+class BpeMerger(Protocol):
     """What a stream needs of a Tokenizer; ends count the characters of the piece."""
 
     def cut(self, text: str) -> list[tuple[int, int]]:
@@ -163,9 +163,9 @@ class Merger(Protocol):
 class StreamingTokenizer:
     """Reads a text piecemeal; the tokens of all calls together are the whole text's."""
 
-    def __init__(self, tokenizer: Merger) -> None:
+    def __init__(self, tokenizer: BpeMerger) -> None:
         self._tokenizer = tokenizer
-        self._text = PlainText()
+        self._text = TextNormalizer()
         self._context = ""
         self._spent = 0
         """Characters of the piece in hand whose tokens are out, since its start or its last cut."""
@@ -325,7 +325,7 @@ class Tokenizer:
         Raises:
             BadCheckpoint: one is missing or damaged.
         """
-        names = Fields.read(folder / "vocab.json")
+        names = JsonFields.read(folder / "vocab.json")
         vocab = {name: names.integer(name, 0) for name in names}
         for char in ALPHABET:
             names.integer(char, 0)
@@ -351,7 +351,7 @@ class Tokenizer:
         self._longest = max(map(len, vocab))
         self.vocab_size = max(vocab.values()) + 1
         """One more than the largest id of ordinary text."""
-        top = Fields.read(folder / "config.json")
+        top = JsonFields.read(folder / "config.json")
         start, end = top.integer("im_start_token_id", 0), top.integer("im_end_token_id", 0)
         self._start, self._end, self._newline = start, end, names.integer(ALPHABET[10], 0)
 

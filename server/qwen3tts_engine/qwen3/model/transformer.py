@@ -40,7 +40,7 @@ def has_fused_norm(device: torch.device) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Norm:
+class RmsNorm:
     """RMSNorm over the last dimension, its sum of squares in float32.
 
     Fused: ``x / sqrt(mean(x^2) + eps) * weight``. Otherwise ``x / sqrt(sum(x^2) + size * eps)
@@ -58,7 +58,7 @@ class Norm:
     @classmethod
     def build(
         cls, size: int, eps: float, weight: Tensor | None, *, device: torch.device, fused: bool
-    ) -> Norm:
+    ) -> RmsNorm:
         """A norm; ``weight`` is the checkpoint's, or None where what follows holds it."""
         if weight is not None and not fused:
             weight = (weight.float() * math.sqrt(size)).to(weight.dtype)
@@ -77,15 +77,15 @@ class Norm:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class DecoderLayer:
     """One layer's weights, each as its product wants it: [in, out]."""
 
-    before_attention: Norm
+    before_attention: RmsNorm
     qkv: Tensor
     """[hidden, kv_heads * (queries per key + 2) * head_dim]."""
     out: Tensor
     """[heads * head_dim, hidden]."""
-    before_ffn: Norm
+    before_ffn: RmsNorm
     gate_up: Tensor
     """[hidden, 2 * ffn]."""
     down: Tensor
@@ -106,12 +106,12 @@ def swiglu(gate_up: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
+class DecoderStack:
     """All layers, and what their attention needs besides."""
 
     config: LayersConfig
-    layers: tuple[Layer, ...]
-    head_norm: Norm
+    layers: tuple[DecoderLayer, ...]
+    head_norm: RmsNorm
     """Of each query and key head, without its weight: the rotation has it."""
     head_weights: Tensor
     """[layers, 1, 1, queries per key + 1, 1, 2, head_dim / 2] float32: weights of the q and k
@@ -144,7 +144,7 @@ def load_stack(
     device: torch.device,
     dtype: torch.dtype,
     fused: bool,
-) -> Stack:
+) -> DecoderStack:
     """Read and pack the layers of ``<prefix>layers.N.``; see the module's text.
 
     Raises:
@@ -152,14 +152,14 @@ def load_stack(
     """
     layers, head_weights = [], []
     for number in range(config.layers):
-        reader = _Reader(weights.under(f"layers.{number}."), config, device, dtype, fused)
+        reader = _LayerPacker(weights.under(f"layers.{number}."), config, device, dtype, fused)
         layers.append(reader.layer())
         head_weights.append(reader.head_weights())
     dim = config.head_dim
-    return Stack(
+    return DecoderStack(
         config,
         tuple(layers),
-        Norm.build(dim, config.rms_eps, None, device=device, fused=fused),
+        RmsNorm.build(dim, config.rms_eps, None, device=device, fused=fused),
         torch.stack(head_weights),
     )
 
@@ -182,7 +182,7 @@ def fold_columns(matrix: Tensor, norm: Tensor, *, fused: bool, spoil: bool = Fal
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _LayerPacker:
     """Packs one layer."""
 
     weights: Weights
@@ -201,7 +201,7 @@ class _Reader:
         shape = (math.prod(part.shape[:-1]), part.shape[-1])
         part.copy_(self.weights.take_stored(f"{name}.weight", shape).view(part.shape))
 
-    def layer(self) -> Layer:
+    def layer(self) -> DecoderLayer:
         c = self.config
         rows, group = c.heads * c.head_dim, c.heads // c.kv_heads
         first = self.take("input_layernorm", c.hidden)
@@ -215,7 +215,7 @@ class _Reader:
         gate_up = self.room(2 * c.ffn, c.hidden)
         self.fill(gate_up[: c.ffn], "mlp.gate_proj")
         self.fill(gate_up[c.ffn :], "mlp.up_proj")
-        return Layer(
+        return DecoderLayer(
             self.norm(first),
             fold_columns(qkv, first, fused=self.fused, spoil=True).t(),
             self.take("self_attn.o_proj", c.hidden, rows).t(),
@@ -224,8 +224,8 @@ class _Reader:
             self.take("mlp.down_proj", c.hidden, c.ffn).t(),
         )
 
-    def norm(self, weight: Tensor) -> Norm:
-        return Norm.build(
+    def norm(self, weight: Tensor) -> RmsNorm:
+        return RmsNorm.build(
             weight.shape[0],
             self.config.rms_eps,
             weight if self.fused else None,
@@ -259,7 +259,7 @@ def rotary_angles(config: LayersConfig, positions: int, device: torch.device) ->
     return torch.stack(rows, dim=1).to(device)
 
 
-def rotate(heads: Tensor, norm: Norm, rotation: Tensor) -> None:
+def rotate(heads: Tensor, norm: RmsNorm, rotation: Tensor) -> None:
     """Normalize and rotate queries and keys, in place.
 
     Args:
@@ -323,7 +323,7 @@ def slot_attention(
 
 def decode_attention(
     heads: Tensor,
-    norm: Norm,
+    norm: RmsNorm,
     rotation: Tensor,
     cache: Tensor,
     slots: Tensor,
@@ -343,7 +343,7 @@ def decode_attention(
 
 def prefill_attention(
     heads: Tensor,
-    norm: Norm,
+    norm: RmsNorm,
     rotation: Tensor,
     cache: Tensor,
     slots: Tensor,
@@ -378,7 +378,7 @@ def prefill_attention(
     return y.reshape(rows * length, kv_heads, -1, dim)
 
 
-def frame_attention(work: Tensor, norm: Norm, rotation: Tensor, position: int) -> Tensor:
+def frame_attention(work: Tensor, norm: RmsNorm, rotation: Tensor, position: int) -> Tensor:
     """One position of a frame's own short sequence over those before it: [N, K, Q, D].
 
     Args:
@@ -404,5 +404,5 @@ class Kernels:
     choose: Callable[..., Tensor] = choose
 
 
-PLAIN = Kernels()
+TORCH_KERNELS = Kernels()
 """Plain torch."""

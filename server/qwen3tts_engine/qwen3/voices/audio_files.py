@@ -34,11 +34,11 @@ _BITS: Final = {
 }
 
 
-class NotThisKind(Exception):
+class NotWav(Exception):
     """No WAV, or a kind of WAV that is not read here; another reader may know it."""
 
 
-class Damaged(Exception):
+class DamagedWav(Exception):
     """A WAV that contradicts itself; says how."""
 
 
@@ -75,7 +75,7 @@ class WavFile:
         """
         view = memoryview(data)
         if len(data) < 12 or data[:4] != b"RIFF" or data[8:12] != b"WAVE":
-            raise NotThisKind
+            raise NotWav
         layout: tuple[int, int, int, int] | None = None
         at = 12
         while at + 8 <= len(view):
@@ -85,13 +85,13 @@ class WavFile:
                 layout = _layout(body)
             elif name == b"data":
                 if layout is None:
-                    raise Damaged("its samples come before their format")
+                    raise DamagedWav("its samples come before their format")
                 tag, channels, rate, bits = layout
                 whole = len(body) - len(body) % (channels * bits // 8)
                 return cls(rate, channels, bits, tag, body[:whole])
             # Chunks are padded to an even length.
             at += 8 + size + size % 2
-        raise Damaged("it holds no samples")
+        raise DamagedWav("it holds no samples")
 
     def samples(self) -> NDArray[np.float32]:
         """All samples, shape [frames, channels], full scale ±1."""
@@ -102,20 +102,20 @@ class WavFile:
 def _layout(body: memoryview) -> tuple[int, int, int, int]:
     """Tag, channels, rate and bits of a format chunk."""
     if len(body) < 16:
-        raise Damaged("its format chunk is cut off")
+        raise DamagedWav("its format chunk is cut off")
     tag, channels, rate, _, block, bits = struct.unpack_from("<HHIIHH", body)
     if tag == _EXTENSIBLE:
         if len(body) < 40:
-            raise Damaged("its format chunk is cut off")
+            raise DamagedWav("its format chunk is cut off")
         if body[26:40] != _GUID_REST:
-            raise NotThisKind
+            raise NotWav
         tag = int.from_bytes(body[24:26], "little")
     if bits not in _BITS.get(tag, ()):
-        raise NotThisKind
+        raise NotWav
     if not channels:
-        raise Damaged("it has 0 channels")
+        raise DamagedWav("it has 0 channels")
     if block != channels * bits // 8:
-        raise Damaged(f"{channels} channels of {bits} bits are not {block} bytes")
+        raise DamagedWav(f"{channels} channels of {bits} bits are not {block} bytes")
     return tag, channels, rate, bits
 
 

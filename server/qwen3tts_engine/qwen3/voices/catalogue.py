@@ -31,7 +31,7 @@ class ClonedNames(Protocol):
         ...
 
 
-class Catalogue:
+class VoiceCatalogue:
     """What a checkpoint can speak with.
 
     Args:

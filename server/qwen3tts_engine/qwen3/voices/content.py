@@ -289,7 +289,7 @@ def voice_id(recording: Recording, words: str, identity: str) -> str:
     return digest.hexdigest()
 
 
-def given_content(
+def content_of_prompt(
     vector: Tensor,
     codes: tuple[tuple[int, ...], ...],
     words: str | None,
@@ -303,7 +303,7 @@ def given_content(
         LimitExceeded: they are too long, or the codes are longer than ``max_s``.
     """
     if not codes:
-        return vector_id(vector), VoiceContent(vector)
+        return embedding_id(vector), VoiceContent(vector)
     words = checked_words(words)
     most = int(max_s * FRAME_RATE)
     if len(codes) > most:
@@ -320,7 +320,7 @@ def given_content(
     return digest.hexdigest(), VoiceContent(vector, reference, words)
 
 
-def vector_id(vector: Tensor) -> str:
+def embedding_id(vector: Tensor) -> str:
     """Hash of a speaker vector that is a whole voice, 64 hexadecimal digits."""
     digest = hashlib.sha256(b"qwen3tts speaker vector 1\n")
     digest.update(vector.numpy().astype("<f4").data)

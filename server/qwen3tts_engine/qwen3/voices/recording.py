@@ -192,13 +192,13 @@ def _from_bytes(data: bytes, limits: ReferenceLimits) -> Recording:
         )
     try:
         file = wav_file.WavFile.parse(data)
-    except wav_file.NotThisKind:
+    except wav_file.NotWav:
         try:
             samples, rate = decode_foreign(data, limits.max_s)
         except TooLong:
             _too_long(limits.max_s, limits)
         return Recording(samples, _whole_rate(rate))
-    except wav_file.Damaged as error:
+    except wav_file.DamagedWav as error:
         raise BadRequest(
             f"The reference recording is a damaged WAV file: {error}.",
             remedy="Export it again, as WAV with 16 bits.",

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from qwen3tts_engine.base import WordsMissing
-from qwen3tts_engine.qwen3.faults import not_finite, told, trace
+from qwen3tts_engine.qwen3.faults import non_finite_error, public_error, safe_traceback
 from qwen3tts_engine.qwen3.model.prompt import Reference
 from qwen3tts_engine.qwen3.voices.content import (
     ClonedVoice,
@@ -31,9 +31,9 @@ from qwen3tts_engine.qwen3.voices.content import (
     VoiceEncoders,
     check_length,
     check_name,
+    content_of_prompt,
+    embedding_id,
     fingerprint,
-    given_content,
-    vector_id,
     voice_id,
 )
 from qwen3tts_engine.qwen3.voices.recording import (
@@ -58,7 +58,7 @@ from qwen3tts_wire.names import nearest
 __all__ = [
     "ClonedVoice",
     "ModelEncoders",
-    "Prepared",
+    "PreparedVoice",
     "Snapshot",
     "VoiceContent",
     "VoiceEncoders",
@@ -74,7 +74,7 @@ PREFIX = "clone:"
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedVoice:
     """A voice that can speak."""
 
     voice: ClonedVoice
@@ -161,7 +161,7 @@ class VoiceStore:
         ref_text: str | None = None,
         x_vector_only: bool = False,
         name: str | None = None,
-    ) -> Prepared:
+    ) -> PreparedVoice:
         """As ``create``, and tells whether anything was computed."""
         return await _result(self.submit(source, ref_text, x_vector_only, name))
 
@@ -171,7 +171,7 @@ class VoiceStore:
         ref_text: str | None = None,
         x_vector_only: bool = False,
         name: str | None = None,
-    ) -> Future[Prepared]:
+    ) -> Future[PreparedVoice]:
         """As ``prepare``, for threads without an event loop."""
         words = None if x_vector_only else (ref_text or "").strip() or None
         if words is None and not x_vector_only and self._transcriber is None:
@@ -209,7 +209,7 @@ class VoiceStore:
 
     def _prepare(
         self, source: Source, words: str | None, x_vector_only: bool, name: str | None
-    ) -> Prepared:
+    ) -> PreparedVoice:
         recording = read_recording(source, self.limits)
         listener = None if words is not None or x_vector_only else self._transcriber
         if listener is not None:
@@ -225,7 +225,7 @@ class VoiceStore:
         if making is not mine:
             voice = making.result()
         if voice is not None:
-            prepared = Prepared(voice, cached=True)
+            prepared = PreparedVoice(voice, cached=True)
         else:
             prepared = self._make(key, mine, recording, words, listener)
         if name is not None:
@@ -239,7 +239,7 @@ class VoiceStore:
         recording: Recording,
         words: str | None,
         listener: Transcriber | None,
-    ) -> Prepared:
+    ) -> PreparedVoice:
         try:
             content = None if self._files is None else self._files.load(key)
             cached = content is not None
@@ -249,7 +249,7 @@ class VoiceStore:
                     self._files.save(key, content)
             voice = self.cache.admit(ClonedVoice(key, content))
             making.set_result(voice)
-            return Prepared(voice, cached)
+            return PreparedVoice(voice, cached)
         except BaseException as error:
             making.set_exception(error)
             raise
@@ -266,7 +266,7 @@ class VoiceStore:
             samples = recording.at(SAMPLE_RATE)
             x_vector = self._encoders.x_vector(samples).to("cpu", torch.float32, copy=True)
             if not x_vector.isfinite().all():
-                raise not_finite()
+                raise non_finite_error()
             if words is None:
                 return VoiceContent(x_vector)
             text_ids = tuple(self._encoders.text_ids(words))
@@ -275,10 +275,10 @@ class VoiceStore:
         except SpeechError:
             raise
         except Exception as error:
-            log.error("a voice could not be computed\n%s", trace(error))
-            raise told(error) from error
+            log.error("a voice could not be computed\n%s", safe_traceback(error))
+            raise public_error(error) from error
 
-    def from_vector(self, numbers: Sequence[float]) -> Prepared:
+    def from_vector(self, numbers: Sequence[float]) -> PreparedVoice:
         """A voice of a speaker vector alone, shape [hidden]; it is in memory only.
 
         Raises:
@@ -290,11 +290,11 @@ class VoiceStore:
             raise BadRequest(
                 "The speaker embedding has a number that is not finite.", remedy="Send float32."
             )
-        key = vector_id(vector)
+        key = embedding_id(vector)
         voice = self.cache.get(key)
         if voice is not None:
-            return Prepared(voice, cached=True)
-        return Prepared(self.cache.admit(ClonedVoice(key, VoiceContent(vector))), cached=False)
+            return PreparedVoice(voice, cached=True)
+        return PreparedVoice(self.cache.admit(ClonedVoice(key, VoiceContent(vector))), cached=False)
 
     def from_prompt(
         self,
@@ -302,7 +302,7 @@ class VoiceStore:
         codes: tuple[tuple[int, ...], ...],
         words: str | None,
         name: str | None = None,
-    ) -> Prepared:
+    ) -> PreparedVoice:
         """A voice of a speaker vector, and of codes and their words where there are codes. Blocks.
 
         Raises:
@@ -311,7 +311,7 @@ class VoiceStore:
         """
         if name is not None:
             check_name(name)
-        key, content = given_content(vector, codes, words, self._encoders, self.limits.max_s)
+        key, content = content_of_prompt(vector, codes, words, self._encoders, self.limits.max_s)
         voice = self.cache.get(key)
         cached = voice is not None
         if voice is None:
@@ -320,7 +320,7 @@ class VoiceStore:
             voice = self.cache.admit(ClonedVoice(key, content))
         if name is not None:
             self._set_name(name, voice)
-        return Prepared(voice, cached)
+        return PreparedVoice(voice, cached)
 
     # --- finding and using voices ---
 
