@@ -1,7 +1,7 @@
 """Speech through a bad network, both ways: PESQ and gaps beside other buffers.
 
 Speech goes out through a real media process on its exact clock, through the impairment, and into
-the sockets of another one, whose frames are decoded, concealed and played by `Hearing` and
+the sockets of another one, whose frames are decoded, concealed and played by `AudioDecoder` and
 `Playout`. The same speech goes through the same impairment into a plain socket; its packets, with
 the kernel's arrival times, are what the others get: a telephone with a fixed buffer of 60 ms (also
 the listener for the outgoing side), and aiortc's jitter buffer with a player behind it.
@@ -39,9 +39,9 @@ from qwen3tts_codecs import FrameEncoder, Payload, Resampler, payload_by_name
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_pacer.slot import Frame
-from qwen3tts_phone.audio.inbound import Hearing
+from qwen3tts_phone.audio.frames import HeardFrame
+from qwen3tts_phone.audio.inbound import AudioDecoder
 from qwen3tts_phone.audio.playout import Playout
-from qwen3tts_phone.call.events import HeardFrame
 from qwen3tts_phone.media import rtp
 from qwen3tts_phone.media.process import MediaProcess
 from qwen3tts_phone.media.types import ContextPlayed, LegSpec, RemoteMedia
@@ -138,7 +138,9 @@ async def receive(plan: dict[str, Any]) -> None:
         plain.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
         plain.setblocking(False)
-        ears.append(Ear(leg, Hearing({payload.payload_type: payload}), Playout(payload.sample_hz)))
+        ears.append(
+            Ear(leg, AudioDecoder({payload.payload_type: payload}), Playout(payload.sample_hz))
+        )
         raw.append(plain)
         ports.append([leg.local_port, plain.getsockname()[1]])
     packets: list[list[tuple[float, bytes]]] = [[] for _ in raw]
@@ -176,7 +178,7 @@ class Ear:
     """Ours: one leg's inbound frames to the clocked samples."""
 
     leg: Any
-    hearing: Hearing
+    hearing: AudioDecoder
     playout: Playout
     played: list[HeardFrame] = field(default_factory=list)
     _delays: list[float] = field(default_factory=list)

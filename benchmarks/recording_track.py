@@ -2,7 +2,7 @@
 
 Sentences of the embedded voice, in µ-law, cross a line without loss: packets of 20 ms with
 timestamps (SIP), or messages of 100 ms without them, in order, as TCP gives them (stream). What
-`Hearing` or `StreamHearing` makes of them goes into `CallTracks`, and beside it through the
+`AudioDecoder` or `StreamHearing` makes of them goes into `RecordingTracks`, and beside it through the
 playout of a live listener, which kept the recordings before. Each word (sound between pauses of
 80 ms) is put over what was recorded where it fits best; its SNR is against what was sent, at most
 99 dB = the same to the sample.
@@ -29,11 +29,11 @@ from qwen3tts_codecs import PCMU, FrameEncoder
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_pacer.ring import InboundFrame
-from qwen3tts_phone.audio.inbound import Hearing
+from qwen3tts_phone.audio.frames import HeardFrame
+from qwen3tts_phone.audio.inbound import AudioDecoder
 from qwen3tts_phone.audio.playout import Playout
 from qwen3tts_phone.audio.wav import StereoRecorder
-from qwen3tts_phone.call.events import HeardFrame
-from qwen3tts_phone.records.call_recordings import CallTracks
+from qwen3tts_phone.records.call_recordings import RecordingTracks
 from qwen3tts_phone.streams.adapter import StreamAudio
 from qwen3tts_phone.streams.inbound import StreamHearing
 
@@ -81,7 +81,7 @@ LINES = (
 def crossed(line: Line, payloads: list[bytes]) -> list[HeardFrame]:
     """What is heard of these packets, each in its time."""
     chance, heard, last = random.Random(line.name), list[HeardFrame](), 0.0
-    sip, stream = Hearing({PCMU.payload_type: PCMU}), StreamHearing()
+    sip, stream = AudioDecoder({PCMU.payload_type: PCMU}), StreamHearing()
     together = 5 if line.stream else 1
     for first in range(0, len(payloads), together):
         message = b"".join(payloads[first : first + together])
@@ -99,7 +99,7 @@ def recorded(heard: list[HeardFrame]) -> Samples:
     """The left track."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "call.wav"
-        tracks = CallTracks(StereoRecorder(path, rate_hz=RATE), ORIGIN)
+        tracks = RecordingTracks(StereoRecorder(path, rate_hz=RATE), ORIGIN)
         for frame in heard:
             tracks.tick(frame.at)
             tracks.heard(frame)

@@ -28,7 +28,7 @@ from qwen3tts_phone.detection.endpointing import TurnDetector
 from qwen3tts_phone.detection.recogniser import Recognise, Recogniser, RecogniserPool
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.detection.vad import make_detector
-from qwen3tts_phone.errors import without_words
+from qwen3tts_phone.errors import traceback_without_message
 from qwen3tts_settings.constraints import UNSET, given
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.errors import BadRequest, SpeechError, log_text
@@ -355,7 +355,9 @@ class Agent:
         if isinstance(error, SpeechError):
             logger.warning("%s: %s", log_text(task.get_name()), log_text(error))
         else:
-            logger.error("%s broke off\n%s", log_text(task.get_name()), without_words(error))
+            logger.error(
+                "%s broke off\n%s", log_text(task.get_name()), traceback_without_message(error)
+            )
 
     async def close(self) -> None:
         """End the log, and the recogniser, where it was made here. Calls should be over."""

@@ -28,7 +28,7 @@ from qwen3tts_agent.chat.messages import (
 from qwen3tts_agent.conversation import HistoryEntry
 from qwen3tts_agent.reply_player import ReplyContext, ReplyPlayer, SpokenReply
 from qwen3tts_agent.turn_record import ToolUse, TurnRecord
-from qwen3tts_phone.errors import without_words
+from qwen3tts_phone.errors import traceback_without_message
 from qwen3tts_wire.errors import ProtocolError, SpeechError, log_text
 
 logger = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class Reply:
             # The call is over: nothing can be told to the caller.
             self.record.failed(error)
         except Exception as error:
-            logger.error("a reply broke off\n%s", without_words(error))
+            logger.error("a reply broke off\n%s", traceback_without_message(error))
             self.record.failed(SpeechError("the reply broke off; the log says why."))
         finally:
             self._mouth.give_up()  # what is left where the call ended meanwhile
@@ -170,7 +170,7 @@ class Reply:
             await self._excuse(error)
         except Exception as error:
             # Whatever breaks in a source of the program's.
-            logger.warning("the source of the replies failed\n%s", without_words(error))
+            logger.warning("the source of the replies failed\n%s", traceback_without_message(error))
             await self._excuse(
                 ModelUnavailable(f"the source of the replies failed: {type(error).__name__}.")
             )

@@ -37,7 +37,7 @@ from qwen3tts_agent.chat.messages import ToolCall, ToolSpec
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_agent.threads import BoundedThreads
 from qwen3tts_phone.diagnosis.call_failure import REFUSALS
-from qwen3tts_phone.errors import TransferFailed, without_words
+from qwen3tts_phone.errors import TransferFailed, traceback_without_message
 from qwen3tts_wire.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ class Toolbox:
         except Exception as error:
             # Whatever breaks in a tool of the program's. No words: they may be the caller's, and
             # what a database or a far end says is not for the model either.
-            logger.warning("the tool %s failed\n%s", found.name, without_words(error))
+            logger.warning("the tool %s failed\n%s", found.name, traceback_without_message(error))
             return f"Error: the tool failed ({type(error).__name__[:64]}).", False
         return self._text(value), True
 

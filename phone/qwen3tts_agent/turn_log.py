@@ -11,7 +11,7 @@ from qwen3tts_agent.conversation import Conversation, ConversationLog
 from qwen3tts_agent.reply import Reply
 from qwen3tts_agent.turn_record import TurnKind, TurnRecord
 from qwen3tts_phone.detection.events import Turn
-from qwen3tts_phone.errors import without_words
+from qwen3tts_phone.errors import traceback_without_message
 from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
 
 logger = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class TurnLog:
             try:
                 self._on_turn(self._conversation, record)
             except Exception as error:
-                logger.error("on_turn failed\n%s", without_words(error))
+                logger.error("on_turn failed\n%s", traceback_without_message(error))
 
 
 def turn_text(turn: Turn) -> str:

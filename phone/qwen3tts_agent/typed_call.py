@@ -11,14 +11,14 @@ from typing import cast
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.call.call import Call
-from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.call.core import CallCore, CallVoice
 from qwen3tts_phone.detection.endpointing import TurnDetector
 from qwen3tts_phone.detection.listening import SpeechDetection
 from qwen3tts_phone.detection.recogniser import Recognise, Recogniser
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.errors import WrongState
 from qwen3tts_phone.facts import CallFacts, EndFacts
-from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_speech.link import SpeechLink
@@ -125,8 +125,8 @@ class TypedCall(Call):
             started_wall=time.time(),
             started_at=clock.now(),
         )
-        unused = Voice(SpeechLink(""), VoiceOptions())
-        super().__init__(CallBody(facts, clock, unused, CallFiles(RecordSettings(), None, clock)))
+        unused = CallVoice(SpeechLink(""), VoiceOptions())
+        super().__init__(CallCore(facts, clock, unused, CallStore(RecordSettings(), None, clock)))
         self._show = show
         self._on_said = on_said
         self._said: list[TextUtterance] = []

@@ -255,7 +255,7 @@ class StreamLost(CallError):
     code = "stream_lost"
 
 
-def without_words(error: BaseException) -> str:
+def traceback_without_message(error: BaseException) -> str:
     """The traceback and the kind of an error; not its text, which may hold what a caller said."""
     lines = traceback.format_tb(error.__traceback__)
     return f"Traceback (most recent call last):\n{''.join(lines)}{type(error).__name__}"

@@ -16,7 +16,7 @@ from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.utterance import Spoken
 from qwen3tts_wire.errors import SpeechError
 
-By = Literal["local", "remote", "timeout", "error"]
+EndedBy = Literal["local", "remote", "timeout", "error"]
 Address = tuple[str, int]
 """Numeric host and port."""
 ODD_KINDS = 16
@@ -30,7 +30,7 @@ SOURCES_KEPT = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TranscriptLine:
     """One line of a transcript."""
 
     who: Literal["agent", "caller"]
@@ -46,7 +46,7 @@ class Line:
 class EndFacts:
     """How a call ended; from `sip.call_state.Ended`."""
 
-    by: By
+    by: EndedBy
     status: int | None = None
     """SIP's status where there was one: of the refusal of a call, None after a BYE."""
     reason: str = ""
@@ -216,7 +216,7 @@ class CallFacts:
     """``human``, ``machine`` or ``silence`` where somebody listened for it."""
     keep_transcript: bool = False
     """Whether what was said is kept in ``transcript``."""
-    transcript: list[Line] = field(default_factory=list, repr=False)
+    transcript: list[TranscriptLine] = field(default_factory=list, repr=False)
     """What was said, in the order of its end: of ours what the far end has heard; of theirs what a
     host with speech recognition hands to `note_heard`."""
 
@@ -229,7 +229,7 @@ class CallFacts:
         """An utterance of ours has ended; kept only where a transcript is asked for."""
         if self.keep_transcript and (spoken.heard or spoken.interrupted):
             began = spoken.record.marks.get(Mark.FIRST_FRAME_WIRE, now)
-            self.transcript.append(Line("agent", began, spoken.heard, spoken.interrupted))
+            self.transcript.append(TranscriptLine("agent", began, spoken.heard, spoken.interrupted))
 
     def note_keys(self, keys: str, *, ours: bool) -> None:
         """Keys were pressed: by us or by the far end."""
@@ -264,7 +264,7 @@ class CallFacts:
     def note_heard(self, text: str, at: float) -> None:
         """The far end was heard to say something; kept only where a transcript is asked for."""
         if self.keep_transcript and text:
-            self.transcript.append(Line("caller", at, text))
+            self.transcript.append(TranscriptLine("caller", at, text))
 
 
 def follows(new: CallFacts, old: CallFacts) -> None:

@@ -16,7 +16,7 @@ from qwen3tts_pacer.clock import Clock
 T = TypeVar("T")
 
 
-class Bucket:
+class TokenBucket:
     """Lets through ``burst`` at once, and ``per_s`` a second from then on.
 
     Args:
@@ -51,7 +51,7 @@ class Bucket:
         self._at = max(self._at, now)
 
 
-class Recent(Generic[T]):
+class RecentSources(Generic[T]):
     """What is remembered of each source, the ``most`` that were seen last."""
 
     def __init__(self, make: Callable[[str, float], T], most: int) -> None:
@@ -142,15 +142,15 @@ class PendingConnections:
 
 logger = logging.getLogger(__name__)
 
-LOOK_S: Final = 0.5
+POLL_INTERVAL_S: Final = 0.5
 """How often deadlines are looked at."""
-MOST_CLOSING: Final = 64
+MAX_CLOSING: Final = 64
 """Connections that are being closed; with more no further one is accepted for the moment."""
 BACKLOG: Final = 128
-LINE_EVERY_S: Final = 10.0
+LOG_INTERVAL_S: Final = 10.0
 
 
-class Door:
+class ConnectionLimiter:
     """The connections of one or more listening sockets."""
 
     def __init__(self, limits: PendingLimits, clock: Clock) -> None:
@@ -158,7 +158,7 @@ class Door:
         self._clock = clock
         self._sockets: dict[Hashable, _Accepted] = {}
         self._closing: set[Hashable] = set()
-        self._lines = Bucket(1 / LINE_EVERY_S, 1, clock.now())
+        self._lines = TokenBucket(1 / LOG_INTERVAL_S, 1, clock.now())
 
     @property
     def open_sockets(self) -> int:
@@ -216,7 +216,7 @@ class Door:
     async def keep_time(self) -> None:
         """Close connections whose time is over, until it is cancelled."""
         while True:
-            await self._clock.sleep_until(self._clock.now() + LOOK_S)
+            await self._clock.sleep_until(self._clock.now() + POLL_INTERVAL_S)
             for key in self._pending.overdue(self._clock.now()):
                 self._shut(key)
 
@@ -224,7 +224,7 @@ class Door:
 
     def room(self) -> bool:
         """Return whether a further connection may be accepted at this moment."""
-        return len(self._closing) < MOST_CLOSING
+        return len(self._closing) < MAX_CLOSING
 
     def accepted(self, sock: _Accepted, address: Any) -> None:
         """Count a connection, and make room for it."""
@@ -253,7 +253,7 @@ class Door:
 
 
 class _Listener(socket.socket):
-    def __init__(self, door: Door, family: int, kind: int) -> None:
+    def __init__(self, door: ConnectionLimiter, family: int, kind: int) -> None:
         super().__init__(family, kind)
         self._door = door
 

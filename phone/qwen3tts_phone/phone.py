@@ -14,12 +14,17 @@ from typing import Any, get_args
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.audio.answering import AnsweringSettings
-from qwen3tts_phone.audio.inbound import warm
+from qwen3tts_phone.audio.inbound import preload_codecs
 from qwen3tts_phone.call.call import Call
-from qwen3tts_phone.call.control import CallLife
-from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.call.control import CallControl
+from qwen3tts_phone.call.core import CallCore, CallVoice
 from qwen3tts_phone.call.dialogue import OnMachine
-from qwen3tts_phone.call.incoming import HandedCalls, OutagePolicy, Outages, refuse_for_now
+from qwen3tts_phone.call.incoming import (
+    OutageHandler,
+    Replacements,
+    SpeechOutages,
+    refuse_with_retry_after,
+)
 from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.call.setup import (
     media_host,
@@ -37,7 +42,7 @@ from qwen3tts_phone.media.admission import PacingAdmission
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.process import MediaKeeper
 from qwen3tts_phone.media.types import MediaSettings
-from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.settings.phone import PhoneSettings
 from qwen3tts_phone.settings.records import RecordSettings
@@ -201,13 +206,15 @@ class Phone(PhoneStatus):
         self._told_ready = False
         self._suites: tuple[str, ...] = ()
         self._admissions: dict[PhoneCall, Admission] = {}
-        self.handed = HandedCalls(self.call_of, self._receive)
+        self.handed = Replacements(self.call_of, self._receive)
         """Transfers by far ends. For calls."""
         file = self.settings.unavailable_file
-        self._outage = OutagePolicy(Outages(self.link, file), self._receive, self.handed.start)
+        self._outage = OutageHandler(
+            SpeechOutages(self.link, file), self._receive, self.handed.start
+        )
         self._stack = AsyncExitStack()
         self._records: RecordSink | None = None
-        self._files: CallFiles
+        self._files: CallStore
 
     async def __aenter__(self) -> Phone:
         settings = self.settings
@@ -220,10 +227,10 @@ class Phone(PhoneStatus):
                 self.ignored = (await self.link.check(settings.speech)).ignored
             stack.push_async_callback(self.recognisers.close)
             self._records = await open_records(stack, settings.latency_log, settings.otel)
-            self._files = CallFiles(self.record_settings, settings.record_path, self.clock)
+            self._files = CallStore(self.record_settings, settings.record_path, self.clock)
             stack.push_async_callback(self._files.close)
             self._files.start()
-            await asyncio.to_thread(warm, settings.all_codecs)
+            await asyncio.to_thread(preload_codecs, settings.all_codecs)
             self._media = await MediaKeeper.start(settings.media)
             stack.push_async_callback(self._media.close)
             self._sip = SipEndpoint(
@@ -344,7 +351,7 @@ class Phone(PhoneStatus):
                 call = await self._receive(sip)
             except (CallError, OSError) as error:
                 logger.error("a call was refused: %s", log_text(error))
-                await refuse_for_now(sip)
+                await refuse_with_retry_after(sip)
             else:
                 self._announce(f"{time.strftime('%H:%M:%S')}  {log_text(call.remote_uri)} calls.")
                 yield call
@@ -406,8 +413,8 @@ class Phone(PhoneStatus):
         """The call whose signalling this is. For `Call`."""
         return next((call for call in self.calls if call.sip is sip), None) if sip else None
 
-    def forget(self, life: CallLife) -> None:
-        """A call is over; how its account stands goes into its record. For `CallLife`."""
+    def forget(self, life: CallControl) -> None:
+        """A call is over; how its account stands goes into its record. For `CallControl`."""
         for call in [call for call in self.calls if call.life is life]:
             self.calls.discard(call)
             admission = self._admissions.pop(call, None)
@@ -459,8 +466,8 @@ class Phone(PhoneStatus):
         began: tuple[float, float],
     ) -> PhoneCall:
         facts = new_facts(sip, session, account, self.settings, began)
-        voice = Voice(self.link, self.settings.speech, self._records)
-        body = CallBody(facts, self.clock, voice, self._files, self.recognisers)
+        voice = CallVoice(self.link, self.settings.speech, self._records)
+        body = CallCore(facts, self.clock, voice, self._files, self.recognisers)
         call = PhoneCall(self, sip, leg, session, body)
         self.calls.add(call)
         return call

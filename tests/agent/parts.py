@@ -14,11 +14,11 @@ from qwen3tts_agent.turn_record import TurnRecord
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_pacer.slot import Frame
 from qwen3tts_phone.call.call import Call
-from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.call.core import CallCore, CallVoice
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, Turn, TurnEnded
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.facts import CallFacts, EndFacts
-from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.utterance import VoiceOptions
@@ -149,8 +149,8 @@ class ScriptedCall(Call):
 
         link = SpeechLink("ws://test", connect=cast(Any, connect))
         facts = CallFacts(call_id="call-1", direction=cast(Any, direction))
-        files = CallFiles(RecordSettings(), None, clock)
-        super().__init__(CallBody(facts, clock, Voice(link, VoiceOptions()), files))
+        files = CallStore(RecordSettings(), None, clock)
+        super().__init__(CallCore(facts, clock, CallVoice(link, VoiceOptions()), files))
         self.listening = ScriptedListening(None)
         self.transferred: list[str] = []
         self.transfer_error: SpeechError | None = None

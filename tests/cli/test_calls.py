@@ -19,7 +19,7 @@ from qwen3tts_cli.manner import Manner
 from qwen3tts_cli.talk import Course
 from qwen3tts_cli.telephone import Telephone
 from qwen3tts_cli.words import Words
-from qwen3tts_phone.dialling.retries import Placed, place_with_retries
+from qwen3tts_phone.dialling.retries import RedialResult, place_with_retries
 from qwen3tts_phone.errors import CalleeUnreachable, CallRefused
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.settings.file import config_from
@@ -103,10 +103,10 @@ async def test_a_phone_that_is_not_there_is_told(tmp_path: Path) -> None:
             )
 
 
-def quickly(waited: list[float]) -> Callable[..., Awaitable[Placed]]:
+def quickly(waited: list[float]) -> Callable[..., Awaitable[RedialResult]]:
     """Calling again without the wait, which is noted."""
 
-    async def place(*given: Any, now: Callable[[], float], **options: Any) -> Placed:
+    async def place(*given: Any, now: Callable[[], float], **options: Any) -> RedialResult:
         async def no_wait(deadline: float) -> None:
             waited.append(deadline - now())
 

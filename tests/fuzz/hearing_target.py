@@ -14,7 +14,7 @@ from qwen3tts_codecs.opus import OPUS
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.ring import InboundFrame
 from qwen3tts_phone.audio.concealment import build_comfort_noise, parse_comfort_noise
-from qwen3tts_phone.audio.inbound import Hearing
+from qwen3tts_phone.audio.inbound import AudioDecoder
 from qwen3tts_phone.audio.playout import END_S, Playout, PlayoutSettings
 from qwen3tts_phone.records.call_recordings import PLAYOUT as RECORDED
 from tests.fuzz.target import Target, steps, story
@@ -32,7 +32,7 @@ def run_hearing(data: bytes) -> None:
 
 
 def _run(data: bytes, playout: Playout) -> None:
-    hearing = Hearing(PAYLOADS)
+    hearing = AudioDecoder(PAYLOADS)
     now, timestamp, ticks = 100.0, 0, 0
     for kind, rest in steps(data):
         if kind == "c":

@@ -15,7 +15,7 @@ from qwen3tts_phone.facts import CallFacts, EndFacts
 from qwen3tts_phone.records.log import read_records
 from qwen3tts_phone.records.record import CallRecord
 from qwen3tts_phone.records.store import party_in_name
-from qwen3tts_phone.sdp.addresses import reach, same_address
+from qwen3tts_phone.sdp.addresses import address_scope, same_address
 from tests.fuzz.target import Target
 
 RATES = (8000, 16_000, 24_000, 48_000)
@@ -62,7 +62,7 @@ def run_facts(data: bytes) -> None:
     assert "\n" not in line
     CallRecord.from_json(line)
     assert {each.code for each in diagnose(facts)} <= set(CODES)
-    reach(text)
+    address_scope(text)
     same_address(text, text[1:])
     name = party_in_name(text)
     assert _NAME.fullmatch(name)

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 
-from qwen3tts_phone.audio.answering import Answerer, Ready, who_answered
+from qwen3tts_phone.audio.answering import Answerer, MachineReady, who_answered
 from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.diagnosis.outcome import Outcome
-from qwen3tts_phone.dialling.retries import one_call
+from qwen3tts_phone.dialling.retries import attempt_call
 from qwen3tts_phone.errors import (
     CalleeUnreachable,
     CallError,
@@ -48,7 +48,7 @@ async def outcome(call: FakeCall) -> Outcome:
     async def dial() -> FakeCall:
         return call
 
-    return await one_call(dial, nothing)
+    return await attempt_call(dial, nothing)
 
 
 async def test_a_call_that_is_answered_is_talked_on_and_hung_up() -> None:
@@ -61,7 +61,7 @@ async def test_a_call_that_is_answered_is_talked_on_and_hung_up() -> None:
         said.append(talked)
         talked.facts.answered_by = "machine"
 
-    assert await one_call(dial, talk) is Outcome.MACHINE
+    assert await attempt_call(dial, talk) is Outcome.MACHINE
     assert said == [call]
     assert call.hung_up
 
@@ -79,7 +79,7 @@ async def test_a_call_that_cannot_even_be_dialled_is_an_outcome() -> None:
     async def forbidden() -> FakeCall:
         raise CallNotAllowed("It is an emergency number.", rule="emergency")
 
-    assert await one_call(forbidden, nothing) is Outcome.NOT_ALLOWED
+    assert await attempt_call(forbidden, nothing) is Outcome.NOT_ALLOWED
 
 
 async def test_the_end_of_the_call_in_the_middle_of_talking_is_no_failure() -> None:
@@ -89,7 +89,7 @@ async def test_the_end_of_the_call_in_the_middle_of_talking_is_no_failure() -> N
     async def cut(_: FakeCall) -> None:
         raise WrongState("The call is over: the other side hung up.")
 
-    assert await one_call(dial, cut) is Outcome.ANSWERED
+    assert await attempt_call(dial, cut) is Outcome.ANSWERED
 
 
 async def test_what_talking_raises_is_raised_after_hanging_up() -> None:
@@ -102,7 +102,7 @@ async def test_what_talking_raises_is_raised_after_hanging_up() -> None:
         raise RuntimeError("no words")
 
     with pytest.raises(RuntimeError, match="words"):
-        await one_call(dial, broken)
+        await attempt_call(dial, broken)
     assert call.hung_up
 
 
@@ -116,9 +116,9 @@ async def frames(*parts: tuple[Pcm, int]) -> AsyncIterator[HeardFrame]:
 async def test_a_machine_is_told_and_then_that_it_records() -> None:
     sound = np.concatenate([quiet(0.5), speech(5.0), quiet(0.4), tone(1000.0, 0.3), quiet(1.0)])
     heard = [each async for each in who_answered(frames((sound, 8000)))]
-    assert [type(each) for each in heard] == [Answerer, Ready]
+    assert [type(each) for each in heard] == [Answerer, MachineReady]
     last = heard[-1]
-    assert isinstance(last, Ready)
+    assert isinstance(last, MachineReady)
     assert last.beeped
     assert last.at_s == pytest.approx(6.45, abs=0.06)
 
@@ -133,5 +133,5 @@ async def test_a_change_to_another_codec_forgets_nothing_that_was_known() -> Non
     wide = np.concatenate([quiet(1.0, 16_000), tone(1000.0, 0.3, 16_000), quiet(1.0, 16_000)])
     sound = np.concatenate([quiet(0.5), speech(5.0)])
     heard = [each async for each in who_answered(frames((sound, 8000), (wide, 16_000)))]
-    assert [type(each) for each in heard] == [Answerer, Ready]
+    assert [type(each) for each in heard] == [Answerer, MachineReady]
     assert heard[1].at_s == pytest.approx(5.5 + 1.3 + 0.25, abs=0.06)

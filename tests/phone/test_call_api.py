@@ -29,10 +29,10 @@ from qwen3tts_phone import (
     SpeechError,
     WrongState,
 )
-from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.call.core import CallCore, CallVoice
 from qwen3tts_phone.call.events import CallEnded
 from qwen3tts_phone.facts import CallFacts, EndFacts
-from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.records.store import CallStore
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.utterance import VoiceOptions
@@ -497,11 +497,11 @@ class PlainCall(Call):
 async def test_a_line_that_cannot_do_something_says_which_line_and_what_to_do() -> None:
     clock = LoopClock()
     facts = CallFacts(call_id="1", line="twilio", direction="in", remote_uri="+15550100")
-    body = CallBody(
+    body = CallCore(
         facts,
         clock,
-        Voice(SpeechLink(NO_SERVER), VoiceOptions()),
-        CallFiles(RecordSettings(), None, clock),
+        CallVoice(SpeechLink(NO_SERVER), VoiceOptions()),
+        CallStore(RecordSettings(), None, clock),
     )
     call = PlainCall(body)
     for attempt in (

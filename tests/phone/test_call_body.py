@@ -14,12 +14,12 @@ import pytest
 from qwen3tts_codecs import PCMA, PCMU, Payload
 from qwen3tts_pacer.slot import Frame
 from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed, Tap
-from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.call.core import CallCore, CallVoice
 from qwen3tts_phone.call.events import CallAnswered, CallEnded, CodecChanged
 from qwen3tts_phone.errors import StreamLost, WrongState
 from qwen3tts_phone.facts import MAX_NOTED_KEYS, CallFacts, EndFacts
 from qwen3tts_phone.media.dtmf import KEYS_BURST
-from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.sink import Interruption, Played
@@ -89,11 +89,11 @@ class HastySink:
 
 def made(
     clock: FakeClock, records: RecordSettings | None = None, payload: Payload = PCMU
-) -> tuple[CallBody, HastySink]:
+) -> tuple[CallCore, HastySink]:
     facts = CallFacts(call_id="MZ1", line="twilio", direction="in", started_wall=1_800_000_000.0)
     facts.started_at = clock.now()
-    voice = Voice(SpeechLink("ws://127.0.0.1:1/v1/speech"), VoiceOptions())
-    body = CallBody(facts, clock, voice, CallFiles(records or RecordSettings(), None, clock))
+    voice = CallVoice(SpeechLink("ws://127.0.0.1:1/v1/speech"), VoiceOptions())
+    body = CallCore(facts, clock, voice, CallStore(records or RecordSettings(), None, clock))
     sink = HastySink(clock)
     body.begin(payload, sink)
     return body, sink
@@ -201,8 +201,8 @@ async def test_nothing_is_recorded_after_the_end(tmp_path: Path) -> None:
     clock = FakeClock()
     records = RecordSettings(audio=tmp_path / "audio")
     facts = CallFacts(call_id="1")
-    voice = Voice(SpeechLink("ws://127.0.0.1:1/v1/speech"), VoiceOptions())
-    body = CallBody(facts, clock, voice, CallFiles(records, None, clock))
+    voice = CallVoice(SpeechLink("ws://127.0.0.1:1/v1/speech"), VoiceOptions())
+    body = CallCore(facts, clock, voice, CallStore(records, None, clock))
     await body.finish(EndFacts(by="remote"), "they hung up")
     body.begin(PCMU, HastySink(clock))
     assert body.recordings.automatic is None

@@ -5,23 +5,29 @@ from __future__ import annotations
 import gc
 from collections.abc import AsyncIterator
 
-from qwen3tts_phone.call.events import MAX_UNREAD, CallEnded, CallEvent, CallNews, InfoHeard
+from qwen3tts_phone.call.events import (
+    MAX_UNREAD_EVENTS,
+    CallEnded,
+    CallEvent,
+    EventStream,
+    InfoHeard,
+)
 
 
 async def test_a_far_end_cannot_fill_the_memory_of_a_program_that_does_not_listen() -> None:
-    news = CallNews()
-    for number in range(3 * MAX_UNREAD):
+    news = EventStream()
+    for number in range(3 * MAX_UNREAD_EVENTS):
         news.tell(InfoHeard(float(number), "text/plain", "x"))
     news.tell(CallEnded(9.0, "they hung up"))
     news.close()
     heard: list[CallEvent] = [event async for event in news.all()]
-    assert len(heard) == MAX_UNREAD + 1
+    assert len(heard) == MAX_UNREAD_EVENTS + 1
     assert [event.at for event in heard[:3]] == [0.0, 1.0, 2.0]
     assert isinstance(heard[-1], CallEnded)
 
 
 async def test_who_follows_a_call_misses_nothing_from_when_he_asks() -> None:
-    news = CallNews()
+    news = EventStream()
     news.tell(InfoHeard(1.0, "text/plain", "before"))
     first = news.following()
     news.tell(InfoHeard(2.0, "text/plain", "not read yet"))
@@ -36,14 +42,14 @@ async def test_who_follows_a_call_misses_nothing_from_when_he_asks() -> None:
 
 
 async def test_who_follows_no_more_is_forgotten() -> None:
-    news = CallNews()
+    news = EventStream()
     async for _ in _one(news):
         break
     gc.collect()
     assert len(news._followers) == 0
 
 
-def _one(news: CallNews) -> AsyncIterator[CallEvent]:
+def _one(news: EventStream) -> AsyncIterator[CallEvent]:
     following = news.following()
     news.tell(InfoHeard(1.0, "text/plain", "x"))
     return following

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone.audio.answering import Answerer, Ready, who_answered
+from qwen3tts_phone.audio.answering import Answerer, MachineReady, who_answered
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.diagnosis.diagnose import diagnose
 from qwen3tts_phone.diagnosis.outcome import Outcome
-from qwen3tts_phone.dialling.retries import RetryPolicy, one_call, place_with_retries
+from qwen3tts_phone.dialling.retries import RetryPolicy, attempt_call, place_with_retries
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.records.log import read_records
@@ -107,7 +107,7 @@ async def test_a_busy_line_is_called_until_it_answers() -> None:
 
         answering = asyncio.create_task(answer())
         placed = await place_with_retries(
-            lambda number: one_call(lambda: agent.dial(desk.uri), hung_up),
+            lambda number: attempt_call(lambda: agent.dial(desk.uri), hung_up),
             RetryPolicy(attempts=5, waits_s=(60.0, 300.0)),
             now=agent.clock.now,
             sleep_until=pass_over,
@@ -147,10 +147,10 @@ async def test_a_machine_is_heard_on_a_real_call_by_its_beep() -> None:
     assert ready.beeped
 
 
-async def until_ready(call: Call) -> tuple[Answerer, Ready]:
+async def until_ready(call: Call) -> tuple[Answerer, MachineReady]:
     answerer: Answerer | None = None
     async for each in who_answered(call.audio(steady=True)):
-        if isinstance(each, Ready):
+        if isinstance(each, MachineReady):
             assert answerer is not None
             return answerer, each
         answerer = each

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_phone.audio.concealment import (
-    Background,
+    BackgroundEstimator,
     ComfortNoise,
-    Silence,
+    NoiseSpec,
     build_comfort_noise,
+    measure_noise,
     parse_comfort_noise,
-    silence_of,
 )
 from tests.phone.voices import hiss, rms, voice
 
@@ -58,7 +58,7 @@ def test_noise_of_any_packet_is_finite_and_of_its_level(payload: bytes) -> None:
 
 def test_noise_has_the_spectrum_that_was_heard() -> None:
     low = np.convolve(hiss(8000, 400), np.ones(8) / 8, mode="same").astype(np.int16)
-    made = ComfortNoise(silence_of(low[:400])).make(8000)
+    made = ComfortNoise(measure_noise(low[:400])).make(8000)
 
     def tilt(signal: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
         power = np.abs(np.fft.rfft(signal)) ** 2
@@ -71,19 +71,19 @@ def test_noise_has_the_spectrum_that_was_heard() -> None:
 
 
 def test_noise_goes_on_from_one_frame_to_the_next() -> None:
-    silence = silence_of(voice(8000, 0.03))
+    silence = measure_noise(voice(8000, 0.03))
     whole = ComfortNoise(silence).make(400)
     source = ComfortNoise(silence)
     assert np.allclose(np.concatenate([source.make(150), source.make(250)]), whole)
 
 
 def test_digital_silence_makes_no_noise() -> None:
-    assert silence_of(np.zeros(160, np.int16)) == Silence(-127.0)
-    assert not ComfortNoise(Silence(-127.0)).make(160).any()
+    assert measure_noise(np.zeros(160, np.int16)) == NoiseSpec(-127.0)
+    assert not ComfortNoise(NoiseSpec(-127.0)).make(160).any()
 
 
 def test_the_background_is_learnt_from_the_pauses_and_follows_it_up() -> None:
-    background = Background()
+    background = BackgroundEstimator()
     for number in range(50):
         background.hear(hiss(160, 30, number) if number % 2 else voice(8000, 0.02))
     assert background.silence.level_dbov == pytest.approx(-60.8, abs=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qwen3tts_phone.audio.concealment import Concealer, Silence
+from qwen3tts_phone.audio.concealment import Concealer, NoiseSpec
 from tests.phone.voices import Samples, hiss, rms, step, voice
 
 RATES = [8000, 16000, 24000, 48000]
@@ -89,7 +89,7 @@ def test_what_has_no_pitch_goes_on_as_noise() -> None:
 def test_the_far_ends_own_silence_is_made_at_once() -> None:
     concealer = Concealer(8000)
     concealer.hear(voice(8000, 0.1))
-    concealer.rest(Silence(-50.0))
+    concealer.rest(NoiseSpec(-50.0))
     made = concealer.fill(1600)
     assert rms(made) == pytest.approx(32768 * 10 ** (-50 / 20), rel=0.2)
     concealer.hear(voice(8000, 0.02))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qwen3tts_phone.records.call_recordings import BEEP_HZ, ConsentPlan, beep
+from qwen3tts_phone.records.call_recordings import BEEP_HZ, ConsentSchedule, beep
 from qwen3tts_phone.settings.records import RecordSettings
 
 
@@ -27,13 +27,13 @@ def test_the_beep_is_a_tone_of_1400_hz_and_begins_and_ends_softly(rate_hz: int) 
     [("none", None, False), ("tone", None, True), ("announcement", "It is recorded.", True)],
 )
 def test_what_comes_before_the_recording(consent: str, text: str | None, tone: bool) -> None:
-    plan = ConsentPlan(RecordSettings(consent=consent, consent_text="It is recorded."))
+    plan = ConsentSchedule(RecordSettings(consent=consent, consent_text="It is recorded."))
     notice = plan.before_recording
     assert (notice.text, notice.tone, bool(notice)) == (text, tone, tone)
 
 
-def plan(every_s: float = 15.0) -> ConsentPlan:
-    made = ConsentPlan(RecordSettings(consent="tone", consent_every_s=every_s))
+def plan(every_s: float = 15.0) -> ConsentSchedule:
+    made = ConsentSchedule(RecordSettings(consent="tone", consent_every_s=every_s))
     made.began(100.0)
     return made
 
@@ -64,12 +64,12 @@ def test_beeps_that_were_missed_are_not_made_up_for() -> None:
 
 
 def test_it_beeps_only_once_where_no_more_is_asked_for() -> None:
-    consent = ConsentPlan(RecordSettings(consent="tone"))
+    consent = ConsentSchedule(RecordSettings(consent="tone"))
     consent.began(100.0)
     assert consent.next_at is None
     assert not consent.due(1e9, speaking=False)
 
 
 def test_nothing_is_due_before_the_recording_began() -> None:
-    consent = ConsentPlan(RecordSettings(consent="tone", consent_every_s=15.0))
+    consent = ConsentSchedule(RecordSettings(consent="tone", consent_every_s=15.0))
     assert not consent.due(1e9, speaking=False)

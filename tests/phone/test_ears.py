@@ -9,7 +9,7 @@ import numpy as np
 
 from qwen3tts_codecs.g711 import encode_ulaw
 from qwen3tts_pacer.ring import InboundFrame
-from qwen3tts_phone.audio.inbound import Ears, LegEars
+from qwen3tts_phone.audio.inbound import InboundAudio, LegReceiver
 from qwen3tts_phone.facts import MediaFacts
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.sdp.session import Negotiated
@@ -32,8 +32,8 @@ class FakeLeg:
 
 async def test_steady_sound_has_all_that_came_in_time_whoever_was_busy() -> None:
     leg, clock = FakeLeg(), FakeClock()
-    ears = Ears(clock, MediaFacts())
-    feed = LegEars(cast(MediaLeg, leg), ears)
+    ears = InboundAudio(clock, MediaFacts())
+    feed = LegReceiver(cast(MediaLeg, leg), ears)
     feed.agree(AGREED)
     heard: list[int] = []
 

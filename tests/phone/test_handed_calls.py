@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from qwen3tts_phone.call.incoming import RETRY_AFTER_S, refuse_for_now
+from qwen3tts_phone.call.incoming import RETRY_AFTER_S, refuse_with_retry_after
 from qwen3tts_phone.errors import WrongState
 
 
@@ -24,11 +24,11 @@ class Sip:
 
 async def test_a_call_for_which_nothing_is_free_is_told_when_to_come_again() -> None:
     sip = Sip()
-    await refuse_for_now(cast(Any, sip))
+    await refuse_with_retry_after(cast(Any, sip))
     assert sip.refused == (503, {"Retry-After": str(RETRY_AFTER_S)})
 
 
 async def test_a_call_that_is_over_is_not_refused_again() -> None:
     sip = Sip(over=True)
-    await refuse_for_now(cast(Any, sip))
+    await refuse_with_retry_after(cast(Any, sip))
     assert sip.refused is None

@@ -11,7 +11,7 @@ from qwen3tts_codecs.opus import OPUS
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.ring import InboundFrame
 from qwen3tts_phone.audio.frames import HeardFrame
-from qwen3tts_phone.audio.inbound import Hearing
+from qwen3tts_phone.audio.inbound import AudioDecoder
 from tests.phone.voices import Samples, rms, step, voice
 
 FORMATS = [PCMU, PCMA, G722, OPUS]
@@ -44,14 +44,14 @@ def sound(frames: list[HeardFrame]) -> Samples:
     return np.concatenate([frame.samples for frame in frames])
 
 
-def hear(hearing: Hearing, frames: list[InboundFrame]) -> list[HeardFrame]:
+def hear(hearing: AudioDecoder, frames: list[InboundFrame]) -> list[HeardFrame]:
     return [heard for frame in frames for heard in hearing.take(frame)]
 
 
 @formats
 def test_a_frame_is_heard_at_once_with_its_rate_and_place(payload: Payload) -> None:
     sent = packets(payload, voice(payload.sample_hz, 0.2))
-    hearing = Hearing({payload.payload_type: payload})
+    hearing = AudioDecoder({payload.payload_type: payload})
     for frame in sent:
         (heard,) = hearing.take(frame)
         assert (heard.rate_hz, heard.clock_hz) == (payload.sample_hz, payload.clock_hz)
@@ -66,8 +66,8 @@ def test_a_frame_is_heard_at_once_with_its_rate_and_place(payload: Payload) -> N
 def test_a_hole_is_filled_and_joined(payload: Payload) -> None:
     pcm = voice(payload.sample_hz, 0.5)
     sent = packets(payload, pcm)
-    whole = sound(hear(Hearing({payload.payload_type: payload}), sent))
-    hearing = Hearing({payload.payload_type: payload})
+    whole = sound(hear(AudioDecoder({payload.payload_type: payload}), sent))
+    hearing = AudioDecoder({payload.payload_type: payload})
     frames = hear(hearing, [*sent[:12], lost(sent[12]), *sent[13:]])
     assert [frame.concealed for frame in frames] == [n == 12 for n in range(25)]
     assert len(frames[12].samples) == payload.frame_samples(20)
@@ -79,7 +79,7 @@ def test_a_hole_is_filled_and_joined(payload: Payload) -> None:
 @formats
 def test_bytes_that_are_no_frame_are_concealed_and_counted(payload: Payload) -> None:
     sent = packets(payload, voice(payload.sample_hz, 0.3))
-    hearing = Hearing({payload.payload_type: payload})
+    hearing = AudioDecoder({payload.payload_type: payload})
     frames = hear(hearing, [*sent[:8], sent[8]._replace(payload=b""), *sent[9:]])
     if payload.stateful:
         assert frames[8].concealed
@@ -89,7 +89,7 @@ def test_bytes_that_are_no_frame_are_concealed_and_counted(payload: Payload) -> 
 
 def test_a_type_that_was_not_agreed_is_no_sound() -> None:
     frame = packets(PCMU, voice(8000, 0.02))[0]
-    hearing = Hearing({0: PCMU})
+    hearing = AudioDecoder({0: PCMU})
     assert hearing.take(frame._replace(payload_type=8)) == []
     assert hearing.take(frame._replace(payload_type=101)) == []
 
@@ -97,7 +97,7 @@ def test_a_type_that_was_not_agreed_is_no_sound() -> None:
 @pytest.mark.parametrize("after", FORMATS, ids=lambda p: p.name)
 @pytest.mark.parametrize("before", FORMATS, ids=lambda p: p.name)
 def test_the_codec_may_change_with_any_packet(before: Payload, after: Payload) -> None:
-    hearing = Hearing({before.payload_type: before, after.payload_type: after})
+    hearing = AudioDecoder({before.payload_type: before, after.payload_type: after})
     one = hear(hearing, packets(before, voice(before.sample_hz, 0.3)))
     other = hear(hearing, packets(after, voice(after.sample_hz, 0.3), first=15))
     assert {frame.rate_hz for frame in one} == {before.sample_hz}
@@ -106,7 +106,7 @@ def test_the_codec_may_change_with_any_packet(before: Payload, after: Payload) -
 
 
 def test_a_hole_right_after_a_change_sounds_like_what_went_before() -> None:
-    hearing = Hearing({0: PCMU})
+    hearing = AudioDecoder({0: PCMU})
     hear(hearing, packets(PCMU, voice(8000, 0.3)))
     hearing.change({9: G722})
     (made,) = hearing.take(lost(packets(G722, voice(16000, 0.02))[0]))
@@ -117,8 +117,8 @@ def test_a_hole_right_after_a_change_sounds_like_what_went_before() -> None:
 def test_an_agreement_on_the_same_codec_keeps_its_decoder() -> None:
     """A hold and a resume in the middle of a stream of G.722."""
     sent = packets(G722, voice(16000, 0.4))
-    whole = sound(hear(Hearing({9: G722}), sent))
-    hearing = Hearing({9: G722})
+    whole = sound(hear(AudioDecoder({9: G722}), sent))
+    hearing = AudioDecoder({9: G722})
     first = hear(hearing, sent[:10])
     hearing.change({9: G722})
     assert sound(first + hear(hearing, sent[10:])).tolist() == whole.tolist()
@@ -126,7 +126,7 @@ def test_an_agreement_on_the_same_codec_keeps_its_decoder() -> None:
 
 def test_what_was_on_its_way_before_a_change_is_heard() -> None:
     """RFC 3264 section 8.3.2."""
-    hearing = Hearing({0: PCMU})
+    hearing = AudioDecoder({0: PCMU})
     before = packets(PCMU, voice(8000, 0.2))
     hear(hearing, before[:8])
     hearing.change({9: G722})
@@ -135,7 +135,7 @@ def test_what_was_on_its_way_before_a_change_is_heard() -> None:
 
 
 def test_comfort_noise_has_the_level_that_was_told() -> None:
-    hearing = Hearing({0: PCMU})
+    hearing = AudioDecoder({0: PCMU})
     hear(hearing, packets(PCMU, voice(8000, 0.1)))
     heard = hearing.take(InboundFrame(bytes((50,)), 13, 800, 10.1, 5, False, False))
     assert [(frame.noise, frame.concealed, frame.rate_hz) for frame in heard] == [
@@ -146,5 +146,5 @@ def test_comfort_noise_has_the_level_that_was_told() -> None:
 
 
 def test_comfort_noise_before_any_sound_has_the_agreed_rate() -> None:
-    (heard,) = Hearing({9: G722}).take(InboundFrame(bytes((40,)), 13, 0, 1.0, 0, False, False))
+    (heard,) = AudioDecoder({9: G722}).take(InboundFrame(bytes((40,)), 13, 0, 1.0, 0, False, False))
     assert (heard.rate_hz, len(heard.samples)) == (16000, 320)

@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_phone.diagnosis.outcome import Outcome
-from qwen3tts_phone.dialling.retries import NumberLog, Placed, RetryPolicy, place_with_retries
+from qwen3tts_phone.dialling.retries import (
+    CallHistory,
+    RedialResult,
+    RetryPolicy,
+    place_with_retries,
+)
 from tests.fakes import FakeClock
 
 
@@ -27,7 +32,7 @@ class Line:
     async def sleep_until(self, at: float) -> None:
         self.now = max(self.now, at)
 
-    async def place(self, policy: RetryPolicy, **others: Any) -> Placed:
+    async def place(self, policy: RetryPolicy, **others: Any) -> RedialResult:
         return await place_with_retries(
             self.attempt, policy, now=lambda: self.now, sleep_until=self.sleep_until, **others
         )
@@ -73,7 +78,7 @@ async def test_whoever_waits_is_told() -> None:
 
 async def test_the_bound_for_a_number_holds_whoever_asks() -> None:
     policy = RetryPolicy(attempts=3, waits_s=(10.0,), per_number=4, per_number_s=3600.0)
-    log = NumberLog(policy)
+    log = CallHistory(policy)
     line = Line(*[Outcome.BUSY] * 20)
     first = await line.place(policy, number="+15550100", log=log)
     second = await line.place(policy, number="+15550100", log=log)
@@ -121,7 +126,7 @@ def test_a_policy_that_cannot_be_kept_is_refused_by_name(wrong: dict[str, Any], 
 
 def test_the_log_of_numbers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("qwen3tts_phone.dialling.retries.MAX_NUMBERS", 3)
-    log = NumberLog(RetryPolicy(per_number=1))
+    log = CallHistory(RetryPolicy(per_number=1))
     for number in range(5):
         log.called(str(number), 0.0)
     assert [log.may_call(str(number), 0.0) for number in range(5)] == [
@@ -148,7 +153,7 @@ def test_a_wait_is_one_of_those_given_or_none(
 
 
 def test_a_number_may_be_called_without_any_bound() -> None:
-    log = NumberLog(RetryPolicy(per_number=0))
+    log = CallHistory(RetryPolicy(per_number=0))
     asks: Callable[[], bool] = lambda: log.may_call("1", 0.0)  # noqa: E731
     for _ in range(100):
         log.called("1", 0.0)

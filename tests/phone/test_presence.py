@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from qwen3tts_phone.call.media import Presence
+from qwen3tts_phone.call.media import LivenessProbe
 from tests.fakes import FakeClock, settle
 
 
@@ -18,8 +18,8 @@ class FarEnd:
         self.asked += 1
         return self.answers
 
-    def presence(self, clock: FakeClock, vanished_s: float = 60.0) -> Presence:
-        return Presence(clock, self.ask, lambda: self.packets, vanished_s)
+    def presence(self, clock: FakeClock, vanished_s: float = 60.0) -> LivenessProbe:
+        return LivenessProbe(clock, self.ask, lambda: self.packets, vanished_s)
 
 
 async def test_one_that_does_not_answer_is_lost() -> None:

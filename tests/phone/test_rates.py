@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.limits import Bucket, Recent
+from qwen3tts_phone.limits import RecentSources, TokenBucket
 
 
 def test_a_bucket_lets_its_burst_through_and_then_so_many_a_second() -> None:
-    bucket = Bucket(per_s=2.0, burst=3, now=100.0)
+    bucket = TokenBucket(per_s=2.0, burst=3, now=100.0)
     assert [bucket.take(100.0) for _ in range(4)] == [True, True, True, False]
     assert bucket.wait_s(100.0) == 0.5
     assert bucket.take(100.5)
@@ -18,7 +18,7 @@ def test_a_bucket_lets_its_burst_through_and_then_so_many_a_second() -> None:
 
 
 def test_a_clock_that_steps_back_takes_nothing_away_and_gives_nothing() -> None:
-    bucket = Bucket(per_s=1.0, burst=2, now=100.0)
+    bucket = TokenBucket(per_s=1.0, burst=2, now=100.0)
     assert bucket.take(50.0)
     assert bucket.take(50.0)
     assert not bucket.take(100.0)
@@ -27,7 +27,7 @@ def test_a_clock_that_steps_back_takes_nothing_away_and_gives_nothing() -> None:
 
 @given(st.lists(st.floats(0.0, 2.0), max_size=60), st.integers(1, 5))
 def test_no_more_than_burst_and_rate_pass_in_any_time(steps: list[float], burst: int) -> None:
-    bucket, now, taken = Bucket(3.0, burst, 0.0), 0.0, 0
+    bucket, now, taken = TokenBucket(3.0, burst, 0.0), 0.0, 0
     for step in steps:
         now += step
         taken += bucket.take(now)
@@ -41,7 +41,7 @@ def test_the_source_that_was_not_seen_for_longest_is_forgotten_first() -> None:
         made.append(key)
         return [now]
 
-    recent = Recent(make, most=2)
+    recent = RecentSources(make, most=2)
     first = recent.of("a", 1.0)
     recent.of("b", 2.0)
     assert recent.of("a", 3.0) is first

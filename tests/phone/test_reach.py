@@ -4,40 +4,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.sdp.addresses import Reach, reach, same_address
+from qwen3tts_phone.sdp.addresses import AddressScope, address_scope, same_address
 
 
 @pytest.mark.parametrize(
     ("host", "expected"),
     [
-        ("10.1.2.3", Reach.PRIVATE),
-        ("172.16.0.1", Reach.PRIVATE),
-        ("172.32.0.1", Reach.PUBLIC),
-        ("192.168.1.1", Reach.PRIVATE),
-        ("100.64.0.1", Reach.PRIVATE),
-        ("100.128.0.1", Reach.PUBLIC),
-        ("169.254.1.1", Reach.LINK),
-        ("127.0.0.1", Reach.MACHINE),
-        ("0.0.0.0", Reach.NOWHERE),
-        ("192.0.2.1", Reach.PUBLIC),
-        ("::", Reach.NOWHERE),
-        ("::1", Reach.MACHINE),
-        ("fe80::1%eth0", Reach.LINK),
-        ("fd00::1", Reach.PRIVATE),
-        ("2001:db8::1", Reach.PUBLIC),
-        ("[2001:db8::1]", Reach.PUBLIC),
-        ("::ffff:192.168.1.1", Reach.PRIVATE),
+        ("10.1.2.3", AddressScope.PRIVATE),
+        ("172.16.0.1", AddressScope.PRIVATE),
+        ("172.32.0.1", AddressScope.PUBLIC),
+        ("192.168.1.1", AddressScope.PRIVATE),
+        ("100.64.0.1", AddressScope.PRIVATE),
+        ("100.128.0.1", AddressScope.PUBLIC),
+        ("169.254.1.1", AddressScope.LINK),
+        ("127.0.0.1", AddressScope.MACHINE),
+        ("0.0.0.0", AddressScope.NOWHERE),
+        ("192.0.2.1", AddressScope.PUBLIC),
+        ("::", AddressScope.NOWHERE),
+        ("::1", AddressScope.MACHINE),
+        ("fe80::1%eth0", AddressScope.LINK),
+        ("fd00::1", AddressScope.PRIVATE),
+        ("2001:db8::1", AddressScope.PUBLIC),
+        ("[2001:db8::1]", AddressScope.PUBLIC),
+        ("::ffff:192.168.1.1", AddressScope.PRIVATE),
         ("pbx.example", None),
         ("", None),
     ],
 )
-def test_an_address_reaches_as_far_as_its_network(host: str, expected: Reach | None) -> None:
-    assert reach(host) is expected
+def test_an_address_reaches_as_far_as_its_network(host: str, expected: AddressScope | None) -> None:
+    assert address_scope(host) is expected
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_an_address_or_none(text: str) -> None:
-    assert reach(text) is None or isinstance(reach(text), Reach)
+    assert address_scope(text) is None or isinstance(address_scope(text), AddressScope)
     assert same_address(text, text)
 
 

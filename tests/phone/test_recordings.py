@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from qwen3tts_phone.audio.wav import StereoRecorder
 from qwen3tts_phone.facts import CallFacts
 from qwen3tts_phone.records.recording import EncodingFailed, write_encoded
-from qwen3tts_phone.records.store import CallFiles, Recordings
+from qwen3tts_phone.records.store import CallStore, RecordingFolder
 from qwen3tts_phone.settings.records import RecordSettings
 from tests.conftest import require_package
 from tests.fakes import FakeClock
@@ -60,7 +60,7 @@ def strength(samples: NDArray[np.float64], hz: float, rate_hz: int) -> float:
 
 
 def test_the_folder_is_for_its_owner_only_and_names_hold_no_number(tmp_path: Path) -> None:
-    recordings = Recordings(settings(tmp_path / "sound" / "calls"))
+    recordings = RecordingFolder(settings(tmp_path / "sound" / "calls"))
     path = recordings.path_for(call_facts(direction="in"))
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert path.name.startswith("20270115-080000-in-")
@@ -69,7 +69,7 @@ def test_the_folder_is_for_its_owner_only_and_names_hold_no_number(tmp_path: Pat
 
 
 def test_a_number_is_in_the_name_where_it_is_asked_for_and_is_harmless(tmp_path: Path) -> None:
-    recordings = Recordings(settings(tmp_path, name_with_party=True))
+    recordings = RecordingFolder(settings(tmp_path, name_with_party=True))
     assert "-+15550100.wav" in recordings.path_for(call_facts()).name
     wild = call_facts(call_id="x", remote_uri='"a" <sip:../../etc/pass wd%00@h>;x')
     path = recordings.path_for(wild)
@@ -78,7 +78,7 @@ def test_a_number_is_in_the_name_where_it_is_asked_for_and_is_harmless(tmp_path:
 
 
 def test_two_calls_of_one_name_get_two_files(tmp_path: Path) -> None:
-    recordings = Recordings(settings(tmp_path))
+    recordings = RecordingFolder(settings(tmp_path))
     first, second = (recordings.path_for(call_facts()) for _ in range(2))
     assert first != second
     record(first)
@@ -90,13 +90,13 @@ def test_others_who_may_see_the_folder_are_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tmp_path.chmod(0o755)
-    Recordings(settings(tmp_path))
+    RecordingFolder(settings(tmp_path))
     assert "chmod 700" in caplog.text
 
 
 def test_a_phone_without_a_folder_has_no_recordings() -> None:
     with pytest.raises(ValueError, match="audio"):
-        Recordings(RecordSettings())
+        RecordingFolder(RecordSettings())
 
 
 @pytest.mark.parametrize("rate_hz", [8000, 16_000, 24_000, 44_100])
@@ -159,7 +159,7 @@ def test_a_disk_that_is_full_leaves_the_wav_and_no_half_file(tmp_path: Path) -> 
     assert [each.name for each in tmp_path.iterdir()] == ["f.wav"]
 
 
-def finish(recordings: Recordings, facts: CallFacts) -> tuple[Path, ...]:
+def finish(recordings: RecordingFolder, facts: CallFacts) -> tuple[Path, ...]:
     path = recordings.path_for(facts)
     record(path)
     return asyncio.run(recordings.finished(path))
@@ -172,7 +172,7 @@ def test_each_format_leaves_its_files(tmp_path: Path) -> None:
         ("both", [".wav", ".opus"]),
     ):
         folder = tmp_path / audio_format
-        files = finish(Recordings(settings(folder, audio_format=audio_format)), call_facts())
+        files = finish(RecordingFolder(settings(folder, audio_format=audio_format)), call_facts())
         assert [each.suffix for each in files] == suffixes
         assert sorted(files) == sorted(folder.iterdir())
 
@@ -187,7 +187,7 @@ def test_encoding_does_not_run_where_calls_are_served(
         target.touch()
 
     monkeypatch.setattr("qwen3tts_phone.records.store.write_encoded", note)
-    finish(Recordings(settings(tmp_path, audio_format="both")), call_facts())
+    finish(RecordingFolder(settings(tmp_path, audio_format="both")), call_facts())
     assert seen != [threading.get_ident()]
 
 
@@ -195,13 +195,13 @@ def test_without_pyav_the_wav_stays_and_the_log_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "av", None)
-    files = finish(Recordings(settings(tmp_path, audio_format="opus")), call_facts())
+    files = finish(RecordingFolder(settings(tmp_path, audio_format="opus")), call_facts())
     assert [each.suffix for each in files] == [".wav"]
     assert "pip install" in caplog.text
 
 
 async def test_the_single_recording_is_encoded_as_its_ending_says(tmp_path: Path) -> None:
-    files = CallFiles(RecordSettings(), tmp_path / "call.MP3", FakeClock())
+    files = CallStore(RecordSettings(), tmp_path / "call.MP3", FakeClock())
     made: list[Path] = []
     for _ in range(2):
         path = files.path_for(call_facts())
@@ -219,7 +219,7 @@ async def test_a_single_recording_that_cannot_be_encoded_stays_a_wav(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "av", None)
-    files = CallFiles(RecordSettings(), tmp_path / "call.flac", FakeClock())
+    files = CallStore(RecordSettings(), tmp_path / "call.flac", FakeClock())
     path = files.path_for(call_facts())
     assert path is not None
     record(path)
@@ -236,7 +236,7 @@ def aged(path: Path, days: float, size: int = 100) -> Path:
 
 
 def test_recordings_that_are_too_old_are_deleted_and_nothing_else(tmp_path: Path) -> None:
-    recordings = Recordings(settings(tmp_path, audio_keep_days=30))
+    recordings = RecordingFolder(settings(tmp_path, audio_keep_days=30))
     old = aged(tmp_path / "20260101-080000-in-0123abcd.wav", 31)
     new = aged(tmp_path / "20260102-080000-in-0123abcd-5550100.opus", 29)
     others = [aged(tmp_path / name, 400) for name in ("notes.txt", "mine.wav", "2026.wav")]
@@ -245,14 +245,14 @@ def test_recordings_that_are_too_old_are_deleted_and_nothing_else(tmp_path: Path
 
 
 def test_the_oldest_go_while_all_are_too_large(tmp_path: Path) -> None:
-    recordings = Recordings(settings(tmp_path, audio_max_bytes=250))
+    recordings = RecordingFolder(settings(tmp_path, audio_max_bytes=250))
     files = [aged(tmp_path / f"20260101-08000{n}-in-0123abcd.wav", 9 - n) for n in range(4)]
     assert recordings.sweep(NOW) == files[:2]
     assert recordings.sweep(NOW) == []
 
 
 def test_a_call_under_way_keeps_its_recording(tmp_path: Path) -> None:
-    recordings = Recordings(settings(tmp_path, audio_keep_days=1, audio_format="opus"))
+    recordings = RecordingFolder(settings(tmp_path, audio_keep_days=1, audio_format="opus"))
     path = recordings.path_for(call_facts())
     record(path)
     os.utime(path, (0, 0))
@@ -264,7 +264,7 @@ def test_what_a_killed_process_left_is_finished_later(tmp_path: Path) -> None:
     left = tmp_path / "20260101-080000-in-0123abcd.wav"
     record(left)
     os.utime(left, (NOW - 30, NOW - 30))
-    recordings = Recordings(settings(tmp_path, audio_format="opus", audio_keep_days=30))
+    recordings = RecordingFolder(settings(tmp_path, audio_format="opus", audio_keep_days=30))
     recordings.sweep(NOW)
     assert left.exists()  # it may still be written to
     os.utime(left, (NOW - 3600, NOW - 3600))
@@ -278,6 +278,6 @@ def test_the_age_of_an_encoded_file_is_the_calls(tmp_path: Path) -> None:
     left = tmp_path / "20260101-080000-in-0123abcd.wav"
     record(left)
     os.utime(left, (NOW - 40 * DAY_S, NOW - 40 * DAY_S))
-    recordings = Recordings(settings(tmp_path, audio_format="opus", audio_keep_days=30))
+    recordings = RecordingFolder(settings(tmp_path, audio_format="opus", audio_keep_days=30))
     assert recordings.sweep(NOW) == [left.with_suffix(".opus")]
     assert list(tmp_path.iterdir()) == []

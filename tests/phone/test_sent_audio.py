@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_codecs import OPUS, PCMA, PCMU
-from qwen3tts_phone.audio.frames import KEPT_S, CallSink, SentAudio, SentSide, Tap
+from qwen3tts_phone.audio.frames import KEPT_S, CallSink, OutboundAudio, SentAudio, Tap
 
 LOUD = np.full(160, 8000, np.int16)
 
@@ -33,8 +33,8 @@ class FakeSink:
                 tap(payload, at)
 
 
-def begun() -> tuple[SentSide, FakeSink]:
-    side, sink = SentSide(), FakeSink()
+def begun() -> tuple[OutboundAudio, FakeSink]:
+    side, sink = OutboundAudio(), FakeSink()
     side.begin(as_sink(sink), PCMU)
     return side, sink
 
@@ -98,7 +98,7 @@ def test_one_that_nobody_has_any_more_is_forgotten() -> None:
 
 
 def test_one_that_was_made_before_the_line_hears_it_from_its_first_frame() -> None:
-    side, sink = SentSide(), FakeSink()
+    side, sink = OutboundAudio(), FakeSink()
     sent = SentAudio(side)
     assert sent.take() == []
     side.begin(as_sink(sink), PCMU)
@@ -118,7 +118,7 @@ def test_another_codec_in_mid_call_is_understood() -> None:
 
 
 def test_a_frame_that_is_none_of_the_codec_is_left_out() -> None:
-    side, sink = SentSide(), FakeSink()
+    side, sink = OutboundAudio(), FakeSink()
     side.begin(as_sink(sink), OPUS)
     sent = SentAudio(side)
     sink.gone = [(b"", 1.0)]

@@ -12,7 +12,7 @@ import pytest
 from qwen3tts_codecs import G722, OPUS, PCMA, PCMU, FrameEncoder, Payload, to_bytes
 from qwen3tts_phone.audio.frames import HeardFrame, SentFrame
 from qwen3tts_phone.audio.wav import StereoRecorder
-from qwen3tts_phone.records.call_recordings import CallTracks
+from qwen3tts_phone.records.call_recordings import RecordingTracks
 from tests.phone.voices import Samples, hiss, rms, tone, voice
 
 ORIGIN = 50.0
@@ -25,7 +25,7 @@ def recorded(path: Path) -> tuple[Samples, Samples, int]:
         return data[:, 0], data[:, 1], wav.getframerate()
 
 
-def say(tracks: CallTracks, payload: Payload, pcm_24k: Samples, at: float) -> None:
+def say(tracks: RecordingTracks, payload: Payload, pcm_24k: Samples, at: float) -> None:
     encoder = FrameEncoder(24000, payload)
     frames = encoder.push(to_bytes(pcm_24k)) + encoder.flush()
     decoder = payload.decoder()
@@ -35,7 +35,13 @@ def say(tracks: CallTracks, payload: Payload, pcm_24k: Samples, at: float) -> No
 
 
 def hear(
-    tracks: CallTracks, pcm: Samples, rate: int, at: float, *, ppm: float = 0.0, clock: int = 8000
+    tracks: RecordingTracks,
+    pcm: Samples,
+    rate: int,
+    at: float,
+    *,
+    ppm: float = 0.0,
+    clock: int = 8000,
 ) -> None:
     count = rate // 50
     for number in range(len(pcm) // count):
@@ -56,7 +62,7 @@ def test_both_directions_lie_in_their_place_at_the_codecs_rate(
     tmp_path: Path, payload: Payload
 ) -> None:
     recorder = StereoRecorder(tmp_path / "f.wav", rate_hz=payload.sample_hz)
-    tracks = CallTracks(recorder, ORIGIN)
+    tracks = RecordingTracks(recorder, ORIGIN)
     say(tracks, payload, voice(24000, 1.0), ORIGIN + 1.0)
     hear(tracks, tone(300, payload.sample_hz, 1.0), payload.sample_hz, ORIGIN + 2.5)
     tracks.close(ORIGIN + 4.0)
@@ -72,7 +78,7 @@ def test_both_directions_lie_in_their_place_at_the_codecs_rate(
 
 def test_the_callers_track_has_no_holes_where_frames_were_late(tmp_path: Path) -> None:
     recorder = StereoRecorder(tmp_path / "f.wav")
-    tracks = CallTracks(recorder, ORIGIN)
+    tracks = RecordingTracks(recorder, ORIGIN)
     pcm = tone(300, 8000, 4.0)
     hear(tracks, pcm[:16_000], 8000, ORIGIN)
     tracks.heard(HeardFrame(pcm[16_000:16_160], ORIGIN + 2.06, False, 8000, 16_000, 8000))
@@ -88,7 +94,7 @@ def test_the_callers_track_has_no_holes_where_frames_were_late(tmp_path: Path) -
 
 def test_a_busy_process_that_takes_frames_from_the_line_late_makes_no_holes(tmp_path: Path) -> None:
     recorder = StereoRecorder(tmp_path / "f.wav")
-    tracks = CallTracks(recorder, ORIGIN)
+    tracks = RecordingTracks(recorder, ORIGIN)
     pcm = tone(300, 8000, 4.0)
     for number in range(200):
         at = ORIGIN + number * 0.02
@@ -106,7 +112,7 @@ def test_a_busy_process_that_takes_frames_from_the_line_late_makes_no_holes(tmp_
 def test_a_clock_that_runs_away_does_not_take_the_track_with_it(tmp_path: Path) -> None:
     """A minute at 2000 ppm is 120 ms; the tracks' places are those of our clock."""
     recorder = StereoRecorder(tmp_path / "f.wav")
-    tracks = CallTracks(recorder, ORIGIN)
+    tracks = RecordingTracks(recorder, ORIGIN)
     pcm = np.zeros(60 * 8000, np.int16)
     pcm[-8000:] = tone(300, 8000, 1.0)
     hear(tracks, pcm, 8000, ORIGIN, ppm=-2000)
@@ -120,7 +126,7 @@ def test_a_change_of_codec_goes_on_in_the_same_file(
     tmp_path: Path, before: Payload, after: Payload
 ) -> None:
     recorder = StereoRecorder(tmp_path / "f.wav", rate_hz=before.sample_hz)
-    tracks = CallTracks(recorder, ORIGIN)
+    tracks = RecordingTracks(recorder, ORIGIN)
     say(tracks, before, voice(24000, 0.5), ORIGIN + 0.5)
     hear(tracks, tone(300, before.sample_hz, 0.5), before.sample_hz, ORIGIN, clock=before.clock_hz)
     say(tracks, after, voice(24000, 0.5), ORIGIN + 1.5)
@@ -159,7 +165,7 @@ def record(
 ) -> Samples:
     """The caller's track of frames that come so late, ``bunch`` of them together."""
     recorder = StereoRecorder(path)
-    tracks, last, count = CallTracks(recorder, ORIGIN), 0.0, len(pcm) // 160
+    tracks, last, count = RecordingTracks(recorder, ORIGIN), 0.0, len(pcm) // 160
     for number in range(count):
         sent = min(number // bunch * bunch + bunch - 1, count - 1)
         last = max(last, ORIGIN + 1 + sent * 0.02 * (1 + ppm * 1e-6) + late[number])

@@ -13,10 +13,10 @@ from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.call.call import Call
-from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.call.core import CallCore, CallVoice
 from qwen3tts_phone.call.events import CallHeld, CallResumed
 from qwen3tts_phone.facts import CallFacts, EndFacts
-from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.softphone.webrtc.media import WebSink
 from qwen3tts_speech.link import SpeechLink
@@ -42,9 +42,9 @@ class PlainCall(Call):
     ) -> None:
         facts = CallFacts(call_id=f"plain-{next(_numbers)}", line="plain", direction=direction)
         facts.started_at = clock.now()
-        voice = Voice(link or SpeechLink("ws://127.0.0.1:1/v1/speech"), VoiceOptions())
-        files = CallFiles(RecordSettings(), None, clock)
-        super().__init__(CallBody(facts, clock, voice, files))
+        voice = CallVoice(link or SpeechLink("ws://127.0.0.1:1/v1/speech"), VoiceOptions())
+        files = CallStore(RecordSettings(), None, clock)
+        super().__init__(CallCore(facts, clock, voice, files))
         self.keys = ""
         self.payload = payload
         self._decoder = payload.decoder()

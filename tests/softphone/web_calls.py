@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from qwen3tts_pacer.clock import Clock, LoopClock
-from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.call.core import CallCore, CallVoice
 from qwen3tts_phone.call.events import CallEvent
-from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.softphone.settings import WebSettings
 from qwen3tts_phone.softphone.webrtc import peer
@@ -60,9 +60,9 @@ OFFER = "\r\n".join(
 """As Chromium 156 writes it, but for what is different each time."""
 
 
-def new_body(clock: Clock, link: SpeechLink) -> CallBody:
-    files = CallFiles(RecordSettings(), None, clock)
-    return CallBody(new_facts(clock), clock, Voice(link, VoiceOptions()), files)
+def new_body(clock: Clock, link: SpeechLink) -> CallCore:
+    files = CallStore(RecordSettings(), None, clock)
+    return CallCore(new_facts(clock), clock, CallVoice(link, VoiceOptions()), files)
 
 
 @asynccontextmanager

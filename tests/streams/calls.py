@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.call.core import CallCore, CallVoice
 from qwen3tts_phone.call.events import CallEvent
 from qwen3tts_phone.facts import CallFacts
-from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.streams.adapter import Message, StreamAdapter, StreamKind
 from qwen3tts_phone.streams.call import StreamCall
@@ -99,9 +99,9 @@ async def streamed(
     clock = FakeClock()
     wire = FakeWire(clock)
     client = FakeClient()
-    files = CallFiles(RecordSettings(), record_path, clock)
+    files = CallStore(RecordSettings(), record_path, clock)
     facts = CallFacts(call_id="none yet", direction="in", transport="ws", started_at=clock.now())
-    body = CallBody(facts, clock, Voice(fake_link(client), VoiceOptions()), files)
+    body = CallCore(facts, clock, CallVoice(fake_link(client), VoiceOptions()), files)
     call = StreamCall(body, wire, adapter or PlainAdapter(), StreamSettings(**settings), kind)
     streamed = Streamed(call, wire, clock, client)
     await settle()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.limits import MOST_CLOSING, Door, PendingConnections, PendingLimits
+from qwen3tts_phone.limits import MAX_CLOSING, ConnectionLimiter, PendingConnections, PendingLimits
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.streams.server import LATER_S, UNBEGUN_BURST, UNBEGUN_PER_S
 from tests.fakes import FakeClock, settle
@@ -79,7 +79,7 @@ def test_a_crowd_from_one_address_makes_room_for_another() -> None:
 @pytest.mark.network
 async def test_half_requests_neither_use_up_descriptors_nor_keep_callers_out() -> None:
     async with serving("audiosocket", "asterisk") as here:
-        door: Door = here.streams._door
+        door: ConnectionLimiter = here.streams._door
         writers: list[asyncio.StreamWriter] = []
         most = 0
         try:
@@ -91,7 +91,7 @@ async def test_half_requests_neither_use_up_descriptors_nor_keep_callers_out() -
                 await settle(3)
                 most = max(most, door.open_sockets)
             settings = here.streams.settings
-            assert most <= settings.max_pending_per_address + MOST_CLOSING
+            assert most <= settings.max_pending_per_address + MAX_CLOSING
             async with audiosocket(here.streams.audiosocket_port) as far:
                 far.start()
                 far.speak()
@@ -175,7 +175,7 @@ def test_a_name_is_bound_at_each_of_its_addresses_that_the_machine_has(
         lacking = (socket.AF_INET, kind, 6, "", ("192.0.2.77", 0))
         return [lacking, (socket.AF_INET, kind, 6, "", ("127.0.0.1", 0)), lacking]
 
-    door = Door(PendingLimits(4, 4, 1.0), FakeClock())
+    door = ConnectionLimiter(PendingLimits(4, 4, 1.0), FakeClock())
     monkeypatch.setattr(socket, "getaddrinfo", addresses)
     (listener,) = door.listen("localhost", 0)
     port = listener.getsockname()[1]

@@ -15,7 +15,7 @@ from collections.abc import (
 from typing import Protocol, cast
 
 from qwen3tts_agent.chat.messages import ChatEvent, ChatMessage, ToolSpec
-from qwen3tts_phone.errors import without_words
+from qwen3tts_phone.errors import traceback_without_message
 from qwen3tts_text.surrogates import SurrogateJoiner
 from qwen3tts_wire.errors import BadRequest, BadText
 
@@ -113,7 +113,9 @@ def prepare(source: ReplySource) -> None:
     try:
         ready()
     except Exception as error:  # it is the program's, and a request may work all the same
-        logger.error("prepare() of the source of the replies failed\n%s", without_words(error))
+        logger.error(
+            "prepare() of the source of the replies failed\n%s", traceback_without_message(error)
+        )
 
 
 def source_of(given: object) -> ReplySource:

@@ -35,7 +35,7 @@ from qwen3tts_phone.detection.recogniser import (
     Samples,
     Transcript,
 )
-from qwen3tts_phone.errors import without_words
+from qwen3tts_phone.errors import traceback_without_message
 from qwen3tts_wire.errors import ProtocolError, SpeechError
 
 log = logging.getLogger(__name__)
@@ -241,7 +241,7 @@ class SocketRecognition:
         try:
             self._on_partial(transcript)
         except Exception as error:  # somebody else's function: the connection goes on
-            log.error("on_partial failed\n%s", without_words(error))
+            log.error("on_partial failed\n%s", traceback_without_message(error))
 
     def _fail(self, number: int | None, error: SpeechError) -> None:
         text = self._waiting.get(number) if number is not None else None

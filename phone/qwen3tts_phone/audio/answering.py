@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_phone.audio.frames import HeardFrame
-from qwen3tts_phone.audio.tones import HOP_S, Moment, Spectrum, Tone, ToneDetector, ToneKind
+from qwen3tts_phone.audio.tones import HOP_S, Spectrum, SpectrumFrame, Tone, ToneDetector, ToneKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,14 @@ class AnsweringSettings:
             raise ValueError(f"message_quiet_s={self.message_quiet_s} is not between 0.5 and 30")
 
 
-Kind = Literal["human", "machine", "silence"]
+AnswererKind = Literal["human", "machine", "silence"]
 
 
 @dataclass(frozen=True, slots=True)
 class Answerer:
     """Who answered, as far as that can be heard."""
 
-    kind: Kind
+    kind: AnswererKind
     at_s: float
     """When it was known, seconds of sound after the answer."""
     words: str
@@ -74,9 +74,9 @@ FLOOR_S: Final = 3.0
 """The quietest moment of so long is the noise of the line."""
 ABOVE_DB: Final = 9.0
 """Speech is so much louder than that noise."""
-LEAST_DBFS: Final = -48.0
+MIN_SPEECH_DBFS: Final = -48.0
 """What is quieter is no speech, however quiet the line."""
-NOISIEST_DBFS: Final = -30.0
+MAX_FLOOR_DBFS: Final = -30.0
 """A line is not taken to be noisier than this: then it is somebody who does not pause."""
 BELOW_PEAK_DB: Final = 22.0
 """What is so much quieter than the loudest of the voice is the room behind it."""
@@ -86,11 +86,11 @@ SMOOTH: Final = 5
 """Moments of 10 ms over which loudness is averaged."""
 BRIDGE_S: Final = 0.25
 """A pause shorter than this is part of the speech: a stop consonant, a breath."""
-CLICK_S: Final = 0.08
+MIN_BURST_S: Final = 0.08
 """Sound shorter than this is none: the click of the answer."""
-PART_S: Final = 0.03
+MIN_BURST_IN_SPEECH_S: Final = 0.03
 """Of a greeting that has begun, so much is enough: in noise only its loudest parts are heard."""
-WORD_S: Final = 0.14
+MIN_GREETING_S: Final = 0.14
 """Less speech than this in all is no greeting, but a noise."""
 
 
@@ -102,9 +102,9 @@ class VoiceGate:
         # The least of each 100 ms, of 3 s.
         self._lows: deque[float] = deque(maxlen=round(FLOOR_S / 0.1))
         self._low, self._in_low = 0.0, 0
-        self._peak = LEAST_DBFS
+        self._peak = MIN_SPEECH_DBFS
 
-    def push(self, moment: Moment) -> bool:
+    def push(self, moment: SpectrumFrame) -> bool:
         """Whether it is loud enough."""
         self._recent.append(10 ** (moment.level_dbfs / 10))
         level = 10 * float(np.log10(sum(self._recent) / len(self._recent)))
@@ -112,9 +112,9 @@ class VoiceGate:
         self._in_low = (self._in_low + 1) % 10
         if self._in_low == 0:
             self._lows.append(self._low)
-        floor = min(*self._lows, self._low, NOISIEST_DBFS)
+        floor = min(*self._lows, self._low, MAX_FLOOR_DBFS)
         self._peak = max(self._peak - PEAK_FALL_DB, level)
-        return level >= max(floor + ABOVE_DB, LEAST_DBFS, self._peak - BELOW_PEAK_DB)
+        return level >= max(floor + ABOVE_DB, MIN_SPEECH_DBFS, self._peak - BELOW_PEAK_DB)
 
 
 class AnsweringMachineDetector:
@@ -152,7 +152,7 @@ class AnsweringMachineDetector:
             told = self._step(moment) or told
         return told
 
-    def _step(self, moment: Moment) -> Answerer | None:
+    def _step(self, moment: SpectrumFrame) -> Answerer | None:
         self._now = moment.at_s
         tones = self._tones.follow([moment])
         voice = self._gate.push(moment) and not self._tones.sounding
@@ -176,7 +176,7 @@ class AnsweringMachineDetector:
         return self.answerer is not None and self.answerer.kind == "machine"
 
     def _count(self, voice: bool) -> None:
-        least_s = PART_S if self._speech_s else CLICK_S
+        least_s = MIN_BURST_IN_SPEECH_S if self._speech_s else MIN_BURST_S
         if not voice:
             if self._burst_s < least_s:
                 self._quiet_s += self._burst_s
@@ -204,7 +204,7 @@ class AnsweringMachineDetector:
         if self._speech_s >= settings.machine_speech_s:
             return self._decide("machine", f"{self._speech_s:.1f} s of speech in one go")
         if self._quiet_s >= settings.human_quiet_s:
-            if self._speech_s < WORD_S:
+            if self._speech_s < MIN_GREETING_S:
                 self._speech_s = 0.0
                 return None
             if self._speech_s <= settings.human_speech_s:
@@ -214,7 +214,7 @@ class AnsweringMachineDetector:
             return self._decide("machine", "sound without an end")
         return None
 
-    def _decide(self, kind: Kind, words: str) -> Answerer | None:
+    def _decide(self, kind: AnswererKind, words: str) -> Answerer | None:
         if self.answerer is not None and kind in (self.answerer.kind, "silence"):
             return None
         self.answerer = Answerer(kind, self._now, words)
@@ -222,7 +222,7 @@ class AnsweringMachineDetector:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class MachineReady:
     """A machine records now."""
 
     at_s: float
@@ -233,7 +233,7 @@ class Ready:
 
 async def who_answered(
     frames: AsyncIterable[HeardFrame], settings: AnsweringSettings | None = None
-) -> AsyncIterator[Answerer | Ready]:
+) -> AsyncIterator[Answerer | MachineReady]:
     """Who answered, from the frames of the far end; ends with the frames.
 
     Time is counted by the sound that comes, so give it a stream that does not pause where the far
@@ -254,4 +254,4 @@ async def who_answered(
             yield replace(answerer, at_s=begun_s + answerer.at_s)
         if detector.ready_s is not None and not ready:
             ready = True
-            yield Ready(begun_s + detector.ready_s, detector.beep is not None)
+            yield MachineReady(begun_s + detector.ready_s, detector.beep is not None)

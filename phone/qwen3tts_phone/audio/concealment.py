@@ -19,15 +19,15 @@ Floats = NDArray[np.float64]
 FULL_SCALE = 32768.0
 ORDER = 8
 """Coefficients of a spectrum that was heard; RFC 3389 section 3.2 thinks of up to 10 at 8 kHz."""
-MOST_COEFFICIENTS = 32
-RESPONSE = 96
+MAX_COEFFICIENTS = 32
+RESPONSE_SAMPLES = 96
 """Samples of the impulse response that are used."""
-WIDEN = 0.98
+BANDWIDTH_EXPANSION = 0.98
 """Draws the filter's poles inwards, so that the response has died away by then."""
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class NoiseSpec:
     """How a silence sounds."""
 
     level_dbov: float
@@ -36,32 +36,32 @@ class Silence:
     """Reflection coefficients of its spectrum, each between -1 and 1; none = white."""
 
 
-def parse_comfort_noise(payload: bytes) -> Silence | None:
+def parse_comfort_noise(payload: bytes) -> NoiseSpec | None:
     """Read a payload of RFC 3389 section 3; None for one that is none."""
     if not payload:
         return None
     # Section 3.1: -dBov in 7 bits, the first is 0.
     level = -float(payload[0] & 0x7F)
     # Section 3.2: 8 bits each, 127 is zero; 255 is reserved.
-    steps = [min(step, 254) for step in payload[1 : 1 + MOST_COEFFICIENTS]]
-    return Silence(level, tuple(258 * (step - 127) / 32768 for step in steps))
+    steps = [min(step, 254) for step in payload[1 : 1 + MAX_COEFFICIENTS]]
+    return NoiseSpec(level, tuple(258 * (step - 127) / 32768 for step in steps))
 
 
-def build_comfort_noise(silence: Silence) -> bytes:
+def build_comfort_noise(silence: NoiseSpec) -> bytes:
     """Write a payload of RFC 3389 section 3."""
     level = min(127, max(0, round(-silence.level_dbov)))
-    steps = (round(each * 32768 / 258) + 127 for each in silence.reflection[:MOST_COEFFICIENTS])
+    steps = (round(each * 32768 / 258) + 127 for each in silence.reflection[:MAX_COEFFICIENTS])
     return bytes((level, *(min(254, max(0, step)) for step in steps)))
 
 
-def silence_of(samples: Samples) -> Silence:
+def measure_noise(samples: Samples) -> NoiseSpec:
     """How these samples, shape [n], would sound as a silence: their level and spectrum."""
     signal = samples.astype(np.float64)
     power = float(np.mean(signal**2)) if len(signal) else 0.0
     if power < 0.25:
-        return Silence(-127.0)
+        return NoiseSpec(-127.0)
     level = 10 * float(np.log10(power / FULL_SCALE**2))
-    return Silence(level, _reflection(signal * np.hanning(len(signal))))
+    return NoiseSpec(level, _reflection(signal * np.hanning(len(signal))))
 
 
 def _reflection(signal: Floats) -> tuple[float, ...]:
@@ -89,10 +89,10 @@ def _response(reflection: Sequence[float]) -> Floats:
     for coefficient in reflection:
         taps = np.append(taps, 0.0)
         taps = taps + coefficient * taps[::-1]
-    taps *= WIDEN ** np.arange(len(taps))
-    response = np.zeros(RESPONSE)
+    taps *= BANDWIDTH_EXPANSION ** np.arange(len(taps))
+    response = np.zeros(RESPONSE_SAMPLES)
     response[0] = 1.0
-    for at in range(1, RESPONSE):
+    for at in range(1, RESPONSE_SAMPLES):
         past = response[max(0, at - len(taps) + 1) : at][::-1]
         response[at] = -float(taps[1 : len(past) + 1] @ past)
     scaled: Floats = response / np.sqrt(float(response @ response))
@@ -102,21 +102,21 @@ def _response(reflection: Sequence[float]) -> Floats:
 class ComfortNoise:
     """A source of noise without end; ``sound`` may change while it runs."""
 
-    def __init__(self, silence: Silence | None = None, *, seed: int = 1) -> None:
+    def __init__(self, silence: NoiseSpec | None = None, *, seed: int = 1) -> None:
         self._random = np.random.default_rng(seed)
-        self._white = self._random.standard_normal(RESPONSE - 1)
-        self._silence = Silence(-127.0)
+        self._white = self._random.standard_normal(RESPONSE_SAMPLES - 1)
+        self._silence = NoiseSpec(-127.0)
         self._filter = _response(())
         self._scale = 0.0
         if silence is not None:
             self.sound(silence)
 
     @property
-    def silence(self) -> Silence:
+    def silence(self) -> NoiseSpec:
         """How it sounds."""
         return self._silence
 
-    def sound(self, silence: Silence) -> None:
+    def sound(self, silence: NoiseSpec) -> None:
         """Sound like this from now on."""
         if silence == self._silence:
             return
@@ -130,12 +130,12 @@ class ComfortNoise:
         if not self._scale or not count:
             return np.zeros(count)
         white = np.concatenate((self._white, self._random.standard_normal(count)))
-        self._white = white[len(white) - RESPONSE + 1 :]
+        self._white = white[len(white) - RESPONSE_SAMPLES + 1 :]
         noise: Floats = np.convolve(white, self._filter, mode="valid") * self._scale
         return noise
 
 
-class Background:
+class BackgroundEstimator:
     """Learns how the far end's silence sounds, from the quietest of its frames."""
 
     EVERY = 4
@@ -153,7 +153,7 @@ class Background:
         self._floor = np.inf
         self._frames = 0
         self._quietest: Samples | None = None  # not yet analysed
-        self._silence = Silence(-127.0)
+        self._silence = NoiseSpec(-127.0)
 
     @property
     def rms(self) -> float:
@@ -161,16 +161,16 @@ class Background:
         return self._floor if self._frames >= self.LOOKS * self.EVERY else 0.0
 
     @property
-    def silence(self) -> Silence:
+    def silence(self) -> NoiseSpec:
         """How it sounds, as far as is known."""
         if self._frames < self.LOOKS * self.EVERY:
-            return Silence(-127.0)
+            return NoiseSpec(-127.0)
         if self._quietest is not None:
-            found, self._quietest = silence_of(self._quietest), None
+            found, self._quietest = measure_noise(self._quietest), None
             flatness = float(np.prod([1 - each**2 for each in found.reflection]))
             if flatness * self.MOST_GAIN >= 1:
                 level = min(found.level_dbov, self.LOUDEST_DBOV)
-                self._silence = Silence(level, found.reflection)
+                self._silence = NoiseSpec(level, found.reflection)
         return self._silence
 
     def hear(self, samples: Samples) -> None:
@@ -212,10 +212,10 @@ class Concealer:
         self._recent_size = self._size
         if history is not None:
             self._remember(history)
-        self._background = Background()
+        self._background = BackgroundEstimator()
         self._noise = ComfortNoise()
-        self._hole: _Hole | None = None
-        self._resting: Silence | None = None
+        self._hole: _Gap | None = None
+        self._resting: NoiseSpec | None = None
 
     def at_rate(self, rate_hz: int) -> Concealer:
         """Return one at another rate that knows what was heard last."""
@@ -249,7 +249,7 @@ class Concealer:
         self._remember(samples)
         return samples
 
-    def rest(self, silence: Silence) -> None:
+    def rest(self, silence: NoiseSpec) -> None:
         """The far end is silent and has said how: until a frame comes, holes sound like this."""
         self._resting = silence
         self._noise.sound(silence)
@@ -258,19 +258,19 @@ class Concealer:
         """Return the next ``count`` samples of a hole."""
         if self._hole is None:
             self._noise.sound(self._resting or self._background.silence)
-            self._hole = _Hole(self.history.astype(np.float64), self.rate_hz)
+            self._hole = _Gap(self.history.astype(np.float64), self.rate_hz)
             if self._resting is not None:
                 self._hole.done = self._count(FADE_MS)
         made = _samples(self._made(self._hole, count))
         self._remember(made)
         return made
 
-    def _made(self, hole: _Hole, count: int) -> Floats:
+    def _made(self, hole: _Gap, count: int) -> Floats:
         gains = hole.gains(count)
         made: Floats = hole.next(count) * gains + self._noise.make(count) * (1 - gains)
         return made
 
-    def _merge(self, hole: _Hole, samples: Samples) -> Samples:
+    def _merge(self, hole: _Gap, samples: Samples) -> Samples:
         """Fade from what would have been made up next to what came."""
         lost_ms = 1000 * hole.done / self.rate_hz
         merge_ms = min(
@@ -293,7 +293,7 @@ class Concealer:
         return round(ms * self.rate_hz / 1000)
 
 
-class _Hole:
+class _Gap:
     """The continuation of one history."""
 
     def __init__(self, history: Floats, rate_hz: int) -> None:
@@ -305,7 +305,7 @@ class _Hole:
         self._voiced = min(1.0, max(0.0, (voiced - 0.2) / 0.3))
         self._breath: ComfortNoise | None = None
         if self._voiced < 1:
-            self._breath = ComfortNoise(silence_of(_samples(history[-window:])))
+            self._breath = ComfortNoise(measure_noise(_samples(history[-window:])))
         self._periods = 0
         self._cycle = self._phase = history[:0]
         self._phase_at = 0

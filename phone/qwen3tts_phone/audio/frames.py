@@ -99,17 +99,17 @@ class SentFrame:
         return len(self.samples) / self.rate_hz
 
 
-Take = Callable[[SentFrame], None]
+FrameTap = Callable[[SentFrame], None]
 
 
-class SentSide:
+class OutboundAudio:
     """One call's: decodes what its sink tells, once for all who want it."""
 
     def __init__(self) -> None:
         self._sink: CallSink | None = None
         self._payload: Payload | None = None
         self._decoder: Decoder | None = None
-        self._takers: list[Take] = []
+        self._takers: list[FrameTap] = []
         self._live: weakref.WeakSet[LiveSound] = weakref.WeakSet()
 
     def begin(self, sink: CallSink, payload: Payload) -> None:
@@ -125,7 +125,7 @@ class SentSide:
             self._decoder = payload.decoder()
         self._payload = payload
 
-    def add(self, take: Take) -> None:
+    def add(self, take: FrameTap) -> None:
         """``take`` is given each frame from now on."""
         if not self._takers and self._sink is not None:
             self._sink.tap(self.sent)
@@ -135,7 +135,7 @@ class SentSide:
         """Frames of this sound are told apart."""
         self._live.add(sound)
 
-    def remove(self, take: Take) -> None:
+    def remove(self, take: FrameTap) -> None:
         """No more of them; harmless where it never was."""
         if take in self._takers:
             self._takers.remove(take)
@@ -168,11 +168,11 @@ class SentAudio:
     it is needed no more: a call of which nobody wants to know what was sent decodes nothing.
     """
 
-    def __init__(self, side: SentSide) -> None:
+    def __init__(self, side: OutboundAudio) -> None:
         self._side = side
         self._kept: deque[SentFrame] = deque()
         self._kept_s = 0.0
-        self._tap = _forgetful(self, side)
+        self._tap = _weak_tap(self, side)
         side.add(self._tap)
 
     def take(self) -> list[SentFrame]:
@@ -194,14 +194,14 @@ class SentAudio:
         self.close()
 
     def keep(self, frame: SentFrame) -> None:
-        """A frame went out. For `SentSide`."""
+        """A frame went out. For `OutboundAudio`."""
         self._kept.append(frame)
         self._kept_s += frame.duration_s
         while self._kept_s > KEPT_S and len(self._kept) > 1:
             self._kept_s -= self._kept.popleft().duration_s
 
 
-def _forgetful(sent: SentAudio, side: SentSide) -> Take:
+def _weak_tap(sent: SentAudio, side: OutboundAudio) -> FrameTap:
     """Gives frames to ``sent`` as long as somebody has it."""
     known = weakref.ref(sent)
 

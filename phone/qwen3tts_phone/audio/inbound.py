@@ -23,7 +23,7 @@ from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.sdp.negotiation import DEFAULT_PTIME_MS
 from qwen3tts_phone.sdp.session import Negotiated
 
-LISTEN_FRAMES = 500
+MAX_QUEUED_FRAMES = 500
 """Frames kept for a listener that does not keep up (10 s); the oldest go first, and are counted."""
 LOUD_PEAK = 64
 """A frame with a sample above this is sound; idle codes and the noise of a quiet line are not."""
@@ -32,7 +32,7 @@ Tap = Callable[[HeardFrame], None]
 """Is given each frame when it is taken; it must take no time."""
 
 
-class Ears:
+class InboundAudio:
     """One call's; frames are taken from its line and given to all who listen."""
 
     def __init__(self, clock: Clock, facts: MediaFacts) -> None:
@@ -59,7 +59,7 @@ class Ears:
         for tap in list(self._taps):
             tap(heard)
         for queue in self._listeners:
-            if queue.qsize() >= LISTEN_FRAMES:
+            if queue.qsize() >= MAX_QUEUED_FRAMES:
                 queue.get_nowait()
                 self.unheard_frames += 1
             queue.put_nowait(heard)
@@ -131,13 +131,13 @@ Samples = NDArray[np.int16]
 
 COMFORT_NOISE = 13
 """Payload type of RFC 3389 at a clock of 8 kHz."""
-USUAL_S = 0.02
+DEFAULT_FRAME_S = 0.02
 """A frame's length until one has come."""
-MOST_SAMPLES = 5760
+MAX_FRAME_SAMPLES = 5760
 """Of a frame: 120 ms at 48 kHz, the longest of Opus (RFC 6716 section 2.1.4)."""
 
 
-class Hearing:
+class AudioDecoder:
     """Turns a leg's inbound frames into samples (pure); one object for one call.
 
     Nothing is held back: what `take` returns may be acted upon at once, for a caller who cuts in
@@ -155,7 +155,7 @@ class Hearing:
         self._payload: Payload | None = None
         self._decoder: Decoder | None = None
         self._concealer: Concealer | None = None
-        self._frame_s = USUAL_S
+        self._frame_s = DEFAULT_FRAME_S
         self._noise = ComfortNoise()
         self.undecodable = 0
         """Packets that were no frame of their format; they were concealed."""
@@ -190,7 +190,7 @@ class Hearing:
             samples = concealer.hear(samples)
         else:
             return []
-        return [_heard(frame, samples, payload, concealed=concealed)]
+        return [_inbound_frame(frame, samples, payload, concealed=concealed)]
 
     def _use(self, payload: Payload) -> Concealer:
         """Be ready for this format."""
@@ -207,7 +207,7 @@ class Hearing:
     def _decode(self, data: bytes) -> Samples | None:
         assert self._decoder is not None
         try:
-            return self._decoder.decode(data)[:MOST_SAMPLES]
+            return self._decoder.decode(data)[:MAX_FRAME_SAMPLES]
         except CodecError:
             self.undecodable += 1
             return None
@@ -225,10 +225,10 @@ class Hearing:
         samples = np.clip(np.rint(noise), -32768, 32767).astype(np.int16)
         if self._concealer is not None and self._concealer.rate_hz == payload.sample_hz:
             samples = self._concealer.hear(samples)
-        return [_heard(frame, samples, payload, noise=True)]
+        return [_inbound_frame(frame, samples, payload, noise=True)]
 
 
-def _heard(
+def _inbound_frame(
     frame: InboundFrame,
     samples: Samples,
     payload: Payload,
@@ -247,7 +247,7 @@ def _heard(
     )
 
 
-def warm(names: Iterable[str]) -> None:
+def preload_codecs(names: Iterable[str]) -> None:
     """Load what the codecs need now: no call shall wait for it. Raises CodecMissing."""
     for name in names:
         payload = payload_by_name(name)
@@ -255,13 +255,13 @@ def warm(names: Iterable[str]) -> None:
         payload.decoder()
 
 
-class LegEars:
-    """Feeds a call's `Ears` from its leg."""
+class LegReceiver:
+    """Feeds a call's `InboundAudio` from its leg."""
 
-    def __init__(self, leg: MediaLeg, ears: Ears) -> None:
+    def __init__(self, leg: MediaLeg, ears: InboundAudio) -> None:
         self._leg = leg
         self._ears = ears
-        self._hearing: Hearing | None = None
+        self._hearing: AudioDecoder | None = None
         ears.fetch = self.take
 
     def agree(self, agreed: Negotiated) -> None:
@@ -271,7 +271,7 @@ class LegEars:
             payloads.setdefault(each.payload_type, agreed_payload(each.name, each.payload_type))
         noise = {13} if agreed.comfort_noise_pt is None else {13, agreed.comfort_noise_pt}
         if self._hearing is None:
-            self._hearing = Hearing(payloads, comfort_noise=frozenset(noise))
+            self._hearing = AudioDecoder(payloads, comfort_noise=frozenset(noise))
         else:
             self._hearing.change(payloads)
         self._ears.ptime_ms = agreed.ptime_ms

@@ -51,12 +51,12 @@ Samples = NDArray[np.int16]
 
 WINDOW_MS = 10.0
 """What is compared."""
-ALIKE = 0.85
+MIN_LIKENESS = 0.85
 """Pieces that are at least so alike may be faded into each other (a normalised correlation)."""
 
 
 def shorten(
-    ready: Samples, rate_hz: int, most: int, *, alike: float = ALIKE, quiet: bool = False
+    ready: Samples, rate_hz: int, most: int, *, alike: float = MIN_LIKENESS, quiet: bool = False
 ) -> tuple[Samples, int]:
     """Leave out one period, at most ``most`` samples, at the beginning of ``ready``, shape [n].
 
@@ -77,7 +77,12 @@ def shorten(
 
 
 def lengthen(
-    heard: Samples, ready: Samples, rate_hz: int, *, alike: float = ALIKE, quiet: bool = False
+    heard: Samples,
+    ready: Samples,
+    rate_hz: int,
+    *,
+    alike: float = MIN_LIKENESS,
+    quiet: bool = False,
 ) -> tuple[Samples, int]:
     """Say the last period of ``heard`` once more before ``ready`` goes on; shapes [m] and [n].
 

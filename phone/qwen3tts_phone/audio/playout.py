@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_codecs.resample import Resampler
-from qwen3tts_phone.audio.concealment import Concealer, silence_of
+from qwen3tts_phone.audio.concealment import Concealer, measure_noise
 from qwen3tts_phone.audio.frames import HeardFrame
-from qwen3tts_phone.audio.pitch import ALIKE, lengthen, shorten
+from qwen3tts_phone.audio.pitch import MIN_LIKENESS, lengthen, shorten
 
 BIN_S = 0.005
 BINS = 128
@@ -38,7 +38,7 @@ PRIOR = 0.5
 """What the first guess weighs, in half seconds: it is forgotten after five of them."""
 
 
-class ArrivalDelay:
+class DelayEstimator:
     """Learns one stream's lateness."""
 
     def __init__(self, first_guess_s: float = 0.02) -> None:
@@ -157,7 +157,7 @@ class PlayoutSettings:
             raise ValueError(f"hold_s={self.hold_s} is not 0 to max_delay_s")
 
 
-class _Piece(NamedTuple):
+class _Segment(NamedTuple):
     start: int  # media time, samples
     samples: Samples
     noise: bool
@@ -175,10 +175,10 @@ class Playout:
         self.settings = settings or PlayoutSettings()
         self._holds = self.settings.hold_s is not None
         self._count = rate_hz * ptime_ms // 1000
-        self._delay = ArrivalDelay(self.settings.first_delay_s)
+        self._delay = DelayEstimator(self.settings.first_delay_s)
         self._concealer = Concealer(rate_hz)
         self._arriving: deque[tuple[HeardFrame, float]] = deque()  # with the time they count from
-        self._queue: deque[_Piece] = deque()
+        self._queue: deque[_Segment] = deque()
         self._queued = 0  # samples in the queue
         self._ready: Samples = np.zeros(0, np.int16)
         self._head = 0  # media time of the first sample that is ready
@@ -249,7 +249,7 @@ class Playout:
         if late > 0:  # what is there already is not played again
             samples, start = samples[late:], start + late
         if len(samples):
-            self._queue.append(_Piece(start, samples, frame.noise, frame.concealed))
+            self._queue.append(_Segment(start, samples, frame.noise, frame.concealed))
             self._queued += len(samples)
             self._end = start + len(samples)
             self._bound()
@@ -395,7 +395,7 @@ class Playout:
         self._head, self._ready, self._made_up = piece.start, piece.samples, piece.concealed
         filled, self._filled = self._filled, 0
         if piece.noise:  # its sound is made here, as long as nothing else comes
-            self._concealer.rest(silence_of(piece.samples))
+            self._concealer.rest(measure_noise(piece.samples))
             self._head, self._ready = piece.start + len(piece.samples), piece.samples[:0]
         elif piece.concealed and filled:
             # It was made up here already, while it was not known to be lost.
@@ -421,7 +421,7 @@ class Playout:
         speech_s = self.settings.max_delay_s / 2 if self._holds else SURPLUS_SPEECH_S
         if surplus > (slack[1] if quiet else speech_s):
             most = round(surplus * self.rate_hz)
-            alike = URGENT_ALIKE if urgent else ALIKE
+            alike = URGENT_ALIKE if urgent else MIN_LIKENESS
             self._ready, cut = shorten(self._ready, self.rate_hz, most, alike=alike, quiet=quiet)
             self._head += cut
             self.shortened_s += cut / self.rate_hz

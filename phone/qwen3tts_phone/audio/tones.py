@@ -43,7 +43,7 @@ class ToneKind(StrEnum):
 
 
 @dataclass(slots=True)
-class ToneRun:
+class ToneSegment:
     """A tone that sounds, or has sounded."""
 
     began_s: float
@@ -87,7 +87,7 @@ def in_progress_band(hz: float) -> bool:
     return PROGRESS_HZ[0] <= hz <= PROGRESS_HZ[1]
 
 
-def is_sit(past: Sequence[ToneRun]) -> bool:
+def is_sit(past: Sequence[ToneSegment]) -> bool:
     """Whether the last three are the rising tones of E.180."""
     runs = list(past)[-3:]
     if len(runs) < 3:
@@ -99,7 +99,7 @@ def is_sit(past: Sequence[ToneRun]) -> bool:
     )
 
 
-def is_cng(past: Sequence[ToneRun]) -> bool:
+def is_cng(past: Sequence[ToneSegment]) -> bool:
     """Whether the last two are a fax machine's: 1100 Hz for 0.5 s each 3.5 s (T.30)."""
     runs = list(past)[-2:]
     return (
@@ -109,7 +109,7 @@ def is_cng(past: Sequence[ToneRun]) -> bool:
     )
 
 
-def busy_kind(past: Sequence[ToneRun]) -> ToneKind | None:
+def busy_kind(past: Sequence[ToneSegment]) -> ToneKind | None:
     """Busy or congestion: three parts of one length, the pauses as long."""
     runs = [run for run in past if in_progress_band(run.hz)][-3:]
     if len(runs) < 3 or runs[-1] is not past[-1]:
@@ -126,7 +126,7 @@ def busy_kind(past: Sequence[ToneRun]) -> ToneKind | None:
     return ToneKind.CONGESTION if period < 0.6 else ToneKind.BUSY
 
 
-def is_pair(past: Sequence[ToneRun]) -> bool:
+def is_pair(past: Sequence[ToneSegment]) -> bool:
     """Two short ones, as it rings in Britain and Australia: 0.4 s, 0.2 s of pause, 0.4 s."""
     runs = list(past)[-2:]
     return (
@@ -150,7 +150,7 @@ SILENCE_DBFS: Final = -100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class SpectrumFrame:
     """10 ms of sound."""
 
     at_s: float
@@ -181,7 +181,7 @@ class Spectrum:
         self._held: NDArray[np.float64] = np.zeros(self._size - self._hop)
         self._count = 0
 
-    def push(self, samples: NDArray[np.int16]) -> list[Moment]:
+    def push(self, samples: NDArray[np.int16]) -> list[SpectrumFrame]:
         """Take linear samples, shape [n], any n; a moment for each 10 ms that is complete."""
         sound = np.concatenate([self._held, samples.astype(np.float64) / 32768.0])
         hops = (len(sound) - (self._size - self._hop)) // self._hop
@@ -194,18 +194,18 @@ class Spectrum:
         levels = np.mean(frames[:, -self._hop :] ** 2, axis=1)
         return [self._moment(row, float(level)) for row, level in zip(power, levels, strict=True)]
 
-    def _moment(self, power: NDArray[np.float64], level: float) -> Moment:
+    def _moment(self, power: NDArray[np.float64], level: float) -> SpectrumFrame:
         self._count += 1
         at_s = self._count * HOP_S
         dbfs = max(SILENCE_DBFS, 10 * float(np.log10(level))) if level > 0 else SILENCE_DBFS
         band = power[self._first : self._last + 1].copy()
         total = float(band.sum())
         if total <= 1e-9:
-            return Moment(at_s, dbfs, 0.0, 0.0, 0.0, 0.0)
+            return SpectrumFrame(at_s, dbfs, 0.0, 0.0, 0.0, 0.0)
         hz, strongest = self._take_peak(power, band)
         second_hz, second = self._take_peak(power, band)
         share = strongest / total
-        return Moment(at_s, dbfs, hz, share, second_hz, share + second / total)
+        return SpectrumFrame(at_s, dbfs, hz, share, second_hz, share + second / total)
 
     def _take_peak(
         self, power: NDArray[np.float64], band: NDArray[np.float64]
@@ -263,10 +263,10 @@ class ToneDetector:
 
     def __init__(self, rate_hz: int = 8000) -> None:
         self._spectrum = Spectrum(rate_hz)
-        self._run: ToneRun | None = None
+        self._run: ToneSegment | None = None
         self._missed = 0
-        self._past: deque[ToneRun] = deque(maxlen=12)
-        self._pending: ToneRun | None = None
+        self._past: deque[ToneSegment] = deque(maxlen=12)
+        self._pending: ToneSegment | None = None
         """A beep that waits for the quiet after it."""
         self._told_cadence: ToneKind | None = None
         self._sound_s = 0.0
@@ -282,7 +282,7 @@ class ToneDetector:
         """Take linear samples, shape [n], any n."""
         return self.follow(self._spectrum.push(samples))
 
-    def follow(self, moments: list[Moment]) -> list[Tone]:
+    def follow(self, moments: list[SpectrumFrame]) -> list[Tone]:
         """The same, from a spectrum that another has as well."""
         told: list[Tone] = []
         for moment in moments:
@@ -290,7 +290,7 @@ class ToneDetector:
             told += self._step(moment)
         return told
 
-    def _step(self, moment: Moment) -> list[Tone]:
+    def _step(self, moment: SpectrumFrame) -> list[Tone]:
         told: list[Tone] = []
         tonal = moment.level_dbfs >= TONE_DBFS and (moment.share >= SHARE or moment.pair >= PAIR)
         run = self._run
@@ -311,7 +311,7 @@ class ToneDetector:
                 told += self._closed(run)
             if tonal:
                 began = moment.at_s - HOP_S
-                self._run = ToneRun(
+                self._run = ToneSegment(
                     began,
                     moment.hz,
                     moment.at_s,
@@ -329,7 +329,7 @@ class ToneDetector:
         told += self._after_quiet()
         return told
 
-    def _continues(self, run: ToneRun, moment: Moment) -> bool:
+    def _continues(self, run: ToneSegment, moment: SpectrumFrame) -> bool:
         return abs(_pitch(moment, run.hz) - run.hz) <= STEADY_HZ or (
             # Two tones that beat, such as 440 and 480 Hz: the stronger changes.
             in_progress_band(run.hz) and in_progress_band(moment.hz) and moment.pair >= PAIR
@@ -337,7 +337,7 @@ class ToneDetector:
 
     # --- tones that are known while they sound
 
-    def _while_it_sounds(self, run: ToneRun) -> list[Tone]:
+    def _while_it_sounds(self, run: ToneSegment) -> list[Tone]:
         if run.told:
             return []
         if abs(run.hz - 2100.0) <= 25.0 and run.seconds >= 1.0:
@@ -348,7 +348,7 @@ class ToneDetector:
 
     # --- tones that are known by their end, or by those before
 
-    def _closed(self, run: ToneRun) -> list[Tone]:
+    def _closed(self, run: ToneSegment) -> list[Tone]:
         if run.seconds < 0.05:
             return []
         earlier = self._past[-1] if self._past else None
@@ -385,7 +385,7 @@ class ToneDetector:
 
     # --- a beep
 
-    def _beep(self, run: ToneRun, earlier: ToneRun | None) -> ToneRun | None:
+    def _beep(self, run: ToneSegment, earlier: ToneSegment | None) -> ToneSegment | None:
         """The beep that may have ended with this run."""
         if not (BEEP_HZ[0] <= run.hz <= BEEP_HZ[1] and BEEP_S[0] <= run.seconds <= BEEP_S[1]):
             return None
@@ -401,7 +401,7 @@ class ToneDetector:
             return None  # it rings or is busy; a beep follows a greeting
         return run
 
-    def _while_pending(self, moment: Moment) -> list[Tone]:
+    def _while_pending(self, moment: SpectrumFrame) -> list[Tone]:
         run = self._pending
         if run is None:
             return []
@@ -418,12 +418,12 @@ class ToneDetector:
         self._pending = None
         return [self._tell(ToneKind.BEEP, run)]
 
-    def _tell(self, kind: ToneKind, run: ToneRun) -> Tone:
+    def _tell(self, kind: ToneKind, run: ToneSegment) -> Tone:
         run.told = True
         return Tone(kind, self._now, run.began_s, run.seconds, run.hz)
 
 
-def _pitch(moment: Moment, like: float) -> float:
+def _pitch(moment: SpectrumFrame, like: float) -> float:
     """The frequency of the tone that is followed: of two, the one that is nearer."""
     nearer = abs(moment.second_hz - like) < abs(moment.hz - like)
     return moment.second_hz if nearer and moment.share < SHARE else moment.hz

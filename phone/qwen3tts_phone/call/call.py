@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.audio.frames import HeardFrame, SentAudio
-from qwen3tts_phone.audio.inbound import Ears
-from qwen3tts_phone.call.core import CallBody
+from qwen3tts_phone.audio.inbound import InboundAudio
+from qwen3tts_phone.call.core import CallCore
 from qwen3tts_phone.call.dialogue import Dialogue
 from qwen3tts_phone.call.events import CallEvent
 from qwen3tts_phone.call.keys import Keypad
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class CallAudio:
     """One call's sound: ``async for frame in call.audio``, or ``call.audio(steady=True)``."""
 
-    def __init__(self, ears: Ears) -> None:
+    def __init__(self, ears: InboundAudio) -> None:
         self._ears = ears
 
     def __aiter__(self) -> AsyncIterator[HeardFrame]:
@@ -56,7 +56,7 @@ holds the end of the sentence."""
 class Call(Dialogue, ABC):
     """A call in either direction; times are seconds of the monotonic clock (`clock`)."""
 
-    def __init__(self, body: CallBody) -> None:
+    def __init__(self, body: CallCore) -> None:
         self._body = body
         self._audio = CallAudio(body.ears)
         self._listening: SpeechDetection | None = None

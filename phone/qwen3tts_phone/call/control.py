@@ -7,7 +7,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from qwen3tts_phone.call.core import CallBody
+from qwen3tts_phone.call.core import CallCore
 from qwen3tts_phone.call.events import (
     CallEarlyMedia,
     CallForwarded,
@@ -17,8 +17,8 @@ from qwen3tts_phone.call.events import (
     MediaBegan,
     MediaSilent,
 )
-from qwen3tts_phone.call.keys import CallKeys
-from qwen3tts_phone.call.media import CallMedia, Presence
+from qwen3tts_phone.call.keys import DtmfExchange
+from qwen3tts_phone.call.media import CallMedia, LivenessProbe
 from qwen3tts_phone.call.transfers import CallTransfers
 from qwen3tts_phone.errors import (
     BadSdp,
@@ -26,7 +26,7 @@ from qwen3tts_phone.errors import (
     CallError,
     NoCommonCodec,
     NoCommonFamily,
-    without_words,
+    traceback_without_message,
 )
 from qwen3tts_phone.facts import EndFacts
 from qwen3tts_phone.media.leg import MediaLeg
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from qwen3tts_phone.phone import Phone
 
 
-def ended_in_words(ended: Ended, error: SpeechError | None = None) -> str:
+def end_cause(ended: Ended, error: SpeechError | None = None) -> str:
     """One clause, without a full stop where it is no error's own message."""
     if error is not None:
         return str(error)
@@ -99,11 +99,11 @@ def warning_of(error: CallError, host: str) -> dict[str, str]:
     return {}
 
 
-class CallLife:
+class CallControl:
     """Joins a call's signalling to its media, from the first event to the record."""
 
     def __init__(
-        self, phone: Phone, sip: SipCall, leg: MediaLeg, session: SdpSession, body: CallBody
+        self, phone: Phone, sip: SipCall, leg: MediaLeg, session: SdpSession, body: CallCore
     ) -> None:
         self.sip = sip
         self.session = session
@@ -113,9 +113,9 @@ class CallLife:
         self._phone = phone
         self._leg = leg
         self.media = CallMedia(leg, body, phone.trusts_media_of)
-        self.keys = CallKeys(leg, sip, phone.clock, body.facts)
+        self.keys = DtmfExchange(leg, sip, phone.clock, body.facts)
         self.transfers = CallTransfers(phone, self)
-        self._presence = Presence(
+        self._presence = LivenessProbe(
             phone.clock, sip.probe, lambda: leg.stats().received, phone.settings.vanished_s
         )
         self._early_answer: str | None = None
@@ -206,7 +206,7 @@ class CallLife:
                     self.body.start(self.give_up(), "end")
         except Exception as error:
             # The end of the task: the far end must not be left with a dead call.
-            logger.error("call %s broke\n%s", log_text(self.id), without_words(error))
+            logger.error("call %s broke\n%s", log_text(self.id), traceback_without_message(error))
             self.body.cause = "it broke here; the log has the traceback"
             await self.give_up()
         finally:
@@ -230,7 +230,7 @@ class CallLife:
         logger.warning("call %s: %s", log_text(self.id), log_text(self.body.error))
         await self.give_up()
 
-    async def end_handed_on(self, new: CallBody) -> None:
+    async def end_handed_on(self, new: CallCore) -> None:
         """End this call, whose place another one has, where the far end does not (RFC 5589 6.1)."""
         await new.claimed.wait()
         await self._phone.clock.sleep_until(self._now() + HANDED_ON_S)
@@ -272,7 +272,7 @@ class CallLife:
             case Ended():
                 self._ended = event
                 self.body.error = self.body.error or event.error
-                self.body.cause = self.body.cause or ended_in_words(event, self.body.error)
+                self.body.cause = self.body.cause or end_cause(event, self.body.error)
             case _:
                 logger.debug("call %s: %s", log_text(self.id), type(event).__name__)
 

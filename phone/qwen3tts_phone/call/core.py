@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.clock import Clock
-from qwen3tts_phone.audio.frames import CallSink, KeyPressed, SentSide
-from qwen3tts_phone.audio.inbound import Ears
-from qwen3tts_phone.call.events import CallAnswered, CallEnded, CallEvent, CallNews, CodecChanged
+from qwen3tts_phone.audio.frames import CallSink, KeyPressed, OutboundAudio
+from qwen3tts_phone.audio.inbound import InboundAudio
+from qwen3tts_phone.call.events import CallAnswered, CallEnded, CallEvent, CodecChanged, EventStream
 from qwen3tts_phone.call.keys import Keypad
 from qwen3tts_phone.detection.recogniser import RecogniserPool
-from qwen3tts_phone.errors import WrongState, without_words
+from qwen3tts_phone.errors import WrongState, traceback_without_message
 from qwen3tts_phone.facts import CallFacts, EndFacts
-from qwen3tts_phone.limits import Bucket
+from qwen3tts_phone.limits import TokenBucket
 from qwen3tts_phone.media.dtmf import KEYS_BURST, KEYS_PER_S
 from qwen3tts_phone.records.call_recordings import CallRecordings
 from qwen3tts_phone.records.record import CallRecord
-from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.records.store import CallStore
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.record_sinks import EndOfCallSink, RecordSink
@@ -87,7 +87,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class CallVoice:
     """What a call speaks with."""
 
     link: SpeechLink
@@ -96,7 +96,7 @@ class Voice:
     """Takes the record of each utterance."""
 
 
-class CallBody:
+class CallCore:
     """One call's; made in a running event loop.
 
     Args:
@@ -111,19 +111,19 @@ class CallBody:
         self,
         facts: CallFacts,
         clock: Clock,
-        voice: Voice,
-        files: CallFiles,
+        voice: CallVoice,
+        files: CallStore,
         recognisers: RecogniserPool | None = None,
     ) -> None:
         self.facts = facts
         self.clock = clock
         self.voice = voice
         self.files = files
-        self.news = CallNews()
+        self.news = EventStream()
         self.keypad = Keypad(clock)
-        self._key_rate = Bucket(KEYS_PER_S, KEYS_BURST, clock.now())
-        self.ears = Ears(clock, facts.media)
-        self.sent = SentSide()
+        self._key_rate = TokenBucket(KEYS_PER_S, KEYS_BURST, clock.now())
+        self.ears = InboundAudio(clock, facts.media)
+        self.sent = OutboundAudio()
         self.recordings = CallRecordings(self)
         self.recognisers = recognisers or RecogniserPool()
         self._own_recognisers = recognisers is None
@@ -341,7 +341,7 @@ class CallBody:
                 self.record = task.result()
             elif (broke := task.exception() if not task.cancelled() else None) is not None:
                 named = log_text(self.facts.call_id)
-                logger.error("call %s has no record\n%s", named, without_words(broke))
+                logger.error("call %s has no record\n%s", named, traceback_without_message(broke))
 
         filing.add_done_callback(filed)
         slow = self.recordings.automatic is not None and self.files.settings.audio_format != "wav"

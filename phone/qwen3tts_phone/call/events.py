@@ -191,16 +191,16 @@ CallEvent = (
 )
 
 
-MAX_UNREAD = 512
+MAX_UNREAD_EVENTS = 512
 """Events that wait for a reader; further ones are lost to him, but for the end."""
 
 
-class CallNews:
+class EventStream:
     """One call's events: one reader gets all of them, others those from when they ask for them."""
 
     def __init__(self) -> None:
-        self._all = _Reader()
-        self._followers: weakref.WeakSet[_Reader] = weakref.WeakSet()
+        self._all = _EventReader()
+        self._followers: weakref.WeakSet[_EventReader] = weakref.WeakSet()
         self._over = False
 
     def tell(self, event: CallEvent) -> None:
@@ -220,14 +220,14 @@ class CallNews:
 
     def following(self) -> AsyncIterator[CallEvent]:
         """What happens from now on; for any number of readers. One that is dropped is forgotten."""
-        reader = _Reader()
+        reader = _EventReader()
         if self._over:
             reader.put(None)
         self._followers.add(reader)
         return reader
 
 
-class _Reader(AsyncIterator[CallEvent]):
+class _EventReader(AsyncIterator[CallEvent]):
     """One reader's events."""
 
     def __init__(self) -> None:
@@ -236,7 +236,7 @@ class _Reader(AsyncIterator[CallEvent]):
     def put(self, event: CallEvent | None) -> None:
         # Where nobody reads, the far end must not fill the memory with keys and messages.
         last = event is None or isinstance(event, CallEnded)
-        if last or self._queue.qsize() < MAX_UNREAD:
+        if last or self._queue.qsize() < MAX_UNREAD_EVENTS:
             self._queue.put_nowait(event)
 
     async def __anext__(self) -> CallEvent:

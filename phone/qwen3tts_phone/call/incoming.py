@@ -25,13 +25,13 @@ RETRY_AFTER_S = 10
 """A caller for whom there is nothing free at the moment may come again after this time."""
 
 
-async def refuse_for_now(sip: SipCall) -> None:
+async def refuse_with_retry_after(sip: SipCall) -> None:
     """Answer 503 with Retry-After; a call that is over already is left alone."""
     with contextlib.suppress(CallError):
         await sip.reject(503, headers={"Retry-After": str(RETRY_AFTER_S)})
 
 
-class HandedCalls:
+class Replacements:
     """One phone's.
 
     Args:
@@ -76,7 +76,7 @@ class HandedCalls:
                 log_text(sip.call_id),
                 log_text(error),
             )
-            await refuse_for_now(sip)
+            await refuse_with_retry_after(sip)
         else:
             call.life.await_claim()
 
@@ -87,7 +87,7 @@ class HandedCalls:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-class Outages:
+class SpeechOutages:
     """The outages of the speech server as one line's callers meet them.
 
     Args:
@@ -115,7 +115,7 @@ class Outages:
             logger.warning("callers are turned away: %s", log_text(outage))
 
 
-class OutagePolicy:
+class OutageHandler:
     """What one phone does with callers then.
 
     Args:
@@ -126,7 +126,7 @@ class OutagePolicy:
 
     def __init__(
         self,
-        outages: Outages,
+        outages: SpeechOutages,
         receive: Callable[[SipCall], Awaitable[PhoneCall]],
         start: Callable[[Coroutine[Any, Any, None], str], object],
     ) -> None:
@@ -147,14 +147,14 @@ class OutagePolicy:
         self._outages.turned_away(outage)
         try:
             if self._outages.announcement is None:
-                await refuse_for_now(sip)
+                await refuse_with_retry_after(sip)
             else:
                 await self._announce(sip, self._outages.announcement, outage)
         except (CallError, OSError) as error:
             logger.info(
                 "call %s did not hear the announcement: %s", log_text(sip.call_id), log_text(error)
             )
-            await refuse_for_now(sip)
+            await refuse_with_retry_after(sip)
 
     async def _announce(self, sip: SipCall, said: Announcement, outage: SpeechError) -> None:
         call = await self._receive(sip)

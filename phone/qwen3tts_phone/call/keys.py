@@ -19,7 +19,7 @@ UNREAD_KEYS = 64
 """Keys that wait while nobody reads; the oldest go first."""
 
 
-def checked_keys(keys: str) -> str:
+def validated_keys(keys: str) -> str:
     """Keys to press, in capitals; raises CallError for what no telephone has, and for none."""
     wrong = next((key for key in keys.upper() if key not in KEYS), None)
     if wrong is not None or not keys:
@@ -43,7 +43,7 @@ class Keypad:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._unread: deque[KeyPressed] = deque(maxlen=UNREAD_KEYS)
-        self._readers: list[_Reader] = []
+        self._readers: list[_KeyReader] = []
         self._over = False
 
     def __aiter__(self) -> AsyncIterator[KeyPressed]:
@@ -129,18 +129,18 @@ class Keypad:
         finally:
             self._close(reader)
 
-    def _open(self) -> _Reader:
-        reader = _Reader(self._unread)
+    def _open(self) -> _KeyReader:
+        reader = _KeyReader(self._unread)
         self._unread.clear()
         self._readers.append(reader)
         return reader
 
-    def _close(self, reader: _Reader) -> None:
+    def _close(self, reader: _KeyReader) -> None:
         self._readers.remove(reader)
         if not self._readers:  # what it left is the next reader's
             self._unread.extend(reader.keys)
 
-    async def _next(self, reader: _Reader, within_s: float | None) -> KeyPressed | None:
+    async def _next(self, reader: _KeyReader, within_s: float | None) -> KeyPressed | None:
         """The next key; None: there is none in that time, or the call is over."""
         if within_s is None:
             await self._news(reader)
@@ -154,13 +154,13 @@ class Keypad:
                 until.cancel()
         return reader.keys.popleft() if reader.keys else None
 
-    async def _news(self, reader: _Reader) -> None:
+    async def _news(self, reader: _KeyReader) -> None:
         while not (reader.keys or self._over):
             reader.news.clear()
             await reader.news.wait()
 
 
-class _Reader:
+class _KeyReader:
     """What one reader has not read."""
 
     def __init__(self, waiting: deque[KeyPressed]) -> None:
@@ -173,11 +173,11 @@ class _Reader:
 
 
 METHODS = ("auto", "rfc4733", "info")
-TWICE_S = 0.5
+DUPLICATE_WINDOW_S = 0.5
 """Some phones send each key by both ways; the same one within this time is one press."""
 
 
-class CallKeys:
+class DtmfExchange:
     """What is pressed on a call."""
 
     def __init__(self, leg: MediaLeg, sip: SipCall, clock: Clock, facts: CallFacts) -> None:
@@ -191,7 +191,7 @@ class CallKeys:
         """A key of the far end; None: it came by the other way already."""
         if self._last is not None:
             known, way, before = self._last
-            if known == digit and way != by and at - before < TWICE_S:
+            if known == digit and way != by and at - before < DUPLICATE_WINDOW_S:
                 self._last = None
                 return None
         self._last = (digit, by, at)
@@ -205,7 +205,7 @@ class CallKeys:
         """
         if method not in METHODS:
             raise ValueError(f"method={method!r}: {', '.join(METHODS)}")
-        keys = checked_keys(keys)
+        keys = validated_keys(keys)
         remote = self._leg.remote
         if remote is None:
             raise WrongState(

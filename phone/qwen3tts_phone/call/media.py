@@ -10,14 +10,14 @@ from dataclasses import replace
 
 from qwen3tts_codecs.table import agreed_payload
 from qwen3tts_pacer.clock import Clock
-from qwen3tts_phone.audio.inbound import LegEars
+from qwen3tts_phone.audio.inbound import LegReceiver
 from qwen3tts_phone.audio.rtp_sink import RtpSink
-from qwen3tts_phone.call.core import CallBody
+from qwen3tts_phone.call.core import CallCore
 from qwen3tts_phone.call.events import CallHeld, CallResumed
 from qwen3tts_phone.errors import BadSdp, CallError, NoCommonFamily
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.types import SILENCE, RemoteMedia
-from qwen3tts_phone.sdp.addresses import Reach, reach, same_address
+from qwen3tts_phone.sdp.addresses import AddressScope, address_scope, same_address
 from qwen3tts_phone.sdp.session import Negotiated
 from qwen3tts_wire.errors import log_text
 
@@ -40,10 +40,10 @@ class CallMedia:
     """
 
     def __init__(
-        self, leg: MediaLeg, body: CallBody, trusts: Callable[[str], bool] = lambda host: False
+        self, leg: MediaLeg, body: CallCore, trusts: Callable[[str], bool] = lambda host: False
     ) -> None:
         self.leg = leg
-        self.ears = LegEars(leg, body.ears)
+        self.ears = LegReceiver(leg, body.ears)
         self.sink: RtpSink | None = None
         """None before the first agreement."""
         self.agreed: Negotiated | None = None
@@ -197,7 +197,7 @@ def sendable(host: str, local: str, peer: str = "") -> str:
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     kind = _forbidden(address)
-    if kind and not (address.is_loopback and reach(peer) is Reach.MACHINE):
+    if kind and not (address.is_loopback and address_scope(peer) is AddressScope.MACHINE):
         raise BadSdp(
             f"The far end at {peer[:64] or 'an unknown address'} describes {kind} {host[:64]!r} "
             "for its sound; nothing is sent there.",
@@ -230,7 +230,7 @@ def _forbidden(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
     return ""
 
 
-class Presence:
+class LivenessProbe:
     """Asks a far end that has fallen silent, again and again, until it speaks or is gone.
 
     Args:

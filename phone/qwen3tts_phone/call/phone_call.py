@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from qwen3tts_phone.call.call import Call
-from qwen3tts_phone.call.control import CallLife
-from qwen3tts_phone.call.core import CallBody
+from qwen3tts_phone.call.control import CallControl
+from qwen3tts_phone.call.core import CallCore
 from qwen3tts_phone.errors import CallError, WrongState
 from qwen3tts_phone.facts import follows
 from qwen3tts_phone.media.leg import MediaLeg
@@ -34,14 +34,14 @@ class PhoneCall(Call):
         sip: SipCall,
         leg: MediaLeg,
         session: SdpSession,
-        body: CallBody,
+        body: CallCore,
     ) -> None:
         super().__init__(body)
         self._phone = phone
         self._sip = sip
         self._leg = leg
         self._session = session
-        self._life = CallLife(phone, sip, leg, session, body)
+        self._life = CallControl(phone, sip, leg, session, body)
         self._media = self._life.media
 
     # --- what it is
@@ -109,7 +109,7 @@ class PhoneCall(Call):
         return self._sip
 
     @property
-    def life(self) -> CallLife:
+    def life(self) -> CallControl:
         """What follows its signalling and media. For `Phone`."""
         return self._life
 

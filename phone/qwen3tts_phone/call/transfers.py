@@ -27,7 +27,7 @@ from qwen3tts_phone.sip.call.state import ReferReceived
 from qwen3tts_wire.errors import log_text
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call.control import CallLife
+    from qwen3tts_phone.call.control import CallControl
     from qwen3tts_phone.call.phone_call import PhoneCall
     from qwen3tts_phone.phone import Phone
     from qwen3tts_phone.sip.sip_call import SipCall
@@ -49,7 +49,7 @@ MAX_CHAIN = 10
 class CallTransfers:
     """One call's transfers."""
 
-    def __init__(self, phone: Phone, life: CallLife) -> None:
+    def __init__(self, phone: Phone, life: CallControl) -> None:
         self._phone = phone
         self._call = life
         self._refused = False

@@ -34,7 +34,7 @@ from qwen3tts_phone.detection.key_turns import KeyGroup, KeyTurns
 from qwen3tts_phone.detection.recogniser import Recogniser
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.detection.turn_transcriber import TurnTranscriber
-from qwen3tts_phone.errors import WrongState, without_words
+from qwen3tts_phone.errors import WrongState, traceback_without_message
 from qwen3tts_phone.facts import CallFacts
 from qwen3tts_speech.utterance import Utterance
 
@@ -363,7 +363,9 @@ class SpeechDetection:
             finished = await detector.finished(so_far)
             finished = None if finished is None else float(finished)
         except Exception as error:
-            logger.error("the turn detector failed; the pause decides\n%s", without_words(error))
+            logger.error(
+                "the turn detector failed; the pause decides\n%s", traceback_without_message(error)
+            )
             return
         self._asking = None
         if finished is None:

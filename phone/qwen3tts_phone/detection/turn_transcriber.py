@@ -24,7 +24,7 @@ from qwen3tts_phone.detection.recogniser import (
     RecognitionFailed,
     Transcript,
 )
-from qwen3tts_phone.errors import without_words
+from qwen3tts_phone.errors import traceback_without_message
 from qwen3tts_speech.utterance import Utterance
 from qwen3tts_wire.errors import SpeechError
 
@@ -304,7 +304,7 @@ async def _text(ending: Awaitable[Transcript]) -> Transcript | SpeechError:
     except SpeechError as error:
         return error
     except Exception as error:
-        logger.error("the recogniser failed\n%s", without_words(error))
+        logger.error("the recogniser failed\n%s", traceback_without_message(error))
         return RecognitionFailed(
             "The recogniser failed.", remedy="Its traceback is in this program's log."
         )

@@ -7,7 +7,7 @@ from qwen3tts_phone.diagnosis.table import Finding
 from qwen3tts_phone.facts import CallFacts, MediaFacts
 from qwen3tts_phone.media.source import PAUSE_S
 from qwen3tts_phone.media.types import LegStats
-from qwen3tts_phone.sdp.addresses import Reach, reach, same_address
+from qwen3tts_phone.sdp.addresses import AddressScope, address_scope, same_address
 
 SHORT_S = 1.0
 """A call shorter than this tells nothing about its media."""
@@ -25,9 +25,9 @@ FAR_ADDRESS = (
 )
 
 _KINDS = {
-    Reach.MACHINE: "the machine's own loopback address",
-    Reach.LINK: "the link-local address",
-    Reach.PRIVATE: "the private address",
+    AddressScope.MACHINE: "the machine's own loopback address",
+    AddressScope.LINK: "the link-local address",
+    AddressScope.PRIVATE: "the private address",
 }
 
 
@@ -86,7 +86,7 @@ def _directions(facts: CallFacts, media: MediaFacts, stats: LegStats) -> list[Fi
 
 def _held_the_old_way(media: MediaFacts) -> bool:
     """By an address that leads nowhere (RFC 3264 section 8.4)."""
-    return media.remote is not None and reach(media.remote[0]) is Reach.NOWHERE
+    return media.remote is not None and address_scope(media.remote[0]) is AddressScope.NOWHERE
 
 
 def _nothing_at_all(media: MediaFacts) -> Finding:
@@ -295,8 +295,12 @@ def _elsewhere_in_private(media: MediaFacts) -> Finding | None:
     """The far end describes a private address that is not the one it calls from."""
     if media.remote is None or not media.peer_host:
         return None
-    described, peer = reach(media.remote[0]), reach(media.peer_host)
-    if described is None or peer is None or not Reach.NOWHERE < described < Reach.PUBLIC:
+    described, peer = address_scope(media.remote[0]), address_scope(media.peer_host)
+    if (
+        described is None
+        or peer is None
+        or not AddressScope.NOWHERE < described < AddressScope.PUBLIC
+    ):
         return None
     if same_address(media.remote[0], media.peer_host):
         return None
@@ -314,7 +318,7 @@ def _hidden(address: tuple[str, int] | None, media: MediaFacts) -> str | None:
     """The described address, where it reaches less far than the peer's own."""
     if address is None or not media.peer_host:
         return None
-    described, peer = reach(address[0]), reach(media.peer_host)
-    if described is None or peer is None or described is Reach.NOWHERE or described >= peer:
+    described, peer = address_scope(address[0]), address_scope(media.peer_host)
+    if described is None or peer is None or described is AddressScope.NOWHERE or described >= peer:
         return None
     return f"{_KINDS[described]} {address[0]}"

@@ -227,7 +227,7 @@ def check_callee(callee: Callee, settings: GuardSettings) -> None:
     prefixes, country = settings.international_prefixes, settings.country
     every = readings(number, prefixes=prefixes, country=country)
     for pattern in _patterns(settings.denied):
-        if _fits(callee.names, every, pattern):
+        if _matches(callee.names, every, pattern):
             raise CallNotAllowed(
                 f"{callee.shown} may not be called: {pattern!r} is denied.",
                 rule="denied",
@@ -248,7 +248,7 @@ def check_callee(callee: Callee, settings: GuardSettings) -> None:
         names = callee.names
         known = international(number, prefixes=prefixes, country=country)
         numbers = frozenset({number, known} - {""})
-    if allowed and not any(_fits(names, numbers, pattern) for pattern in allowed):
+    if allowed and not any(_matches(names, numbers, pattern) for pattern in allowed):
         raise CallNotAllowed(
             f"{callee.shown} is not among the numbers and addresses that may be called.",
             rule="not_allowed",
@@ -294,7 +294,7 @@ def _patterns(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _fits(names: Iterable[str], numbers: Iterable[str], pattern: str) -> bool:
+def _matches(names: Iterable[str], numbers: Iterable[str], pattern: str) -> bool:
     if pattern == "*":
         return True
     if pattern.startswith("+") and pattern[1:].isdigit():

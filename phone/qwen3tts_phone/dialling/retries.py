@@ -69,7 +69,7 @@ class RetryPolicy:
         return self.waits_s[min(attempt, len(self.waits_s)) - 1]
 
 
-class NumberLog:
+class CallHistory:
     """When which number was called lately; bounded (pure)."""
 
     def __init__(self, policy: RetryPolicy) -> None:
@@ -98,7 +98,7 @@ class NumberLog:
 
 
 @dataclass(slots=True)
-class Placed:
+class RedialResult:
     """What came of calling, once or several times."""
 
     outcome: Outcome
@@ -121,9 +121,9 @@ async def place_with_retries(
     now: Callable[[], float],
     sleep_until: Callable[[float], Awaitable[None]],
     number: str = "",
-    log: NumberLog | None = None,
+    log: CallHistory | None = None,
     waiting: Callable[[Outcome, float], None] | None = None,
-) -> Placed:
+) -> RedialResult:
     """Call until it comes about or the policy gives up.
 
     Args:
@@ -136,7 +136,7 @@ async def place_with_retries(
         log: calls to all numbers.
         waiting: told each time it is going to call again: the outcome, and after how many seconds.
     """
-    placed = Placed(Outcome.NOT_ALLOWED)
+    placed = RedialResult(Outcome.NOT_ALLOWED)
     while True:
         if log is not None:
             if not log.may_call(number, now()):
@@ -153,7 +153,7 @@ async def place_with_retries(
         await sleep_until(now() + wait_s)
 
 
-class Dialled(Protocol):
+class DialledCall(Protocol):
     """What is needed of a `Call`."""
 
     @property
@@ -167,10 +167,10 @@ class Dialled(Protocol):
         """End it, whatever its state."""
 
 
-CallT = TypeVar("CallT", bound=Dialled)
+CallT = TypeVar("CallT", bound=DialledCall)
 
 
-async def one_call(
+async def attempt_call(
     dial: Callable[[], Awaitable[CallT]], talk: Callable[[CallT], Awaitable[object]]
 ) -> Outcome:
     """Make a call, talk when it is answered, hang up; how it came out.

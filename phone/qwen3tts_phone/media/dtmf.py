@@ -6,7 +6,7 @@ import struct
 from collections import deque
 from typing import NamedTuple
 
-from qwen3tts_phone.limits import Bucket
+from qwen3tts_phone.limits import TokenBucket
 from qwen3tts_phone.media.rtp import TIMESTAMP_MODULO
 
 KEYS = "0123456789*#ABCD"
@@ -174,7 +174,7 @@ class DtmfReceiver:
     """
 
     def __init__(self) -> None:
-        self._rate: Bucket | None = None
+        self._rate: TokenBucket | None = None
         self._key: _Key | None = None
         self._ended: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
         self.ignored = 0
@@ -228,7 +228,7 @@ class DtmfReceiver:
     def _admits(self, now: float) -> bool:
         """Whether one more key is within the rate."""
         if self._rate is None:
-            self._rate = Bucket(KEYS_PER_S, KEYS_BURST, now)
+            self._rate = TokenBucket(KEYS_PER_S, KEYS_BURST, now)
         if self._rate.take(now):
             return True
         self.too_fast += 1

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from qwen3tts_pacer.memory import CallMemory, MediaWord, ParentWord, Want
-from qwen3tts_phone.limits import Bucket
+from qwen3tts_phone.limits import TokenBucket
 from qwen3tts_phone.media import rtp
 from qwen3tts_phone.media.receiver import ANCILLARY, DATAGRAM_MOST, STAMP, Receiver
 from qwen3tts_phone.media.rtcp import Reporter, RtcpError
@@ -51,7 +51,7 @@ class LegEvents:
         """Events of the far end that were not sent on."""
         self._leg = leg
         self._tell = tell
-        self._rate = Bucket(EVENTS_PER_S, EVENTS_BURST, now)
+        self._rate = TokenBucket(EVENTS_PER_S, EVENTS_BURST, now)
 
     def send(self, event: MediaEvent) -> None:
         """Send an event on, or count it as dropped."""

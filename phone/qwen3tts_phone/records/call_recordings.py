@@ -16,13 +16,13 @@ from qwen3tts_phone.audio.frames import HeardFrame, SentFrame
 from qwen3tts_phone.audio.playout import Playout, PlayoutSettings
 from qwen3tts_phone.audio.wav import StereoRecorder
 from qwen3tts_phone.errors import CallError
-from qwen3tts_phone.records.recording import Recording, checked
+from qwen3tts_phone.records.recording import Recording, validated_path
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_speech.sound import Sound
 from qwen3tts_wire.errors import SpeechError, log_text
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call.core import CallBody
+    from qwen3tts_phone.call.core import CallCore
 
 
 BEEP_HZ: Final = 1400.0
@@ -31,7 +31,7 @@ BEEP_S: Final = 0.2
 BEEP_DBFS: Final = -20.0
 EDGE_S: Final = 0.005
 """Raised-cosine edges: no clicks."""
-PATIENCE_S: Final = 5.0
+MAX_BEEP_DELAY_S: Final = 5.0
 """So long a repeated beep waits for the end of what is being said."""
 
 
@@ -61,7 +61,7 @@ class Notice:
         return self.tone or self.text is not None
 
 
-class ConsentPlan:
+class ConsentSchedule:
     """One call's notices."""
 
     def __init__(self, settings: RecordSettings) -> None:
@@ -85,12 +85,12 @@ class ConsentPlan:
     def due(self, now: float, *, speaking: bool) -> bool:
         """Whether to beep now; True once each time.
 
-        While something is being said it waits for the end of it, up to `PATIENCE_S`; the count
+        While something is being said it waits for the end of it, up to `MAX_BEEP_DELAY_S`; the count
         goes on from when it was due.
         """
         if self._next is None or now < self._next:
             return False
-        if speaking and now < self._next + PATIENCE_S:
+        if speaking and now < self._next + MAX_BEEP_DELAY_S:
             return False
         while self._next <= now:
             self._next += self._every_s
@@ -102,7 +102,7 @@ Samples = NDArray[np.int16]
 SNAP_S = 0.01
 """A frame this near to the end of the one before follows it exactly: the clock's own jitter."""
 
-BEHIND_S = 0.5
+WRITE_DELAY_S = 0.5
 """The caller's track is written so long after its time. Nobody waits for it, and what a busy
 process takes from the line only now has its place all the same."""
 
@@ -111,7 +111,7 @@ HOLD_S = 0.4
 PLAYOUT = PlayoutSettings(max_delay_s=1.5, hold_s=HOLD_S)
 
 
-class CallTracks:
+class RecordingTracks:
     """Puts both directions of one call into a `StereoRecorder`, at its rate.
 
     The agent's frames lie where they went out. What the caller says goes through a `Playout`, one
@@ -151,7 +151,7 @@ class CallTracks:
 
     def tick(self, now: float) -> None:
         """Write what is due half a second before ``now``."""
-        for frame in self._playout.due(now - BEHIND_S):
+        for frame in self._playout.due(now - WRITE_DELAY_S):
             self._put(frame)
 
     def close(self, now: float) -> None:
@@ -180,9 +180,9 @@ class CallTracks:
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 0.25
+MIN_BEEP_WAIT_S = 0.25
 """How often it is looked whether a beep is due."""
-FOLLOW_S = 0.1
+POLL_INTERVAL_S = 0.1
 """How often a recording looks at what has been sent."""
 
 
@@ -192,16 +192,16 @@ class CallRecordings:
     None begins before the far end has heard the notice that the settings' ``consent`` asks for.
     """
 
-    def __init__(self, body: CallBody) -> None:
+    def __init__(self, body: CallCore) -> None:
         self.automatic: Path | None = None
         """The file that the settings ask for; None = nothing is recorded by them (yet)."""
         self.asked: list[Recording] = []
         """Those of the program that have begun."""
         self._body = body
         self._settings = body.files.settings
-        self._plan = ConsentPlan(body.files.settings)
+        self._plan = ConsentSchedule(body.files.settings)
         self._told: asyncio.Task[bool] | None = None
-        self._running: dict[Path, CallTracks] = {}
+        self._running: dict[Path, RecordingTracks] = {}
         self._waiting: set[Recording] = set()
         self._asked_for_notice = False
         """Whether one waits for the answer that needs the notice."""
@@ -229,7 +229,7 @@ class CallRecordings:
 
     def record(self, path: Path, *, notice: bool) -> Recording:
         """Begin one more; see `Call.record`."""
-        path = checked(path)
+        path = validated_path(path)
         if any(path == each.path for each in (*self._waiting, *self.asked) if self._lasts(each)):
             raise ValueError(f"path={str(path)!r}: this call is recorded into that file already")
         recording = Recording(path, self._stop, bitrate=self._settings.audio_bitrate)
@@ -327,7 +327,7 @@ class CallRecordings:
         recorder = StereoRecorder(path, rate_hz=body.payload.sample_hz)
         body.sent.follow()
         body.ears.fetch()  # what came before is not in it
-        self._running[path] = tracks = CallTracks(recorder, body.clock.now())
+        self._running[path] = tracks = RecordingTracks(recorder, body.clock.now())
         body.ears.tap(tracks.heard)
         body.sent.add(tracks.sent)
         if not self._following:
@@ -340,7 +340,7 @@ class CallRecordings:
         origin, count = body.clock.now(), 0
         while True:
             count += 1
-            await body.clock.sleep_until(origin + count * FOLLOW_S)
+            await body.clock.sleep_until(origin + count * POLL_INTERVAL_S)
             body.sent.follow()
             body.ears.fetch()
             for tracks in self._running.values():
@@ -392,7 +392,7 @@ class CallRecordings:
         """The beep again, as often as the settings ask for."""
         clock, speaker = self._body.clock, self._body.speaker
         while (next_at := self._plan.next_at) is not None and speaker is not None:
-            await clock.sleep_until(max(next_at, clock.now() + LOOK_S))
+            await clock.sleep_until(max(next_at, clock.now() + MIN_BEEP_WAIT_S))
             if self._plan.due(clock.now(), speaking=speaker.speaking):
                 tone = self._queue_beep()
                 if tone is not None:

@@ -281,11 +281,11 @@ def _end(end: EndFacts | None) -> dict[str, Any] | None:
         "status": end.status,
         "reason": _text(end.reason),
         "error": end.error.code if end.error is not None else None,
-        "words": end_words(end),
+        "words": end_reason(end),
     }
 
 
-def end_words(end: EndFacts) -> str:
+def end_reason(end: EndFacts) -> str:
     """Why a call ended, in plain words."""
     if end.error is not None:
         return _text(str(end.error))

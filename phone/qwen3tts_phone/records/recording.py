@@ -60,7 +60,7 @@ class EncodingFailed(Exception):
     """The file could not be made; the message says why. The WAV file is as it was."""
 
 
-def need_pyav() -> None:
+def require_pyav() -> None:
     """Raise EncodingFailed where the library for it is not installed."""
     try:
         import av  # noqa: F401
@@ -83,7 +83,7 @@ def write_encoded(source: Path, target: Path, *, bitrate: int = 32_000) -> None:
         EncodingFailed: the source is no such WAV, PyAV lacks the encoder, or the disk is full.
     """
     part = target.with_name(f"{target.name}.part")
-    need_pyav()
+    require_pyav()
     import av
 
     try:
@@ -167,7 +167,7 @@ class Recording(os.PathLike[str]):
     @property
     def wav(self) -> Path:
         """The WAV that is written while the call lasts."""
-        return written_as(self.path)
+        return wav_path(self.path)
 
     @property
     def encodes(self) -> bool:
@@ -246,12 +246,12 @@ class Recording(os.PathLike[str]):
         return (self.path,)
 
 
-def written_as(path: Path) -> Path:
+def wav_path(path: Path) -> Path:
     """Return the WAV that is written while a call lasts, for a recording that is to be ``path``."""
     return path.with_name(f"{path.name}.wav") if path.suffix.lower() in ENCODED else path
 
 
-def checked(path: Path) -> Path:
+def validated_path(path: Path) -> Path:
     """The path, if a recording can be written there.
 
     Raises ValueError for another kind of file, OSError where there is no such folder, CallError
@@ -268,7 +268,7 @@ def checked(path: Path) -> Path:
         raise IsADirectoryError(f"{path} is a folder.")
     if path.suffix.lower() != ".wav":
         try:
-            need_pyav()
+            require_pyav()
         except EncodingFailed as error:
             raise CallError(str(error), remedy="Record into a .wav file, or install it.") from None
     return path

@@ -19,14 +19,14 @@ from qwen3tts_phone.audio.wav import recording_path
 from qwen3tts_phone.facts import CallFacts
 from qwen3tts_phone.records.log import CallRecordLog
 from qwen3tts_phone.records.record import CallRecord
-from qwen3tts_phone.records.recording import EncodingFailed, Recording, write_encoded, written_as
+from qwen3tts_phone.records.recording import EncodingFailed, Recording, wav_path, write_encoded
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_wire.errors import log_text
 
 logger = logging.getLogger(__name__)
 
 DAY_S = 86_400.0
-QUIET_S = 60.0
+ABANDONED_AFTER_S = 60.0
 """A WAV that has not been written to for so long belongs to no call (it is saved each 0.5 s)."""
 _NAME = re.compile(
     r"\d{8}-\d{6}-(?:in|out)-[0-9a-f]{8}[A-Za-z0-9+_.-]{0,48}\.(?:wav|opus|opus\.part)"
@@ -35,14 +35,14 @@ _PARTY = re.compile(r"[^A-Za-z0-9+_-]")
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _StoredFile:
     path: Path
     at: float
     """When it was written to last, seconds since 1970."""
     size: int
 
 
-class Recordings:
+class RecordingFolder:
     """Where calls are recorded to; one per phone."""
 
     def __init__(self, settings: RecordSettings) -> None:
@@ -103,7 +103,7 @@ class Recordings:
             for each in kept:
                 wav = each.path.suffix == ".wav" and each.path not in self._open
                 done = each.path.with_suffix(".opus").exists()
-                if wav and each.at < now_wall - QUIET_S and not (done and self._both):
+                if wav and each.at < now_wall - ABANDONED_AFTER_S and not (done and self._both):
                     self._finish(each.path)
             kept = self._kept()
         gone: list[Path] = []
@@ -144,7 +144,7 @@ class Recordings:
         path.unlink(missing_ok=True)
         return (opus,)
 
-    def _kept(self) -> list[_Kept]:
+    def _kept(self) -> list[_StoredFile]:
         kept = []
         for path in self.folder.iterdir():
             if not _NAME.fullmatch(path.name):
@@ -154,7 +154,7 @@ class Recordings:
             except FileNotFoundError:
                 continue  # another process sweeps as well
             if stat.S_ISREG(status.st_mode):
-                kept.append(_Kept(path, status.st_mtime, status.st_size))
+                kept.append(_StoredFile(path, status.st_mtime, status.st_size))
         return kept
 
 
@@ -165,10 +165,10 @@ def party_in_name(uri: str) -> str:
     return f"-{safe}" if safe else ""
 
 
-SWEEP_S = 3600.0
+SWEEP_INTERVAL_S = 3600.0
 
 
-class CallFiles:
+class CallStore:
     """One phone's.
 
     Args:
@@ -184,7 +184,7 @@ class CallFiles:
         self._single = single
         self._clock = clock
         self._count = 0
-        self._recordings = Recordings(settings) if settings.audio is not None else None
+        self._recordings = RecordingFolder(settings) if settings.audio is not None else None
         self._log = CallRecordLog(settings.log, settings) if settings.log is not None else None
         self._finishing: set[asyncio.Task[CallRecord]] = set()
         self._sweeping: asyncio.Task[None] | None = None
@@ -206,7 +206,7 @@ class CallFiles:
         if self._single is None:
             return None
         self._count += 1
-        return written_as(recording_path(self._single, self._count))
+        return wav_path(recording_path(self._single, self._count))
 
     def file(
         self, facts: CallFacts, path: Path | None, asked: Sequence[Recording] = ()
@@ -255,7 +255,7 @@ class CallFiles:
     async def _encoded(self, wav: Path) -> tuple[Path, ...]:
         """Encode the single recording where its ending says so; the file there is."""
         assert self._single is not None
-        if written_as(self._single) == self._single:
+        if wav_path(self._single) == self._single:
             return (wav,)
         target = wav.with_suffix("")
         try:
@@ -278,4 +278,4 @@ class CallFiles:
             except OSError as error:
                 logger.error("recordings could not be swept: %s", log_text(error))
             count += 1
-            await self._clock.sleep_until(origin + count * SWEEP_S)
+            await self._clock.sleep_until(origin + count * SWEEP_INTERVAL_S)

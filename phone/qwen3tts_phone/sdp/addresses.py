@@ -52,7 +52,7 @@ def _endpoint(host: str, port: str) -> Endpoint | None:
     return str(address), int(port)
 
 
-class Reach(IntEnum):
+class AddressScope(IntEnum):
     """From where an address can be reached; the larger, the farther."""
 
     NOWHERE = 0
@@ -72,7 +72,7 @@ _PRIVATE: Final = tuple(
 )
 
 
-def reach(host: str) -> Reach | None:
+def address_scope(host: str) -> AddressScope | None:
     """From where ``host`` can be reached; None for what is no numeric address."""
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
@@ -82,14 +82,14 @@ def reach(host: str) -> Reach | None:
     if mapped is not None:
         address = mapped
     if address.is_unspecified:
-        return Reach.NOWHERE
+        return AddressScope.NOWHERE
     if address.is_loopback:
-        return Reach.MACHINE
+        return AddressScope.MACHINE
     if address.is_link_local:
-        return Reach.LINK
+        return AddressScope.LINK
     if any(address in network for network in _PRIVATE):
-        return Reach.PRIVATE
-    return Reach.PUBLIC
+        return AddressScope.PRIVATE
+    return AddressScope.PUBLIC
 
 
 def same_address(one: str, other: str) -> bool:

@@ -72,7 +72,7 @@ _HARMLESS = re.compile(r"WSH=\d{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
-class Crypto:
+class CryptoAttribute:
     """One line: a suite with its key, by which the describer will send."""
 
     tag: int
@@ -83,7 +83,7 @@ class Crypto:
         return f"{self.tag} {self.key.suite} inline:{self.key.key}"
 
 
-def parse_crypto(value: str) -> Crypto | None:
+def parse_crypto(value: str) -> CryptoAttribute | None:
     """Read what stands behind ``a=crypto:``.
 
     None for what cannot be used here, as if the line were not there (section 5.1.2): an unknown
@@ -101,17 +101,19 @@ def parse_crypto(value: str) -> Crypto | None:
         if not parameter.startswith("-") and not _HARMLESS.fullmatch(parameter):
             return None
     try:
-        return Crypto(int(tag), SrtpKey(suite.upper(), key))
+        return CryptoAttribute(int(tag), SrtpKey(suite.upper(), key))
     except ValueError:
         return None
 
 
-def choose(theirs: Sequence[Crypto], suites: Sequence[str]) -> Crypto | None:
+def choose(theirs: Sequence[CryptoAttribute], suites: Sequence[str]) -> CryptoAttribute | None:
     """The first of their lines whose suite is ours (section 5.1.2); None = there is none."""
     return next((line for line in theirs if line.key.suite in suites), None)
 
 
-def confirmed(answer: Sequence[Crypto], offered: Sequence[Crypto]) -> tuple[Crypto, Crypto] | None:
+def confirmed(
+    answer: Sequence[CryptoAttribute], offered: Sequence[CryptoAttribute]
+) -> tuple[CryptoAttribute, CryptoAttribute] | None:
     """Our line that an answer took, and its own (section 5.1.3): same tag, same suite; or None."""
     for line in answer[:1]:
         for ours in offered:

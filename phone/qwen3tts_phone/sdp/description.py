@@ -15,7 +15,7 @@ from qwen3tts_codecs.table import SDP_CODECS
 from qwen3tts_phone.errors import BadSdp, NoCommonCodec
 from qwen3tts_phone.sdp.addresses import Endpoint, alternatives
 from qwen3tts_phone.sdp.crypto import MAX_LINES as MAX_CRYPTO
-from qwen3tts_phone.sdp.crypto import Crypto, parse_crypto
+from qwen3tts_phone.sdp.crypto import CryptoAttribute, parse_crypto
 
 MAX_CHARS = 32_768
 MAX_LINES = 1000
@@ -79,7 +79,7 @@ class Media:
     """All addresses where there are several c= lines; ``host`` is the first."""
     others: tuple[Endpoint, ...] = ()
     """Further addresses with their ports (RFC 6947, RFC 8839), best first."""
-    crypto: tuple[Crypto, ...] = ()
+    crypto: tuple[CryptoAttribute, ...] = ()
     """The keys that can be used here, in its order."""
     rtcp_mux: bool = False
     """RTCP on the RTP port (RFC 5761)."""
@@ -373,7 +373,7 @@ def _packet_times(lines: Sequence[tuple[int, str, str]]) -> tuple[int | None, in
     return found.get("ptime"), found.get("maxptime") or None
 
 
-def _cryptos(lines: Sequence[tuple[int, str, str]]) -> tuple[Crypto, ...]:
+def _cryptos(lines: Sequence[tuple[int, str, str]]) -> tuple[CryptoAttribute, ...]:
     values = [value[7:] for _, kind, value in lines if kind == "a" and value.startswith("crypto:")]
     found = (parse_crypto(value) for value in values[:MAX_CRYPTO])
     return tuple(line for line in found if line is not None)

@@ -37,7 +37,7 @@ class AgreedPayload:
     clock_hz: int
 
 
-def common(theirs: Media, ours: Sequence[CodecSpec]) -> list[tuple[PayloadOffer, CodecSpec]]:
+def common_codecs(theirs: Media, ours: Sequence[CodecSpec]) -> list[tuple[PayloadOffer, CodecSpec]]:
     """What both ends have, in their order."""
     found = []
     for offer in theirs.payloads:
@@ -111,7 +111,7 @@ def answering(offered: Media, wanted: Direction = "sendrecv") -> Direction:
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
+class LocalSide:
     """What we bring to an agreement."""
 
     codecs: Sequence[CodecSpec]
@@ -134,12 +134,14 @@ class Ours:
     """The payload types that our offer gave, by rtpmap; None = the offer was theirs."""
 
 
-def settle(remote: Media, ours: Ours, keys: tuple[SrtpKey, SrtpKey] | None = None) -> Negotiated:
+def negotiate(
+    remote: Media, ours: LocalSide, keys: tuple[SrtpKey, SrtpKey] | None = None
+) -> Negotiated:
     """What we send and expect, given what they describe and what we want.
 
     ``keys``: ours and theirs. Raises NoCommonCodec.
     """
-    shared = common(remote, ours.codecs)
+    shared = common_codecs(remote, ours.codecs)
     if not shared:
         theirs = ", ".join(p.name or str(p.payload_type) for p in remote.payloads) or "none"
         names = ", ".join(codec.name for codec in ours.codecs)
@@ -187,11 +189,11 @@ def _event(remote: Media, codec: CodecSpec) -> tuple[int | None, int]:
     return None, 8000
 
 
-def _others(remote: Media, ours: Ours, chosen: int) -> tuple[AgreedPayload, ...]:
+def _others(remote: Media, ours: LocalSide, chosen: int) -> tuple[AgreedPayload, ...]:
     """What may come besides: the rest of their answer, and what static numbers always mean."""
     others: dict[int, AgreedPayload] = {}
     if ours.numbers is not None:
-        for _, codec in common(remote, ours.codecs):
+        for _, codec in common_codecs(remote, ours.codecs):
             number = ours.numbers.get(codec.rtpmap, codec.payload_type)
             others[number] = AgreedPayload(number, codec.name, codec.clock_hz)
     described = {payload.payload_type: payload for payload in remote.payloads}

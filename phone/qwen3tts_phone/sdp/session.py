@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from qwen3tts_codecs.payload import CodecSpec
 from qwen3tts_codecs.table import SDP_CODECS, codecs_by_name
 from qwen3tts_phone.errors import NoCommonCodec, WrongState
-from qwen3tts_phone.sdp.crypto import KEY_BYTES, SUITES, Crypto, SrtpKey, choose, confirmed
+from qwen3tts_phone.sdp.crypto import KEY_BYTES, SUITES, CryptoAttribute, SrtpKey, choose, confirmed
 from qwen3tts_phone.sdp.description import (
     ENCRYPTED,
     Direction,
@@ -29,10 +29,10 @@ from qwen3tts_phone.sdp.negotiation import (
     COMFORT_NOISE_PT,
     EVENT_PTS,
     AgreedPayload,
+    LocalSide,
     Negotiated,
-    Ours,
     answering,
-    settle,
+    negotiate,
 )
 
 __all__ = [
@@ -129,11 +129,12 @@ class SdpSession:
         self._version = secrets.randbits(24)
         self._body = ""
         self._keys: dict[str, SrtpKey] = {}
-        self._crypto: tuple[Crypto, ...] = ()
+        self._crypto: tuple[CryptoAttribute, ...] = ()
         """Our own lines, as last described."""
         if srtp == "require":
             self._crypto = tuple(
-                Crypto(number, self._key(suite)) for number, suite in enumerate(self._suites, 1)
+                CryptoAttribute(number, self._key(suite))
+                for number, suite in enumerate(self._suites, 1)
             )
         self._lines = [_Line("audio", "RTP/SAVP" if self._crypto else "RTP/AVP", ())]
         self._audio_index = 0
@@ -204,7 +205,7 @@ class SdpSession:
         # What has begun encrypted does not go on in the clear.
         index = description.audio_line("require" if self._was_encrypted else self._srtp, self.host)
         remote = description.media[index]
-        crypto: Crypto | None = None
+        crypto: CryptoAttribute | None = None
         if self._srtp != "off" and remote.encrypted:
             crypto = choose(remote.crypto, self._suites)
             if crypto is None:
@@ -220,7 +221,9 @@ class SdpSession:
         # RFC 3264 section 6: as many media lines as the offer has, in its order.
         self._lines = [_Line(m.kind, m.protocol, m.formats) for m in description.media]
         self._audio_index = index
-        self._crypto = (Crypto(crypto.tag, keys[0]),) if crypto is not None and keys else ()
+        self._crypto = (
+            (CryptoAttribute(crypto.tag, keys[0]),) if crypto is not None and keys else ()
+        )
         # RFC 3264 section 6.1: the payload numbers of the offer are used.
         codec = SDP_CODECS[agreed.payload_name.upper()]
         self._formats = (self._format(codec, agreed.payload_type),)
@@ -251,9 +254,9 @@ class SdpSession:
         answered: bool = False,
     ) -> Negotiated:
         """What both ends will do; ``answered``: it is we who answer, and with one codec."""
-        return settle(
+        return negotiate(
             remote,
-            Ours(
+            LocalSide(
                 codecs=self._codecs,
                 host=self.host,
                 peer=self.peer,

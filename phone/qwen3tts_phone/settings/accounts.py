@@ -17,20 +17,20 @@ from qwen3tts_settings.entries import BadConfiguration, Entry
 Kind = Literal["accounts", "trunks"]
 KINDS: tuple[Kind, ...] = ("accounts", "trunks")
 
-WAYS = ("password_env", "password_file")
+PASSWORD_SOURCES = ("password_env", "password_file")
 """What stands in the file in place of a password."""
 _OWN = tuple(each.name for each in fields(Account) if each.init)
 KEYS: Mapping[Kind, tuple[str, ...]] = {
-    "accounts": (*(name for name in _OWN if name != "password"), *WAYS),
+    "accounts": (*(name for name in _OWN if name != "password"), *PASSWORD_SOURCES),
     # A trunk is a server that we do not register with: it knows our address.
     "trunks": (
         "server",
         *(name for name in _OWN if name not in ("password", "registrar", "register", "expires")),
-        *WAYS,
+        *PASSWORD_SOURCES,
     ),
 }
 """The names that may stand in one of them."""
-OF_THE_PHONE = ("host", "port", "tls", "listeners", "advertised_host")
+PHONE_SETTINGS = ("host", "port", "tls", "listeners", "advertised_host")
 """What somebody may look for in an account, and the whole phone has."""
 DEFAULT_PORTS = {"udp": 5060, "tcp": 5060, "tls": 5061}
 
@@ -60,7 +60,7 @@ def _account(kind: Kind, path: str, entry: Entry, env: Mapping[str, str]) -> Acc
     given = dict(entry.value)
     refuse_secret(path, given, "password")
     for name, inner in given.items():
-        if name in OF_THE_PHONE:
+        if name in PHONE_SETTINGS:
             raise BadConfiguration(
                 f"The setting {path}.{name} is unknown ({inner.where}).",
                 remedy=f"All accounts share listen.{name}; listen.listeners has several.",
@@ -86,7 +86,7 @@ def _account(kind: Kind, path: str, entry: Entry, env: Mapping[str, str]) -> Acc
         ) from error
 
 
-def _blamed(message: str, given: Mapping[str, Entry]) -> str:
+def _place_of_error(message: str, given: Mapping[str, Entry]) -> str:
     """Where the setting stands that an error begins with, or else the longest that it quotes."""
     for name, entry in given.items():
         if re.match(rf"{name}\b", message):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from qwen3tts_codecs.errors import CodecError
 from qwen3tts_codecs.table import SDP_CODECS
 from qwen3tts_phone.errors import BadCertificate
-from qwen3tts_phone.sdp.addresses import Reach, reach
+from qwen3tts_phone.sdp.addresses import AddressScope, address_scope
 from qwen3tts_phone.settings.accounts import server_of, transport_of
 from qwen3tts_phone.settings.secrets import secret_files
 from qwen3tts_phone.sip.settings import Listener, SipSettings
@@ -198,7 +198,7 @@ def _check_writable(config: PhoneConfig, entry: Entry) -> None:
                 f"{section}.{name}: {path} is {'no' if folder else 'a'} folder ({where}).",
                 remedy=f"Name a {'folder' if folder else 'file'}.",
             )
-        if not folder and _is_a_name(path) and not os.path.exists(path.absolute().parent):
+        if not folder and _is_file_name(path) and not os.path.exists(path.absolute().parent):
             raise BadConfiguration(
                 f"{section}.{name}: {path} cannot be written: the folder"
                 f" {path.absolute().parent} is not there ({where}).",
@@ -213,17 +213,17 @@ def _check_writable(config: PhoneConfig, entry: Entry) -> None:
 
 def _can_be_written(file: Path) -> bool:
     whole = file.absolute()
-    return _is_a_name(whole) and _may_write(whole if os.path.exists(whole) else whole.parent)
+    return _is_file_name(whole) and _may_write(whole if os.path.exists(whole) else whole.parent)
 
 
 def _can_be_made(folder: Path) -> bool:
     whole = folder.absolute()
     # Unlike their kin in pathlib these take a name that no file can have for one that is not there.
     nearest = next(place for place in (whole, *whole.parents) if os.path.exists(place))
-    return _is_a_name(whole) and os.path.isdir(nearest) and _may_write(nearest)
+    return _is_file_name(whole) and os.path.isdir(nearest) and _may_write(nearest)
 
 
-def _is_a_name(path: Path) -> bool:
+def _is_file_name(path: Path) -> bool:
     """Whether a file can be called so."""
     return "\0" not in str(path) and all(
         len(part.encode("utf-8", "surrogatepass")) <= MAX_NAME_BYTES for part in path.parts
@@ -235,7 +235,7 @@ def _may_write(path: Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class SettingsWarning:
     """One thing to look at."""
 
     words: str
@@ -247,7 +247,7 @@ class Remark:
         return f"{self.words} ({self.where}). {self.remedy}".rstrip()
 
 
-def review(config: PhoneConfig, entry: Entry) -> list[Remark]:
+def review(config: PhoneConfig, entry: Entry) -> list[SettingsWarning]:
     """Remarks on a file that can be used; ``entry`` says where things stand in it."""
     return [
         *_secrets(entry),
@@ -266,48 +266,54 @@ def called_by(listen: SipSettings) -> tuple[str, ...]:
     if named:
         return named
     bound = (each.host for each in listen.listening() if "tls" in each.transports)
-    return tuple(host for host in bound if (reach(host) or 0) > Reach.MACHINE)
+    return tuple(host for host in bound if (address_scope(host) or 0) > AddressScope.MACHINE)
 
 
-def _secrets(entry: Entry) -> Iterator[Remark]:
+def _secrets(entry: Entry) -> Iterator[SettingsWarning]:
     for path, where in secret_files(entry):
         if who := readable_by_others(path):
-            yield Remark(f"The password's file {path} can be read by {who}", "chmod 600.", where)
+            yield SettingsWarning(
+                f"The password's file {path} can be read by {who}", "chmod 600.", where
+            )
 
 
-def _certificate(config: PhoneConfig, entry: Entry) -> Iterator[Remark]:
+def _certificate(config: PhoneConfig, entry: Entry) -> Iterator[SettingsWarning]:
     tls = config.listen.tls
     if tls is not None:
         for warning in check_certificates(tls, called_by(config.listen)):
-            yield Remark(warning.rstrip("."), "", entry.place("listen", "tls"))
+            yield SettingsWarning(warning.rstrip("."), "", entry.place("listen", "tls"))
 
 
-def _addresses(config: PhoneConfig, entry: Entry) -> Iterator[Remark]:
+def _addresses(config: PhoneConfig, entry: Entry) -> Iterator[SettingsWarning]:
     """An address that servers outside cannot answer to."""
     listen = config.listen
     where = entry.place("listen", "host")
     outside = [each for each in config.accounts if _is_outside(server_of(each)[0])]
     hosts = [each.host for each in listen.listening()]
-    if outside and all(reach(host) == Reach.MACHINE for host in hosts):
-        yield Remark(
+    if outside and all(address_scope(host) == AddressScope.MACHINE for host in hosts):
+        yield SettingsWarning(
             f"SIP is bound to {', '.join(hosts)}, and {outside[0].name} is on another machine",
             "Name this machine's address in listen.host, or 0.0.0.0 for all.",
             where,
         )
         return
-    natted = all((reach(host) or 0) in (Reach.PRIVATE, Reach.NOWHERE) for host in hosts)
+    natted = all(
+        (address_scope(host) or 0) in (AddressScope.PRIVATE, AddressScope.NOWHERE) for host in hosts
+    )
     learnt = listen.nat == "learn" or all(each.nat == "learn" for each in outside)
     known = listen.advertised_host or any(each.advertised_host for each in listen.listeners)
-    public = [each for each in outside if reach(server_of(each)[0]) in (None, Reach.PUBLIC)]
+    public = [
+        each for each in outside if address_scope(server_of(each)[0]) in (None, AddressScope.PUBLIC)
+    ]
     if public and natted and not known and not learnt:
-        yield Remark(
+        yield SettingsWarning(
             f"{public[0].name} may be outside, and our own address is a private one",
             "Behind NAT set listen.nat: learn, or listen.advertised_host to the public address"
             " (docs/guides/nat.md).",
             where,
         )
-    if (reach(listen.advertised_host) or Reach.PUBLIC) < Reach.LINK:
-        yield Remark(
+    if (address_scope(listen.advertised_host) or AddressScope.PUBLIC) < AddressScope.LINK:
+        yield SettingsWarning(
             f"listen.advertised_host is {listen.advertised_host}, which leads nowhere from outside",
             "Give the address that others reach us at.",
             entry.place("listen", "advertised_host"),
@@ -316,27 +322,27 @@ def _addresses(config: PhoneConfig, entry: Entry) -> Iterator[Remark]:
 
 def _is_outside(host: str) -> bool:
     """Whether a server is on another machine, as far as its address says."""
-    return host != "localhost" and reach(host) != Reach.MACHINE
+    return host != "localhost" and address_scope(host) != AddressScope.MACHINE
 
 
-def _encryption(config: PhoneConfig, entry: Entry) -> Iterator[Remark]:
+def _encryption(config: PhoneConfig, entry: Entry) -> Iterator[SettingsWarning]:
     # RFC 4568 section 7: who reads the signalling has the keys.
     required = config.media.srtp == "require"
     for account in config.accounts:
         wanted = account.srtp == "require" or (account.srtp is None and required)
         if wanted and transport_of(account) != "tls":
-            yield Remark(
+            yield SettingsWarning(
                 f"The sound of {account.name} is encrypted, and its keys go over plain SIP",
                 "Let it use TLS: sips:, or ;transport=tls.",
                 entry.place("media", "srtp"),
             )
 
 
-def _ports(config: PhoneConfig, entry: Entry) -> Iterator[Remark]:
+def _ports(config: PhoneConfig, entry: Entry) -> Iterator[SettingsWarning]:
     low, high = config.media.rtp_ports
     room = (high - low + 1) // 2
     if low and room < config.listen.max_calls:
-        yield Remark(
+        yield SettingsWarning(
             f"media.rtp_ports have room for {room} calls, and listen.max_calls is"
             f" {config.listen.max_calls}",
             "Make the range larger, two ports a call, or max_calls smaller.",
@@ -344,22 +350,22 @@ def _ports(config: PhoneConfig, entry: Entry) -> Iterator[Remark]:
         )
 
 
-def _keeping(config: PhoneConfig, entry: Entry) -> Iterator[Remark]:
+def _keeping(config: PhoneConfig, entry: Entry) -> Iterator[SettingsWarning]:
     records = config.records
     if records.audio is not None and not records.audio_keep_days and not records.audio_max_bytes:
-        yield Remark(
+        yield SettingsWarning(
             "Recordings are kept for ever",
             "Set records.audio_keep_days or records.audio_max_bytes.",
             entry.place("records", "audio"),
         )
     if records.audio is not None and records.consent == "none":
-        yield Remark(
+        yield SettingsWarning(
             "Calls are recorded and nobody is told",
             "Where the law asks for it, set records.consent to tone or announcement.",
             entry.place("records", "audio"),
         )
     if config.safety.transfers == "accept" and not config.safety.guard.allowed:
-        yield Remark(
+        yield SettingsWarning(
             "Whoever calls may have us call any number in their place (safety.transfers: accept)",
             "Name the destinations in safety.guard.allowed.",
             entry.place("safety", "transfers"),

@@ -20,7 +20,7 @@ from qwen3tts_phone.dialling.retries import RetryPolicy
 from qwen3tts_phone.media.types import MediaSettings
 from qwen3tts_phone.phone import PhoneSettings
 from qwen3tts_phone.settings.accounts import KINDS, check_apart, read_accounts
-from qwen3tts_phone.settings.checks import Remark, check_together, review
+from qwen3tts_phone.settings.checks import SettingsWarning, check_together, review
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.settings.secrets import refuse_secret, take_secret
 from qwen3tts_phone.sip.settings import Account, GateSettings, SipSettings
@@ -178,7 +178,7 @@ class PhoneConfig:
     records: RecordSettings = field(default_factory=RecordSettings)
     """What is kept of calls."""
     outbound: OutboundConfig = field(default_factory=OutboundConfig)
-    remarks: tuple[Remark, ...] = field(default=(), compare=False)
+    remarks: tuple[SettingsWarning, ...] = field(default=(), compare=False)
     """What is probably not meant as it is written; not part of the file."""
 
     def settings(self) -> PhoneSettings:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from qwen3tts_pacer.clock import Clock, LoopClock
-from qwen3tts_phone.errors import CallError, WrongState, without_words
+from qwen3tts_phone.errors import CallError, WrongState, traceback_without_message
 from qwen3tts_phone.sip.account import Account, address_of_record
 from qwen3tts_phone.sip.call.call import Call
 from qwen3tts_phone.sip.call.incoming import IncomingCall
@@ -391,7 +391,7 @@ class SipEndpoint:
             self.agent.receive(data, hop, self.now())
         except Exception as error:
             # One peer's message must not end the others' calls.
-            log.error("a SIP message could not be handled\n%s", without_words(error))
+            log.error("a SIP message could not be handled\n%s", traceback_without_message(error))
         self.flush()
 
     def _failed(self, hop: Hop, cause: CallError | None = None) -> None:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from qwen3tts_phone.errors import BadSip
-from qwen3tts_phone.limits import Bucket, Recent
+from qwen3tts_phone.limits import RecentSources, TokenBucket
 from qwen3tts_phone.sip.message.fields import parse_uri
 from qwen3tts_phone.sip.message.message import Request
 from qwen3tts_phone.sip.message.network import Hop, Network, address_of, networks, site_of, within
@@ -92,10 +92,10 @@ class _Source:
     __slots__ = ("banned_until", "invites", "messages", "requests", "strikes")
 
     def __init__(self, settings: GateSettings, now: float) -> None:
-        self.messages = Bucket(settings.messages_per_s, 2 * settings.messages_per_s, now)
-        self.requests = Bucket(settings.requests_per_s, settings.burst, now)
-        self.invites = Bucket(settings.invites_per_s, settings.invite_burst, now)
-        self.strikes = Bucket(settings.ban_after / settings.ban_s, settings.ban_after, now)
+        self.messages = TokenBucket(settings.messages_per_s, 2 * settings.messages_per_s, now)
+        self.requests = TokenBucket(settings.requests_per_s, settings.burst, now)
+        self.invites = TokenBucket(settings.invites_per_s, settings.invite_burst, now)
+        self.strikes = TokenBucket(settings.ban_after / settings.ban_s, settings.ban_after, now)
         self.banned_until = -math.inf
 
 
@@ -125,10 +125,10 @@ class SourceGate:
         self._users = None if users is None else tuple(each.lower() for each in users)
         self._hosts = frozenset(each.lower() for each in self.settings.hosts)
         self._scanners = tuple(each.lower() for each in self.settings.scanners)
-        self._sources = Recent(self._new_source, self.settings.max_sources)
-        self._standings = Recent(self._new_standing, self.settings.max_sources)
-        self._total: Bucket | None = None
-        self._lines: Bucket | None = None
+        self._sources = RecentSources(self._new_source, self.settings.max_sources)
+        self._standings = RecentSources(self._new_standing, self.settings.max_sources)
+        self._total: TokenBucket | None = None
+        self._lines: TokenBucket | None = None
 
     def __len__(self) -> int:
         """How many sources are remembered."""
@@ -237,7 +237,7 @@ class SourceGate:
         """Why a stranger gets no answer; empty where he does."""
         settings = self.settings
         if self._total is None:
-            self._total = Bucket(settings.total_per_s, settings.total_burst, now)
+            self._total = TokenBucket(settings.total_per_s, settings.total_burst, now)
         if stranger.banned_until > now:
             return "banned"
         if not stranger.requests.take(now):
@@ -311,7 +311,7 @@ class SourceGate:
             return
         stranger.banned_until = now + self.settings.ban_s
         if self._lines is None:
-            self._lines = Bucket(1 / LINE_EVERY_S, 1, now)
+            self._lines = TokenBucket(1 / LINE_EVERY_S, 1, now)
         if self._lines.take(now):
             log.warning(
                 "SIP requests from %s get no answer for %.0f s: too many had to be refused",

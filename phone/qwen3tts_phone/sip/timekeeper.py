@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from qwen3tts_pacer.clock import Clock
-from qwen3tts_phone.errors import without_words
+from qwen3tts_phone.errors import traceback_without_message
 
 log = logging.getLogger(__name__)
 
@@ -85,4 +85,4 @@ class Timekeeper:
             try:
                 self._tick()
             except Exception as error:
-                log.error("a SIP timer failed\n%s", without_words(error))
+                log.error("a SIP timer failed\n%s", traceback_without_message(error))

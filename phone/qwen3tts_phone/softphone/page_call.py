@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from qwen3tts_codecs.table import payload_by_name
 from qwen3tts_phone.call.events import MediaBegan, MediaSilent
-from qwen3tts_phone.errors import without_words
+from qwen3tts_phone.errors import traceback_without_message
 from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone.messages import Call, Dial, Listen, ServerMessage, State
 from qwen3tts_phone.softphone.page_speech import Captions, PageVoice, TypedWords
@@ -259,7 +259,7 @@ class PageCall:
             self._ended("we hung up", by="local")
             raise
         except Exception as error:
-            logger.error("a call of a page broke\n%s", without_words(error))
+            logger.error("a call of a page broke\n%s", traceback_without_message(error))
             self._ended("it broke here; the log has more", by="error", code="internal_error")
         finally:
             await self._clear_away()
@@ -389,7 +389,7 @@ class PageCall:
         if isinstance(error, SpeechError):
             self._ears.complain(error)
         else:
-            logger.error("a page's call: something broke\n%s", without_words(error))
+            logger.error("a page's call: something broke\n%s", traceback_without_message(error))
 
     async def _listen(self, call: WebCall, barge_in: bool) -> None:
         """Hear whether the caller speaks, and let him cut in."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from qwen3tts_pacer.clock import Clock
-from qwen3tts_phone.errors import without_words
+from qwen3tts_phone.errors import traceback_without_message
 from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone.messages import ServerMessage
 from qwen3tts_phone.softphone.services import Desk
@@ -205,7 +205,9 @@ class Captions:
         except Exception as failure:
             spoken, error = utterance.outcome(), failure
             if not isinstance(failure, SpeechError):
-                logger.error("what is said on a page's call broke\n%s", without_words(failure))
+                logger.error(
+                    "what is said on a page's call broke\n%s", traceback_without_message(failure)
+                )
         caption = self._live.pop(utterance)
         time_ms = self._clock.now() * 1000
         for message in caption.news(utterance.text, utterance.words, spoken.position, time_ms):

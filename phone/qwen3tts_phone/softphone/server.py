@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.errors import PortBusy
-from qwen3tts_phone.limits import Door, PendingLimits
+from qwen3tts_phone.limits import ConnectionLimiter, PendingLimits
 from qwen3tts_phone.softphone.access import Access, Front, Hosts, new_token
 from qwen3tts_phone.softphone.certificate import (
     Certificate,
@@ -118,7 +118,7 @@ class Softphone:
             context = self._tls()
             front = Front(self.scheme, settings.public_url, settings.trusted_proxies)
             waiting = PendingLimits(MAX_PENDING, MAX_PENDING_PER_ADDRESS, IDLE_S, front.trusts)
-            door = Door(waiting, self.clock)
+            door = ConnectionLimiter(waiting, self.clock)
             listeners = _listeners(door, settings.host, settings.port)
             for listener in listeners:
                 stack.callback(listener.close)
@@ -237,7 +237,7 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
 
 
-def _listeners(door: Door, host: str, port: int) -> list[socket.socket]:
+def _listeners(door: ConnectionLimiter, host: str, port: int) -> list[socket.socket]:
     """Bound sockets, one for each address of the host; raises PortBusy."""
     try:
         return door.listen(host, port)

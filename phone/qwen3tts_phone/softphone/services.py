@@ -10,9 +10,9 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qwen3tts_pacer.clock import Clock
-from qwen3tts_phone.call.core import CallBody, Voice
+from qwen3tts_phone.call.core import CallCore, CallVoice
 from qwen3tts_phone.detection.recogniser import RecogniserPool
-from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.softphone.engines import Engines, SpeechEngine
 from qwen3tts_phone.softphone.messages import (
@@ -68,7 +68,7 @@ class Desk:
         self.recognisers = RecogniserPool()
         self.recorded: Recorded
         self._sink = sink
-        self._files: CallFiles
+        self._files: CallStore
         self._learnt = Learnt()
         self._reserved = 0
 
@@ -83,7 +83,7 @@ class Desk:
         self._sink = await open_records(
             stack, self.settings.latency_log, self.settings.otel, self._sink
         )
-        self._files = CallFiles(self.settings.records or RecordSettings(), None, self.clock)
+        self._files = CallStore(self.settings.records or RecordSettings(), None, self.clock)
         stack.push_async_callback(self._files.close)
         self._files.start()
         stack.push_async_callback(self.recognisers.close)
@@ -118,8 +118,8 @@ class Desk:
             )
         facts = new_facts(self.clock, host=host, user_agent=program)
         facts.keep_transcript = self._files.settings.transcript
-        voice = Voice(engine.link, options, self._sink)
-        body = CallBody(facts, self.clock, voice, self._files, self.recognisers)
+        voice = CallVoice(engine.link, options, self._sink)
+        body = CallCore(facts, self.clock, voice, self._files, self.recognisers)
         self._reserved += 1
         try:
             call, answer = await WebCall.made(

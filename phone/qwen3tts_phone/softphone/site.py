@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from aiohttp import BodyPartReader, StreamReader, web
 from aiohttp.typedefs import Handler, Middleware
 
-from qwen3tts_phone.errors import without_words
+from qwen3tts_phone.errors import traceback_without_message
 from qwen3tts_phone.softphone.access import (
     Access,
     Asked,
@@ -208,7 +208,7 @@ class Site:
                 if isinstance(error, SlowDown):
                     response.headers["Retry-After"] = str(max(1, round(error.wait_s)))
             except Exception as error:
-                logger.error("a request broke\n%s", without_words(error))
+                logger.error("a request broke\n%s", traceback_without_message(error))
                 if request.path == "/ws":
                     raise  # no answer fits in there any more
                 words = "It broke here; the log has more."

@@ -10,13 +10,14 @@ from types import MappingProxyType
 from qwen3tts_codecs.errors import CodecError
 from qwen3tts_pacer.policy import FillingPolicy
 from qwen3tts_phone import errors
+from qwen3tts_phone.audio.frames import KeyPressed
+from qwen3tts_phone.audio.wav import Announcement
 from qwen3tts_phone.call.call import LINGER_S, Call
-from qwen3tts_phone.call.core import CallBody
-from qwen3tts_phone.call.events import KeyPressed, MediaBegan, MediaSilent
-from qwen3tts_phone.call.incoming import Announcement
-from qwen3tts_phone.call.keys import checked_keys
+from qwen3tts_phone.call.core import CallCore
+from qwen3tts_phone.call.events import MediaBegan, MediaSilent
+from qwen3tts_phone.call.keys import validated_keys
 from qwen3tts_phone.dialling.guard import Guard
-from qwen3tts_phone.errors import CallError, NotPossible, WrongState, without_words
+from qwen3tts_phone.errors import CallError, NotPossible, WrongState, traceback_without_message
 from qwen3tts_phone.facts import CallFacts, EndFacts
 from qwen3tts_phone.streams.adapter import (
     Message,
@@ -62,7 +63,7 @@ class StreamCall(Call):
 
     def __init__(
         self,
-        body: CallBody,
+        body: CallCore,
         wire: Wire,
         adapter: StreamAdapter,
         settings: StreamSettings,
@@ -154,7 +155,7 @@ class StreamCall(Call):
     ) -> None:
         """Press keys, where the format or the carrier's own interface has a way."""
         self._body.check_up()
-        keys = checked_keys(keys)
+        keys = validated_keys(keys)
         if self._kind is not None and self._kind.press is not None:
             await self._ask(self._kind.press(self.id, keys), "Pressing keys")
         else:
@@ -200,7 +201,7 @@ class StreamCall(Call):
                 self._receive(message)
         except Exception as error:
             # The end of the task: the far end must not be left with a dead call.
-            logger.error("call %s broke\n%s", log_text(self.id), without_words(error))
+            logger.error("call %s broke\n%s", log_text(self.id), traceback_without_message(error))
             self._ends(EndFacts(by="error"), "it broke here; the log has the traceback")
         finally:
             await self._clear()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.ring import InboundFrame
-from qwen3tts_phone.audio.inbound import MOST_SAMPLES, Hearing
-from qwen3tts_phone.call.events import HeardFrame
+from qwen3tts_phone.audio.frames import HeardFrame
+from qwen3tts_phone.audio.inbound import MAX_FRAME_SAMPLES, AudioDecoder
 from qwen3tts_phone.errors import CalleeUnreachable
 from qwen3tts_phone.media.types import LegStats
 from qwen3tts_phone.streams.adapter import StreamAudio, StreamLost
@@ -24,7 +24,7 @@ class StreamHearing:
     """One call's (pure): decodes, and conceals what never came."""
 
     def __init__(self) -> None:
-        self._hearing = Hearing({}, comfort_noise=frozenset())
+        self._hearing = AudioDecoder({}, comfort_noise=frozenset())
         self._types: dict[Payload, int] = {}
         self._played_s = 0.0  # of the stream, up to the next frame
         self._frame_ms = 20.0
@@ -79,7 +79,7 @@ def _pieces(data: bytes, payload: Payload) -> list[bytes]:
     """A message in pieces of `PIECE_MS`, where the format can be cut; whole samples each."""
     if payload.overlapped:
         return [data]
-    size = min(payload.frame_bytes(PIECE_MS), MOST_SAMPLES * (payload.sample_bytes or 1))
+    size = min(payload.frame_bytes(PIECE_MS), MAX_FRAME_SAMPLES * (payload.sample_bytes or 1))
     return [data[at : at + size] for at in range(0, len(data), size)]
 
 

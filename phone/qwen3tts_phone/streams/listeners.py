@@ -15,9 +15,9 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from qwen3tts_phone.call.incoming import RETRY_AFTER_S, Outages
+from qwen3tts_phone.call.incoming import RETRY_AFTER_S, SpeechOutages
 from qwen3tts_phone.errors import BadCertificate, PortBusy
-from qwen3tts_phone.limits import Door
+from qwen3tts_phone.limits import ConnectionLimiter
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
 from qwen3tts_phone.streams.admission import StreamGate
 from qwen3tts_phone.streams.connection import UNSENT_BYTES, library_logger
@@ -38,7 +38,7 @@ class WebFront:
         self,
         kinds: Mapping[str, StreamKind],
         gate: StreamGate,
-        outages: Outages,
+        outages: SpeechOutages,
         *,
         secure: bool,
     ) -> None:
@@ -168,7 +168,7 @@ class FrontConnection(ServerConnection):
 
 
 async def listen_web(
-    settings: StreamSettings, door: Door, front: WebFront, connection: OnWeb
+    settings: StreamSettings, door: ConnectionLimiter, front: WebFront, connection: OnWeb
 ) -> list[Server]:
     """Raises PortBusy, BadCertificate."""
     tls = _tls(settings)
@@ -195,7 +195,7 @@ async def listen_web(
 
 
 async def listen_tcp(
-    settings: StreamSettings, door: Door, port: int, connection: OnTcp
+    settings: StreamSettings, door: ConnectionLimiter, port: int, connection: OnTcp
 ) -> list[asyncio.Server]:
     """Raises PortBusy."""
     return [
@@ -204,7 +204,7 @@ async def listen_tcp(
     ]
 
 
-def _bound(door: Door, host: str, port: int) -> list[socket.socket]:
+def _bound(door: ConnectionLimiter, host: str, port: int) -> list[socket.socket]:
     try:
         return door.listen(host, port)
     except OSError as error:

@@ -25,13 +25,13 @@ from websockets.asyncio.server import Server, ServerConnection
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_pacer.policy import FillingPolicy
-from qwen3tts_phone.call.core import CallBody, Voice
-from qwen3tts_phone.call.incoming import Outages
+from qwen3tts_phone.call.core import CallCore, CallVoice
+from qwen3tts_phone.call.incoming import SpeechOutages
 from qwen3tts_phone.detection.recogniser import RecogniserPool
 from qwen3tts_phone.errors import CalleeUnreachable, CallError
 from qwen3tts_phone.facts import CallFacts, MediaFacts
-from qwen3tts_phone.limits import Bucket, Door, PendingLimits
-from qwen3tts_phone.records.store import CallFiles
+from qwen3tts_phone.limits import ConnectionLimiter, PendingLimits, TokenBucket
+from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamAdapter, StreamKind
 from qwen3tts_phone.streams.admission import StreamGate, watch_pacing
@@ -105,7 +105,7 @@ class Streams:
         """The WebSocket port; 0 where there is none."""
         self.audiosocket_port = 0
         """The TCP port of AudioSocket; 0 where there is none."""
-        self._outages = Outages(self.link, self.settings.unavailable_file)
+        self._outages = SpeechOutages(self.link, self.settings.unavailable_file)
         self._gate = StreamGate(self.settings)
         self._incoming: asyncio.Queue[StreamCall | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -116,15 +116,15 @@ class Streams:
         self._tcp: list[asyncio.Server] = []
         most, per_host = self.settings.max_pending, self.settings.max_pending_per_address
         limits = PendingLimits(most, per_host, self.settings.start_s + LATER_S)
-        self._door = Door(limits, self.clock)
-        self._unbegun = Bucket(UNBEGUN_PER_S, UNBEGUN_BURST, self.clock.now())
+        self._door = ConnectionLimiter(limits, self.clock)
+        self._unbegun = TokenBucket(UNBEGUN_PER_S, UNBEGUN_BURST, self.clock.now())
         self._unlogged = 0
         self._begun: dict[StreamCall, str] = {}
         """Addresses of the calls that the gate counts."""
         self._watching: list[asyncio.Task[None]] = []
         self._front: WebFront
         self._stack = AsyncExitStack()
-        self._files: CallFiles
+        self._files: CallStore
 
     async def __aenter__(self) -> Self:
         settings = self.settings
@@ -145,7 +145,7 @@ class Streams:
                 stack.push_async_callback(self.link.close)
                 await self.link.check(settings.speech)
             self._records = await open_records(stack, settings.latency_log, settings.otel)
-            self._files = CallFiles(
+            self._files = CallStore(
                 settings.records or RecordSettings(), settings.record_path, self.clock
             )
             stack.push_async_callback(self._files.close)
@@ -372,8 +372,8 @@ class Streams:
             started_at=self.clock.now(),
             media=MediaFacts(peer_host=wire.peer.rpartition(":")[0].strip("[]")),
         )
-        voice = Voice(self.link, settings.speech, self._records)
-        body = CallBody(facts, self.clock, voice, self._files, self.recognisers)
+        voice = CallVoice(self.link, settings.speech, self._records)
+        body = CallCore(facts, self.clock, voice, self._files, self.recognisers)
         call = StreamCall(body, wire, adapter, settings, kind)
         if adapter.owns_clock:
             call.set_policy(FillingPolicy(ptime_s=adapter.ptime_ms / 1000, learnt=self._learnt))

@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed, SentAudio, SentSide
+from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed, OutboundAudio, SentAudio
 from qwen3tts_phone.detection.recogniser import PartialCallback, Transcript
 from qwen3tts_phone.facts import CallFacts
 from qwen3tts_speech.utterance import Utterance
@@ -59,7 +59,7 @@ class FakeCall:
         return [self.utterance] if was else []
 
     def sent_audio(self) -> SentAudio:
-        return SentAudio(SentSide())
+        return SentAudio(OutboundAudio())
 
     # --- what the test plays
 

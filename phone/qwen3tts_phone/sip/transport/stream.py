@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 
-from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, without_words
-from qwen3tts_phone.limits import Bucket
+from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, traceback_without_message
+from qwen3tts_phone.limits import TokenBucket
 from qwen3tts_phone.sip.message.fields import is_ip
 from qwen3tts_phone.sip.message.message import PING, PONG, StreamFramer
 from qwen3tts_phone.sip.message.network import Hop, behind_nat
@@ -112,7 +112,7 @@ class StreamTransport:
         """Connections taken whose handshake is not done, with the far end's address; oldest
         first."""
         self._flows = flows or itertools.count(1)
-        self._lines = Bucket(1 / LINE_EVERY_S, LINES_AT_ONCE, now())
+        self._lines = TokenBucket(1 / LINE_EVERY_S, LINES_AT_ONCE, now())
 
     async def start(self) -> None:
         """Listen, where there is a socket."""
@@ -291,7 +291,7 @@ class StreamTransport:
         self._accepted_tasks.discard(task)
         self._shaking.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a SIP connection broke\n%s", without_words(error))
+            log.error("a SIP connection broke\n%s", traceback_without_message(error))
 
     async def _taken(self, sock: socket.socket, host: str, port: int) -> None:
         """A connection that was taken, to its end."""

@@ -20,10 +20,10 @@ from qwen3tts_pacer.clock import Clock
 from qwen3tts_pacer.policy import FillingPolicy
 from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed
 from qwen3tts_phone.call.call import LINGER_S, Call
-from qwen3tts_phone.call.core import CallBody
+from qwen3tts_phone.call.core import CallCore
 from qwen3tts_phone.call.events import MediaBegan, MediaSilent
-from qwen3tts_phone.call.keys import checked_keys
-from qwen3tts_phone.errors import CallError, WrongState, without_words
+from qwen3tts_phone.call.keys import validated_keys
+from qwen3tts_phone.errors import CallError, WrongState, traceback_without_message
 from qwen3tts_phone.facts import CallFacts, EndFacts, MediaFacts
 from qwen3tts_phone.softphone.settings import WebSettings
 from qwen3tts_phone.softphone.webrtc.line import WebLine
@@ -63,7 +63,7 @@ class WebCall(Call):
 
     def __init__(
         self,
-        body: CallBody,
+        body: CallCore,
         payload: Payload,
         offer: Offer,
         settings: WebSettings,
@@ -88,7 +88,7 @@ class WebCall(Call):
     @classmethod
     async def made(
         cls,
-        body: CallBody,
+        body: CallCore,
         offer_sdp: str,
         *,
         codec: CodecChoice = "auto",
@@ -218,7 +218,7 @@ class WebCall(Call):
 
     def pressed(self, digit: str, duration_ms: int = 160) -> None:
         """A key of the page was pressed: one of ``0123456789*#ABCD``. Raises CallError."""
-        digits = checked_keys(digit)
+        digits = validated_keys(digit)
         if self._end is None and len(digits) == 1:
             self._body.pressed(KeyPressed(self.clock.now(), digits, duration_ms, "page"))
 
@@ -287,7 +287,7 @@ class WebCall(Call):
             logger.error(
                 "the connection of call %s did not close\n%s",
                 log_text(self.id),
-                without_words(error),
+                traceback_without_message(error),
             )
         self.facts.first_rtp_out_at = sink.first_at
         self.facts.media.stats = web_stats(
@@ -329,7 +329,7 @@ class _Owner:
 def new_facts(
     clock: Clock, *, host: str = "", user_agent: str = "", keep_transcript: bool = False
 ) -> CallFacts:
-    """The facts of a call that begins now with a browser at ``host``; for its `CallBody`."""
+    """The facts of a call that begins now with a browser at ``host``; for its `CallCore`."""
     return CallFacts(
         call_id=f"web-{uuid.uuid4()}",
         line=LINE,

@@ -11,7 +11,7 @@ from qwen3tts_pacer.policy import Filling, FillingPolicy
 from qwen3tts_pacer.ring import InboundFrame
 from qwen3tts_pacer.slot import Kind, Slot
 from qwen3tts_phone.audio.frames import HeardFrame, Tap
-from qwen3tts_phone.audio.inbound import Hearing
+from qwen3tts_phone.audio.inbound import AudioDecoder
 from qwen3tts_phone.media.jitter_buffer import JitterBuffer
 from qwen3tts_phone.media.receiver import Reception, ReportFigures
 from qwen3tts_speech.sink import PacerSink, Played
@@ -209,7 +209,7 @@ class RemoteSound:
 
     def __init__(self, payload: Payload) -> None:
         self._payload = payload
-        self._hearing = Hearing({payload.payload_type: payload}, comfort_noise=frozenset())
+        self._hearing = AudioDecoder({payload.payload_type: payload}, comfort_noise=frozenset())
         self._reception = Reception(payload.clock_hz)
         self._jitter = JitterBuffer()
         self._jitter.clock_hz = payload.clock_hz
