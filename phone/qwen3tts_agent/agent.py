@@ -85,7 +85,8 @@ class Agent:
 
     Args:
         llm: the address of an OpenAI-compatible endpoint, up to its ``/v1``; `ChatSettings`; or an
-            asynchronous generator function that replies to a list of `ChatMessage`; or a `ReplySource`.
+            asynchronous generator function that replies to a list of `ChatMessage`; or a
+            `ReplySource`.
         model: its name there.
         api_key: its key; see `api_key_from`.
         system: what the model is told about its task.

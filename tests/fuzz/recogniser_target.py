@@ -20,10 +20,10 @@ from qwen3tts_agent.recognition.socket_protocol import (
     TurnStream,
     read_answer,
 )
-from qwen3tts_agent.recognition.whisper_messages import (
+from qwen3tts_wire.child.messages import (
     HEAD,
-    MOST_JSON,
-    MOST_SOUND,
+    MAX_DATA,
+    MAX_JSON,
     BadMessage,
     Decoder,
     Message,
@@ -277,11 +277,11 @@ HARD: dict[str, tuple[bytes, ...]] = {
     ),
     "recogniser_process": (
         b"\x00" + HEAD.pack(2, 0) + b"{}",
-        b"\x00" + HEAD.pack(MOST_JSON + 1, 0),
-        b"\x00" + HEAD.pack(0, MOST_SOUND + 1),
+        b"\x00" + HEAD.pack(MAX_JSON + 1, 0),
+        b"\x00" + HEAD.pack(0, MAX_DATA + 1),
         b"\x00" + HEAD.pack(3000, 0) + b"[" * 3000,
         b"\x3f" + HEAD.pack(4, 0) + b"null" + HEAD.pack(0, 0),
-        b"\x02" + HEAD.pack(12, 4) + b'{"type":"a"}' + bytes(4) + HEAD.pack(12, 0),
-        b"\x01" + HEAD.pack(11, 0) + b'{"type":"\xff'[:11],
+        b"\x02" + HEAD.pack(12, 4) + b'{"kind":"a"}' + bytes(4) + HEAD.pack(12, 0),
+        b"\x01" + HEAD.pack(11, 0) + b'{"kind":"\xff'[:11],
     ),
 }

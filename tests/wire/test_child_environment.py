@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import qwen3tts_agent.recognition.whisper_process as whisper
-import qwen3tts_engine.qwen3.voices.audio_files as audio
-import qwen3tts_engine.workers.process as voice
 import qwen3tts_phone.media.process as media
+import qwen3tts_wire.child.process as child
 from qwen3tts_phone.media.types import MediaSettings
 from qwen3tts_wire.process import ALLOWED, PLAYING, child_environment
 from qwen3tts_wire.whisper.models import FETCHING
@@ -68,7 +67,8 @@ def test_no_worker_is_given_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(subprocess, "Popen", popen)
     media._spawn(MediaSettings(), 0, 0)
-    workers = [*given, voice._environment(), audio._environment(), whisper._environment("auto")]
+    voice = child.environment("qwen3tts_engine.embedded.worker")
+    workers = [*given, voice, whisper._environment("auto")]
     for each in workers:
         assert not SECRETS.keys() & each.keys()
         assert "not-for-children" not in each.values()

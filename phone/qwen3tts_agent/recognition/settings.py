@@ -79,8 +79,8 @@ class WhisperSettings:
         path = Path(self.model).expanduser()
         return str(path.resolve()) if path.is_dir() else self.model
 
-    def wishes(self) -> dict[str, Any]:
-        """What the process is told, as JSON holds it."""
+    def load_options(self) -> dict[str, Any]:
+        """Return the arguments of `WhisperModel.load`, for JSON."""
         names = ("device", "dtype", "threads", "offline")
         return {
             "model": self.folder,

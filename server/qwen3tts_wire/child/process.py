@@ -161,6 +161,7 @@ class ChildProcess:
         process = self._process
         if process is None or process.stdin is None:
             return
+        self.reason = self.reason or "it was closed"
         process.stdin.close()
         _, late = await asyncio.wait(self._readers, timeout=self._end_s)
         if late:

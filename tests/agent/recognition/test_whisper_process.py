@@ -111,7 +111,7 @@ async def test_a_process_that_is_killed_is_replaced(folder: str) -> None:
         worker = recogniser._desk._worker
         assert isinstance(worker, WhisperProcess)
         os.kill(worker.pid, signal.SIGKILL)
-        await worker._gone.wait()
+        await worker.gone.wait()
         with pytest.raises(RecognitionFailed, match="SIGKILL"):
             await worker.hear(tone(1.0))
         assert (await recognition.end_turn(last)).text

@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_agent.recognition.whisper_messages import (
+from qwen3tts_wire.child.messages import (
     HEAD,
-    MOST_JSON,
-    MOST_SOUND,
+    MAX_DATA,
+    MAX_JSON,
     BadMessage,
     Decoder,
     Message,
 )
 
-FIELDS = st.dictionaries(st.text(max_size=8).filter(lambda key: key != "type"), st.integers())
+FIELDS = st.dictionaries(st.text(max_size=8).filter(lambda key: key != "kind"), st.integers())
 MESSAGES = st.builds(Message, st.text(min_size=1, max_size=8), FIELDS, st.binary(max_size=40))
 
 
@@ -30,8 +30,8 @@ def test_messages_arrive_however_their_bytes_are_cut(messages: list[Message], si
 @pytest.mark.parametrize(
     "data",
     [
-        HEAD.pack(MOST_JSON + 1, 0),
-        HEAD.pack(0, MOST_SOUND + 1),
+        HEAD.pack(MAX_JSON + 1, 0),
+        HEAD.pack(0, MAX_DATA + 1),
         HEAD.pack(2, 0) + b"{}",
         HEAD.pack(3, 0) + b"[1]",
         HEAD.pack(0, 0),
