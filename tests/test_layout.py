@@ -36,7 +36,7 @@ SPEECH = {"qwen3tts_text", "qwen3tts_wire", "qwen3tts_pacer", "qwen3tts_codecs"}
 MAY_IMPORT = {
     PLUGIN: {"qwen3tts_speech", "qwen3tts_settings", *SPEECH},
     "qwen3tts_codecs": set[str](),
-    "qwen3tts_pacer": set[str](),
+    "qwen3tts_pacer": {"qwen3tts_codecs"},
     "qwen3tts_text": set[str](),
     "qwen3tts_wire": {"qwen3tts_text"},
     "qwen3tts_settings": {"qwen3tts_text", "qwen3tts_wire"},

@@ -1,9 +1,10 @@
-"""The AudioPacer: frames in, one per ptime out on an exact clock, and what was heard.
+"""The AudioPacer: speech in, one frame per packet time out on an exact clock.
 
-The pure parts are named here. `qwen3tts_pacer.audio_pacer` (the in-process shell) and
-`qwen3tts_pacer.audio_pacer` need asyncio, which the media process does without, so they are imported by
-their own names.
+`AudioPacer` needs numpy and asyncio, which the media process does without, so it is loaded when it
+is asked for.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from qwen3tts_pacer.core import Dropped, DroppedContext, PacerCore
 from qwen3tts_pacer.policy import Filling, FillingPolicy, FillingSettings
@@ -11,7 +12,11 @@ from qwen3tts_pacer.slot import Frame, Kind, Slot
 from qwen3tts_pacer.states import ContextError, IllegalMove, PacerError, PacerFull, State
 from qwen3tts_pacer.timeline import Span, Timeline
 
+if TYPE_CHECKING:
+    from qwen3tts_pacer.audio_pacer import AudioPacer, Outcome, PacerClosed, SinkFailed
+
 __all__ = [
+    "AudioPacer",
     "ContextError",
     "Dropped",
     "DroppedContext",
@@ -21,11 +26,24 @@ __all__ = [
     "Frame",
     "IllegalMove",
     "Kind",
+    "Outcome",
+    "PacerClosed",
     "PacerCore",
     "PacerError",
     "PacerFull",
+    "SinkFailed",
     "Slot",
     "Span",
     "State",
     "Timeline",
 ]
+
+_SHELL = ("AudioPacer", "Outcome", "PacerClosed", "SinkFailed")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _SHELL:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from qwen3tts_pacer import audio_pacer
+
+    return getattr(audio_pacer, name)

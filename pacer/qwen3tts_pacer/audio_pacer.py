@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Final, Protocol, Self, TypeAlias
 
+from qwen3tts_codecs.frames import EncodedFrame, FrameEncoder
+from qwen3tts_codecs.payload import Payload
+from qwen3tts_codecs.pcm import Pcm, PcmBytes, check_rate, to_bytes
+from qwen3tts_codecs.table import payload_by_name
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_pacer.core import Dropped, DroppedContext, PacerCore
 from qwen3tts_pacer.slot import Frame, Slot
@@ -21,12 +26,20 @@ from qwen3tts_pacer.states import ContextError, PacerError, PacerFull
 from qwen3tts_pacer.timeline import Timeline
 
 OUTCOMES_KEPT = 256
+ENGINE_HZ: Final = 24_000
+"""Rate of the PCM that the engines make."""
+SEND_S: Final = 0.1
+"""Audio that `AudioPacer.send_pcm` encodes in one go: other tasks run in between."""
+
+Answer: TypeAlias = bool | Awaitable[bool | None] | None
+Write: TypeAlias = Callable[[bytes, Slot], Answer]
+"""A sink as a function: see `Sink.write`."""
 
 
 class Sink(Protocol):
-    """Where slots go."""
+    """Receiver of slots."""
 
-    def write(self, payload: bytes, slot: Slot) -> bool | Awaitable[bool | None] | None:
+    def write(self, payload: bytes, slot: Slot) -> Answer:
         """Take one slot; False, now or awaited, asks for silence (the listener has cut in)."""
         ...
 
@@ -47,14 +60,55 @@ class Outcome(Enum):
 
 
 class AudioPacer:
-    """Paces frames into a sink; an async context manager. All methods belong to one event loop."""
+    """Paces speech in frames of one packet time on an exact clock; an async context manager.
 
-    def __init__(self, sink: Sink, core: PacerCore, clock: Clock | None = None) -> None:
+    PCM (`push_pcm`) is resampled and encoded; frames that are encoded already go in by `push`. What
+    waits is the jitter buffer of ``core``. Slots are pushed to ``sink``; without one they are
+    pulled: by iteration, `next_slot` or `due`. All methods belong to one event loop.
+
+    Args:
+        sink: a function of payload and slot, or an object with such a ``write``.
+        core: pacing rule and buffer; None = one for ``codec``, ``ptime_ms`` and ``lead_ms``, which
+            sends silence between utterances.
+        clock: source of time.
+        codec: payload format of PCM: a name of `qwen3tts_codecs.table`, or the format itself.
+        rate_hz: rate of the PCM that is pushed, and of positions.
+        ptime_ms: duration of a frame; with ``core`` it is the core's.
+        lead_ms: how far ahead of its time a slot may be sent, for sinks with a buffer.
+
+    Raises UnknownPayload, UnsupportedRate, UnsupportedPtime; CodecMissing for a codec whose library
+    is not installed.
+    """
+
+    def __init__(
+        self,
+        sink: Sink | Write | None = None,
+        core: PacerCore | None = None,
+        clock: Clock | None = None,
+        *,
+        codec: str | Payload = "PCMU",
+        rate_hz: int = ENGINE_HZ,
+        ptime_ms: int = 20,
+        lead_ms: int = 0,
+    ) -> None:
+        self.payload = payload_by_name(codec) if isinstance(codec, str) else codec
+        self.rate_hz = rate_hz
+        if core is None:
+            silence = self.payload.silent_frame(ptime_ms)
+            core = PacerCore(ptime_ms / 1000, silence=silence, lead_s=lead_ms / 1000)
+        check_rate("rate_hz", rate_hz)
         self.core = core
+        self.dropped_pcm = 0
+        """Samples of interrupted utterances that were pushed after the interruption."""
+        self._encoder: FrameEncoder | None = None
+        self._context = -1  # the newest one begun
+        self._speaking = False  # PCM belongs to it
+        self._interrupted = False  # and nothing was begun since
+        self._position = 0  # of the PCM encoded, samples
         self.timeline = Timeline(core.ptime_s)
         self.dropped: Dropped | None = None
         """What the last interruption dropped, the sink's own included."""
-        self._sink = sink
+        self._write: Write | None = sink if sink is None or callable(sink) else sink.write
         self._clock: Clock = clock or LoopClock()
         self._task: asyncio.Task[None] | None = None
         self._nap: asyncio.Task[None] | None = None
@@ -88,25 +142,94 @@ class AudioPacer:
         if self._task is not None:
             raise PacerError("start() was called before")
         self.core.start(self._clock.now())
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="audio pacer")
+        if self._write is not None:
+            run = self._run(self._write)
+            self._task = asyncio.get_running_loop().create_task(run, name="audio pacer")
 
     async def close(self) -> None:
-        """Stop at once; what is queued is not played, who waits gets `PacerClosed`."""
+        """Stop immediately; what is queued is not played, waiting callers get `PacerClosed`."""
         task, self._task = self._task, None
         if self._failure is None:
             self._failure = PacerClosed("the pacer was closed")
         self._changed.set()
+        self._wake.set()
+        if self._nap is not None:
+            self._nap.cancel()
         if task is not None and task is not asyncio.current_task():  # the sink may close it
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    def begin(self, context: int, key: str = "") -> None:
-        """An utterance follows; see `PacerCore.begin`."""
+    # --- PCM
+
+    def push_pcm(self, pcm: PcmBytes | Pcm) -> int:
+        """Queue samples at ``rate_hz``: s16le bytes, cut anywhere, or int16, shape [n].
+
+        They belong to the utterance begun last; after the start and after `finish` one is begun by
+        itself. After an interruption samples are dropped until the next `begin`. Return the frames
+        queued. Raises PacerFull, and takes nothing, when there is no room; BadSamples.
+        """
+        data = _s16le(pcm)
         self._check()
-        if self.core.begin(context, self._clock.now(), key):
-            self._open.add(context)
+        if self._interrupted:
+            self.dropped_pcm += len(data) // 2
+            return 0
+        most = self._most_frames(len(data))
+        if most > self.core.room:
+            raise PacerFull(f"up to {most} frames, room for {self.core.room}: wait for room")
+        if not self._speaking:
+            self.begin()
+        return self.push(self._frames(self._pcm_encoder.push(data)))
+
+    async def send_pcm(self, pcm: PcmBytes | Pcm) -> None:
+        """Queue samples as `push_pcm` does, waiting for room; for one producer at a time."""
+        data = _s16le(pcm)
+        step = 2 * max(1, int(self.rate_hz * SEND_S))
+        for start in range(0, len(data), step):
+            await self.room(self._most_frames(step))
+            self.push_pcm(data[start : start + step])
+            await asyncio.sleep(0)
+
+    def _most_frames(self, size: int) -> int:
+        """Return how many frames so many bytes of PCM may give, with the end of the utterance."""
+        return math.ceil(size / 2 / self.rate_hz / self.core.ptime_s) + 3
+
+    @property
+    def _pcm_encoder(self) -> FrameEncoder:
+        if self._encoder is None:
+            ptime_ms = round(self.core.ptime_s * 1000)
+            self._encoder = FrameEncoder(self.rate_hz, self.payload, ptime_ms)
+        return self._encoder
+
+    def _flush_pcm(self) -> None:
+        """Queue the last frames of the utterance's PCM; it has ended."""
+        self._speaking = False
+        if self._encoder is not None:
+            self.push(self._frames(self._encoder.flush()))
+
+    def _frames(self, encoded: list[EncodedFrame]) -> list[Frame]:
+        frames, position = [], self._position
+        for payload, tail, head, samples, silent in encoded:
+            end = position + samples
+            frames.append(Frame(payload, tail, head, self._context, position, end, silent))
+            position = end
+        self._position = position
+        return frames
+
+    # --- utterances
+
+    def begin(self, context: int | None = None, key: str = "") -> int:
+        """Begin an utterance and return its number; None = the next one. See `PacerCore.begin`."""
+        self._check()
+        number = self._context + 1 if context is None else context
+        if self.core.begin(number, self._clock.now(), key):
+            if self._speaking:
+                self._flush_pcm()
+            self._open.add(number)
+            self._context, self._position = number, 0
+            self._speaking, self._interrupted = True, False
         else:
-            self._end(context, Outcome.INTERRUPTED)
+            self._end(number, Outcome.INTERRUPTED)
+        return number
 
     def push(self, frames: Sequence[Frame]) -> int:
         """Queue frames now; `PacerFull` when there is no room, 0 when they were interrupted."""
@@ -129,18 +252,26 @@ class AudioPacer:
         await self.room(len(frames))
         return self.push(frames)
 
-    def finish(self, context: int) -> None:
-        """No frame of this context follows."""
+    def finish(self, context: int | None = None) -> None:
+        """End an utterance, None = the one begun last: the rest of its PCM is encoded and plays."""
         self._check()
+        if context is None or context == self._context:
+            if context is None and not self._speaking:
+                return
+            self._flush_pcm()
+            context = self._context
         self.core.finish(context, self._clock.now())
         self._settle()
         self._poke()
 
-    async def drained(self, context: int) -> Outcome:
+    async def drained(self, context: int | None = None) -> Outcome:
         """Wait until the last sample of a finished context has been heard, or it was interrupted.
+
+        None = the one begun last.
 
         Raises `SinkFailed` when the sink failed before, `PacerClosed` when it was closed.
         """
+        context = self._context if context is None else context
         while (outcome := self._outcomes.get(context)) is None:
             heard_at = self._heard_at.get(context)
             if heard_at is not None:
@@ -157,12 +288,17 @@ class AudioPacer:
     def interrupt(self, through: int | None = None) -> Dropped:
         """Silence from the next slot on; see `PacerCore.interrupt`. With a lead, tell the sink too.
 
-        With a lead the positions are those at the ear, and what the sink holds counts as dropped.
+        With a lead the positions are those played out, and what the sink holds counts as dropped.
         """
         now = self._clock.now()
+        self._context = max(self._context, -1 if through is None else through)
+        self._interrupted = self._interrupted or self._speaking
+        self._speaking = False
+        if self._encoder is not None:
+            self._encoder.reset()
         dropped = self.core.interrupt(now, through)
         if self.core.lead_s:
-            dropped = self._at_the_ear(dropped, now)
+            dropped = self._played_out(dropped, now)
         for context in [*self._open, *self._heard_at]:
             late = self._heard_at.get(context)
             heard = late is not None and (late <= now or not self.core.lead_s)
@@ -182,29 +318,56 @@ class AudioPacer:
         self.core.resume(self._clock.now())
         self._poke()
 
-    def position(self, context: int, queued_s: float = 0.0) -> int:
-        """Samples of the context heard by now; ``queued_s`` as in `Timeline.position`."""
+    def position(self, context: int | None = None, queued_s: float = 0.0) -> int:
+        """Return the playout position in samples; None = of the context begun last."""
+        context = self._context if context is None else context
         return self.timeline.position(context, self._clock.now(), queued_s)
 
-    async def _run(self) -> None:
-        core, clock, sink = self.core, self._clock, self._sink
+    # --- slots
+
+    def due(self) -> Slot | None:
+        """Return the slot whose time has come, or None; for callers with a clock of their own."""
+        slot = self.core.due(self._clock.now())
+        if slot is not None and slot.frame is not None:
+            self.timeline.sent(slot.frame, slot.deadline)
+            self._settle(slot.deadline + self.core.ptime_s)
+        return slot
+
+    async def next_slot(self) -> Slot:
+        """Wait for the next slot, where there is no sink. Raises PacerClosed."""
+        if self._write is not None:
+            raise PacerError("slots go to the sink; make the pacer without one to pull them")
+        while True:
+            self._check()
+            slot = self.due()
+            if slot is not None:
+                return slot
+            await self._rest(self.core.next_deadline())
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Slot:
+        try:
+            return await self.next_slot()
+        except PacerClosed:
+            raise StopAsyncIteration from None
+
+    async def _run(self, write: Write) -> None:
         try:
             while self._failure is None:
-                slot = core.due(clock.now())
+                slot = self.due()
                 if slot is None:
-                    await self._rest(core.next_deadline())
+                    await self._rest(self.core.next_deadline())
                     continue
-                if slot.frame is not None:
-                    self.timeline.sent(slot.frame, slot.deadline)
-                    self._settle(slot.deadline + core.ptime_s)
-                answer = sink.write(slot.payload, slot)
+                answer = write(slot.payload, slot)
                 if inspect.isawaitable(answer):
                     answer = await answer
                 if answer is False:
                     self.interrupt()
         except (Exception, asyncio.CancelledError) as error:
-            # The end of the task: whoever waits or calls next is told, with the sink's traceback.
-            # What the sink awaits may be cancelled, too; close() has said before that it is it.
+            # The end of the task: waiting and later callers get the sink's error. What the sink
+            # awaits may be cancelled, too; close() has set the failure before.
             if self._failure is None:
                 self._failure = SinkFailed(f"the sink failed: {type(error).__name__}: {error}")
                 self._failure.__cause__ = error
@@ -234,7 +397,7 @@ class AudioPacer:
             self._nap.cancel()
 
     def _settle(self, heard_at: float | None = None) -> None:
-        """Note the contexts that the core has sent out, and tell whoever waits."""
+        """Note the contexts that the core has sent out, and wake waiting callers."""
         for context in self._take_drained():
             spans = self.timeline.spans(context)
             self._open.discard(context)
@@ -258,7 +421,7 @@ class AudioPacer:
             del self._outcomes[next(iter(self._outcomes))]
         self._changed.set()
 
-    def _at_the_ear(self, dropped: Dropped, now: float) -> Dropped:
+    def _played_out(self, dropped: Dropped, now: float) -> Dropped:
         contexts = [
             each._replace(
                 played=(heard := self.timeline.position(each.context, now)),
@@ -284,3 +447,9 @@ class AudioPacer:
         self._changed.clear()
         await self._changed.wait()
         self._check()
+
+
+def _s16le(pcm: PcmBytes | Pcm) -> bytes | bytearray:
+    if isinstance(pcm, bytes | bytearray):
+        return pcm
+    return pcm.tobytes() if isinstance(pcm, memoryview) else to_bytes(pcm)

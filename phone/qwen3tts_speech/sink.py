@@ -203,7 +203,7 @@ class PacerSink:
             rephase=not continuous,
             late_s=late_ms / 1000,
         )
-        self._pacer = AudioPacer(_Hand(self), core, self.clock)
+        self._pacer = AudioPacer(self._hand_over, core, self.clock)
         self._started = False
         self._going: dict[int, _Going] = {}
         self._over: dict[int, Played] = {}
@@ -364,13 +364,3 @@ class PacerSink:
         self._over[context] = played
         while len(self._over) > KEPT:
             del self._over[next(iter(self._over))]
-
-
-class _Hand:
-    """The pacer's side of the sink: its ``write`` is not the one that takes frames."""
-
-    def __init__(self, sink: PacerSink) -> None:
-        self._sink = sink
-
-    async def write(self, payload: bytes, slot: Slot) -> None:
-        await self._sink._hand_over(payload, slot)
