@@ -9,19 +9,16 @@ from __future__ import annotations
 import logging
 import struct
 import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-import qwen3tts_engine
 from qwen3tts_codecs.g711 import decode_alaw, decode_ulaw
 from qwen3tts_engine.qwen3.voices import audio_worker
+from qwen3tts_wire.child.process import command, environment
 from qwen3tts_wire.errors import BadRequest
-from qwen3tts_wire.process import child_environment
 
 _PCM, _FLOAT, _ALAW, _ULAW, _EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
 # The rest of the sub-format's GUID, behind the two bytes that are a format tag.
@@ -163,12 +160,11 @@ def decode_foreign(data: bytes, max_s: float) -> tuple[NDArray[np.float32], int]
     module = audio_worker.__name__
     try:
         done = subprocess.run(
-            # -P: the current folder is no place to import from.
-            [sys.executable, "-P", "-m", module, repr(max_s)],
+            command(module, repr(max_s)),
             input=data,
             capture_output=True,
             timeout=TIMEOUT_S,
-            env=_environment(),
+            env={**environment(module), "OPENBLAS_NUM_THREADS": "1"},
             check=False,
         )
     except subprocess.TimeoutExpired:
@@ -192,12 +188,6 @@ def decode_foreign(data: bytes, max_s: float) -> tuple[NDArray[np.float32], int]
         raise _not_audio()
     samples = np.frombuffer(done.stdout, "<f4", offset=4).astype(np.float32)
     return samples, int.from_bytes(done.stdout[:4], "little")
-
-
-def _environment() -> dict[str, str]:
-    """What it needs, with the folder of our packages on the path, installed or not."""
-    root = str(Path(qwen3tts_engine.__file__).resolve().parent.parent)
-    return {**child_environment(roots=[root]), "OPENBLAS_NUM_THREADS": "1"}
 
 
 def _not_audio() -> BadRequest:
