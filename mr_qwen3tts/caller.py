@@ -11,17 +11,16 @@ from qwen3tts_pacer.clock import Clock
 from qwen3tts_speech.line import Speaker, Utterance
 from qwen3tts_wire.errors import SpeechError, UnknownVoice
 
-from .chooser import Chooser
+from .calls.calls import Desk
+from .connection import Links
 from .conversation import Conversation
-from .desk import Desk
 from .host import Host
-from .links import Links
 from .local_sink import LocalSink
 from .records import Records
 from .reply import Reply
-from .response_sink import ResponseSink
+from .response_sink import ResponseSink, SipSink
 from .settings import Settings
-from .sip_sink import SipSink
+from .voices.request import Chooser
 
 SILENCE = PCMU.silent_frame(20)
 """20 ms in which there is nothing to hear."""

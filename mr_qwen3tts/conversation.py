@@ -21,10 +21,9 @@ from qwen3tts_speech.line import ChooseVoice, Speaker, Spoken, Utterance
 from qwen3tts_text.markdown import PlainText
 from qwen3tts_wire.errors import ConnectionLost, SpeechError
 
-from .flags import InterruptedTurn, cancelled, finishing
-from .gate import SpeechGate
+from .host_turn import InterruptedTurn, cancelled, finishing
 from .partials import Growth
-from .reply import Deltas, Reply, heard_chars, left_s, unheard_s
+from .reply import Deltas, Reply, SpeechGate, heard_chars, left_s, unheard_s
 from .settings import Settings
 
 log = logging.getLogger(__name__)

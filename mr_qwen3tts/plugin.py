@@ -17,22 +17,20 @@ from qwen3tts_text.markdown import PlainText
 from qwen3tts_wire.errors import BadRequest, SpeechError
 from qwen3tts_wire.process import heap
 
-from . import turn
+from . import host_turn as turn
 from .caller import Caller
-from .chooser import Chooser
+from .calls.calls import Desk
+from .calls.options import DeskHost
+from .calls.phone import phone_extra_missing
+from .connection import Links, LinkState, ServerLink
 from .conversation import Conversation
-from .desk import Desk
-from .desk_phone import phone_extra_missing
-from .desk_wishes import DeskHost
 from .host import Host
-from .links import Links
 from .partials import words_of
 from .records import Records
-from .server_link import LinkState, ServerLink
 from .settings import Settings
 from .stream import TtsStream
-from .voices import VoiceBook, wish_of
-from .wishes import refusal_of
+from .voices.book import VoiceBook, wish_of
+from .voices.request import Chooser, refusal_of
 
 log = logging.getLogger(__name__)
 

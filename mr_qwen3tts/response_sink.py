@@ -1,8 +1,4 @@
-"""A sink whose frames belong to responses: opened by a first frame, closed after the last one.
-
-A response outlives the gap between one utterance and the next, because opening another one may
-throw away what the one before has not played yet.
-"""
+"""Sinks whose frames belong to responses, opened by a first frame and closed after the last one."""
 
 from __future__ import annotations
 
@@ -18,6 +14,8 @@ from qwen3tts_pacer.clock import Clock
 from qwen3tts_pacer.policy import Filling
 from qwen3tts_pacer.slot import Slot
 from qwen3tts_speech.sink import PacerSink
+
+from .host import Host
 
 log = logging.getLogger(__name__)
 
@@ -184,3 +182,51 @@ class ResponseSink(PacerSink, ABC):
         except Exception as error:  # what was said is said: no reason to end the call
             log.warning("a response was not closed: %r", error)
             self.error = error
+
+
+PREBUFFER_S = 0.02
+"""What the SIP plugin's sender collects before it plays the first frame of a response."""
+
+
+class SipSink(ResponseSink):
+    """Paces frames into ``sip_audio_out_chunk``; one per call.
+
+    The first frame opens an audio response, and the response stays open from one utterance to the
+    next: another start would throw away what the last one has not played yet. Without the services
+    of newer SIP plugins a frame is all there is.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        context: Any,
+        *,
+        lead_ms: int = 60,
+        linger_ms: int = 300,
+        clock: Clock | None = None,
+        on_halted: Callable[[], None] | None = None,
+        policy: Filling | None = None,
+    ) -> None:
+        super().__init__(
+            context,
+            payload=PCMU,
+            lead_ms=lead_ms,
+            linger_ms=linger_ms,
+            queued_s=PREBUFFER_S,
+            clock=clock,
+            on_halted=on_halted,
+            policy=policy,
+        )
+        self._host = host
+
+    async def open_response(self) -> bool:
+        """Tell that speech begins; False: there is no call."""
+        return await self._host.start_response(self.context)
+
+    async def take(self, payload: bytes) -> bool:
+        """Hand one frame over; False: the caller has cut in, or there is no call."""
+        return await self._host.chunk(self.context, payload)
+
+    async def close_response(self, cut: bool) -> None:
+        """Tell that speech has ended."""
+        await self._host.end_response(self.context)

@@ -7,14 +7,19 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
-from .environment import COMMAND_LINE, HOSTS, OLDER, PREFIX, Getenv, environment, take_older
 from .variables import (
+    COMMAND_LINE,
+    HOSTS,
+    OLDER,
+    PREFIX,
+    Getenv,
     Rule,
     SettingsError,
     address,
     budget,
     codes,
     collector,
+    environment,
     flag,
     host_name,
     listening,
@@ -24,6 +29,7 @@ from .variables import (
     patterns,
     ports,
     real,
+    take_older,
     whole,
     words,
     wrong,

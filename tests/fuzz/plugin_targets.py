@@ -7,11 +7,10 @@ import json
 import re
 from urllib.parse import unquote
 
-from mr_qwen3tts.desk_rules import Refused, check, destination, keys_of
-from mr_qwen3tts.environment import PREFIX
+from mr_qwen3tts.calls.rules import Refused, check, destination, keys_of
 from mr_qwen3tts.partials import Growth, words_of
 from mr_qwen3tts.settings import Settings, SettingsError
-from mr_qwen3tts.variables import SHOWN_CHARS
+from mr_qwen3tts.variables import PREFIX, SHOWN_CHARS
 from qwen3tts_phone.dialling.numbers import EMERGENCY_EVERYWHERE
 from qwen3tts_text.markdown import PlainText
 from tests.fuzz.target import Target, steps, story

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from mr_qwen3tts.desk import Desk
+from mr_qwen3tts.calls.calls import Desk
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.phone import Phone, PhoneSettings

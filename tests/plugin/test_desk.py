@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mr_qwen3tts import desk as desk_module
-from mr_qwen3tts.desk import Desk
+from mr_qwen3tts.calls import calls as desk_module
+from mr_qwen3tts.calls.calls import Desk
 from qwen3tts_codecs.g711 import decode_ulaw
 from qwen3tts_codecs.table import payload_by_name
 from qwen3tts_engine.embedded.engine import EmbeddedEngine

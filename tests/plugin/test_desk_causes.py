@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mr_qwen3tts.desk_causes import cause_of, failed_call
+from mr_qwen3tts.calls.rules import cause_of, failed_call
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallRefused
 
 

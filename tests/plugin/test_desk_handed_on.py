@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mr_qwen3tts.desk_phone import phone_settings
+from mr_qwen3tts.calls.phone import phone_settings
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.audio.frames import KeyPressed
 from qwen3tts_phone.call.phone_call import PhoneCall

@@ -9,9 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from mr_qwen3tts.desk_hearing import NOT_UNDERSTOOD
-from mr_qwen3tts.desk_line import Line
-from mr_qwen3tts.desk_recogniser import DeskRecogniser
+from mr_qwen3tts.calls.line import Line
+from mr_qwen3tts.calls.recognition import NOT_UNDERSTOOD, DeskRecogniser
 from qwen3tts_phone.detection.events import (
     CallerCutIn,
     ListenEvent,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mr_qwen3tts.desk_keys import MAX_KEYS, MAX_WAITING_CHARS, joined, key_turns
+from mr_qwen3tts.calls.options import MAX_KEYS, MAX_WAITING_CHARS, joined, key_turns
 from qwen3tts_phone.detection.key_turns import TURN_GAP_S, KeyGroup
 
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from mr_qwen3tts.desk_keys import TurnAllowance
-from mr_qwen3tts.desk_line import Line
+from mr_qwen3tts.calls.line import Line
+from mr_qwen3tts.calls.options import TurnAllowance
 from qwen3tts_agent.budget import CallBudget, RequestLimits
 from qwen3tts_phone.audio.frames import KeyPressed
 from qwen3tts_phone.call.events import CallEnded, CallHeld, MediaSilent
@@ -174,7 +174,7 @@ async def test_a_turn_that_does_not_let_itself_be_ended_does_not_hold_up_the_nex
             except asyncio.CancelledError:
                 continue
 
-    monkeypatch.setattr("mr_qwen3tts.desk_line.CANCEL_S", 0.0)
+    monkeypatch.setattr("mr_qwen3tts.calls.line.CANCEL_S", 0.0)
     party.host.turn = turn
     party.line.begin(audio_in=False)
     party.line.tell("One.")

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from mr_qwen3tts import desk_phone
-from mr_qwen3tts.desk_phone import (
+from mr_qwen3tts.calls import phone as desk_phone
+from mr_qwen3tts.calls.options import SipWishes
+from mr_qwen3tts.calls.phone import (
     NotReady,
     PhoneKeeper,
     listen_at,
     phone_extra_missing,
     phone_settings,
 )
-from mr_qwen3tts.desk_wishes import SipWishes
 from mr_qwen3tts.settings import Settings
 from qwen3tts_phone.errors import PortBusy
 from qwen3tts_phone.phone import Account

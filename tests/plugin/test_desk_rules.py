@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mr_qwen3tts.desk_rules import (
+from mr_qwen3tts.calls.rules import (
     Redials,
     Refused,
     caller_shown,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mr_qwen3tts.environment import OLDER
 from mr_qwen3tts.settings import _sources
+from mr_qwen3tts.variables import OLDER
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "mindroot.md"
 

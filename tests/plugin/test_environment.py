@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mr_qwen3tts.environment import environment
 from mr_qwen3tts.settings import Settings
+from mr_qwen3tts.variables import environment
 
 VOICE = "MR_QWEN3TTS_VOICE"
 

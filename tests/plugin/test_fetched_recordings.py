@@ -9,8 +9,8 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from mr_qwen3tts import recordings
-from mr_qwen3tts.recordings import Access, Recording, RecordingError
+from mr_qwen3tts.voices import recordings
+from mr_qwen3tts.voices.recordings import Access, Recording, RecordingError
 
 pytestmark = pytest.mark.network
 RIFF = b"RIFF....WAVE"

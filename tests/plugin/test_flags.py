@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mr_qwen3tts.flags import InterruptedTurn, cancelled, finishing
+from mr_qwen3tts.host_turn import InterruptedTurn, cancelled, finishing
 
 
 def context(**flags: bool) -> Any:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from mr_qwen3tts import local_sink
-from mr_qwen3tts.local_sink import LocalSink
-from mr_qwen3tts.player import NoPlayer, Player
+from mr_qwen3tts.local_sink import LocalSink, NoPlayer, Player
 from qwen3tts_codecs.frames import FrameEncoder
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.l16 import l16

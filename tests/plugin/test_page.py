@@ -18,7 +18,7 @@ from mr_qwen3tts import page as page_module
 from mr_qwen3tts.page import make_router, state_of
 from mr_qwen3tts.records import Records
 from mr_qwen3tts.settings import Settings
-from mr_qwen3tts.voices import VoiceWish
+from mr_qwen3tts.voices.book import VoiceWish
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_wire.errors import ConnectionLost
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mr_qwen3tts.player import PROGRAMS, NoPlayer, Player, open_player
+from mr_qwen3tts.local_sink import PROGRAMS, NoPlayer, Player, open_player
 
 SOUND = bytes(range(256)) * 10
 
@@ -56,7 +56,7 @@ async def test_a_program_that_is_cut_is_not_waited_for(folder: Path) -> None:
 async def test_a_program_that_does_not_end_is_stopped(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mr_qwen3tts.player.CLOSE_S", 0.01)
+    monkeypatch.setattr("mr_qwen3tts.local_sink.CLOSE_S", 0.01)
     program(folder, "aplay", "import threading; threading.Event().wait()")
     player = await open_player(8000)
     async with asyncio.timeout(30.0):

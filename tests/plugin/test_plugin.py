@@ -12,9 +12,9 @@ import pytest
 from lib.providers import ProviderManager
 from mr_qwen3tts import plugin as plugin_module
 from mr_qwen3tts.caller import SILENCE
+from mr_qwen3tts.connection import LinkState
 from mr_qwen3tts.host import Host
 from mr_qwen3tts.plugin import Plugin
-from mr_qwen3tts.server_link import LinkState
 from mr_qwen3tts.settings import Settings
 from qwen3tts_speech.line import VoiceOptions
 from qwen3tts_speech.link import SpeechLink

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mr_qwen3tts import recordings
-from mr_qwen3tts.recordings import Access, RecordingError, fitting, is_recording, read, stamp
+from mr_qwen3tts.voices import recordings
+from mr_qwen3tts.voices.recordings import Access, RecordingError, fitting, is_recording, read, stamp
 
 RIFF = b"RIFF....WAVE"
 ANY = Access()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mr_qwen3tts.server_link import LinkState, ServerLink
+from mr_qwen3tts.connection import LinkState, ServerLink
 from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.errors import ConnectionLost
 from tests.fakes import FakeClock, settle

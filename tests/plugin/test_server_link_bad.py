@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import ClientConnection
 
-from mr_qwen3tts.server_link import ServerLink
+from mr_qwen3tts.connection import ServerLink
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_speech.line import Speaker, Spoken, Utterance
 from qwen3tts_wire.errors import ConnectionLost, ProtocolError, SpeechError

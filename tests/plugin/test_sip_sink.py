@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lib.providers import ProviderManager
 from mr_qwen3tts.host import Host
-from mr_qwen3tts.sip_sink import SipSink
+from mr_qwen3tts.response_sink import SipSink
 from qwen3tts_pacer.slot import Frame
 from tests.fakes import FakeClock, settle
 from tests.mindroot_host.playout import Playout, played

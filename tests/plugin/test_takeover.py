@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from lib.providers import ProviderManager
+from mr_qwen3tts.connection import ServerLink
 from mr_qwen3tts.host import Host
 from mr_qwen3tts.plugin import Plugin
-from mr_qwen3tts.server_link import ServerLink
 from qwen3tts_wire.client import Context
 from qwen3tts_wire.events import Audio
 from tests.mindroot_host.hearing import heard_end, words

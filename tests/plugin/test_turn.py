@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
-from mr_qwen3tts.turn import Turn, enter, log_id_of, take
+from mr_qwen3tts.host_turn import Turn, enter, log_id_of, take
 
 SPEAK = frozenset({"speak"})
 

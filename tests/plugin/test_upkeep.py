@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from mr_qwen3tts.upkeep import Upkeep
+from mr_qwen3tts.connection import Upkeep
 from qwen3tts_wire.errors import BadRequest, ConnectionLost
 from tests.fakes import FakeClock, settle
 from tests.plugin.link_parties import MAIN, Client, Servers
@@ -15,7 +15,7 @@ from tests.plugin.link_parties import MAIN, Client, Servers
 
 @pytest.fixture(autouse=True)
 def _no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mr_qwen3tts.upkeep.random.random", lambda: 0.0)
+    monkeypatch.setattr("mr_qwen3tts.connection.random.random", lambda: 0.0)
 
 
 class World:
@@ -117,7 +117,7 @@ async def test_what_breaks_in_connecting_does_not_end_it(caplog: pytest.LogCaptu
 
 
 async def test_an_attempt_that_hangs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mr_qwen3tts.upkeep.CONNECT_S", 0.0)
+    monkeypatch.setattr("mr_qwen3tts.connection.CONNECT_S", 0.0)
     world = World(MAIN)
     world.servers.hanging.add(MAIN)
     world.upkeep.start()

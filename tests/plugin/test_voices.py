@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from mr_qwen3tts import recordings, voice_finder
 from mr_qwen3tts.settings import Settings
-from mr_qwen3tts.voices import RETRY_S, VoiceBook, VoiceWish, wish_of
+from mr_qwen3tts.voices import finder as voice_finder
+from mr_qwen3tts.voices import recordings
+from mr_qwen3tts.voices.book import RETRY_S, VoiceBook, VoiceWish, wish_of
 from qwen3tts_engine.base import LoadedVoice
 from qwen3tts_server.run import RunningServer, running_server
 from qwen3tts_server.settings import ServerSettings

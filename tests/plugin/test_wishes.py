@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mr_qwen3tts.recordings import Access
 from mr_qwen3tts.settings import Settings
-from mr_qwen3tts.wishes import VoiceWish, refusal_of, wish_of
+from mr_qwen3tts.voices.recordings import Access
+from mr_qwen3tts.voices.request import VoiceWish, refusal_of, wish_of
 
 
 def names(wish: VoiceWish) -> list[str | None]:

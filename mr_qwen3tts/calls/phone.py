@@ -14,8 +14,8 @@ from qwen3tts_pacer.clock import Clock
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.errors import SpeechError, log_text
 
-from .desk_rules import server_uri
-from .desk_wishes import SipWishes
+from .options import SipWishes
+from .rules import server_uri
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call.phone_call import PhoneCall

@@ -17,9 +17,9 @@ from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.client_end import ClientProtocol
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, SpeechError
 
+from ..threads import in_thread
 from .recordings import Access, Recording, RecordingError, Stamp, fitting, is_recording, read, stamp
-from .threads import in_thread
-from .wishes import VoiceWish
+from .request import VoiceWish
 
 RECORDINGS_KEPT = 32
 """Each is one message to the server at most: 2 MB."""

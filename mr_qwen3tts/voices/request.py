@@ -1,4 +1,4 @@
-"""Which voice is wanted, and what is wanted where it cannot be had."""
+"""The voice that a command requests, and its search once a server can be asked."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from qwen3tts_speech.line import VoiceOptions
+from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.errors import BadRequest
 
+from ..connection import Links
+from ..host import Host
+from ..records import Records
+from ..settings import Settings
+from .book import VoiceBook
 from .recordings import ANY_FILE, Access, without_query
-from .settings import Settings
 
 PERSONAS = "personas"
 """The host's folder of personas, below its working directory: their recordings lie there."""
@@ -116,3 +122,42 @@ def _name(value: object) -> str | None:
     text = value.strip() if isinstance(value, str) else ""
     text = text.encode("utf-8", "replace").decode()  # half a surrogate pair cannot be sent
     return None if text.lower() in ("", "default", "none", "null") or len(text) > 4096 else text
+
+
+class Chooser:
+    """Asked by each utterance of the command, once it has a connection."""
+
+    def __init__(
+        self,
+        context: Any,
+        voice_id: object,
+        settings: Settings,
+        *,
+        host: Host,
+        links: Links,
+        voices: VoiceBook,
+        records: Records,
+    ) -> None:
+        self._context = context
+        self._voice_id = voice_id
+        self._settings = settings
+        self._host = host
+        self._links = links
+        self._voices = voices
+        self._records = records
+        self._asked: tuple[SpeechClient, str | None] | None = None
+
+    async def __call__(self, client: SpeechClient) -> VoiceOptions:
+        """How to speak on this connection."""
+        if self._links.of(self._settings).state.using_fallback:
+            self._records.count("fallbacks")
+        persona = await self._host.persona(self._context)
+        wish = wish_of(self._voice_id, persona, self._settings)
+        options = await self._voices.options(client, wish, self._settings)
+        self._asked = (client, options.voice)
+        return options
+
+    def refused(self) -> None:
+        """The server does not know the voice (any more): it is looked for again next time."""
+        if self._asked is not None and self._asked[1] is not None:
+            self._voices.refused(*self._asked)

@@ -24,14 +24,23 @@ from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.errors import SpeechError, log_text
 
-from .desk_causes import NO_ANSWER, cause_of, failed_call
-from .desk_keys import allowance, process_meter
-from .desk_line import CALLED, Line
-from .desk_phone import NotReady, PhoneKeeper
-from .desk_recogniser import DeskRecogniser
-from .desk_rules import Destination, Redials, Refused, caller_shown, check, destination, keys_of
-from .desk_wishes import DeskHost, SipWishes
-from .turn import log_id_of
+from ..host_turn import log_id_of
+from .line import CALLED, Line
+from .options import DeskHost, SipWishes, allowance, process_meter
+from .phone import NotReady, PhoneKeeper
+from .recognition import DeskRecogniser
+from .rules import (
+    NO_ANSWER,
+    Destination,
+    Redials,
+    Refused,
+    caller_shown,
+    cause_of,
+    check,
+    destination,
+    failed_call,
+    keys_of,
+)
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call.phone_call import PhoneCall

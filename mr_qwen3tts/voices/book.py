@@ -22,11 +22,11 @@ from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.client_end import ClientProtocol
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, ServerBusy, SpeechError
 
+from ..settings import Settings
+from ..threads import in_thread
+from .finder import VoiceFinder, ask, keep
 from .recordings import RecordingError, Stamp, stamp
-from .settings import Settings
-from .threads import in_thread
-from .voice_finder import VoiceFinder, ask, keep
-from .wishes import VoiceWish, wish_of
+from .request import VoiceWish, wish_of
 
 __all__ = ["VoiceBook", "VoiceWish", "wish_of"]
 

@@ -1,10 +1,4 @@
-"""What the host tells before a command runs, kept for the command itself.
-
-The host keeps one global "current context" for commands and awaits between setting and using it:
-with several calls at once a command may be given another call's context. Its ``partial_command``
-pipe always gets the right one, and the task that runs the command is made by the task that ran the
-pipe. So the pipe leaves the truth in a context variable, and the command finds it there.
-"""
+"""The host's turn: its flags in a context's `data`, and what it says before a command runs."""
 
 from __future__ import annotations
 
@@ -62,3 +56,49 @@ def log_id_of(context: Any) -> str:
     """The call's name in the host; empty where there is none."""
     found = getattr(context, "log_id", None)
     return found if isinstance(found, str) else ""
+
+
+CANCEL = "cancel_current_turn"
+FINISHED = "finished_conversation"
+
+
+def data_of(context: Any) -> dict[str, Any] | None:
+    """Where the flags are; None where there is no such thing."""
+    data = getattr(context, "data", None)
+    return data if isinstance(data, dict) else None
+
+
+def cancelled(context: Any) -> bool:
+    """Whether the turn is being stopped."""
+    return bool((data_of(context) or {}).get(CANCEL))
+
+
+def finishing(context: Any) -> bool:
+    """Whether no further command of this turn will run: a text that grows will not be completed."""
+    return cancelled(context) or bool((data_of(context) or {}).get(FINISHED))
+
+
+class InterruptedTurn:
+    """Knows the interrupted turn when it goes on as if nothing had happened.
+
+    In JSON mode the host takes its flag away at the model's next token, and runs the turn's further
+    commands.
+    """
+
+    def __init__(self) -> None:
+        self._data: dict[str, Any] | None = None
+
+    def note(self, context: Any) -> None:
+        """It is this one."""
+        if cancelled(context):
+            self._data = data_of(context)
+
+    def goes_on(self, context: Any) -> bool:
+        """Whether it is the one that speaks."""
+        data = data_of(context)
+        if data is None or data is not self._data:
+            return False
+        if CANCEL in data:  # as a new turn sets it
+            self._data = None
+            return False
+        return True

@@ -14,11 +14,9 @@ from qwen3tts_codecs.pcm import Framer
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_wire.errors import SpeechError, log_text
 
-from .desk_hearing import CallerTurns
-from .desk_keys import TurnAllowance, joined, key_turns
-from .desk_recogniser import DeskRecogniser
-from .desk_rules import caller_shown
-from .desk_wishes import DeskHost
+from .options import DeskHost, TurnAllowance, joined, key_turns
+from .recognition import CallerTurns, DeskRecogniser
+from .rules import caller_shown
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call.phone_call import PhoneCall
