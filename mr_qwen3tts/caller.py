@@ -11,8 +11,8 @@ from qwen3tts_pacer.clock import Clock
 from qwen3tts_speech.line import Speaker, Utterance
 from qwen3tts_wire.errors import SpeechError, UnknownVoice
 
-from .calls.calls import Desk
-from .connection import Links
+from .calls.calls import PluginCalls
+from .connection import Connections
 from .conversation import Conversation
 from .host import Host
 from .local_sink import LocalSink
@@ -20,7 +20,7 @@ from .records import Records
 from .reply import Reply
 from .response_sink import ResponseSink, SipSink
 from .settings import Settings
-from .voices.request import Chooser
+from .voices.request import VoiceSelection
 
 SILENCE = PCMU.silent_frame(20)
 """20 ms in which there is nothing to hear."""
@@ -44,11 +44,11 @@ class Caller:
         context: Any,
         *,
         host: Host,
-        links: Links,
+        links: Connections,
         records: Records,
         clock: Clock,
         settings_of: Callable[[Any], Settings],
-        desk: Callable[[], Desk | None],
+        desk: Callable[[], PluginCalls | None],
     ) -> None:
         self._log_id = log_id
         self._context = context
@@ -176,5 +176,5 @@ class Caller:
         )
         if error is not None:
             self._records.problem("speech", error, self._log_id)
-        if isinstance(error, UnknownVoice) and isinstance(reply.choose, Chooser):
+        if isinstance(error, UnknownVoice) and isinstance(reply.choose, VoiceSelection):
             reply.choose.refused()

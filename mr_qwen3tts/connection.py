@@ -36,7 +36,7 @@ LEFT_MOST_S = 600.0
 START = "Start it with 'mr-qwen3tts serve', or correct MR_QWEN3TTS_URL."
 
 
-class Upkeep:
+class ConnectionSupervisor:
     """Connects, and again when the connection is lost, for as long as it runs.
 
     What is under way when a server is lost goes on at the next one there, where the client's
@@ -375,11 +375,11 @@ class ServerLink(SpeechLink):
     # --- inside
 
     @property
-    def _servers(self) -> list[Upkeep]:
+    def _servers(self) -> list[ConnectionSupervisor]:
         return [self._main, *([] if self._fallback is None else [self._fallback])]
 
-    def _upkeep(self, url: str, connect: Connect) -> Upkeep:
-        return Upkeep(url, connect, clock=self._clock, on_change=self._changed)
+    def _upkeep(self, url: str, connect: Connect) -> ConnectionSupervisor:
+        return ConnectionSupervisor(url, connect, clock=self._clock, on_change=self._changed)
 
     def _choice(self, now: float) -> tuple[SpeechClient | None, float | None]:
         """Who is spoken with now, if anybody; and from when on it may be somebody else."""
@@ -430,7 +430,7 @@ IDLE_S = 600.0
 Key = tuple[object, ...]
 
 
-class Links:
+class Connections:
     """Most hosts have one; agents with settings of their own may have another.
 
     Args:

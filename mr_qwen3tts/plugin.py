@@ -19,18 +19,18 @@ from qwen3tts_wire.process import heap
 
 from . import host_turn as turn
 from .caller import Caller
-from .calls.calls import Desk
-from .calls.options import DeskHost
+from .calls.calls import PluginCalls
+from .calls.options import CallHost
 from .calls.phone import phone_extra_missing
-from .connection import Links, LinkState, ServerLink
+from .connection import Connections, LinkState, ServerLink
 from .conversation import Conversation
 from .host import Host
 from .partials import words_of
 from .records import Records
 from .settings import Settings
 from .stream import TtsStream
-from .voices.book import VoiceBook, wish_of
-from .voices.request import Chooser, refusal_of
+from .voices.book import PluginVoices, requested_voice
+from .voices.request import VoiceSelection, refusal_of
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +52,11 @@ class Plugin:
         self.clock: Clock = clock or LoopClock()
         self.records = Records(lambda: self.settings_of(None))
         host.problem = self.records.problem
-        self.voices = VoiceBook(problem=self.records.problem)
-        self.links = Links(self.clock, self._link_changed, connect)
+        self.voices = PluginVoices(problem=self.records.problem)
+        self.links = Connections(self.clock, self._link_changed, connect)
         self.callers: dict[str, Caller] = {}
         """By the host's ``log_id``."""
-        self.desk: Desk | None = None
+        self.desk: PluginCalls | None = None
         """Our own telephone, where the host has none."""
         self._starting = False
         self._warming: asyncio.Task[None] | None = None
@@ -190,7 +190,7 @@ class Plugin:
         conversation = self._known(turn.log_id_of(context))
         return "" if conversation is None else conversation.heard_text()
 
-    def open_desk(self, host: DeskHost) -> bool:
+    def open_desk(self, host: CallHost) -> bool:
         """Have a telephone of our own, where the host has none; whether there is one now."""
         if self.host.has_sip:
             return False
@@ -198,7 +198,7 @@ class Plugin:
         try:
             missing = phone_extra_missing()
             if missing is None:
-                self.desk = Desk(
+                self.desk = PluginCalls(
                     host,
                     lambda context: self.links.of(self.settings_of(context)),
                     self.settings_of,
@@ -356,8 +356,8 @@ class Plugin:
         caller.met(context)
         return caller
 
-    def _chooser(self, context: Any, voice_id: object, settings: Settings) -> Chooser:
-        return Chooser(
+    def _chooser(self, context: Any, voice_id: object, settings: Settings) -> VoiceSelection:
+        return VoiceSelection(
             context,
             voice_id,
             settings,
@@ -384,7 +384,7 @@ class Plugin:
         try:
             client = await self.links.of(settings).client()
             personas: Iterable[Mapping[str, Any]] = await self.host.personas()
-            wishes = [wish_of(None, each, settings) for each in personas]
+            wishes = [requested_voice(None, each, settings) for each in personas]
             await self.voices.warm(client, wishes, settings)
         except SpeechError as error:
             self.records.problem("server", error)

@@ -2,11 +2,11 @@
 
 ``call``, ``hangup`` and ``send_dtmf`` are for the agent; a call that comes in begins a chat session
 of its own. All of it runs over our own SIP endpoint and media process, and what the agent speaks in
-such a session goes straight into its call (:meth:`Desk.speaker_of`).
+such a session goes straight into its call (:meth:`PluginCalls.speaker_of`).
 
 With ``sip_stt`` the caller's words are recognised and become the agent's turns. They may also go,
 where that is switched on, to the host's pipe ``sip_audio_in``; a recogniser there tells their text
-by :meth:`Desk.caller_said`. Without either the agent learns of keys and the end of the call alone.
+by :meth:`PluginCalls.caller_said`. Without either the agent learns of keys and the end of the call alone.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.errors import SpeechError, log_text
 
 from ..host_turn import log_id_of
-from .line import CALLED, Line
-from .options import DeskHost, SipWishes, allowance, process_meter
-from .phone import NotReady, PhoneKeeper
-from .recognition import DeskRecogniser
+from .line import CALLED, CallLine
+from .options import CallHost, CallSettings, allowance, process_meter
+from .phone import NotReady, PhoneSupervisor
+from .recognition import CallRecogniser
 from .rules import (
     NO_ANSWER,
     Destination,
@@ -57,11 +57,11 @@ UNAVAILABLE = 480
 """SIP: temporarily unavailable (RFC 3261 section 21.4.18)."""
 BUSY = 486
 
-SettingsOf = Callable[[Any], SipWishes]
+SettingsOf = Callable[[Any], CallSettings]
 LinkOf = Callable[[Any], SpeechLink]
 
 
-class Desk:
+class PluginCalls:
     """Calls of chat sessions, at most one for each.
 
     Args:
@@ -73,7 +73,7 @@ class Desk:
 
     def __init__(
         self,
-        host: DeskHost,
+        host: CallHost,
         link_of: LinkOf,
         settings_of: SettingsOf,
         *,
@@ -83,7 +83,7 @@ class Desk:
         self._link_of = link_of
         self._settings_of = settings_of
         self._clock: Clock = clock or LoopClock()
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, CallLine] = {}
         self._dialling: set[str] = set()
         self._arriving = 0
         self._past: OrderedDict[str, None] = OrderedDict()
@@ -91,10 +91,10 @@ class Desk:
         self._turns = process_meter()
         """Turns of all calls."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._all: set[Line] = set()
+        self._all: set[CallLine] = set()
         """Also those whose call is over and whose last message is with the agent."""
-        self._recogniser = DeskRecogniser(lambda: settings_of(None), host.problem)
-        self._keeper = PhoneKeeper(
+        self._recogniser = CallRecogniser(lambda: settings_of(None), host.problem)
+        self._keeper = PhoneSupervisor(
             lambda: settings_of(None),
             lambda: link_of(None),
             self._clock,
@@ -253,7 +253,7 @@ class Desk:
         return len(self._lines) + len(self._dialling) + self._arriving
 
     async def _dial(
-        self, there: Destination, log_id: str, context: Any, wishes: SipWishes
+        self, there: Destination, log_id: str, context: Any, wishes: CallSettings
     ) -> str | None:
         """Call; why it was not answered, or None."""
         try:
@@ -327,9 +327,9 @@ class Desk:
         line = self._open(call, log_id, context)
         line.tell(CALLED.format(caller=caller_shown(call.remote_uri)))
 
-    def _open(self, call: PhoneCall, log_id: str, context: Any) -> Line:
+    def _open(self, call: PhoneCall, log_id: str, context: Any) -> CallLine:
         wishes = self._settings_of(context)
-        line = Line(
+        line = CallLine(
             *(call, log_id, context, self._host, self._clock, self._ended),
             allowance=allowance(wishes, self._turns),
         )
@@ -338,15 +338,15 @@ class Desk:
         line.begin(audio_in=wishes.sip_audio_in_pipeline, recogniser=self._recogniser)
         return line
 
-    def _ended(self, line: Line) -> None:
+    def _ended(self, line: CallLine) -> None:
         self._forget(line)
         self._begin(self._see_off(line), "end of a call")
 
-    async def _see_off(self, line: Line) -> None:
+    async def _see_off(self, line: CallLine) -> None:
         await line.settled()
         self._all.discard(line)
 
-    def _forget(self, line: Line) -> None:
+    def _forget(self, line: CallLine) -> None:
         if self._lines.get(line.log_id) is line:
             del self._lines[line.log_id]
         self._past[line.log_id] = None

@@ -14,8 +14,8 @@ from qwen3tts_codecs.pcm import Framer
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_wire.errors import SpeechError, log_text
 
-from .options import DeskHost, TurnAllowance, joined, key_turns
-from .recognition import CallerTurns, DeskRecogniser
+from .options import CallHost, TurnAllowance, joined, key_turns
+from .recognition import CallerTurns, CallRecogniser
 from .rules import caller_shown
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ BYE_S = 2.0
 """Longest wait of ``hangup`` for the far end to take note; it goes on behind it."""
 
 
-class Line:
+class CallLine:
     """A call that is up, and the chat session that it belongs to.
 
     Messages go to the agent one after the other, each ending the turn that is under way, for what a
@@ -61,9 +61,9 @@ class Line:
         call: PhoneCall,
         log_id: str,
         context: Any,
-        host: DeskHost,
+        host: CallHost,
         clock: Clock,
-        over: Callable[[Line], None],
+        over: Callable[[CallLine], None],
         allowance: TurnAllowance | None = None,
     ) -> None:
         self.call = call
@@ -94,7 +94,7 @@ class Line:
         """The far end's address, as far as it may be shown."""
         return caller_shown(self.call.remote_uri)
 
-    def begin(self, *, audio_in: bool, recogniser: DeskRecogniser | None = None) -> None:
+    def begin(self, *, audio_in: bool, recogniser: CallRecogniser | None = None) -> None:
         """Follow the call.
 
         ``audio_in``: its sound goes to the host's pipe. ``recogniser``: understands the caller.

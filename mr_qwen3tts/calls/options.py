@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from qwen3tts_phone.detection.key_turns import KeyTurns
 
 
-class SipWishes(Protocol):
+class CallSettings(Protocol):
     """The telephone's part of the plugin's settings; see `settings` for the variables."""
 
     @property
@@ -101,7 +101,7 @@ class SipWishes(Protocol):
         """Without sound for so long, though text is there, a server is taken for dead."""
 
 
-class DeskHost(Protocol):
+class CallHost(Protocol):
     """What the desk asks of the host; methods are named after its services."""
 
     async def init_chat_session(self, user: str, agent: str, log_id: str) -> Any:
@@ -174,7 +174,7 @@ def process_meter() -> RequestMeter:
     return RequestMeter()
 
 
-def allowance(wishes: SipWishes, process: RequestMeter) -> TurnAllowance:
+def allowance(wishes: CallSettings, process: RequestMeter) -> TurnAllowance:
     """Return the allowance of a new call; ``process`` counts the turns of all calls."""
     from qwen3tts_agent.budget import CallBudget, RequestLimits
 

@@ -14,7 +14,7 @@ from qwen3tts_pacer.clock import Clock
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.errors import SpeechError, log_text
 
-from .options import SipWishes
+from .options import CallSettings
 from .rules import server_uri
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def phone_extra_missing() -> str | None:
     return None
 
 
-def phone_settings(wishes: SipWishes) -> PhoneSettings:
+def phone_settings(wishes: CallSettings) -> PhoneSettings:
     """How the phone is reached. It may look names up, so not in the event loop.
 
     Raises ValueError or SpeechError for what cannot be.
@@ -80,7 +80,7 @@ def phone_settings(wishes: SipWishes) -> PhoneSettings:
     )
 
 
-def transfer_guard(wishes: SipWishes) -> GuardSettings:
+def transfer_guard(wishes: CallSettings) -> GuardSettings:
     """Return the rules of `desk_rules.check`, which the phone applies to transfers."""
     from qwen3tts_phone.dialling.guard import GuardSettings
     from qwen3tts_phone.sip.message.fields import parse_uri
@@ -90,7 +90,7 @@ def transfer_guard(wishes: SipWishes) -> GuardSettings:
     return GuardSettings(allowed=allowed, home=(home,))
 
 
-def listen_at(wishes: SipWishes) -> tuple[str, int]:
+def listen_at(wishes: CallSettings) -> tuple[str, int]:
     """Host and port to bind; an empty host is the one that leads to the server or elsewhere.
 
     Without a word about it: where calls are to come in and no server forwards them, only this
@@ -106,7 +106,7 @@ def listen_at(wishes: SipWishes) -> tuple[str, int]:
     return "", 0
 
 
-class PhoneKeeper:
+class PhoneSupervisor:
     """Brings the phone up, and hands over the calls that come in.
 
     Args:
@@ -118,7 +118,7 @@ class PhoneKeeper:
 
     def __init__(
         self,
-        wishes: Callable[[], SipWishes],
+        wishes: Callable[[], CallSettings],
         link: Callable[[], SpeechLink],
         clock: Clock,
         on_call: Callable[[PhoneCall], None],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from qwen3tts_wire.errors import SpeechError
 
-from .options import DeskHost, SipWishes
+from .options import CallHost, CallSettings
 
 if TYPE_CHECKING:
     from qwen3tts_phone.detection.events import ListenEvent, Turn
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 DEAF = "Callers are not understood, and the telephone works without that: "
 
 
-class DeskRecogniser:
+class CallRecogniser:
     """The recogniser that ``sip_stt`` names, for all calls.
 
     Args:
@@ -33,7 +33,7 @@ class DeskRecogniser:
 
     def __init__(
         self,
-        wishes: Callable[[], SipWishes],
+        wishes: Callable[[], CallSettings],
         problem: Callable[[str, BaseException | str], None],
     ) -> None:
         self.trouble = ""
@@ -128,7 +128,7 @@ class DeskRecogniser:
         self._problem("telephone", self.trouble)
 
 
-def _made(wishes: SipWishes) -> Recogniser:
+def _made(wishes: CallSettings) -> Recogniser:
     """Raises SpeechError or ImportError where it cannot be."""
     from qwen3tts_phone.detection.recogniser import recogniser_named
     from qwen3tts_phone.detection.settings import ListenSettings
@@ -159,8 +159,8 @@ class CallerTurns:
 
     def __init__(
         self,
-        recogniser: DeskRecogniser,
-        host: DeskHost,
+        recogniser: CallRecogniser,
+        host: CallHost,
         context: Any,
         said: Callable[[str], Awaitable[None]],
     ) -> None:

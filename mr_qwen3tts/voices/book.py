@@ -26,9 +26,9 @@ from ..settings import Settings
 from ..threads import in_thread
 from .finder import VoiceFinder, ask, keep
 from .recordings import RecordingError, Stamp, stamp
-from .request import VoiceWish, wish_of
+from .request import VoiceRequest, requested_voice
 
-__all__ = ["VoiceBook", "VoiceWish", "wish_of"]
+__all__ = ["PluginVoices", "VoiceRequest", "requested_voice"]
 
 log = logging.getLogger(__name__)
 
@@ -60,21 +60,21 @@ class _Shelf:
 
     listed: dict[str, str]
     """Ids of the voices that the server has named, by id and name without case."""
-    used: OrderedDict[VoiceWish, str] = field(default_factory=OrderedDict)
+    used: OrderedDict[VoiceRequest, str] = field(default_factory=OrderedDict)
     """Those of them that were wished for."""
-    searches: OrderedDict[VoiceWish, _Search] = field(default_factory=OrderedDict)
+    searches: OrderedDict[VoiceRequest, _Search] = field(default_factory=OrderedDict)
     pairs: OrderedDict[tuple[str | None, str], asyncio.Task[VoiceOptions | None]] = field(
         default_factory=OrderedDict
     )
     """Voices with a language, and what of both the server takes."""
 
-    def wish_for(self, voice: str | None) -> VoiceWish:
+    def wish_for(self, voice: str | None) -> VoiceRequest:
         """The wish that a voice was found for, which tells people more than its id."""
         found = self.used | {wish: _result(each.task) for wish, each in self.searches.items()}
-        return next((wish for wish, each in found.items() if each == voice), VoiceWish(voice))
+        return next((wish for wish, each in found.items() if each == voice), VoiceRequest(voice))
 
 
-class VoiceBook:
+class PluginVoices:
     """Finds the voices for all calls.
 
     Args:
@@ -84,7 +84,7 @@ class VoiceBook:
     def __init__(
         self, problem: Problem = lambda what, error: None, *, clock: Clock | None = None
     ) -> None:
-        self.problems: OrderedDict[VoiceWish, str] = OrderedDict()
+        self.problems: OrderedDict[VoiceRequest, str] = OrderedDict()
         """Why which voices cannot be had."""
         self._problem = problem
         self._clock: Clock = clock or LoopClock()
@@ -97,7 +97,7 @@ class VoiceBook:
         """Those that a sentence has waited for in vain."""
 
     @property
-    def known(self) -> tuple[VoiceWish, ...]:
+    def known(self) -> tuple[VoiceRequest, ...]:
         """The voices that are ready, of all connections."""
         ready = {
             wish: None
@@ -108,7 +108,7 @@ class VoiceBook:
         return tuple(ready)
 
     async def options(
-        self, client: SpeechClient, wish: VoiceWish, settings: Settings
+        self, client: SpeechClient, wish: VoiceRequest, settings: Settings
     ) -> VoiceOptions:
         """How an utterance with this wish is opened at ``client``'s server.
 
@@ -138,7 +138,7 @@ class VoiceBook:
         return VoiceOptions(voice, language, {k: v for k, v in extra.items() if v is not None})
 
     async def warm(
-        self, client: SpeechClient, wishes: Iterable[VoiceWish], settings: Settings
+        self, client: SpeechClient, wishes: Iterable[VoiceRequest], settings: Settings
     ) -> None:
         """Make voices ready, one after the other; raises nothing but CancelledError."""
         shelf = self._shelf(client)
@@ -159,7 +159,7 @@ class VoiceBook:
     # --- the first of a wish that can be had
 
     async def _first(
-        self, shelf: _Shelf, client: SpeechClient, wish: VoiceWish, deadline: float | None
+        self, shelf: _Shelf, client: SpeechClient, wish: VoiceRequest, deadline: float | None
     ) -> str | None:
         for single in wish.singly():
             if (listed := shelf.listed.get(_folded(single.name or ""))) is not None:
@@ -174,7 +174,7 @@ class VoiceBook:
                 return voice
         return None
 
-    def _search(self, shelf: _Shelf, client: SpeechClient, wish: VoiceWish) -> _Search:
+    def _search(self, shelf: _Shelf, client: SpeechClient, wish: VoiceRequest) -> _Search:
         search = shelf.searches.get(wish)
         if search is not None and (
             not search.retry_s or self._clock.now() < search.failed_at + search.retry_s
@@ -186,7 +186,7 @@ class VoiceBook:
         keep(shelf.searches, wish, search, KEPT)
         return search
 
-    async def _made(self, client: SpeechClient, wish: VoiceWish, search: _Search) -> str | None:
+    async def _made(self, client: SpeechClient, wish: VoiceRequest, search: _Search) -> str | None:
         # Nothing is raised: the frames of an exception would hold the connection for as long as
         # the shelf is kept, which is as long as the connection.
         try:
@@ -204,7 +204,7 @@ class VoiceBook:
         self.problems.pop(wish, None)
         return voice
 
-    def _tell(self, wish: VoiceWish, said: str) -> None:
+    def _tell(self, wish: VoiceRequest, said: str) -> None:
         if self.problems.get(wish) == said:
             return
         self.problems[wish] = said
@@ -214,7 +214,9 @@ class VoiceBook:
 
     # --- recordings that change
 
-    def _look(self, shelf: _Shelf, client: SpeechClient, wish: VoiceWish, search: _Search) -> None:
+    def _look(
+        self, shelf: _Shelf, client: SpeechClient, wish: VoiceRequest, search: _Search
+    ) -> None:
         """Look whether a voice's file has changed; the sentence does not wait for it."""
         where = wish.name or ""
         if search.stamp is not None and where not in self._looking:
@@ -222,7 +224,7 @@ class VoiceBook:
             self._begun(self._replace(shelf, client, wish, search))
 
     async def _replace(
-        self, shelf: _Shelf, client: SpeechClient, wish: VoiceWish, search: _Search
+        self, shelf: _Shelf, client: SpeechClient, wish: VoiceRequest, search: _Search
     ) -> None:
         where = wish.name or ""
         try:

@@ -19,7 +19,7 @@ from qwen3tts_wire.errors import BadRequest, ConnectionLost, SpeechError
 
 from ..threads import in_thread
 from .recordings import Access, Recording, RecordingError, Stamp, fitting, is_recording, read, stamp
-from .request import VoiceWish
+from .request import VoiceRequest
 
 RECORDINGS_KEPT = 32
 """Each is one message to the server at most: 2 MB."""
@@ -47,12 +47,12 @@ class VoiceFinder:
         """Whoever wants a voice that is being made waits for it."""
         self._loads: WeakKeyDictionary[ClientProtocol, asyncio.Semaphore] = WeakKeyDictionary()
 
-    def stamp_of(self, wish: VoiceWish) -> Stamp | None:
+    def stamp_of(self, wish: VoiceRequest) -> Stamp | None:
         """The state that a wish's file had when it was read; None for what is no file."""
         recording = self._recordings.get((wish.name or "", wish.access))
         return None if recording is None else recording.stamp
 
-    async def find(self, client: SpeechClient, wish: VoiceWish) -> str:
+    async def find(self, client: SpeechClient, wish: VoiceRequest) -> str:
         """The server's id of a voice that is wished for alone, made ready.
 
         Raises:
@@ -67,7 +67,7 @@ class VoiceFinder:
             # It connects again by itself, and another server may not know the voice.
             return await self._find(client, wish)
 
-    async def _find(self, client: SpeechClient, wish: VoiceWish) -> str:
+    async def _find(self, client: SpeechClient, wish: VoiceRequest) -> str:
         name = wish.name or ""
         if is_recording(name):
             try:
@@ -86,7 +86,7 @@ class VoiceFinder:
         await ask(client, name, None)
         return name
 
-    async def _cloned(self, client: SpeechClient, wish: VoiceWish) -> str:
+    async def _cloned(self, client: SpeechClient, wish: VoiceRequest) -> str:
         if "voice_loading" not in client.session.features:
             raise BadRequest(
                 f"The server's engine ({client.session.engine}) makes no voices of recordings.",
@@ -123,7 +123,7 @@ class VoiceFinder:
         keep(self._ids, key, ready.voice_id, IDS_KEPT)
         return ready.voice_id
 
-    async def _recording(self, client: SpeechClient, wish: VoiceWish) -> Recording:
+    async def _recording(self, client: SpeechClient, wish: VoiceRequest) -> Recording:
         """Read it as the server can take it, unless it is here and its file is the same."""
         where, words, access = wish.name or "", wish.ref_text, wish.access
         most = (client.session.limits.max_message_bytes - ENVELOPE_BYTES) // 4 * 3

@@ -11,11 +11,11 @@ from qwen3tts_speech.line import VoiceOptions
 from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.errors import BadRequest
 
-from ..connection import Links
+from ..connection import Connections
 from ..host import Host
 from ..records import Records
 from ..settings import Settings
-from .book import VoiceBook
+from .book import PluginVoices
 from .recordings import ANY_FILE, Access, without_query
 
 PERSONAS = "personas"
@@ -28,7 +28,7 @@ SHOWN_CHARS = 120
 
 
 @dataclass(frozen=True, slots=True)
-class VoiceWish:
+class VoiceRequest:
     """A voice that is wanted: a name, or recordings of which the first usable one counts."""
 
     name: str | None = None
@@ -38,7 +38,7 @@ class VoiceWish:
     """Paths or addresses of recordings."""
     ref_text: str | None = None
     """What is said in them; None is what a ``.txt`` file beside them says, or the server hears."""
-    otherwise: VoiceWish | None = None
+    otherwise: VoiceRequest | None = None
     """What is wanted where this cannot be had; None is the server's own voice."""
     access: Access = ANY_FILE
     """Where recordings may be read from."""
@@ -48,17 +48,19 @@ class VoiceWish:
         shown = ", ".join(map(without_query, names)) or "the server's own voice"
         return _shown(shown)
 
-    def singly(self) -> Iterator[VoiceWish]:
+    def singly(self) -> Iterator[VoiceRequest]:
         """One wish after the other, each for one thing."""
         if self.name is not None:
-            yield VoiceWish(self.name, (), self.ref_text, access=self.access)
+            yield VoiceRequest(self.name, (), self.ref_text, access=self.access)
         for sample in self.samples:
-            yield VoiceWish(sample, (), self.ref_text, access=self.access)
+            yield VoiceRequest(sample, (), self.ref_text, access=self.access)
         if self.otherwise is not None:
             yield from self.otherwise.singly()
 
 
-def wish_of(voice_id: object, persona: Mapping[str, Any] | None, settings: Settings) -> VoiceWish:
+def requested_voice(
+    voice_id: object, persona: Mapping[str, Any] | None, settings: Settings
+) -> VoiceRequest:
     """What a call wants to be spoken with, best first: the argument, the persona's ``voice_id``,
     its ``voice_samples``, the settings' ``ref_audio``, their ``voice``; never raises.
 
@@ -75,17 +77,17 @@ def wish_of(voice_id: object, persona: Mapping[str, Any] | None, settings: Setti
     listed = held.get("voice_samples")
     samples = sorted(filter(None, map(_name, listed))) if isinstance(listed, list | tuple) else []
     wishes = [
-        VoiceWish(None if refusal_of(voice_id) else _name(voice_id)),
-        VoiceWish(_name(held.get("voice_id")), (), words, access=theirs),
-        VoiceWish(None, tuple(samples), words, access=theirs),
-        VoiceWish(settings.ref_audio, (), settings.ref_text, access=ours),
-        VoiceWish(settings.voice, access=ours),
+        VoiceRequest(None if refusal_of(voice_id) else _name(voice_id)),
+        VoiceRequest(_name(held.get("voice_id")), (), words, access=theirs),
+        VoiceRequest(None, tuple(samples), words, access=theirs),
+        VoiceRequest(settings.ref_audio, (), settings.ref_text, access=ours),
+        VoiceRequest(settings.voice, access=ours),
     ]
-    chain: VoiceWish | None = None
+    chain: VoiceRequest | None = None
     for each in reversed(wishes):
         if each.name is not None or each.samples:
             chain = replace(each, otherwise=chain)
-    return chain or VoiceWish()
+    return chain or VoiceRequest()
 
 
 def refusal_of(voice_id: object, voices: Sequence[str] = ()) -> BadRequest | None:
@@ -124,7 +126,7 @@ def _name(value: object) -> str | None:
     return None if text.lower() in ("", "default", "none", "null") or len(text) > 4096 else text
 
 
-class Chooser:
+class VoiceSelection:
     """Asked by each utterance of the command, once it has a connection."""
 
     def __init__(
@@ -134,8 +136,8 @@ class Chooser:
         settings: Settings,
         *,
         host: Host,
-        links: Links,
-        voices: VoiceBook,
+        links: Connections,
+        voices: PluginVoices,
         records: Records,
     ) -> None:
         self._context = context
@@ -152,7 +154,7 @@ class Chooser:
         if self._links.of(self._settings).state.using_fallback:
             self._records.count("fallbacks")
         persona = await self._host.persona(self._context)
-        wish = wish_of(self._voice_id, persona, self._settings)
+        wish = requested_voice(self._voice_id, persona, self._settings)
         options = await self._voices.options(client, wish, self._settings)
         self._asked = (client, options.voice)
         return options

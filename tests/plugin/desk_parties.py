@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from mr_qwen3tts.calls.calls import Desk
+from mr_qwen3tts.calls.calls import PluginCalls
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.phone import Phone, PhoneSettings
@@ -144,11 +144,11 @@ async def desk(
     *,
     clock: Clock | None = None,
     url: str = NO_SERVER,
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[PluginCalls]:
     """A desk, its phone up or about to be."""
     link = SpeechLink(url)
     settings = wishes or Wishes()
-    there = Desk(host, lambda context: link, lambda context: settings, clock=clock)
+    there = PluginCalls(host, lambda context: link, lambda context: settings, clock=clock)
     there.start()
     try:
         yield there

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from mr_qwen3tts.calls import calls as desk_module
-from mr_qwen3tts.calls.calls import Desk
+from mr_qwen3tts.calls.calls import PluginCalls
 from qwen3tts_codecs.g711 import decode_ulaw
 from qwen3tts_codecs.table import payload_by_name
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
@@ -41,7 +41,7 @@ from tests.plugin.desk_parties import (
 pytestmark = pytest.mark.network
 
 
-async def call_up(there: Desk, whom: Phone, session: Session) -> PhoneCall:
+async def call_up(there: PluginCalls, whom: Phone, session: Session) -> PhoneCall:
     """The session's agent calls somebody, who answers; his side of the call."""
     calling = asyncio.create_task(there.call(whom.uri, session))
     theirs = await rung(whom)
@@ -316,7 +316,7 @@ async def test_a_call_that_breaks_here_does_not_go_on_ringing_there() -> None:
     host = WritingHost(broken=set())
     wishes: list[Any] = [Wishes()]
     link = SpeechLink(NO_SERVER)
-    there = Desk(host, lambda context: link, lambda context: wishes[0])
+    there = PluginCalls(host, lambda context: link, lambda context: wishes[0])
     async with person() as bob:
         uri = await there.ready()
         wishes[0] = None
@@ -567,7 +567,7 @@ async def test_settings_are_asked_for_at_each_use() -> None:
     host = WritingHost()
     settings = [Wishes(sip_allow=("nobody@*",))]
     link = SpeechLink(NO_SERVER)
-    there = Desk(host, lambda context: link, lambda context: settings[0])
+    there = PluginCalls(host, lambda context: link, lambda context: settings[0])
     async with person() as bob:
         assert "not among" in (await there.call(bob.uri, Session("s1")) or "")
         settings[0] = replace(settings[0], sip_allow=())

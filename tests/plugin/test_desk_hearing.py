@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from mr_qwen3tts.calls.line import Line
-from mr_qwen3tts.calls.recognition import NOT_UNDERSTOOD, DeskRecogniser
+from mr_qwen3tts.calls.line import CallLine
+from mr_qwen3tts.calls.recognition import NOT_UNDERSTOOD, CallRecogniser
 from qwen3tts_phone.detection.events import (
     CallerCutIn,
     ListenEvent,
@@ -80,11 +80,11 @@ class Party:
         self.heard_with: list[tuple[ListenSettings, Any]] = []
         cast(Any, self.call).hear = self._hear
         self.host = WritingHost()
-        self.over: list[Line] = []
-        self.recogniser = DeskRecogniser(lambda: Wishes(sip_stt="whisper"), self.host.problem)
+        self.over: list[CallLine] = []
+        self.recogniser = CallRecogniser(lambda: Wishes(sip_stt="whisper"), self.host.problem)
         self.recogniser._recogniser = cast(Any, "a recogniser")
         self.recogniser._pause_ms = 700
-        self.line = Line(
+        self.line = CallLine(
             *(cast(Any, self.call), "s1", Session("s1"), self.host, FakeClock(), self.over.append)
         )
         self.line.begin(audio_in=False, recogniser=self.recogniser)
@@ -234,7 +234,7 @@ class Model:
 
 def recogniser(
     monkeypatch: pytest.MonkeyPatch, model: Model, **wishes: Any
-) -> tuple[DeskRecogniser, list[str]]:
+) -> tuple[CallRecogniser, list[str]]:
     told: list[str] = []
     made: list[tuple[str, dict[str, Any]]] = []
 
@@ -244,7 +244,7 @@ def recogniser(
 
     monkeypatch.setattr("qwen3tts_agent.recognition.kinds.recogniser_named", named)
     settings = Wishes(**{"sip_stt": "whisper", **wishes})
-    return DeskRecogniser(lambda: settings, lambda _, error: told.append(str(error))), told
+    return CallRecogniser(lambda: settings, lambda _, error: told.append(str(error))), told
 
 
 async def test_a_recogniser_that_cannot_be_is_told_at_the_start_with_its_remedy(
@@ -287,7 +287,7 @@ async def test_a_package_that_breaks_costs_the_understanding_alone(
 @pytest.mark.parametrize("name", ["whispr", "openai:", "ws://[", "openai:http://h/v1?x=1"])
 async def test_a_name_that_is_none_is_told_at_the_start(name: str) -> None:
     told: list[str] = []
-    it = DeskRecogniser(lambda: Wishes(sip_stt=name), lambda _, error: told.append(str(error)))
+    it = CallRecogniser(lambda: Wishes(sip_stt=name), lambda _, error: told.append(str(error)))
     it.start()
     assert not it.hears
     assert len(told) == 1
@@ -295,7 +295,7 @@ async def test_a_name_that_is_none_is_told_at_the_start(name: str) -> None:
 
 
 async def test_without_the_setting_nothing_is_made() -> None:
-    it = DeskRecogniser(lambda: Wishes(), lambda *_: None)
+    it = CallRecogniser(lambda: Wishes(), lambda *_: None)
     it.start()
     assert not it.hears
     assert it.listening(object()) is None

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from mr_qwen3tts.calls.line import Line
+from mr_qwen3tts.calls.line import CallLine
 from mr_qwen3tts.calls.options import TurnAllowance
 from qwen3tts_agent.budget import CallBudget, RequestLimits
 from qwen3tts_phone.audio.frames import KeyPressed
@@ -74,8 +74,8 @@ class Party:
         self.call = ScriptedCall()
         self.host = WritingHost()
         self.clock = FakeClock()
-        self.over: list[Line] = []
-        self.line = Line(
+        self.over: list[CallLine] = []
+        self.line = CallLine(
             *(cast(Any, self.call), "s1", Session("s1"), self.host, self.clock, self.over.append),
             allowance=allowance,
         )

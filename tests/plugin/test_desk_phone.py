@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from mr_qwen3tts.calls import phone as desk_phone
-from mr_qwen3tts.calls.options import SipWishes
+from mr_qwen3tts.calls.options import CallSettings
 from mr_qwen3tts.calls.phone import (
     NotReady,
-    PhoneKeeper,
+    PhoneSupervisor,
     listen_at,
     phone_extra_missing,
     phone_settings,
@@ -34,7 +34,7 @@ UNSET = Wishes(sip_listen=None, sip_agent=None)
 
 
 def test_the_plugins_settings_are_what_the_desk_asks_for() -> None:
-    wishes: SipWishes = Settings()
+    wishes: CallSettings = Settings()
     assert listen_at(wishes) == ("", 0)
 
 
@@ -109,10 +109,10 @@ def test_without_the_phone_extra_the_missing_package_is_named(
 @asynccontextmanager
 async def keeper(
     wishes: list[Wishes], clock: FakeClock
-) -> AsyncIterator[tuple[PhoneKeeper, list[BaseException | str]]]:
+) -> AsyncIterator[tuple[PhoneSupervisor, list[BaseException | str]]]:
     problems: list[BaseException | str] = []
     link = SpeechLink(NO_SERVER)
-    there = PhoneKeeper(
+    there = PhoneSupervisor(
         lambda: wishes[0],
         lambda: link,
         clock,
@@ -151,7 +151,7 @@ async def test_what_keeps_it_away_is_told_once_and_tried_ever_less_often() -> No
         tried.set()
         return Wishes(sip_listen="127.0.0.1:x")
 
-    there = PhoneKeeper(
+    there = PhoneSupervisor(
         wishes, lambda: link, clock, lambda call: None, lambda what, error: problems.append(error)
     )
     with pytest.raises(NotReady):

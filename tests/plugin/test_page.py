@@ -18,7 +18,7 @@ from mr_qwen3tts import page as page_module
 from mr_qwen3tts.page import make_router, state_of
 from mr_qwen3tts.records import Records
 from mr_qwen3tts.settings import Settings
-from mr_qwen3tts.voices.book import VoiceWish
+from mr_qwen3tts.voices.book import VoiceRequest
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_wire.errors import ConnectionLost
 
@@ -28,8 +28,8 @@ EVIL = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
 Ask = Callable[..., Any]
 
 
-def wish(name: str | None, *samples: str) -> VoiceWish:
-    return VoiceWish(name=name, samples=samples, ref_text=None)
+def wish(name: str | None, *samples: str) -> VoiceRequest:
+    return VoiceRequest(name=name, samples=samples, ref_text=None)
 
 
 def a_plugin(**more: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from mr_qwen3tts.connection import Upkeep
+from mr_qwen3tts.connection import ConnectionSupervisor
 from qwen3tts_wire.errors import BadRequest, ConnectionLost
 from tests.fakes import FakeClock, settle
 from tests.plugin.link_parties import MAIN, Client, Servers
@@ -25,7 +25,7 @@ class World:
         self.servers = Servers(*there)
         self.clock = FakeClock()
         self.told: list[bool] = []
-        self.upkeep = Upkeep(
+        self.upkeep = ConnectionSupervisor(
             MAIN,
             self.servers.connect,
             clock=self.clock,

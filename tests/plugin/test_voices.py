@@ -18,7 +18,7 @@ import pytest
 from mr_qwen3tts.settings import Settings
 from mr_qwen3tts.voices import finder as voice_finder
 from mr_qwen3tts.voices import recordings
-from mr_qwen3tts.voices.book import RETRY_S, VoiceBook, VoiceWish, wish_of
+from mr_qwen3tts.voices.book import RETRY_S, PluginVoices, VoiceRequest, requested_voice
 from qwen3tts_engine.base import LoadedVoice
 from qwen3tts_server.run import RunningServer, running_server
 from qwen3tts_server.settings import ServerSettings
@@ -110,11 +110,11 @@ def anna(tmp_path: Path) -> Path:
 
 
 async def voice_of(
-    book: VoiceBook, client: SpeechClient, wish: VoiceWish | str, settings: Settings = PATIENT
+    book: PluginVoices, client: SpeechClient, wish: VoiceRequest | str, settings: Settings = PATIENT
 ) -> str | None:
     """The voice of an utterance with this wish, which the server takes."""
     if isinstance(wish, str):
-        wish = VoiceWish(wish, otherwise=wish_of(None, None, settings))
+        wish = VoiceRequest(wish, otherwise=requested_voice(None, None, settings))
     options = await book.options(client, wish, settings)
     context = await client.open(options.voice, options.language, **options.extra)
     assert isinstance(await anext(context), Started)
@@ -133,8 +133,8 @@ async def until(reached: Callable[[], bool]) -> None:
 
 async def test_without_a_wish_the_server_chooses_and_nothing_is_asked() -> None:
     async with studio() as (engine, client):
-        book = VoiceBook()
-        assert await voice_of(book, client, VoiceWish()) is None
+        book = PluginVoices()
+        assert await voice_of(book, client, VoiceRequest()) is None
         assert engine.loads == []
         assert book.problems == {}
 
@@ -142,7 +142,7 @@ async def test_without_a_wish_the_server_chooses_and_nothing_is_asked() -> None:
 async def test_all_settings_of_speech_come_along() -> None:
     async with studio() as (_, client):
         settings = Settings(mode="clause", speed=1.5, instructions="Calmly.", seed=7)
-        options = await VoiceBook().options(client, VoiceWish("tone"), settings)
+        options = await PluginVoices().options(client, VoiceRequest("tone"), settings)
         assert options.voice == "tone"
         assert options.extra == {
             "mode": "clause",
@@ -150,7 +150,7 @@ async def test_all_settings_of_speech_come_along() -> None:
             "instructions": "Calmly.",
             "seed": 7,
         }
-        assert (await VoiceBook().options(client, VoiceWish(), Settings())).extra == {
+        assert (await PluginVoices().options(client, VoiceRequest(), Settings())).extra == {
             "mode": "auto"
         }
 
@@ -159,7 +159,7 @@ async def test_all_settings_of_speech_come_along() -> None:
 async def test_a_listed_voice_goes_by_id_or_name_in_any_case(name: str) -> None:
     async with studio() as (engine, client):
         told = Told()
-        book = VoiceBook(told)
+        book = PluginVoices(told)
         assert await voice_of(book, client, name) in ("tone", "fail-late")
         assert engine.loads == []
         assert [str(each) for each in book.known] == [name]
@@ -168,7 +168,7 @@ async def test_a_listed_voice_goes_by_id_or_name_in_any_case(name: str) -> None:
 
 async def test_a_voice_that_the_server_has_stored_is_made_ready_once() -> None:
     async with studio(Studio("anna")) as (engine, client):
-        book = VoiceBook()
+        book = PluginVoices()
         assert [await voice_of(book, client, "anna") for _ in range(3)] == ["anna"] * 3
         assert engine.loads == [("anna", None, None, False)]
 
@@ -177,27 +177,27 @@ async def test_a_voice_that_the_server_has_stored_is_made_ready_once() -> None:
 async def test_a_name_that_the_server_knows_and_does_not_list_is_asked_for(engine: Any) -> None:
     async with studio(engine()) as (_, client):
         # One of OpenAI's names, which the server spreads over the voices it has.
-        assert await voice_of(VoiceBook(), client, "alloy") is not None
+        assert await voice_of(PluginVoices(), client, "alloy") is not None
 
 
 @pytest.mark.parametrize("engine", [FakeEngine, Studio])
 async def test_an_unknown_name_speaks_with_the_next_best_and_is_told_once(engine: Any) -> None:
     async with studio(engine()) as (_, client):
         told = Told()
-        book = VoiceBook(told)
+        book = PluginVoices(told)
         assert await voice_of(book, client, "Violet") is None
         settings = Settings(voice="tone-de", voice_wait_ms=10_000)
         assert await voice_of(book, client, "Violet", settings) == "tone-de"
         assert len(told) == 1
         assert told[0].startswith("Voice Violet: it cannot be used: No voice")
-        assert list(book.problems) == [VoiceWish("Violet")]
+        assert list(book.problems) == [VoiceRequest("Violet")]
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\nb", "clone:", "../../etc", "0" * 64, "\ud83d"])
 async def test_a_name_that_cannot_be_one_costs_no_sentence(name: str) -> None:
     async with studio() as (_, client):
         told = Told()
-        assert await voice_of(VoiceBook(told), client, name) is None
+        assert await voice_of(PluginVoices(told), client, name) is None
         assert len(told) == 1
 
 
@@ -205,7 +205,7 @@ async def test_a_name_is_asked_for_again_after_a_while() -> None:
     clock = FakeClock()
     async with studio() as (engine, client):
         told = Told()
-        book = VoiceBook(told, clock=clock)
+        book = PluginVoices(told, clock=clock)
         assert await voice_of(book, client, "anna") is None
         engine.here.add("anna")
         assert await voice_of(book, client, "anna") is None
@@ -217,7 +217,7 @@ async def test_a_name_is_asked_for_again_after_a_while() -> None:
 
 async def test_a_voice_that_the_server_took_away_is_looked_for_again() -> None:
     async with studio(Studio("anna")) as (engine, client):
-        book = VoiceBook()
+        book = PluginVoices()
         assert await voice_of(book, client, "anna") == "anna"
         engine.here.remove("anna")
         book.refused(client, "anna")
@@ -230,7 +230,9 @@ async def test_a_voice_that_the_server_took_away_is_looked_for_again() -> None:
 async def test_a_language_that_the_voice_has_is_passed_on() -> None:
     async with studio() as (_, client):
         settings = Settings(language="de", voice="tone", voice_wait_ms=10_000)
-        options = await VoiceBook().options(client, wish_of(None, None, settings), settings)
+        options = await PluginVoices().options(
+            client, requested_voice(None, None, settings), settings
+        )
         assert (options.voice, options.language) == ("tone", "de")
 
 
@@ -238,10 +240,10 @@ async def test_a_language_that_the_voice_has_is_passed_on() -> None:
 async def test_a_language_that_nobody_speaks_is_left_out_and_told_once(voice: str | None) -> None:
     async with studio() as (_, client):
         told = Told()
-        book = VoiceBook(told)
+        book = PluginVoices(told)
         settings = Settings(language="xx", voice=voice, voice_wait_ms=10_000)
         for _ in range(2):
-            options = await book.options(client, wish_of(None, None, settings), settings)
+            options = await book.options(client, requested_voice(None, None, settings), settings)
             assert (options.voice, options.language) == (voice, None)
         assert len(told) == 1
         assert "without the language 'xx'" in told[0]
@@ -251,7 +253,7 @@ async def test_a_language_is_told_with_the_voice_as_it_was_wished_for(anna: Path
     async with studio() as (_, client):
         told = Told()
         settings = Settings(language="xx", voice_wait_ms=10_000)
-        await voice_of(VoiceBook(told), client, str(anna), settings)
+        await voice_of(PluginVoices(told), client, str(anna), settings)
         assert told[0].startswith(f"Voice {anna}: it speaks without the language")
 
 
@@ -261,7 +263,7 @@ async def test_a_language_is_told_with_the_voice_as_it_was_wished_for(anna: Path
 async def test_a_recording_is_made_a_voice_once_for_all_calls(anna: Path) -> None:
     anna.with_suffix(".txt").write_text("Hello.")
     async with studio() as (engine, client):
-        book = VoiceBook()
+        book = PluginVoices()
         made = id_of(anna.read_bytes())
         calls = [voice_of(book, client, str(anna)) for _ in range(10)]
         assert await asyncio.gather(*calls) == [made] * 10
@@ -273,7 +275,7 @@ async def test_the_same_recording_in_two_places_is_brought_once(anna: Path) -> N
     other = anna.with_name("other.wav")
     other.write_bytes(anna.read_bytes())
     async with studio() as (engine, client):
-        book = VoiceBook()
+        book = PluginVoices()
         voices = await asyncio.gather(*(voice_of(book, client, str(p)) for p in (anna, other)))
         assert len(set(voices)) == 1
         assert len(engine.recordings) == 1
@@ -282,24 +284,24 @@ async def test_the_same_recording_in_two_places_is_brought_once(anna: Path) -> N
 async def test_where_nobody_can_hear_the_words_only_the_colour_is_taken(anna: Path) -> None:
     async with studio(Studio(hears=False)) as (engine, client):
         told = Told()
-        assert await voice_of(VoiceBook(told), client, str(anna)) == id_of(anna.read_bytes())
+        assert await voice_of(PluginVoices(told), client, str(anna)) == id_of(anna.read_bytes())
         assert [only for *_, only in engine.loads] == [False, True]
         assert told == []
 
 
 async def test_words_with_half_an_emoji_can_be_sent(anna: Path) -> None:
     async with studio() as (engine, client):
-        wish = wish_of(None, {"voice_id": str(anna), "ref_text": "Hi \ud83d."}, here(anna))
-        assert await voice_of(VoiceBook(), client, wish) == id_of(anna.read_bytes())
+        wish = requested_voice(None, {"voice_id": str(anna), "ref_text": "Hi \ud83d."}, here(anna))
+        assert await voice_of(PluginVoices(), client, wish) == id_of(anna.read_bytes())
         assert engine.loads[0][2] == "Hi ?."
 
 
 async def test_the_first_recording_of_a_persona_that_can_be_used_counts(anna: Path) -> None:
     missing = str(anna.with_name("a.wav"))
-    wish = wish_of(None, {"voice_samples": [str(anna), missing]}, here(anna))
+    wish = requested_voice(None, {"voice_samples": [str(anna), missing]}, here(anna))
     async with studio() as (_, client):
         told = Told()
-        assert await voice_of(VoiceBook(told), client, wish) == id_of(anna.read_bytes())
+        assert await voice_of(PluginVoices(told), client, wish) == id_of(anna.read_bytes())
         assert told == [
             f"Voice {missing}: it cannot be used: it cannot be read: No such file or directory"
         ]
@@ -308,12 +310,12 @@ async def test_the_first_recording_of_a_persona_that_can_be_used_counts(anna: Pa
 async def test_an_engine_that_clones_nothing_speaks_with_its_own_voice(anna: Path) -> None:
     async with studio(FakeEngine()) as (_, client):
         told = Told()
-        book = VoiceBook(told)
+        book = PluginVoices(told)
         settings = replace(here(anna), voice="tone-de")
-        wish = wish_of(None, {"voice_samples": [str(anna)]}, settings)
+        wish = requested_voice(None, {"voice_samples": [str(anna)]}, settings)
         for _ in range(3):
             assert await voice_of(book, client, wish, settings) == "tone-de"
-        alone = VoiceWish(str(anna), access=wish.access)
+        alone = VoiceRequest(str(anna), access=wish.access)
         assert await voice_of(book, client, alone) is None
         assert len(told) == 1
         assert "makes no voices of recordings" in told[0]
@@ -325,7 +327,7 @@ async def test_what_is_no_sound_never_leaves_the_machine(tmp_path: Path) -> None
     secret.write_bytes(b"password=hunter2")
     async with studio() as (engine, client):
         told = Told()
-        assert await voice_of(VoiceBook(told), client, str(secret)) is None
+        assert await voice_of(PluginVoices(told), client, str(secret)) is None
         assert engine.recordings == []
         assert "hunter2" not in told[0]
 
@@ -334,7 +336,7 @@ async def test_a_recording_that_the_server_refuses_is_told(anna: Path) -> None:
     async with studio() as (engine, client):
         engine.error = BadRequest("The recording is silent.", remedy="Record it again.")
         told = Told()
-        assert await voice_of(VoiceBook(told), client, str(anna)) is None
+        assert await voice_of(PluginVoices(told), client, str(anna)) is None
         assert told[0].endswith("The recording is silent. Record it again.")
 
 
@@ -344,13 +346,13 @@ async def test_a_bug_of_the_engine_costs_no_sentence(
     async with studio() as (engine, client):
         engine.error = RuntimeError("a bug")
         told = Told()
-        assert await voice_of(VoiceBook(told), client, str(anna)) is None
+        assert await voice_of(PluginVoices(told), client, str(anna)) is None
         assert len(told) == 1
 
 
 async def test_a_file_that_has_changed_is_another_voice_soon(anna: Path) -> None:
     async with studio() as (engine, client):
-        book = VoiceBook()
+        book = PluginVoices()
         first = await voice_of(book, client, str(anna))
         anna.write_bytes(RIFF + b"another")
         second = await voice_of(book, client, str(anna))
@@ -363,7 +365,7 @@ async def test_a_file_that_has_changed_is_another_voice_soon(anna: Path) -> None
 async def test_a_file_that_goes_away_or_breaks_leaves_the_voice(anna: Path) -> None:
     async with studio() as (_, client):
         told = Told()
-        book = VoiceBook(told)
+        book = PluginVoices(told)
         first = await voice_of(book, client, str(anna))
         anna.write_bytes(b"broken")
         while not told:
@@ -379,13 +381,13 @@ async def test_a_long_recording_is_brought_in_a_form_that_fits(tmp_path: Path) -
     path = tmp_path / "long.wav"
     path.write_bytes(wav(20, 48_000, 2))
     async with studio() as (engine, client):
-        assert await voice_of(VoiceBook(), client, str(path)) is not None
+        assert await voice_of(PluginVoices(), client, str(path)) is not None
         assert [len(each) for each in engine.recordings] == [44 + 2 * 20 * 24_000]
 
 
 async def test_an_older_name_below_voice_is_one_of_the_server() -> None:
     async with studio(Studio("anna")) as (_, client):
-        assert await voice_of(VoiceBook(), client, "/voice/anna.wav") == "anna"
+        assert await voice_of(PluginVoices(), client, "/voice/anna.wav") == "anna"
 
 
 async def test_an_address_is_fetched_once_and_its_key_not_told(
@@ -403,7 +405,7 @@ async def test_an_address_is_fetched_once_and_its_key_not_told(
     monkeypatch.setattr(recordings, "_Fetch", Fetch)
     async with studio() as (engine, client):
         told = Told()
-        book = VoiceBook(told)
+        book = PluginVoices(told)
         for _ in range(3):
             assert await voice_of(book, client, "https://h/good.wav?key=k") == id_of(RIFF)
         assert await voice_of(book, client, "https://h/bad.wav?key=k") is None
@@ -419,10 +421,10 @@ async def test_a_voice_that_takes_too_long_is_there_for_the_next_sentence(anna: 
     clock = FakeClock()
     async with studio() as (engine, client):
         told = Told()
-        book = VoiceBook(told, clock=clock)
+        book = PluginVoices(told, clock=clock)
         engine.gate.clear()
         settings = Settings(voice="tone-de", voice_wait_ms=500)
-        wish = VoiceWish(str(anna), otherwise=wish_of(None, None, settings))
+        wish = VoiceRequest(str(anna), otherwise=requested_voice(None, None, settings))
         waiting = asyncio.create_task(book.options(client, wish, settings))
         await until(lambda: bool(engine.recordings))
         await clock.advance(0.49)
@@ -440,9 +442,9 @@ async def test_a_voice_that_takes_too_long_is_there_for_the_next_sentence(anna: 
 
 async def test_a_sentence_that_is_stopped_leaves_the_voice_in_the_making(anna: Path) -> None:
     async with studio() as (engine, client):
-        book = VoiceBook()
+        book = PluginVoices()
         engine.gate.clear()
-        stopped = asyncio.create_task(book.options(client, VoiceWish(str(anna)), PATIENT))
+        stopped = asyncio.create_task(book.options(client, VoiceRequest(str(anna)), PATIENT))
         await until(lambda: bool(engine.recordings))
         stopped.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -464,9 +466,9 @@ async def test_a_file_system_that_hangs_holds_up_nothing_but_the_voice(
     monkeypatch.setattr(voice_finder, "read", hanging)
     async with studio() as (_, client):
         settings = Settings(voice_wait_ms=0)
-        book = VoiceBook()
+        book = PluginVoices()
         for _ in range(50):
-            assert await voice_of(book, client, VoiceWish(str(anna)), settings) is None
+            assert await voice_of(book, client, VoiceRequest(str(anna)), settings) is None
         hang.set()
         assert await voice_of(book, client, "tone") == "tone"
 
@@ -477,8 +479,13 @@ async def test_a_file_system_that_hangs_holds_up_nothing_but_the_voice(
 async def test_warmed_voices_are_there_at_once(anna: Path) -> None:
     async with studio(Studio("bob")) as (engine, client):
         told = Told()
-        book = VoiceBook(told)
-        wishes = [VoiceWish(str(anna)), VoiceWish("bob"), VoiceWish("nobody"), VoiceWish()]
+        book = PluginVoices(told)
+        wishes = [
+            VoiceRequest(str(anna)),
+            VoiceRequest("bob"),
+            VoiceRequest("nobody"),
+            VoiceRequest(),
+        ]
         await book.warm(client, wishes, Settings(language="en"))
         loads = len(engine.loads)
         assert await voice_of(book, client, str(anna)) == id_of(anna.read_bytes())
@@ -491,7 +498,7 @@ async def test_warmed_voices_are_there_at_once(anna: Path) -> None:
 async def test_at_another_connection_the_voice_is_asked_for_by_its_id(anna: Path) -> None:
     engine = Studio()
     async with serving(engine) as server:
-        book = VoiceBook()
+        book = PluginVoices()
         for _ in range(2):
             async with await SpeechClient.connect(server.url) as client:
                 assert await voice_of(book, client, str(anna)) == id_of(anna.read_bytes())
@@ -499,7 +506,7 @@ async def test_at_another_connection_the_voice_is_asked_for_by_its_id(anna: Path
 
 
 async def test_a_server_that_has_started_anew_gets_the_recording_again(anna: Path) -> None:
-    book = VoiceBook()
+    book = PluginVoices()
     engine = Studio()
     async with serving(engine) as server:
         port = server.port
@@ -508,7 +515,7 @@ async def test_a_server_that_has_started_anew_gets_the_recording_again(anna: Pat
     again = Studio()
     async with serving(again, port), client:
         # The same client: it has connected again by itself.
-        assert await voice_of(book, client, VoiceWish(str(anna))) == id_of(anna.read_bytes())
+        assert await voice_of(book, client, VoiceRequest(str(anna))) == id_of(anna.read_bytes())
         assert again.recordings == [RIFF + b"anna"]
 
 
@@ -516,12 +523,12 @@ async def test_a_server_that_dies_meanwhile_leaves_the_sentence_to_the_connectio
     anna: Path,
 ) -> None:
     told = Told()
-    book = VoiceBook(told)
+    book = PluginVoices(told)
     engine = Studio()
     engine.gate.clear()
     async with serving(engine) as server:
         client = await SpeechClient.connect(server.url)
-        waiting = asyncio.create_task(book.options(client, VoiceWish(str(anna)), PATIENT))
+        waiting = asyncio.create_task(book.options(client, VoiceRequest(str(anna)), PATIENT))
         await until(lambda: bool(engine.recordings))
         await client.close()
         options = await waiting
@@ -534,7 +541,7 @@ async def test_a_server_that_dies_meanwhile_leaves_the_sentence_to_the_connectio
 
 async def test_connections_that_are_over_are_forgotten(anna: Path) -> None:
     async with serving(Studio()) as server:
-        book = VoiceBook()
+        book = PluginVoices()
         client = await SpeechClient.connect(server.url)
         await voice_of(book, client, str(anna))
         await voice_of(book, client, "nobody")
@@ -546,9 +553,9 @@ async def test_connections_that_are_over_are_forgotten(anna: Path) -> None:
 
 async def test_any_number_of_names_is_remembered_within_bounds() -> None:
     async with studio() as (_, client):
-        book = VoiceBook()
+        book = PluginVoices()
         for number in range(300):
-            await book.options(client, VoiceWish(f"nobody {number}"), PATIENT)
+            await book.options(client, VoiceRequest(f"nobody {number}"), PATIENT)
         (shelf,) = book._shelves.values()
         assert len(shelf.searches) == 256
         assert len(book.problems) == 256
