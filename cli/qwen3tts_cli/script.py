@@ -18,7 +18,7 @@ class Script:
     """Words that are being read from their source; `close` it."""
 
     def __init__(self, words: Words) -> None:
-        from qwen3tts_agent.growing_words import ReplyText
+        from qwen3tts_agent.replayable_text import ReplyText
 
         self.heard_chars = 0
         """Length of what the far end has heard, from the beginning."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from qwen3tts_agent.budget import CallBudget
 from qwen3tts_agent.chat.source import ReplySource
 from qwen3tts_agent.conversation import History, HistoryEntry
-from qwen3tts_agent.growing_words import ReplyText
+from qwen3tts_agent.replayable_text import ReplyText
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_agent.tools import Toolbox
 from qwen3tts_agent.turn_record import TurnRecord

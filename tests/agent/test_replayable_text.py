@@ -6,7 +6,7 @@ from contextlib import aclosing, suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_agent.growing_words import ReplyText
+from qwen3tts_agent.replayable_text import ReplyText
 from tests.fakes import settle
 
 
