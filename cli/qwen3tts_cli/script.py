@@ -18,11 +18,11 @@ class Script:
     """Words that are being read from their source; `close` it."""
 
     def __init__(self, words: Words) -> None:
-        from qwen3tts_agent.replayable_text import ReplyText
+        from qwen3tts_agent.replayable_text import ReplayableText
 
         self.heard_chars = 0
         """Length of what the far end has heard, from the beginning."""
-        self._text = ReplyText(AHEAD_CHARS)
+        self._text = ReplayableText(AHEAD_CHARS)
         self._reading = asyncio.create_task(self._read(words), name="words")
 
     async def _read(self, words: Words) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 
-class ReplyText:
+class ReplayableText:
     """Text that grows at one end and is read at the other; bounded, and nothing of it is dropped.
 
     Who has written waits while ``most_chars`` or more are unread. Reading may begin anew at an

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from qwen3tts_agent.budget import CallBudget
 from qwen3tts_agent.chat.source import ReplySource
 from qwen3tts_agent.conversation import History, HistoryEntry
-from qwen3tts_agent.replayable_text import ReplyText
+from qwen3tts_agent.replayable_text import ReplayableText
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_agent.tools import Toolbox
 from qwen3tts_agent.turn_record import TurnRecord
@@ -63,7 +63,7 @@ class SpokenReply:
         call: Call,
         kind: SpokenReplyKind,
         entry: HistoryEntry,
-        words: ReplyText,
+        words: ReplayableText,
         options: VoiceOptions | None,
         on_cut: Callable[[], None],
         before: SpokenReply | None = None,
@@ -272,7 +272,7 @@ class ReplyPlayer:
             self._unbegun = ""
             self.stop_filling()
         kit = self._kit
-        words = ReplyText(kit.settings.queue_chars)
+        words = ReplayableText(kit.settings.queue_chars)
         entry = kit.history.ours(text)
         words.text = text
         if ended:

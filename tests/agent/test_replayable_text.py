@@ -6,12 +6,12 @@ from contextlib import aclosing, suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_agent.replayable_text import ReplyText
+from qwen3tts_agent.replayable_text import ReplayableText
 from tests.fakes import settle
 
 
 async def test_who_writes_waits_while_nobody_reads_and_nothing_is_dropped() -> None:
-    words = ReplyText(4)
+    words = ReplayableText(4)
     written: list[str] = []
 
     async def write() -> None:
@@ -29,7 +29,7 @@ async def test_who_writes_waits_while_nobody_reads_and_nothing_is_dropped() -> N
 
 
 async def test_reading_begins_anew_where_the_caller_was() -> None:
-    words = ReplyText(100)
+    words = ReplayableText(100)
     await words.write("one two three")
     async with aclosing(words.read_from(0)) as first:
         assert await anext(first) == "one two three"
@@ -44,7 +44,7 @@ async def test_reading_begins_anew_where_the_caller_was() -> None:
 
 
 async def test_what_was_being_written_when_it_was_given_up_is_there() -> None:
-    words = ReplyText(1)
+    words = ReplayableText(1)
     task = asyncio.create_task(words.write("abc"))
     await settle()
     task.cancel()
@@ -54,7 +54,7 @@ async def test_what_was_being_written_when_it_was_given_up_is_there() -> None:
 
 
 async def test_the_end_frees_who_waits_to_write() -> None:
-    words = ReplyText(1)
+    words = ReplayableText(1)
     task = asyncio.create_task(words.write("abc"))
     await settle()
     words.end()
@@ -64,7 +64,7 @@ async def test_the_end_frees_who_waits_to_write() -> None:
 @given(st.lists(st.text(min_size=1, max_size=5), max_size=20), st.integers(1, 8))
 def test_any_text_comes_out_whole_whatever_the_bound(deltas: list[str], most: int) -> None:
     async def run() -> None:
-        words = ReplyText(most)
+        words = ReplayableText(most)
 
         async def write() -> None:
             for delta in deltas:
