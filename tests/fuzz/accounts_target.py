@@ -18,7 +18,7 @@ from qwen3tts_phone.sip.registration.registration import RegistrationCore, Regis
 from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.transport.dns import Answer, Family, Naptr, Srv
 from qwen3tts_phone.sip.transport.locator import MAX_HOPS, Locator
-from qwen3tts_phone.sip.user_agent import Agent
+from qwen3tts_phone.sip.user_agent import UserAgent
 from tests.fuzz.target import Target, steps, story
 
 MOST_SENDS = 600
@@ -38,7 +38,7 @@ class _Line:
         )
         self.last: Request | None = None
         self.sends = 0
-        self.agent = Agent(
+        self.agent = UserAgent(
             SipSettings(host=OUR_HOST, port=5060, gate=None),
             now=lambda: self.now,
             local=lambda hop: self.ours,

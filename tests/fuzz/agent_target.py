@@ -27,7 +27,7 @@ from qwen3tts_phone.sip.registration.registration import RegistrationCore, Regis
 from qwen3tts_phone.sip.settings import Account, SipSettings
 from qwen3tts_phone.sip.transaction.client_request import Asked
 from qwen3tts_phone.sip.transaction.digest import Digest
-from qwen3tts_phone.sip.user_agent import Agent
+from qwen3tts_phone.sip.user_agent import UserAgent
 from tests.fuzz.sip_examples import (
     CHALLENGE,
     COMPACT,
@@ -84,7 +84,7 @@ class World:
         """All messages of ours; what is sent again is not looked at again."""
         self.longest = 0
         self.ticks_left = 20_000
-        self.agent = Agent(
+        self.agent = UserAgent(
             SipSettings(host="192.0.2.1", port=5060, max_calls=MOST_CALLS, display_name="Us"),
             now=lambda: self.now,
             local=lambda hop: ("192.0.2.1", 5060),
@@ -226,7 +226,7 @@ class World:
     def kept(self) -> int:
         """Everything in the agent's tables."""
         agent = self.agent
-        tables = (agent, agent.layer, agent.dialogs, agent._inbound)
+        tables = (agent, agent.layer, agent.registry)
         holders = [value for table in tables for value in vars(table).values()]
         return sum(len(each) for each in holders if isinstance(each, dict | set | list | deque))
 

@@ -241,4 +241,4 @@ async def test_a_hundred_calls_at_once_both_ways(endpoint: SipEndpoint, tmp_path
         await callers.succeeded(30)
     assert all(isinstance(task.result()[-1], Ended) for task in handled)
     assert not endpoint.agent.calls
-    assert not endpoint.agent.dialogs
+    assert not endpoint.agent.registry

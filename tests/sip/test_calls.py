@@ -102,8 +102,9 @@ def test_nothing_is_remembered_of_a_call_a_minute_after_its_end() -> None:
     for phone in (caller, callee):
         assert len(phone.agent.layer) == 0
         assert phone.agent.next_deadline() is None
-        assert not phone.agent.dialogs
-        assert not phone.agent._inbound._invites
+        assert not phone.agent.registry
+        assert not phone.agent.calls
+        assert not phone.agent.registry.usages
 
 
 def test_both_hanging_up_at_once_is_an_end_for_both() -> None:

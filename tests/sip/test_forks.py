@@ -234,7 +234,7 @@ def test_more_branches_than_anybody_has_are_not_kept() -> None:
     assert not any(isinstance(event, EarlyMedia) for event in _caller.events)
     call.hang_up(wire.now)
     wire.run(100.0)
-    assert not _caller.agent.dialogs
+    assert not _caller.agent.registry
 
 
 @pytest.mark.parametrize("contact", ["<sip:a@10.0.0.9;transport=sctp>", "<http://x>", "<sip:>"])
@@ -264,4 +264,4 @@ def test_a_cancelled_fork_acknowledges_and_hangs_up_whoever_answers_all_the_same
     assert ended(caller).by == "local"
     wire.run(100.0)
     assert not caller.agent.calls
-    assert not caller.agent.dialogs
+    assert not caller.agent.registry

@@ -234,7 +234,7 @@ def walk(seed: int, loss: float, doubling: float, jitter_s: float, *, vanish: bo
         assert not agent.calls, [(c.direction, c.state) for c in agent.calls]
         assert len(agent.layer) == 0
         assert not agent.timed
-        assert len(agent.dialogs) == 0
+        assert len(agent.registry) == 0
         assert agent.next_deadline() is None
         assert owner.ends == Counter(range(len(owner.calls)))
         left = {n: what for n, what in owner.asked.items() if owner.answers[n] != 1}

@@ -95,7 +95,7 @@ def test_a_refused_change_leaves_the_call_as_it_was(status: int) -> None:
     got: list[str | CallError] = []
     call.modification.start("v=0 hold", got.append, wire.now)
     wire.run(0.1)
-    callee.calls[0].modification.received.refuse(status, wire.now)
+    callee.calls[0].modification.refuse(status, wire.now)
     wire.run(5.0)
     assert isinstance(got[0], CallRefused)
     assert got[0].status == status
@@ -110,7 +110,7 @@ def test_408_and_481_to_a_change_end_the_dialog(status: int) -> None:
     got: list[str | CallError] = []
     call.modification.start("v=0 hold", got.append, wire.now)
     wire.run(0.1)
-    callee.calls[0].modification.received.refuse(status, wire.now)
+    callee.calls[0].modification.refuse(status, wire.now)
     wire.run(5.0)
     assert isinstance(got[0], CallRefused)
     assert ended(caller).by == "error"

@@ -209,7 +209,7 @@ async def test_a_far_end_that_is_there_answers_and_one_that_has_no_such_call_doe
     ours, theirs = await connected(alice, bob)
     assert await asyncio.wait_for(ours.probe(), 5)
     assert await asyncio.wait_for(theirs.probe(), 5)
-    bob.endpoint.agent.dialogs.forget(theirs.core)
+    bob.endpoint.agent.registry.forget_dialogs(theirs.core)
     assert not await asyncio.wait_for(ours.probe(), 5)
 
 

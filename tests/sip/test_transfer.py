@@ -85,7 +85,7 @@ def forget_all(wire: Wire, *phones: Phone) -> None:
         assert not phone.agent.timed
         assert not phone.agent.calls
         assert phone.agent.next_deadline() is None
-        assert not phone.agent.dialogs
+        assert not phone.agent.registry
 
 
 # Between two of us
@@ -538,7 +538,7 @@ def test_more_transfers_at_once_than_anybody_needs_are_refused() -> None:
         stranger.send(message, callee)
         wire.run(0.1)
     assert stranger.statuses()[-2:] == [503, 503]
-    assert len(callee.agent.timed) == 4
+    assert len(callee.agent.registry.usages) == 4
     wire.run(25.0)
     assert not callee.agent.timed
 

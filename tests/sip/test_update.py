@@ -73,7 +73,7 @@ def test_an_update_that_is_refused_leaves_the_call_as_it_was(status: int) -> Non
     up(wire, caller, callee)
     got = started(caller)
     wire.run(0.1)
-    callee.calls[0].modification.received.refuse(status, wire.now)
+    callee.calls[0].modification.refuse(status, wire.now)
     wire.run(1.0)
     assert isinstance(got[0], CallRefused)
     assert got[0].status == status
@@ -87,7 +87,7 @@ def test_408_and_481_to_an_update_end_the_dialog(status: int) -> None:
     up(wire, caller, callee)
     got = started(caller)
     wire.run(0.1)
-    callee.calls[0].modification.received.refuse(status, wire.now)
+    callee.calls[0].modification.refuse(status, wire.now)
     wire.run(1.0)
     assert isinstance(got[0], CallRefused)
     assert ended(caller).by == "error"

@@ -25,7 +25,7 @@ from qwen3tts_phone.sip.message.message import (
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.transport.udp import MAX_TURN_S, UdpTransport
-from qwen3tts_phone.sip.user_agent import Agent
+from qwen3tts_phone.sip.user_agent import UserAgent
 from tests.sip.wire import OFFER
 
 MOST_CALLS = 12_000
@@ -52,9 +52,9 @@ def datagram(*changed: tuple[str, str], method: str = "INVITE") -> bytes:
     return "\r\n".join([*lines, "", OFFER]).encode()
 
 
-def agent() -> Agent:
+def agent() -> UserAgent:
     gate = SourceGate(GateSettings(ban_after=0))
-    made = Agent(
+    made = UserAgent(
         SipSettings(),
         now=lambda: 0.0,
         local=lambda hop: ("10.0.0.1", 5060),

@@ -17,7 +17,7 @@ from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.ua_core import ALLOW
-from qwen3tts_phone.sip.user_agent import Agent
+from qwen3tts_phone.sip.user_agent import UserAgent
 
 DELAY_S = 0.01
 CHALLENGE = 'Digest realm="test", nonce="n1", qop="auth"'
@@ -148,7 +148,7 @@ class Phone:
         self.events: list[CallEvent] = []
         self.answers_with: str | None = ANSWER
         """SDP that incoming calls are answered with; None = they are left alone."""
-        self.agent = Agent(
+        self.agent = UserAgent(
             SipSettings(host=host, port=port, **settings),  # type: ignore[arg-type]
             now=lambda: wire.now,
             local=lambda hop: (host, port),

@@ -165,7 +165,7 @@ def left_in(phone: Phone) -> dict[str, int]:
         "calls": len(phone.calls),
         "dialogs and calls of SIP": len(agent.calls),
         "transactions": len(agent.layer),
-        "timers": len(agent.timed),
+        "timers": len(agent.timed) + len(agent.registry.usages),
     }
 
 

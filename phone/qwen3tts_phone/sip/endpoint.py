@@ -26,7 +26,7 @@ from qwen3tts_phone.sip.target_resolver import Check, RedirectFollower, Ways, no
 from qwen3tts_phone.sip.timekeeper import Timekeeper
 from qwen3tts_phone.sip.transport.listeners import Listeners
 from qwen3tts_phone.sip.transport.locator import Locator
-from qwen3tts_phone.sip.user_agent import Agent
+from qwen3tts_phone.sip.user_agent import UserAgent
 from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class SipEndpoint:
             admit=self._admits,
             waited=self.room.waited,
         )
-        self.agent = Agent(
+        self.agent = UserAgent(
             self.settings,
             now=self._clock.now,
             local=self._listeners.local,

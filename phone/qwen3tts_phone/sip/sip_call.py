@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from qwen3tts_phone.errors import CalleeUnreachable, CallError, WrongState
 from qwen3tts_phone.sdp.session import Direction, Negotiated, SdpSession
+from qwen3tts_phone.sip.call.call import Call
 from qwen3tts_phone.sip.call.incoming import IncomingCall
 from qwen3tts_phone.sip.call.modification import Method, Offer
 from qwen3tts_phone.sip.call.outgoing import OutgoingCall
@@ -32,15 +33,55 @@ from qwen3tts_phone.sip.transaction.client_request import Asked
 from qwen3tts_phone.sip.transaction.digest import refused
 from qwen3tts_phone.sip.transaction.transaction import Failure
 
-if TYPE_CHECKING:
-    from qwen3tts_phone.sip.endpoint import SipEndpoint
+MAX_UNREAD_EVENTS = 64
+"""Events that wait for a reader; beyond it changes of the session are refused."""
 
 
-class CallView:
-    """The facts of one call, as they are now."""
+class CallHost(Protocol):
+    """What a call needs of its endpoint."""
 
-    def __init__(self, core: OutgoingCall | IncomingCall) -> None:
+    def now(self) -> float:
+        """Return the clock's time in seconds."""
+
+    def flush(self) -> None:
+        """Send what is in the outbox, and set the timer."""
+
+    async def until_over(self, call: Call) -> None:
+        """Wait until the call is forgotten."""
+
+
+class SipCall:
+    """One call, in either direction. Made by :class:`SipEndpoint`.
+
+    ``events`` may be iterated by one reader; it ends after :class:`Ended`.
+    """
+
+    def __init__(self, host: CallHost, core: OutgoingCall | IncomingCall) -> None:
+        self._host = host
         self._core = core
+        self._queue: asyncio.Queue[CallEvent] = asyncio.Queue()
+        self._answered: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._over = asyncio.Event()
+        self.ended: Ended | None = None
+        """How the call ended, once it has."""
+        self.remote_sdp: str | None = core.offer if isinstance(core, IncomingCall) else None
+        """What the far end last described."""
+        core.notify = self._notify
+        core.owner = self
+
+    @property
+    def events(self) -> AsyncIterator[CallEvent]:
+        """What happens to the call, in order, to the end."""
+        return self._events()
+
+    async def _events(self) -> AsyncIterator[CallEvent]:
+        while not (self._over.is_set() and self._queue.empty()):
+            event = await self._queue.get()
+            yield event
+            if isinstance(event, Ended):
+                return
+
+    # Facts
 
     @property
     def core(self) -> OutgoingCall | IncomingCall:
@@ -144,14 +185,12 @@ class CallView:
     def replaces(self) -> SipCall | None:
         """The call whose place this one takes when it is answered (RFC 3891), or None."""
         core = self._core
-        replaced = core.replaced if isinstance(core, IncomingCall) else None
-        return replaced.owner if replaced is not None else None
+        return _owner_of(core.replaced if isinstance(core, IncomingCall) else None)
 
     @property
     def replaced_by(self) -> SipCall | None:
         """The call that took the place of this one, or None."""
-        new = self._core.replaced_by
-        return new.owner if new is not None else None
+        return _owner_of(self._core.replaced_by)
 
     @property
     def can_send_early_media(self) -> bool:
@@ -166,42 +205,6 @@ class CallView:
         """Whether the far end allows a method; True where it has not said."""
         return self._core.may_allow(method)
 
-
-MAX_UNREAD_EVENTS = 64
-"""Events that wait for a reader; beyond it changes of the session are refused."""
-
-
-class SipCall(CallView):
-    """One call, in either direction. Made by :class:`SipEndpoint`.
-
-    ``events`` may be iterated by one reader; it ends after :class:`Ended`.
-    """
-
-    def __init__(self, endpoint: SipEndpoint, core: OutgoingCall | IncomingCall) -> None:
-        self._endpoint = endpoint
-        super().__init__(core)
-        self._queue: asyncio.Queue[CallEvent] = asyncio.Queue()
-        self._answered: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._over = asyncio.Event()
-        self.ended: Ended | None = None
-        """How the call ended, once it has."""
-        self.remote_sdp: str | None = core.offer if isinstance(core, IncomingCall) else None
-        """What the far end last described."""
-        core.notify = self._notify
-        core.owner = self
-
-    @property
-    def events(self) -> AsyncIterator[CallEvent]:
-        """What happens to the call, in order, to the end."""
-        return self._events()
-
-    async def _events(self) -> AsyncIterator[CallEvent]:
-        while not (self._over.is_set() and self._queue.empty()):
-            event = await self._queue.get()
-            yield event
-            if isinstance(event, Ended):
-                return
-
     # The caller's side
 
     async def answered(self) -> str | None:
@@ -213,8 +216,8 @@ class SipCall(CallView):
         core = self._core
         if not isinstance(core, OutgoingCall):
             raise WrongState("Only a call of ours can be cancelled; reject this one.")
-        core.cancel(self._endpoint.now())
-        self._endpoint.flush()
+        core.cancel(self._host.now())
+        self._host.flush()
         await self.wait_ended()
 
     # The callee's side
@@ -230,31 +233,31 @@ class SipCall(CallView):
         ``status`` is 180 to 199, by default 180, or 183 with an SDP. Where the caller can, it is
         sent until it is acknowledged (RFC 3262).
         """
-        self._callee().ring(self._endpoint.now(), sdp, status, headers)
-        self._endpoint.flush()
+        self._callee().ring(self._host.now(), sdp, status, headers)
+        self._host.flush()
 
     async def answer(self, sdp: str, headers: Mapping[str, str] | None = None) -> None:
         """Take the call; returns when the answer is sent. ``Answered`` follows with the ACK.
 
         Where early media has not been acknowledged yet, the answer waits for that.
         """
-        self._callee().answer(sdp, self._endpoint.now(), headers)
-        self._endpoint.flush()
+        self._callee().answer(sdp, self._host.now(), headers)
+        self._host.flush()
 
     async def reject(
         self, status: int = 486, reason: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
         """Refuse the call with a status of 300 to 699."""
-        self._callee().reject(status, self._endpoint.now(), reason, headers)
-        self._endpoint.flush()
+        self._callee().reject(status, self._host.now(), reason, headers)
+        self._host.flush()
 
     # Both
 
     async def bye(self, headers: Mapping[str, str] | None = None) -> None:
         """Hang up, whatever the state: BYE, CANCEL or 480; waits until that is answered."""
-        self._core.hang_up(self._endpoint.now(), headers)
-        self._endpoint.flush()
-        await self._endpoint.until_over(self._core)
+        self._core.hang_up(self._host.now(), headers)
+        self._host.flush()
+        await self._host.until_over(self._core)
 
     async def wait_ended(self) -> Ended:
         """Wait until the call is over."""
@@ -288,8 +291,8 @@ class SipCall(CallView):
             else:
                 done.set_result(result)
 
-        self._core.modification.start(offer, finish, self._endpoint.now(), method)
-        self._endpoint.flush()
+        self._core.modification.start(offer, finish, self._host.now(), method)
+        self._host.flush()
         answer = await done
         self.remote_sdp = answer
         return answer
@@ -334,8 +337,8 @@ class SipCall(CallView):
             if not done.done():
                 done.set_result(outcome)
 
-        core.send_inside(request, Asked(told), self._endpoint.now(), dialog)
-        self._endpoint.flush()
+        core.send_inside(request, Asked(told), self._host.now(), dialog)
+        self._host.flush()
         return await done
 
     async def refer(
@@ -357,8 +360,8 @@ class SipCall(CallView):
         parse_uri(target)
         refer_to = ReferTo(target, replaces.as_replaced() if replaces is not None else None)
         transfer = Transfer()
-        TransferCore(core, refer_to, transfer, check_headers(headers), self._endpoint.now())
-        self._endpoint.flush()
+        TransferCore(core, refer_to, transfer, check_headers(headers), self._host.now())
+        self._host.flush()
         await transfer.accepted()
         return transfer
 
@@ -426,6 +429,12 @@ class SipCall(CallView):
 
 
 log = logging.getLogger(__name__)
+
+
+def _owner_of(call: Call | None) -> SipCall | None:
+    owner = call.owner if call is not None else None
+    return owner if isinstance(owner, SipCall) else None
+
 
 MOST_WAITING = 100
 """About a second of set-ups on two cores. Without a bound the queue grows above that rate, while

@@ -14,7 +14,7 @@ from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.registration.lines import Lines, bare
 from qwen3tts_phone.sip.transport.listeners import Listeners
 from qwen3tts_phone.sip.transport.locator import Locator
-from qwen3tts_phone.sip.user_agent import Agent
+from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 
 class Ways:
@@ -22,7 +22,7 @@ class Ways:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: UserAgentCore,
         lines: Lines,
         locator: Locator,
         listeners: Listeners,

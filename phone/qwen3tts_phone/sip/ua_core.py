@@ -1,25 +1,86 @@
-"""Addresses as an endpoint writes them: where a URI leads, and what we are called there."""
+"""User agent core: our addresses, and requests inside and outside dialogs."""
 
 from __future__ import annotations
 
+import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 from qwen3tts_phone.errors import BadSip
-from qwen3tts_phone.sip.message.fields import check_secure, is_ip, parse_uri, uri_parameter
+from qwen3tts_phone.sip.account import Account
+from qwen3tts_phone.sip.dialog import Dialog, new_branch
+from qwen3tts_phone.sip.message.fields import (
+    check_secure,
+    is_ip,
+    parse_address,
+    parse_uri,
+    uri_parameter,
+)
+from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import Asks, Hop
-from qwen3tts_phone.sip.message.via import bracketed
+from qwen3tts_phone.sip.message.via import bracketed, hop_by
 from qwen3tts_phone.sip.settings import SipSettings
+from qwen3tts_phone.sip.transaction.client_request import Exchange, Health, Listener
+from qwen3tts_phone.sip.transaction.digest import Digest
+from qwen3tts_phone.sip.transaction.transaction import Send, TransactionLayer
 
 ALLOW = "INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, UPDATE, INFO, REFER, NOTIFY"
 
 
-class Addresses:
-    """The addresses of one endpoint; ``local`` says host and port by which a hop knows us."""
+class Timed(Protocol):
+    """Owner of a timer that the user agent fires, such as a registration."""
 
-    def __init__(self, settings: SipSettings, local: Callable[[Hop], tuple[str, int]]) -> None:
+    def next_deadline(self) -> float | None:
+        """When :meth:`tick` is next needed."""
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+
+
+class UserAgentCore:
+    """What a user agent's client and server sides share (the "core" of RFC 3261 section 6).
+
+    Args:
+        settings: of the endpoint.
+        now: the clock, in seconds.
+        local: host and port by which the far end of a hop knows us.
+        rng: source of random waits.
+        flush: sends what is in the outbox.
+    """
+
+    def __init__(
+        self,
+        settings: SipSettings,
+        *,
+        now: Callable[[], float],
+        local: Callable[[Hop], tuple[str, int]],
+        rng: random.Random | None = None,
+        flush: Callable[[], None] = lambda: None,
+    ) -> None:
         self.settings = settings
+        self.now = now
+        self.flush = flush
+        self.random = rng or random.SystemRandom()
+        self.layer = TransactionLayer(settings.timers)
+        self.timed: list[Timed] = []
+        self.health = Health()
+        self.digest_for: Callable[[Account], Digest | None] = lambda account: Digest(
+            account.auth_user or account.user, account.password
+        )
+        """Credentials for challenges to an account's own requests."""
+        self.trusts: Callable[[str, Request | None], bool] = lambda host, request: True
+        """Whether a source is an account's server or in a trusted network: it may replace and
+        transfer the calls of others, and assert who a caller is."""
         self._local = local
+
+    @property
+    def outbox(self) -> deque[Send]:
+        """Messages to be sent."""
+        return self.layer.outbox
+
+    # Addresses
 
     def hop(self, uri_text: str, flow: int = 0, transport: str = "") -> Hop:
         """Where requests to a URI go; raises BadSip for what we cannot speak.
@@ -96,3 +157,76 @@ class Addresses:
         if not name:
             return ""
         return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '" '
+
+    # Requests
+
+    def exchange(
+        self,
+        request: Request,
+        hop: Hop,
+        listener: Listener,
+        now: float,
+        *,
+        next_cseq: Callable[[], int],
+        digest: Digest | None,
+    ) -> Exchange:
+        """Send a request and answer its challenges."""
+        exchange = Exchange(
+            self.layer,
+            request,
+            hop,
+            listener,
+            via=self.via,
+            next_cseq=next_cseq,
+            digest=digest,
+            max_retries=self.settings.max_redials,
+            contact=self.contact,
+            roomier=self.roomier,
+            health=self.health,
+        )
+        exchange.start(now)
+        return exchange
+
+    def hop_inside(self, dialog: Dialog) -> Hop:
+        """Where requests of a dialog go; raises BadSip."""
+        hop = self.hop(dialog.next_hop, dialog.flow)
+        for uri in (dialog.target, *(parse_address(route).uri for route in dialog.routes)):
+            check_secure(uri)
+        if dialog.routes or not self.settings.nat_contacts:
+            return hop
+        return hop_by(hop, dialog.seen)
+
+    def ack(
+        self, dialog: Dialog, invite: Request, cseq: int, sent_to: Hop, digest: Digest | None
+    ) -> tuple[Request, Hop]:
+        """The ACK to a 2xx (RFC 3261 section 13.2.2.4): along the route set.
+
+        It has the INVITE's credentials where it goes to ``sent_to`` as the INVITE did and no
+        further: the servers between need not take them out of it.
+        """
+        request = dialog.request("ACK", cseq)
+        hop = self.hop_inside(dialog)
+        where = digest.policy.address(request, hop) if digest is not None else ""
+        unasked = digest is not None and digest.policy.unasked(request, hop)
+        same = (
+            unasked
+            and isinstance(where, Hop)
+            and (where.host, where.port) == (sent_to.host, sent_to.port)
+        )
+        if isinstance(where, Hop) and same:
+            hop = where
+        ack = Request("ACK", request.uri)
+        ack.add("Via", f"{self.via(hop)};branch={new_branch()};rport")
+        ack.take(request)
+        for name in ("Authorization", "Proxy-Authorization") if same else ():
+            for value in invite.headers.getlist(name):
+                ack.headers.add(name, value)
+        return ack, hop
+
+    def describe(self, message: Request | Response, *options: str) -> None:
+        """Say what we are and what we allow; ``options`` are extensions besides those we use."""
+        message.add("Allow", ALLOW)
+        message.add("Supported", ", ".join(filter(None, ("timer", "replaces", *options))))
+        if self.settings.user_agent:
+            name = "User-Agent" if isinstance(message, Request) else "Server"
+            message.add(name, self.settings.user_agent)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from qwen3tts_phone.errors import BadSip
-from qwen3tts_phone.sip.call.call import DialogTable, may_steer
+from qwen3tts_phone.sip.call.call import Call, CallRegistry, ReferSubscription
 from qwen3tts_phone.sip.call.incoming import IncomingCall
 from qwen3tts_phone.sip.call.state import DTMF, DTMF_RELAY, CallState, InfoReceived, read_dtmf
-from qwen3tts_phone.sip.call.transfer import Referral, TransferCore
-from qwen3tts_phone.sip.dialog import MIN_SE_S, Replaces, new_tag, too_brief
-from qwen3tts_phone.sip.gate import BUSY_S, DROP
+from qwen3tts_phone.sip.call.transfer import Referral
+from qwen3tts_phone.sip.dialog import MIN_SE_S, Dialog, Replaces, new_tag, too_brief
+from qwen3tts_phone.sip.gate import BUSY_S, DROP, Gate
 from qwen3tts_phone.sip.message.fields import check_secure, parse_address, parse_uri
 from qwen3tts_phone.sip.message.message import Request, Response, WrongBody, reply
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.message.via import origin_of, reply_hop, stamp_via
+from qwen3tts_phone.sip.settings import SipSettings
+from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Transaction
-from qwen3tts_phone.sip.ua_core import ALLOW
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.sip.call.call import Call
-    from qwen3tts_phone.sip.dialog import Dialog
-    from qwen3tts_phone.sip.user_agent import Agent
-
+from qwen3tts_phone.sip.ua_core import ALLOW, UserAgentCore
 
 MAX_INFO_BYTES = 8192
 """Largest body of an INFO that is handed on."""
@@ -38,7 +34,7 @@ def receive_inside(
     if method == "BYE" and not early:
         call.remote_bye(request, transaction, now)
     elif method in ("INVITE", "UPDATE"):
-        call.modification.received.receive(request, transaction, dialog, now)
+        call.modification.receive(request, transaction, dialog, now)
     elif method == "PRACK":
         call.receive_prack(request, transaction, dialog, now)
     elif method == "INFO":
@@ -145,7 +141,7 @@ CONFIRMED = (CallState.ANSWERED, CallState.UP)
 OURS_EARLY = (CallState.CALLING, CallState.PROCEEDING)
 
 
-def replaced_call(agent: Agent, request: Request) -> Call | int | None:
+def replaced_call(registry: CallRegistry, request: Request) -> Call | int | None:
     """The call to replace, the status to refuse with, or None where nothing is to be replaced.
 
     Raises BadSip for a header that names no dialog, or several.
@@ -156,11 +152,11 @@ def replaced_call(agent: Agent, request: Request) -> Call | int | None:
     if len(values) > 1 or len(request.values("Replaces")) > 1:
         raise BadSip("An INVITE replaces one dialog.")
     wanted = Replaces.parse(values[0])
-    found = agent.dialogs.find(wanted.call_id, wanted.to_tag, wanted.from_tag)
+    found = registry.find(wanted.call_id, wanted.to_tag, wanted.from_tag)
     if found is None:
         return 481
     call, dialog = found
-    if not may_steer(agent, request, call, dialog):
+    if not call.may_be_steered_by(request, dialog):
         # RFC 3891 section 8: to know the tags is not enough.
         return 403
     if call.state in CONFIRMED and call.dialog is dialog:
@@ -175,72 +171,92 @@ ACK_WITHIN_T1 = 4
 """Times T1 after which an answer without ACK gives way to another caller, when there is no room."""
 
 
-class Inbound:
-    """Hands each message to the transaction, dialog or call that it is for."""
+class UserAgentServer(UserAgentCore):
+    """Hands each received message to the transaction, dialog or call that it is for."""
 
-    def __init__(self, agent: Agent, dialogs: DialogTable) -> None:
-        self._agent = agent
-        self._dialogs = dialogs
-        self._invites: dict[Transaction, IncomingCall] = {}
+    def __init__(
+        self,
+        settings: SipSettings,
+        *,
+        now: Callable[[], float],
+        local: Callable[[Hop], tuple[str, int]],
+        on_call: Callable[[IncomingCall], None],
+        rng: random.Random | None = None,
+        flush: Callable[[], None] = lambda: None,
+        gate: Gate | None = None,
+    ) -> None:
+        super().__init__(settings, now=now, local=local, rng=rng, flush=flush)
+        self.registry = CallRegistry()
+        self.draining = 0
+        """Retry-After in seconds while no new calls are taken; 0 = they are."""
+        self.busy: Callable[[], int] = lambda: 0
+        """Retry-After in seconds while there is no room for another call; 0 = there is."""
+        self.rejected = 0
+        """Messages dropped because they could not be used."""
+        self.on_call = on_call
+        self.digest_of: Callable[[IncomingCall], Digest | None] = lambda call: None
+        """Credentials for challenges inside the dialog of a call that came in."""
+        self.gate = gate
 
-    def forget(self, call: IncomingCall) -> None:
-        """A call that came in is over."""
-        self._invites.pop(call.transaction, None)
+    @property
+    def calls(self) -> set[Call]:
+        """Calls that are not over."""
+        return self.registry.calls
 
-    def response(self, response: Response, now: float) -> None:
+    def receive_response(self, response: Response, now: float) -> None:
         """An answer: it belongs to a request of ours, or is dropped."""
         # RFC 3261 section 18.1.2: one Via, and it is ours (else it is somebody else's answer).
         # A response that belongs to no transaction is dropped (RFC 6026 section 8.9).
         if len(response.values("Via")) == 1:
-            self._agent.layer.receive_response(response, now)
+            self.layer.receive_response(response, now)
 
     def knows(self, request: Request, source: Hop) -> bool:
         """Whether a request belongs to a dialog or a transaction that is here already."""
-        if self._agent.layer.find(request) is not None:
+        if self.layer.find(request) is not None:
             return True
-        if request.method == "CANCEL" and self._agent.layer.cancelled_by(request, source):
+        if request.method == "CANCEL" and self.layer.cancelled_by(request, source):
             return True
         tag = request.to.tag
         if tag is None:
             return False
-        return self._dialogs.find(request.call_id, tag, request.from_.tag or "") is not None
+        return self.registry.find(request.call_id, tag, request.from_.tag or "") is not None
 
-    def request(self, request: Request, source: Hop, now: float) -> None:
+    def receive_request(self, request: Request, source: Hop, now: float) -> None:
         """A request; raises BadSip for one that cannot even be answered."""
         stamp_via(request, source)
         hop = reply_hop(request, source)
-        if self._agent.gate is not None:
+        if self.gate is not None:
             known = self.knows(request, source)
-            incoming = (c for c in self._agent.calls if isinstance(c, IncomingCall))
+            incoming = (c for c in self.calls if isinstance(c, IncomingCall))
             callers = (origin_of(c.request, c.hop.host) for c in incoming)
-            verdict = self._agent.gate.request(request, source, now, known=known, callers=callers)
+            verdict = self.gate.request(request, source, now, known=known, callers=callers)
             if verdict is DROP:
                 return
             if verdict is not None:
                 # Without a transaction: a flood of refusals must not fill the memory.
                 if request.method != "ACK":
                     response = refuse(request, verdict.status, *verdict.headers)
-                    self._agent.layer.send_alone(response, hop)
+                    self.layer.send_alone(response, hop)
                 return
-        if request.method == "ACK" and self._agent.layer.find(request) is None:
+        if request.method == "ACK" and self.layer.find(request) is None:
             self._receive_ack(request, now)
             return
         if request.method == "CANCEL" and not self.knows(request, source):
             # Nothing is remembered of it: the right one may still come, and looks the same.
-            self._agent.layer.send_alone(refuse(request, 481), hop)
+            self.layer.send_alone(refuse(request, 481), hop)
             return
         if (again_s := self._no_room_s(request)) > 0:
             # Without a transaction: a short answer leaves time for the calls that there are.
             busy = ("Retry-After", str(again_s))
-            self._agent.layer.send_alone(refuse(request, 503, busy), hop)
+            self.layer.send_alone(refuse(request, 503, busy), hop)
             return
-        transaction = self._agent.layer.receive_request(request, hop, now)
+        transaction = self.layer.receive_request(request, hop, now)
         if transaction is None:
             return
         try:
             self._dispatch(request, transaction, now)
         except BadSip as error:
-            self._agent.rejected += 1
+            self.rejected += 1
             wrong_body = isinstance(error, WrongBody)
             response = refuse(request, 415 if wrong_body else 400)
             if wrong_body:
@@ -249,7 +265,7 @@ class Inbound:
 
     def _dispatch(self, request: Request, transaction: Transaction, now: float) -> None:
         method = request.method
-        refused = refusal(request, self._agent.local)
+        refused = refusal(request, self.local)
         if refused is not None:
             transaction.send_response(refused, now)
             return
@@ -259,7 +275,7 @@ class Inbound:
         local_tag = request.to.tag
         if local_tag is not None:
             self._receive_inside(request, transaction, local_tag, now)
-        elif self._agent.layer.is_merged(request):
+        elif self.layer.is_merged(request):
             transaction.send_response(refuse(request, 482), now)
         elif method == "OPTIONS":
             transaction.send_response(self._capabilities(request), now)
@@ -272,20 +288,20 @@ class Inbound:
 
     def _no_room_s(self, request: Request) -> int:
         """Seconds after which a new call or request may come again; 0 = there is room for it."""
-        agent = self._agent
-        if request.method == "ACK" or agent.layer.find(request) is not None:
+        if request.method == "ACK" or self.layer.find(request) is not None:
             return 0
         new_call = request.method == "INVITE" and request.to.tag is None
-        if new_call and request.get("Replaces") is None and (again_s := agent.busy()):
+        if new_call and request.get("Replaces") is None and (again_s := self.busy()):
             return again_s
-        return 0 if agent.layer.has_room(agent.now()) else BUSY_S
+        return 0 if self.layer.has_room(self.now()) else BUSY_S
 
     def _receive_cancel(self, request: Request, transaction: Transaction, now: float) -> None:
-        invite = self._agent.layer.cancelled_by(request, transaction.hop)
-        call = self._invites.get(invite) if invite is not None else None
+        invite = self.layer.cancelled_by(request, transaction.hop)
         if invite is None:
             transaction.send_response(refuse(request, 481), now)
             return
+        owner = invite.server_owner
+        call = owner if isinstance(owner, IncomingCall) else None
         tag = invite.response.to.tag if invite.response is not None else None
         if tag is None and call is not None and call.dialog is not None:
             tag = call.dialog.local_tag
@@ -293,16 +309,18 @@ class Inbound:
         if call is not None:
             call.cancelled(invite, now, request)
             return
-        for inside in self._agent.calls:
+        for inside in self.calls:
             if inside.modification.cancelled(invite, now):
                 return
 
     def _receive_inside(
         self, request: Request, transaction: Transaction, local_tag: str, now: float
     ) -> None:
-        found = self._dialogs.find(request.call_id, local_tag, request.from_.tag or "")
+        found = self.registry.find(request.call_id, local_tag, request.from_.tag or "")
         transfer = (
-            self._dialogs.transfer_of(request, local_tag) if request.method == "NOTIFY" else None
+            self.registry.subscription_of(request, local_tag)
+            if request.method == "NOTIFY"
+            else None
         )
         if found is None and transfer is None:
             transaction.send_response(refuse(request, 481), now)
@@ -321,7 +339,11 @@ class Inbound:
             receive_inside(found[0], request, transaction, found[1], now)
 
     def _receive_notify(
-        self, request: Request, transaction: Transaction, transfer: TransferCore | None, now: float
+        self,
+        request: Request,
+        transaction: Transaction,
+        transfer: ReferSubscription | None,
+        now: float,
     ) -> None:
         event = (request.get("Event") or request.get("o") or "").partition(";")[0].strip().lower()
         if event != "refer":
@@ -335,49 +357,48 @@ class Inbound:
         local_tag = request.to.tag
         if local_tag is None:
             return
-        found = self._dialogs.find(request.call_id, local_tag, request.from_.tag or "")
+        found = self.registry.find(request.call_id, local_tag, request.from_.tag or "")
         if found is not None:
             found[0].receive_ack(request, now)
 
     def _receive_invite(self, request: Request, transaction: Transaction, now: float) -> None:
-        replaced = replaced_call(self._agent, request)
+        replaced = replaced_call(self.registry, request)
         if isinstance(replaced, int):
             transaction.send_response(refuse(request, replaced), now)
             return
-        if self._agent.draining and replaced is None:
-            busy = ("Retry-After", str(self._agent.draining))
+        if self.draining and replaced is None:
+            busy = ("Retry-After", str(self.draining))
             transaction.send_response(refuse(request, 503, busy), now)
             return
         # What takes the place of another call needs no room of its own.
         if replaced is None and self._is_full() and not self._made_room(now):
             transaction.send_response(refuse(request, 486, ("Retry-After", "10")), now)
             return
-        call = IncomingCall(self._agent, request, transaction, now, replaced)
-        self._invites[transaction] = call
+        call = IncomingCall(self, self.registry, request, transaction, now, replaced)
         if call.dialog is not None:
-            self._agent.remember(call, call.dialog)
-        call.digest = self._agent.digest_of(call)
-        self._agent.on_call(call)
+            self.registry.remember(call, call.dialog)
+        call.digest = self.digest_of(call)
+        self.on_call(call)
 
     def _capabilities(self, request: Request) -> Response:
         """RFC 3261 section 11.2: what an INVITE would get."""
         status = 486 if self._is_full() and request.to.tag is None else 200
-        again_s = self._agent.draining or self._agent.busy()
+        again_s = self.draining or self.busy()
         if again_s and request.to.tag is None:
             status = 503
         response = reply(request, status, to_tag=new_tag())
         if status == 503:
             response.add("Retry-After", str(again_s))
         response.add("Accept", "application/sdp")
-        self._agent.describe(response, "100rel")
+        self.describe(response, "100rel")
         return response
 
     def _is_full(self) -> bool:
         """Whether there are as many calls as there may be; those that are ending do not count."""
-        if len(self._agent.calls) < self._agent.settings.max_calls:
+        if len(self.calls) < self.settings.max_calls:
             return False
-        going = sum(call.state is not CallState.ENDING for call in self._agent.calls)
-        return going >= self._agent.settings.max_calls
+        going = sum(call.state is not CallState.ENDING for call in self.calls)
+        return going >= self.settings.max_calls
 
     def _made_room(self, now: float) -> bool:
         """Give up the call whose answer has been without its ACK for longest, if for too long.
@@ -386,22 +407,22 @@ class Inbound:
         """
         waiting = [
             (since, call)
-            for call in self._agent.calls
+            for call in self.calls
             if isinstance(call, IncomingCall)
             and (since := call.unacknowledged_since()) is not None
-            and now - since >= ACK_WITHIN_T1 * self._agent.settings.timers.t1
+            and now - since >= ACK_WITHIN_T1 * self.settings.timers.t1
         ]
         if not waiting:
             return False
         min(waiting, key=lambda pair: pair[0])[1].no_ack(now)
         return True
 
-    def refuse_alone(self, request: Request, source: Hop, status: int) -> None:
+    def refuse_statelessly(self, request: Request, source: Hop, status: int) -> None:
         """Answer a request that is wrong in itself, and remember nothing of it."""
         if request.method == "ACK":
             return
         try:
             stamp_via(request, source)
-            self._agent.layer.send_alone(refuse(request, status), reply_hop(request, source))
+            self.layer.send_alone(refuse(request, status), reply_hop(request, source))
         except BadSip:
-            self._agent.rejected += 1
+            self.rejected += 1

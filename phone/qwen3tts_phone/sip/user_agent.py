@@ -6,21 +6,14 @@ Requests are checked in the order of RFC 3261 section 8.2.
 
 from __future__ import annotations
 
-import random
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from qwen3tts_phone.errors import BadSip, CallError
-from qwen3tts_phone.sip.account import Account
-from qwen3tts_phone.sip.call.call import Call, DialogTable
-from qwen3tts_phone.sip.call.incoming import IncomingCall
 from qwen3tts_phone.sip.call.outgoing import OutgoingCall
-from qwen3tts_phone.sip.call.transfer import Referral, TransferCore
-from qwen3tts_phone.sip.dialog import Dialog, new_branch, new_call_id, new_tag
-from qwen3tts_phone.sip.gate import Gate, SourceGate
-from qwen3tts_phone.sip.message.fields import check_headers, check_secure, parse_address, parse_uri
+from qwen3tts_phone.sip.dialog import new_call_id, new_tag
+from qwen3tts_phone.sip.gate import SourceGate
+from qwen3tts_phone.sip.message.fields import check_headers, check_secure, parse_uri
 from qwen3tts_phone.sip.message.message import (
     CALL_ID,
     MAX_HEAD_BYTES,
@@ -30,71 +23,14 @@ from qwen3tts_phone.sip.message.message import (
     parse_message,
 )
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.message.via import hop_by, loose
-from qwen3tts_phone.sip.settings import SipSettings
-from qwen3tts_phone.sip.transaction.client_request import Exchange, Health, Listener
+from qwen3tts_phone.sip.message.via import loose
 from qwen3tts_phone.sip.transaction.digest import Digest
-from qwen3tts_phone.sip.transaction.transaction import Send, TransactionLayer
-from qwen3tts_phone.sip.ua_core import ALLOW, Addresses
-from qwen3tts_phone.sip.uas import Inbound
+from qwen3tts_phone.sip.ua_core import Timed
+from qwen3tts_phone.sip.uas import UserAgentServer
 
 
-class Timed(Protocol):
-    """Something besides calls that waits for its time: a registration."""
-
-    def next_deadline(self) -> float | None:
-        """When :meth:`tick` is next needed."""
-
-    def tick(self, now: float) -> None:
-        """Do what is due."""
-
-
-class Agent(Addresses):
-    """Everything between the wire and the calls."""
-
-    def __init__(
-        self,
-        settings: SipSettings,
-        *,
-        now: Callable[[], float],
-        local: Callable[[Hop], tuple[str, int]],
-        on_call: Callable[[IncomingCall], None],
-        rng: random.Random | None = None,
-        flush: Callable[[], None] = lambda: None,
-        gate: Gate | None = None,
-    ) -> None:
-        super().__init__(settings, local)
-        self.now = now
-        self.flush = flush
-        self.random = rng or random.SystemRandom()
-        self.layer = TransactionLayer(settings.timers)
-        self.timed: list[Timed] = []
-        self.calls: set[Call] = set()
-        self.health = Health()
-        self.draining = 0
-        """Seconds after which callers may come again, while no new calls are taken; 0 = taken."""
-        self.busy: Callable[[], int] = lambda: 0
-        """The same while there is no room for another call at the moment; 0 = there is."""
-        self.rejected = 0
-        """Messages dropped because they could not be used."""
-        self.on_call = on_call
-        self.digest_of: Callable[[IncomingCall], Digest | None] = lambda call: None
-        """The credentials for challenges inside the dialog of a call that came in."""
-        self.digest_for: Callable[[Account], Digest | None] = lambda account: Digest(
-            account.auth_user or account.user, account.password
-        )
-        """The credentials for challenges to an account's own requests."""
-        self.trusts: Callable[[str, Request | None], bool] = lambda host, request: True
-        """Whether a source is an account's server or in a trusted network: it may replace and
-        transfer the calls of others, and say who a caller is."""
-        self.dialogs = DialogTable()
-        self.gate = gate
-        self._inbound = Inbound(self, self.dialogs)
-
-    @property
-    def outbox(self) -> deque[Send]:
-        """What is to be sent."""
-        return self.layer.outbox
+class UserAgent(UserAgentServer):
+    """Everything between the transport and the calls."""
 
     # What the shell calls
 
@@ -114,13 +50,13 @@ class Agent(Addresses):
             message = parse_message(data)
             message.flow, message.source = source.flow, source
             if isinstance(message, Response):
-                self._inbound.response(message, now)
+                self.receive_response(message, now)
             else:
-                self._inbound.request(message, source, now)
+                self.receive_request(message, source, now)
         except UnusableRequest as error:
             self.rejected += 1
             if self.gate is None or self.gate.unreadable(source, now, error.request):
-                self._inbound.refuse_alone(error.request, source, error.status)
+                self.refuse_statelessly(error.request, source, error.status)
         except BadSip:
             self.rejected += 1
             if self.gate is not None:
@@ -141,7 +77,7 @@ class Agent(Addresses):
         found = CALL_ID.search(data, 0, MAX_HEAD_BYTES)
         if found is None:
             return False
-        return self.dialogs.has_call(found[1].decode("utf-8", "replace").strip(" \t"))
+        return self.registry.has_dialog_of(found[1].decode("utf-8", "replace").strip(" \t"))
 
     def transport_failed(self, hop: Hop, now: float, cause: CallError | None = None) -> None:
         """Nothing could be delivered to that hop; ``cause`` where more is known."""
@@ -150,16 +86,19 @@ class Agent(Addresses):
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is next needed."""
         deadlines = [self.layer.next_deadline()]
-        deadlines += [timed.next_deadline() for timed in (*self.calls, *self.timed)]
+        deadlines += [timed.next_deadline() for timed in self._timed()]
         return min((at for at in deadlines if at is not None), default=None)
 
     def tick(self, now: float) -> None:
         """Fire the timers that are due."""
         self.layer.tick(now)
-        for timed in (*self.calls, *self.timed):
+        for timed in self._timed():
             deadline = timed.next_deadline()
             if deadline is not None and deadline <= now:
                 timed.tick(now)
+
+    def _timed(self) -> tuple[Timed, ...]:
+        return (*self.calls, *self.registry.usages, *self.timed)
 
     def place(
         self,
@@ -207,120 +146,11 @@ class Agent(Addresses):
         self.describe(request, "100rel" if sdp else "")
         request.add_all(check_headers(headers))
         request.set_body(sdp)
-        call = OutgoingCall(self, request, hop, digest, now)
-        self.calls.add(call)
+        call = OutgoingCall(self, self.registry, request, hop, digest, now)
+        self.registry.calls.add(call)
         call.start(now)
         return call
 
-    # What calls use
-
-    def exchange(
-        self,
-        request: Request,
-        hop: Hop,
-        listener: Listener,
-        now: float,
-        *,
-        next_cseq: Callable[[], int],
-        digest: Digest | None,
-    ) -> Exchange:
-        """Send a request and answer its challenges."""
-        exchange = Exchange(
-            self.layer,
-            request,
-            hop,
-            listener,
-            via=self.via,
-            next_cseq=next_cseq,
-            digest=digest,
-            max_retries=self.settings.max_redials,
-            contact=self.contact,
-            roomier=self.roomier,
-            health=self.health,
-        )
-        exchange.start(now)
-        return exchange
-
-    def hop_inside(self, dialog: Dialog) -> Hop:
-        """Where requests of a dialog go; raises BadSip."""
-        hop = self.hop(dialog.next_hop, dialog.flow)
-        for uri in (dialog.target, *(parse_address(route).uri for route in dialog.routes)):
-            check_secure(uri)
-        if dialog.routes or not self.settings.nat_contacts:
-            return hop
-        return hop_by(hop, dialog.seen)
-
-    def ack(
-        self, dialog: Dialog, invite: Request, cseq: int, sent_to: Hop, digest: Digest | None
-    ) -> tuple[Request, Hop]:
-        """The ACK to a 2xx (RFC 3261 section 13.2.2.4): along the route set.
-
-        It has the INVITE's credentials where it goes to ``sent_to`` as the INVITE did and no
-        further: the servers between need not take them out of it.
-        """
-        request = dialog.request("ACK", cseq)
-        hop = self.hop_inside(dialog)
-        where = digest.policy.address(request, hop) if digest is not None else ""
-        unasked = digest is not None and digest.policy.unasked(request, hop)
-        same = (
-            unasked
-            and isinstance(where, Hop)
-            and (where.host, where.port) == (sent_to.host, sent_to.port)
-        )
-        if isinstance(where, Hop) and same:
-            hop = where
-        ack = Request("ACK", request.uri)
-        ack.add("Via", f"{self.via(hop)};branch={new_branch()};rport")
-        ack.take(request)
-        for name in ("Authorization", "Proxy-Authorization") if same else ():
-            for value in invite.headers.getlist(name):
-                ack.headers.add(name, value)
-        return ack, hop
-
-    def describe(self, message: Request | Response, *options: str) -> None:
-        """Say what we are and what we allow; ``options`` are extensions besides those we use."""
-        message.add("Allow", ALLOW)
-        message.add("Supported", ", ".join(filter(None, ("timer", "replaces", *options))))
-        if self.settings.user_agent:
-            name = "User-Agent" if isinstance(message, Request) else "Server"
-            message.add(name, self.settings.user_agent)
-
-    def remember(self, call: Call, dialog: Dialog) -> None:
-        """The call has a dialog: requests inside it are the call's."""
-        self.calls.add(call)
-        self.dialogs.remember(call, dialog)
-
-    def keep_only(self, call: Call, dialog: Dialog) -> None:
-        """The call is answered: of its dialogs only this one goes on."""
-        self.dialogs.forget(call)
-        self.remember(call, dialog)
-
-    def forget(self, call: Call) -> None:
-        """The call is over."""
-        self.calls.discard(call)
-        self.dialogs.forget(call)
-        if isinstance(call, IncomingCall):
-            self._inbound.forget(call)
-
-    def watch(self, transfer: TransferCore) -> None:
-        """Notices of a transfer of ours may come, even after the end of its call."""
-        self.timed.append(transfer)
-        self.dialogs.watch(transfer)
-
-    def unwatch(self, transfer: TransferCore) -> None:
-        """No more will come."""
-        self.timed.remove(transfer)
-        self.dialogs.unwatch(transfer)
-
-    def call_ended(self, call: Call) -> None:
-        """The owner has been told that a call is over; what belonged to it ends soon."""
-        now = self.now()
-        for timed in list(self.timed):
-            if isinstance(timed, TransferCore | Referral) and timed.dialog is call.dialog:
-                timed.call_over(now)
-
     def close(self) -> None:
-        """Nothing comes or goes any more: end what still waits for notices."""
-        for timed in list(self.timed):
-            if isinstance(timed, TransferCore | Referral):
-                timed.close()
+        """End the transfers that still wait for notices."""
+        self.registry.close()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, CallRefused, WrongState
-from qwen3tts_phone.sip.call.modification import Modification, UpdateRefresh
+from qwen3tts_phone.sip.call.modification import SessionModification
 from qwen3tts_phone.sip.call.state import TABLE, By, CallEvent, CallState, Ended, Step, reasons
 from qwen3tts_phone.sip.dialog import Dialog, DialogId, Due, SessionTimer
 from qwen3tts_phone.sip.message.fields import CallHeaders, check_headers, check_secure, parse_uri
@@ -15,13 +15,9 @@ from qwen3tts_phone.sip.message.message import Request, Response, reply
 from qwen3tts_phone.sip.message.network import Hop, address_of
 from qwen3tts_phone.sip.message.via import seen_at
 from qwen3tts_phone.sip.transaction.client_request import Asked, Exchange, Listener
+from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Failure, Transaction
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.sip.call.transfer import TransferCore
-    from qwen3tts_phone.sip.sip_call import SipCall
-    from qwen3tts_phone.sip.transaction.digest import Digest
-    from qwen3tts_phone.sip.user_agent import Agent
+from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 
 class Call:
@@ -32,19 +28,26 @@ class Call:
     local_uri: str
     """Who we are in it: our From, or the To that they called."""
 
-    def __init__(self, agent: Agent, state: CallState, digest: Digest | None) -> None:
+    def __init__(
+        self,
+        agent: UserAgentCore,
+        registry: CallRegistry,
+        state: CallState,
+        digest: Digest | None,
+    ) -> None:
         self.agent = agent
+        self.registry = registry
         self.state = state
         self.digest = digest
         self.dialog: Dialog | None = None
         self.dialogs: list[Dialog] = []
         """All that the agent knows as this call's, early ones included."""
-        self.owner: SipCall | None = None
-        """How a program sees the call."""
+        self.owner: object | None = None
+        """The `SipCall` that a program has."""
         self.replaced_by: Call | None = None
         """The call that took the place of this one (RFC 3891)."""
         self.notify: Callable[[CallEvent], None] = lambda event: None
-        self.modification = Modification(self)
+        self.modification = SessionModification(self)
         self.timer = SessionTimer(agent.settings.session_expires_s)
         self.local_sdp: str | None = None
         """What we described last and holds, for refreshes."""
@@ -59,7 +62,6 @@ class Call:
         self.open_referrals = 0
         """REFERs of theirs that are not dealt with."""
         self._allow: frozenset[str] | None = None
-        self._refresh = UpdateRefresh(self)
         self._told_end = False
 
     @property
@@ -81,7 +83,7 @@ class Call:
         if state is not self.state:
             self.state = state
             if state is CallState.ENDED:
-                self.agent.forget(self)
+                self.registry.forget(self)
 
     def tell_end(
         self,
@@ -113,7 +115,7 @@ class Call:
             user=challenged.user if challenged else "",
         )
         self.notify(ended)
-        self.agent.call_ended(self)
+        self.registry.call_ended(self, self.agent.now())
 
     # The session
 
@@ -160,6 +162,22 @@ class Call:
             self.agent.hop(contact.uri)
         dialog.target = contact.uri
         dialog.seen = seen_at(message)
+
+    def may_be_steered_by(self, request: Request, dialog: Dialog) -> bool:
+        """Return whether the source of a REFER or Replaces may transfer or replace this call.
+
+        The dialog's own peer may (RFC 3891 section 8): the host that the INVITE went to or came
+        from, or that our requests of the dialog go to. So may the servers of an account, and
+        trusted networks.
+        """
+        source = request.source
+        if source is None:
+            return True
+        hosts = [self.hop.host]
+        with contextlib.suppress(BadSip):
+            hosts.append(self.agent.hop(dialog.first_hop).host)
+        peers = {address for host in hosts if (address := address_of(host)) is not None}
+        return address_of(source.host) in peers or self.agent.trusts(source.host, request)
 
     # Hanging up
 
@@ -266,79 +284,114 @@ class Call:
             )
         elif due is Due.REFRESH and self.state is CallState.UP:
             try:
-                self._refresh.send(now)
+                self.modification.refresh(now)
             except BadSip:
                 self.timer.refresh_failed(now)
 
 
-class DialogTable:
-    """All dialogs of an agent: of calls, early ones included, and of transfers of ours."""
+class DialogUsage(Protocol):
+    """A usage of a call's dialog that may outlive the call (RFC 5057): a REFER and its notices."""
+
+    dialog: Dialog
+
+    def call_over(self, now: float) -> None:
+        """Take notice of the end of the call."""
+
+    def close(self) -> None:
+        """End it: the endpoint is closed."""
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`tick` is next needed."""
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+
+
+class ReferSubscription(DialogUsage, Protocol):
+    """A REFER of ours, which receives notices."""
+
+    @property
+    def cseq(self) -> int:
+        """Number of the REFER."""
+
+    def receive(self, request: Request, transaction: Transaction, now: float) -> None:
+        """Handle a NOTIFY."""
+
+
+class CallRegistry:
+    """Calls of a user agent with their dialogs, early ones included, and REFER subscriptions."""
 
     def __init__(self) -> None:
-        self._calls: dict[DialogId, tuple[Call, Dialog]] = {}
-        self._transfers: dict[DialogId, list[TransferCore]] = {}
+        self.calls: set[Call] = set()
+        self.usages: list[DialogUsage] = []
+        self._dialogs: dict[DialogId, tuple[Call, Dialog]] = {}
+        self._notified: dict[DialogId, list[ReferSubscription]] = {}
 
     def __len__(self) -> int:
-        return len(self._calls) + len(self._transfers)
+        return len(self._dialogs) + len(self._notified)
 
     def remember(self, call: Call, dialog: Dialog) -> None:
-        """Requests inside the dialog are the call's."""
+        """Have the call receive the requests of a dialog."""
+        self.calls.add(call)
         if dialog not in call.dialogs:
             call.dialogs.append(dialog)
-        self._calls[dialog.id] = (call, dialog)
+        self._dialogs[dialog.id] = (call, dialog)
 
     def find(self, call_id: str, local_tag: str, remote_tag: str) -> tuple[Call, Dialog] | None:
-        """The call and dialog that a request is for."""
-        return self._calls.get((call_id, local_tag, remote_tag))
+        """Return the call and dialog that a request is for."""
+        return self._dialogs.get((call_id, local_tag, remote_tag))
 
-    def has_call(self, call_id: str) -> bool:
-        """Whether there is a dialog with that Call-ID."""
-        return any(each[0] == call_id for each in (*self._calls, *self._transfers))
+    def has_dialog_of(self, call_id: str) -> bool:
+        """Return whether there is a dialog with that Call-ID."""
+        return any(each[0] == call_id for each in (*self._dialogs, *self._notified))
 
-    def forget(self, call: Call) -> None:
-        """The call has no dialog any more."""
+    def keep_only(self, call: Call, dialog: Dialog) -> None:
+        """Forget all dialogs of an answered call but one."""
+        self.forget_dialogs(call)
+        self.remember(call, dialog)
+
+    def forget_dialogs(self, call: Call) -> None:
+        """Forget the dialogs of a call that goes on."""
         for dialog in call.dialogs:
-            if self._calls.get(dialog.id, (None,))[0] is call:
-                del self._calls[dialog.id]
+            if self._dialogs.get(dialog.id, (None,))[0] is call:
+                del self._dialogs[dialog.id]
         call.dialogs.clear()
 
-    def watch(self, transfer: TransferCore) -> None:
-        """Notices of a transfer of ours may come, even after the end of its call."""
-        self._transfers.setdefault(transfer.dialog.id, []).append(transfer)
+    def forget(self, call: Call) -> None:
+        """Forget a call that is over."""
+        self.calls.discard(call)
+        self.forget_dialogs(call)
 
-    def unwatch(self, transfer: TransferCore) -> None:
-        """No more will come."""
-        left = self._transfers.get(transfer.dialog.id, [])
-        left.remove(transfer)
+    def call_ended(self, call: Call, now: float) -> None:
+        """Let the REFER subscriptions of a call end soon."""
+        for usage in list(self.usages):
+            if usage.dialog is call.dialog:
+                usage.call_over(now)
+
+    def close(self) -> None:
+        """End all REFER subscriptions."""
+        for usage in list(self.usages):
+            usage.close()
+
+    def subscribe(self, subscription: ReferSubscription) -> None:
+        """Have a REFER of ours receive its notices, even after the end of its call."""
+        self.usages.append(subscription)
+        self._notified.setdefault(subscription.dialog.id, []).append(subscription)
+
+    def unsubscribe(self, subscription: ReferSubscription) -> None:
+        """Undo `subscribe`."""
+        self.usages.remove(subscription)
+        left = self._notified.get(subscription.dialog.id, [])
+        left.remove(subscription)
         if not left:
-            del self._transfers[transfer.dialog.id]
+            del self._notified[subscription.dialog.id]
 
-    def transfer_of(self, request: Request, local_tag: str) -> TransferCore | None:
-        """Which transfer of ours a notice is about (RFC 3515 section 2.4.6: by its ``id``)."""
-        here = self._transfers.get((request.call_id, local_tag, request.from_.tag or ""), [])
+    def subscription_of(self, request: Request, local_tag: str) -> ReferSubscription | None:
+        """Return the REFER of ours that a NOTIFY is about (RFC 3515 section 2.4.6: its ``id``)."""
+        here = self._notified.get((request.call_id, local_tag, request.from_.tag or ""), [])
         _, *parameters = (part.strip() for part in (request.get("Event") or "").split(";"))
         for parameter in parameters:
             name, _, number = parameter.partition("=")
             if name.strip().lower() == "id":
                 return next((t for t in here if str(t.cseq) == number.strip()), None)
         return here[0] if here else None
-
-
-def may_steer(agent: Agent, request: Request, call: Call, dialog: Dialog) -> bool:
-    """Return whether a request's source may transfer or replace a call.
-
-    It may as the dialog's own peer: the host that the INVITE went to or came from, or that our
-    requests of the dialog go to. So may the servers of an account, and trusted networks.
-    """
-    source = request.source
-    if source is None:
-        return True
-    address = address_of(source.host)
-    return address in _peers(call, dialog) or agent.trusts(source.host, request)
-
-
-def _peers(call: Call, dialog: Dialog) -> set[object]:
-    hosts = [call.hop.host]
-    with contextlib.suppress(BadSip):
-        hosts.append(call.agent.hop(dialog.first_hop).host)
-    return {address for host in hosts if (address := address_of(host)) is not None}

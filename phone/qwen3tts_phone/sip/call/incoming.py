@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, WrongState
-from qwen3tts_phone.sip.call.call import Call
+from qwen3tts_phone.sip.call.call import Call, CallRegistry
 from qwen3tts_phone.sip.call.state import Answered, CallState, EarlyAnswer, Step
 from qwen3tts_phone.sip.dialog import Dialog, new_tag
 from qwen3tts_phone.sip.message.fields import (
@@ -20,10 +20,7 @@ from qwen3tts_phone.sip.message.fields import (
 from qwen3tts_phone.sip.message.message import Request, Response, checked_sdp, reply
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.transaction.transaction import Transaction, UnackedAnswer
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.sip.user_agent import Agent
-
+from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 MAX_WAITING = 4
 """Provisional answers that wait for the PRACK of the one before."""
@@ -117,7 +114,7 @@ class Provisionals:
                 self.answered = sdp
                 self._call.notify(EarlyAnswer(sdp))
         else:
-            self._call.modification.received.receive(request, transaction, dialog, now)
+            self._call.modification.receive(request, transaction, dialog, now)
         if self._waiting and not self._call.is_answering and self._call.state is CallState.RINGING:
             status, described, lines = self._waiting.popleft()
             self.send(status, described, lines, now)
@@ -156,7 +153,8 @@ class IncomingCall(Call):
 
     def __init__(
         self,
-        agent: Agent,
+        agent: UserAgentCore,
+        registry: CallRegistry,
         request: Request,
         transaction: Transaction,
         now: float,
@@ -164,7 +162,7 @@ class IncomingCall(Call):
     ) -> None:
         self.offer = checked_sdp(request)
         """Their offer, or None where they leave it to us."""
-        super().__init__(agent, CallState.RECEIVED, None)
+        super().__init__(agent, registry, CallState.RECEIVED, None)
         self.request = request
         self.replaced = replaced
         """The call whose place this one takes when it is answered (RFC 3891)."""
@@ -320,7 +318,7 @@ class IncomingCall(Call):
             return
         answer = self.provisionals.answered or request.sdp
         self.notify(Answered(answer if self.offer is None else None))
-        self.modification.call_is_up(now)
+        self.modification.start_queued(now)
 
     def unacknowledged_since(self) -> float | None:
         """When the answer was first sent, while it has no ACK."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError
-from qwen3tts_phone.sip.call.call import Call
+from qwen3tts_phone.sip.call.call import Call, CallRegistry
 from qwen3tts_phone.sip.call.redirection import Redirection, RedirectTarget
 from qwen3tts_phone.sip.call.state import Answered, CallState, EarlyMedia, Ringing, Step
 from qwen3tts_phone.sip.dialog import Dialog
@@ -15,13 +15,9 @@ from qwen3tts_phone.sip.message.fields import CallHeaders, check_headers
 from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.transaction.client_request import Exchange, Unheard
-from qwen3tts_phone.sip.transaction.digest import refused
+from qwen3tts_phone.sip.transaction.digest import Digest, refused
 from qwen3tts_phone.sip.transaction.transaction import Failure, cancel_for
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.sip.transaction.digest import Digest
-    from qwen3tts_phone.sip.user_agent import Agent
-
+from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 MAX_PRACKS = 64
 """Most reliable provisional answers of one branch that are acknowledged."""
@@ -96,9 +92,15 @@ class OutgoingCall(Call):
     direction: Literal["in", "out"] = "out"
 
     def __init__(
-        self, agent: Agent, request: Request, hop: Hop, digest: Digest | None, now: float
+        self,
+        agent: UserAgentCore,
+        registry: CallRegistry,
+        request: Request,
+        hop: Hop,
+        digest: Digest | None,
+        now: float,
     ) -> None:
-        super().__init__(agent, CallState.CALLING, digest)
+        super().__init__(agent, registry, CallState.CALLING, digest)
         self.call_id = request.call_id
         self.dialled_uri = request.uri
         self.remote_uri = request.uri
@@ -133,7 +135,7 @@ class OutgoingCall(Call):
         self, target: RedirectTarget, request: Request, hop: Hop, digest: Digest | None, now: float
     ) -> None:
         """Send the INVITE to the address that a 3xx has led to. For `Redirection`."""
-        self.agent.dialogs.forget(self)
+        self.registry.forget_dialogs(self)
         self._branches.clear()
         self._told.clear()
         self.digest = digest
@@ -166,7 +168,7 @@ class OutgoingCall(Call):
                 return
             self._branches[tag] = branch
             if branch.dialog is not None:
-                self.agent.remember(self, branch.dialog)
+                self.registry.remember(self, branch.dialog)
         rseq = rseq_of(response)
         if rseq is not None and not branch.takes(rseq):
             return
@@ -181,7 +183,7 @@ class OutgoingCall(Call):
             branch.described = sdp
             self.notify(EarlyMedia(sdp, tag))
         if branch.agreed:
-            self.modification.next(now)
+            self.modification.start_queued(now)
 
     def _tell(self, response: Response) -> None:
         status = response.status
@@ -329,7 +331,7 @@ class OutgoingCall(Call):
         self.dialog = dialog
         self._quiet()
         self.modification.other_branch(dialog, now)
-        self.agent.keep_only(self, dialog)
+        self.registry.keep_only(self, dialog)
         self.answer_headers = CallHeaders(response.headers)
         source = response.source
         self.is_vouched_for = source is None or (
@@ -346,7 +348,7 @@ class OutgoingCall(Call):
         # reliably. Where a branch describes itself anew with its 200, that is what it does now.
         described = branch.described if branch is not None else ""
         self.notify(Answered(response.sdp or described or None, tag))
-        self.modification.call_is_up(now)
+        self.modification.start_queued(now)
 
     # Giving up
 

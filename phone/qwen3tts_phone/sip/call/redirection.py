@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from qwen3tts_phone.errors import BadSip, CallError
 from qwen3tts_phone.sip.message.fields import check_secure, parse_address, parse_uri, uri_parameter
@@ -13,10 +13,7 @@ from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.message.via import loose
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Failure
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.sip.call.outgoing import OutgoingCall
-
+from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 MAX_TARGETS = 5
 """Most addresses that one call is redirected to, those that fail included."""
@@ -129,10 +126,25 @@ PER_ADDRESS = ("via", "route", "cseq", "contact", "authorization", "proxy-author
 Outcome = Response | Failure
 
 
+class RedirectedCall(Protocol):
+    """What a redirection needs of its call."""
+
+    agent: UserAgentCore
+    local_host: str
+
+    @property
+    def invite(self) -> Request: ...
+    def next_cseq(self) -> int: ...
+    def ask_at(
+        self, target: RedirectTarget, request: Request, hop: Hop, digest: Digest | None, now: float
+    ) -> None: ...
+    def end_with(self, outcome: Outcome, now: float) -> None: ...
+
+
 class Redirection:
     """One call's. It follows where ``locate`` is set; `found` or `not_found` answers it."""
 
-    def __init__(self, call: OutgoingCall, first: str) -> None:
+    def __init__(self, call: RedirectedCall, first: str) -> None:
         self.locate: Callable[[RedirectTarget], None] | None = None
         self.waits = False
         """Whether the next address is being located: no request of the call is under way."""

@@ -6,23 +6,17 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, TransferFailed
-from qwen3tts_phone.sip.call.call import may_steer
+from qwen3tts_phone.sip.call.call import Call
 from qwen3tts_phone.sip.call.state import CallState, ReferReceived, TransferProgress
-from qwen3tts_phone.sip.dialog import ReferTo
+from qwen3tts_phone.sip.dialog import Dialog, ReferTo
 from qwen3tts_phone.sip.message.fields import parse_address, parse_uri
 from qwen3tts_phone.sip.message.message import REASONS, Request, Response, reply
-from qwen3tts_phone.sip.transaction.client_request import Asked
+from qwen3tts_phone.sip.transaction.client_request import Asked, Exchange
 from qwen3tts_phone.sip.transaction.digest import refused
 from qwen3tts_phone.sip.transaction.transaction import Failure, Transaction
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.sip.call.call import Call
-    from qwen3tts_phone.sip.dialog import Dialog
-    from qwen3tts_phone.sip.transaction.client_request import Exchange
-
 
 MAX_UNREAD_NOTICES = 64
 
@@ -169,7 +163,7 @@ class TransferCore:
         call.agent.describe(request)
         request.add_all(lines)
         self._exchange: Exchange = call.send_inside(request, self, now, dialog)
-        self._agent.watch(self)
+        call.registry.subscribe(self)
 
     @property
     def cseq(self) -> int:
@@ -260,7 +254,7 @@ class TransferCore:
         told = self.stage is ReferState.TOLD
         self.stage = ReferState.OVER
         self._deadline = None
-        self._agent.unwatch(self)
+        self._call.registry.unsubscribe(self)
         if not told:
             self._listener.over(outcome)
 
@@ -311,7 +305,7 @@ class Referral:
             status = 481 if call.state is CallState.ENDING else 403
             transaction.send_response(reply(request, status), now)
             return
-        if not may_steer(call.agent, request, call, dialog):
+        if not call.may_be_steered_by(request, dialog):
             transaction.send_response(reply(request, 403), now)
             return
         if call.open_referrals >= MAX_REFERRALS:
@@ -327,7 +321,7 @@ class Referral:
         call.refresh_target(dialog, request)
         referral = cls(call, request, transaction, dialog, now)
         call.open_referrals += 1
-        referral._agent.timed.append(referral)
+        call.registry.usages.append(referral)
         call.notify(
             ReferReceived(
                 refer_to.target,
@@ -443,7 +437,7 @@ class Referral:
             self.stage = ReferralState.OVER
             self._deadline = None
             self._call.open_referrals -= 1
-            self._agent.timed.remove(self)
+            self._call.registry.usages.remove(self)
 
 
 def _referred_by(request: Request) -> str | None:

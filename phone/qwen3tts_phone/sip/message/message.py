@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from sipmessage import Headers, Via
 from sipmessage.message import COMPACT_FORMS
@@ -25,10 +24,7 @@ from qwen3tts_phone.sip.message.fields import (
     parse_via,
     split_list,
 )
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.sip.message.network import Hop
-
+from qwen3tts_phone.sip.message.network import Hop
 
 MAX_MESSAGE_BYTES = 65535
 """Largest message; what one UDP datagram can hold, and the bound on TCP."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from qwen3tts_phone.errors import CalleeUnreachable, CallError
 from qwen3tts_phone.sip.account import Account, address_of_record
@@ -14,12 +14,9 @@ from qwen3tts_phone.sip.message.fields import check_secure
 from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.message.via import loose
+from qwen3tts_phone.sip.transaction.client_request import Exchange
 from qwen3tts_phone.sip.transaction.transaction import Failure
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.sip.transaction.client_request import Exchange
-    from qwen3tts_phone.sip.user_agent import Agent
-
+from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 Located = Callable[[Sequence[Hop], OSError | None, float], None]
 """Gets the servers, best first, or why there are none, and the time."""
@@ -48,7 +45,7 @@ class Probe:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: UserAgentCore,
         account: Account | None,
         hop: Hop,
         done: Callable[[int | None, float], None],
@@ -128,7 +125,7 @@ class Probe:
 
 
 async def ask(
-    agent: Agent,
+    agent: UserAgentCore,
     hop: Hop,
     target: str,
     account: Account | None,
@@ -197,7 +194,7 @@ class Keepalive:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: UserAgentCore,
         account: Account,
         locate: Locate,
         wires: Wires,

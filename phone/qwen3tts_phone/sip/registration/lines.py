@@ -21,7 +21,7 @@ from qwen3tts_phone.sip.registration.registration import RegistrationCore
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transport.listeners import Listeners
 from qwen3tts_phone.sip.transport.locator import Locator
-from qwen3tts_phone.sip.user_agent import Agent
+from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 LOOK_EVERY_S = 60.0
 """How often the names of servers are looked up, whether or not anything goes there."""
@@ -40,7 +40,7 @@ class Lines:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: UserAgentCore,
         locator: Locator,
         listeners: Listeners,
         *,

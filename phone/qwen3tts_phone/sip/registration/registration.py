@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, RegistrationFailed
 from qwen3tts_phone.sip.account import Account, address_of_record
@@ -16,12 +15,10 @@ from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.message.via import loose
 from qwen3tts_phone.sip.registration.keepalive import Learn, Locate, Located, Probe
+from qwen3tts_phone.sip.transaction.client_request import Exchange
 from qwen3tts_phone.sip.transaction.digest import challenges
 from qwen3tts_phone.sip.transaction.transaction import Failure
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.sip.transaction.client_request import Exchange
-    from qwen3tts_phone.sip.user_agent import Agent
+from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 
 class RegistrationState(Enum):
@@ -174,7 +171,7 @@ class RegistrationCore:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: UserAgentCore,
         account: Account,
         hop: Hop | None = None,
         *,

@@ -7,16 +7,12 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from qwen3tts_phone.errors import BadSip, CallRefused
 from qwen3tts_phone.sip.message.fields import parse_uri
 from qwen3tts_phone.sip.message.message import Request, Response
+from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_wire.errors import log_text
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.sip.message.network import Hop
-
 
 MAX_CHALLENGES = 8
 """Most challenges of one response that are looked at, and most that are remembered."""
