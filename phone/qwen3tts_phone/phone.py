@@ -16,8 +16,7 @@ from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.audio.answering import AnsweringSettings
 from qwen3tts_phone.audio.inbound import preload_codecs
 from qwen3tts_phone.call.call import Call
-from qwen3tts_phone.call.control import CallControl
-from qwen3tts_phone.call.core import CallCore, CallVoice
+from qwen3tts_phone.call.core import BackgroundTasks, CallCore, CallVoice
 from qwen3tts_phone.call.dialogue import OnMachine
 from qwen3tts_phone.call.incoming import (
     OutageHandler,
@@ -38,6 +37,7 @@ from qwen3tts_phone.call.setup import (
 from qwen3tts_phone.detection.recogniser import RecogniserPool
 from qwen3tts_phone.dialling.guard import Admission, Guard, GuardSettings, refuse_emergency
 from qwen3tts_phone.errors import BadSip, CallError
+from qwen3tts_phone.facts import CallFacts
 from qwen3tts_phone.media.admission import PacingAdmission
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.process import MediaKeeper
@@ -51,7 +51,7 @@ from qwen3tts_phone.sip.endpoint import SipEndpoint
 from qwen3tts_phone.sip.message.fields import parse_uri
 from qwen3tts_phone.sip.registration.keepalive import OptionsReply
 from qwen3tts_phone.sip.registration.line import AccountEvent, Line
-from qwen3tts_phone.sip.registration.lines import bare
+from qwen3tts_phone.sip.registration.lines import target_uri
 from qwen3tts_phone.sip.settings import GateSettings, SipSettings, TlsSettings
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_settings.constraints import UNSET, given
@@ -206,12 +206,11 @@ class Phone(PhoneStatus):
         self._told_ready = False
         self._suites: tuple[str, ...] = ()
         self._admissions: dict[PhoneCall, Admission] = {}
-        self.handed = Replacements(self.call_of, self._receive)
-        """Transfers by far ends. For calls."""
+        self.tasks = BackgroundTasks()
+        """Transfers by far ends and refusals under way. For calls."""
+        self._replacements = Replacements(self.call_of, self._receive, self.tasks)
         file = self.settings.unavailable_file
-        self._outage = OutageHandler(
-            SpeechOutages(self.link, file), self._receive, self.handed.start
-        )
+        self._outage = OutageHandler(SpeechOutages(self.link, file), self._receive, self.tasks)
         self._stack = AsyncExitStack()
         self._records: RecordSink | None = None
         self._files: CallStore
@@ -237,7 +236,7 @@ class Phone(PhoneStatus):
                 settings.sip_settings(),
                 self.clock,
                 on_account=self._account_changed,
-                on_replacing=self.handed.takes_place,
+                on_replacing=self._replacements.takes_place,
                 full=lambda: self._media.is_full,
             )
             stack.push_async_callback(self._sip.close)
@@ -324,7 +323,7 @@ class Phone(PhoneStatus):
         if admission is not None:
             self._admissions[call] = admission
             if admission.until is not None:
-                call.life.body.start(call.life.end_by(admission.until), "longest time")
+                call.end_by(admission.until)
         return call
 
     def __aiter__(self) -> AsyncIterator[PhoneCall]:
@@ -377,7 +376,7 @@ class Phone(PhoneStatus):
         Raises BadSip where it is one, and no account says whose.
         """
         line = self._sip.lines.get(account)
-        address = bare(target, line.account if line is not None else None)
+        address = target_uri(target, line.account if line is not None else None)
         if ":" not in address and "@" not in address:
             raise BadSip(
                 f"{address[:60]!r} is no SIP address.",
@@ -413,17 +412,17 @@ class Phone(PhoneStatus):
         """The call whose signalling this is. For `Call`."""
         return next((call for call in self.calls if call.sip is sip), None) if sip else None
 
-    def forget(self, life: CallControl) -> None:
+    def forget(self, facts: CallFacts) -> None:
         """A call is over; how its account stands goes into its record. For `CallControl`."""
-        for call in [call for call in self.calls if call.life is life]:
+        for call in [call for call in self.calls if call.facts is facts]:
             self.calls.discard(call)
             admission = self._admissions.pop(call, None)
             if admission is not None:
                 admission.over()
         if not self.calls:
             heap.sweep_if_idle()
-        line = self._sip.lines.get(life.facts.account)
-        life.facts.registration = registration_facts(line, draining=self._sip.draining)
+        line = self._sip.lines.get(facts.account)
+        facts.registration = registration_facts(line, draining=self._sip.draining)
 
     # --- inside
 
@@ -478,7 +477,7 @@ class Phone(PhoneStatus):
             self._on_account(event)
 
     async def _hang_up_all(self) -> None:
-        await self.handed.close()
+        await self.tasks.cancel()
         await asyncio.gather(*(call.hangup() for call in list(self.calls)), return_exceptions=True)
 
 

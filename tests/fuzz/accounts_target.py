@@ -11,12 +11,12 @@ from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.message.fields import parse_address, parse_uri
 from qwen3tts_phone.sip.message.message import Request, Response, parse_message
-from qwen3tts_phone.sip.message.network import Asks, Hop
-from qwen3tts_phone.sip.message.via import seen_address
+from qwen3tts_phone.sip.message.network import DnsLookup, Hop
+from qwen3tts_phone.sip.message.via import mapped_address
 from qwen3tts_phone.sip.registration.keepalive import Keepalive, Located
 from qwen3tts_phone.sip.registration.registration import RegistrationCore, RegistrationState
 from qwen3tts_phone.sip.settings import SipSettings
-from qwen3tts_phone.sip.transport.dns import Answer, Family, Naptr, Srv
+from qwen3tts_phone.sip.transport.dns import DnsAnswer, Family, NaptrRecord, SrvRecord
 from qwen3tts_phone.sip.transport.locator import MAX_HOPS, Locator
 from qwen3tts_phone.sip.user_agent import UserAgent
 from tests.fuzz.target import Target, steps, story
@@ -61,7 +61,7 @@ class _Line:
 
     def learn(self, hop: Hop, response: Response) -> None:
         with contextlib.suppress(BadSip):
-            seen = seen_address(response)
+            seen = mapped_address(response)
             if seen is not None:
                 ipaddress.ip_address(seen[0])
                 assert 0 < seen[1] < 65536
@@ -165,19 +165,21 @@ class _Zone:
     def _of(self, name: str, kind: str) -> list[list[str]]:
         return [one[2:] for one in self.lines if one[:2] == [name, kind]]
 
-    async def srv(self, name: str) -> Answer[Srv]:
+    async def srv(self, name: str) -> DnsAnswer[SrvRecord]:
         found = [
-            Srv(_short(one[0]), _short(one[1]), _short(one[2]), one[3] if len(one) > 3 else "")
+            SrvRecord(
+                _short(one[0]), _short(one[1]), _short(one[2]), one[3] if len(one) > 3 else ""
+            )
             for one in self._of(name, "SRV")
             if len(one) >= 3 and all(text.isascii() and text.isdigit() for text in one[:3])
         ]
-        return Answer(tuple(found), float(len(found)))
+        return DnsAnswer(tuple(found), float(len(found)))
 
-    async def naptr(self, name: str) -> Answer[Naptr]:
-        found = [Naptr(1, 2, *one[:3]) for one in self._of(name, "NAPTR") if len(one) >= 3]
-        return Answer(tuple(found), 0.0)
+    async def naptr(self, name: str) -> DnsAnswer[NaptrRecord]:
+        found = [NaptrRecord(1, 2, *one[:3]) for one in self._of(name, "NAPTR") if len(one) >= 3]
+        return DnsAnswer(tuple(found), 0.0)
 
-    async def addresses(self, name: str, families: tuple[Family, ...]) -> Answer[str]:
+    async def addresses(self, name: str, families: tuple[Family, ...]) -> DnsAnswer[str]:
         found = [one[0] for one in self._of(name, "A") if one]
         if "dead" in found:
             raise OSError("no answer")
@@ -185,7 +187,7 @@ class _Zone:
         for text in found:
             with contextlib.suppress(ValueError):
                 usable.append(str(ipaddress.ip_address(text)))
-        return Answer(tuple(usable), 60.0)
+        return DnsAnswer(tuple(usable), 60.0)
 
 
 def _short(text: str) -> int:
@@ -197,7 +199,7 @@ def run_locate(data: bytes) -> None:
 
     async def ask() -> None:
         locator = Locator(lambda: 0.0, records=zone, rng=random.Random(1))
-        kinds: tuple[Asks, ...] = ("address", "srv", "naptr")
+        kinds: tuple[DnsLookup, ...] = ("address", "srv", "naptr")
         for asks in kinds:
             hop = Hop("udp", "example.org", 5060, name="example.org", asks=asks)
             try:

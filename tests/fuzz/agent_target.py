@@ -19,13 +19,13 @@ from qwen3tts_phone.sip.call.state import (
     ReinviteReceived,
     TransferProgress,
 )
-from qwen3tts_phone.sip.call.transfer import TransferCore
+from qwen3tts_phone.sip.call.transfer import OutgoingRefer
 from qwen3tts_phone.sip.dialog import ReferTo
 from qwen3tts_phone.sip.message.message import Request, Response, parse_message
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.registration.registration import RegistrationCore, RegistrationState
 from qwen3tts_phone.sip.settings import Account, SipSettings
-from qwen3tts_phone.sip.transaction.client_request import Asked
+from qwen3tts_phone.sip.transaction.client_request import OutcomeListener
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.user_agent import UserAgent
 from tests.fuzz.sip_examples import (
@@ -167,7 +167,7 @@ class World:
                     self.transfer(call)
                 elif kind == "k" and call.dialog is not None:
                     info = call.dialog.request("INFO")
-                    call.send_inside(info, Asked(lambda outcome, now: None), self.now)
+                    call.send_inside(info, OutcomeListener(lambda outcome, now: None), self.now)
                 elif isinstance(call, IncomingCall):
                     self.act_incoming(call, kind)
             self.sent(MOST_SENDS)
@@ -183,7 +183,7 @@ class World:
     def transfer(self, call: Call) -> None:
         if call.state is CallState.UP and len(self.transfers) < MOST_CALLS:
             told = Told()
-            TransferCore(call, ReferTo(f"sip:other@{THEIR_HOST}"), told, [], self.now)
+            OutgoingRefer(call, ReferTo(f"sip:other@{THEIR_HOST}"), told, [], self.now)
             self.transfers.append(told)
 
     def pass_time(self, seconds: float) -> None:

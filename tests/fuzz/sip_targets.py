@@ -22,7 +22,7 @@ from qwen3tts_phone.sip.message.message import (
     reply,
 )
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.message.via import reply_hop, stamp_via
+from qwen3tts_phone.sip.message.via import response_hop, stamp_via
 from qwen3tts_phone.sip.transaction.digest import Digest
 from tests.fuzz import sip_examples as examples
 from tests.fuzz.target import Target, cuts
@@ -117,7 +117,7 @@ def run_sip_message(data: bytes) -> None:
 def _answerable(request: Request) -> None:
     try:
         stamp_via(request, SOURCE)
-        hop = reply_hop(request, SOURCE)
+        hop = response_hop(request, SOURCE)
     except BadSip:
         return
     assert 0 < hop.port < 65536

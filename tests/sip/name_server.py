@@ -15,7 +15,7 @@ import dns.rcode
 import dns.rdatatype
 import dns.rrset
 
-from qwen3tts_phone.sip.transport.dns import Answer, Family, Naptr, Srv
+from qwen3tts_phone.sip.transport.dns import DnsAnswer, Family, NaptrRecord, SrvRecord
 
 T = TypeVar("T")
 
@@ -25,23 +25,23 @@ class Domains:
     """Records that can be asked for, and how often they were."""
 
     hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    servers: Mapping[str, tuple[Srv, ...]] = field(default_factory=dict)
-    ways: Mapping[str, tuple[Naptr, ...]] = field(default_factory=dict)
+    servers: Mapping[str, tuple[SrvRecord, ...]] = field(default_factory=dict)
+    ways: Mapping[str, tuple[NaptrRecord, ...]] = field(default_factory=dict)
     ttl_s: float = 60.0
     asked: Counter[str] = field(default_factory=Counter)
     dead: bool = False
     """Whether no question is answered."""
 
-    async def srv(self, name: str) -> Answer[Srv]:
-        return Answer(self._take("SRV", name, self.servers), self.ttl_s)
+    async def srv(self, name: str) -> DnsAnswer[SrvRecord]:
+        return DnsAnswer(self._take("SRV", name, self.servers), self.ttl_s)
 
-    async def naptr(self, name: str) -> Answer[Naptr]:
-        return Answer(self._take("NAPTR", name, self.ways), self.ttl_s)
+    async def naptr(self, name: str) -> DnsAnswer[NaptrRecord]:
+        return DnsAnswer(self._take("NAPTR", name, self.ways), self.ttl_s)
 
-    async def addresses(self, name: str, families: tuple[Family, ...]) -> Answer[str]:
+    async def addresses(self, name: str, families: tuple[Family, ...]) -> DnsAnswer[str]:
         found = self._take("A", name, self.hosts)
         usable = tuple(one for one in found if ipaddress.ip_address(one).version in families)
-        return Answer(usable, self.ttl_s)
+        return DnsAnswer(usable, self.ttl_s)
 
     def _take(self, kind: str, name: str, table: Mapping[str, tuple[T, ...]]) -> tuple[T, ...]:
         self.asked[f"{kind} {name}"] += 1

@@ -6,7 +6,7 @@ import pytest
 
 from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.account import Account, address_of_record
-from qwen3tts_phone.sip.registration.lines import bare
+from qwen3tts_phone.sip.registration.lines import target_uri
 from qwen3tts_phone.sip.settings import SipSettings, TlsSettings
 
 
@@ -61,13 +61,13 @@ def test_a_field_that_cannot_be_used_is_named_first(fields: dict[str, object], n
     ],
 )
 def test_what_is_no_address_is_the_registrars(target: str, wanted: str) -> None:
-    assert bare(target, Account("sip:pbx.example:5070", "alice")) == wanted
+    assert target_uri(target, Account("sip:pbx.example:5070", "alice")) == wanted
 
 
 def test_a_proxy_takes_a_telephone_number_as_it_is() -> None:
     account = Account("sip:pbx.example", "alice", proxy="sip:proxy.example")
-    assert bare("tel:+4930123", account) == "tel:+4930123"
-    assert bare("tel:+4930123", None) == "tel:+4930123"
+    assert target_uri("tel:+4930123", account) == "tel:+4930123"
+    assert target_uri("tel:+4930123", None) == "tel:+4930123"
 
 
 def test_an_account_of_a_sips_registrar_has_a_sips_address() -> None:

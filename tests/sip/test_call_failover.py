@@ -11,7 +11,7 @@ from qwen3tts_phone.sip.call.outgoing import OutgoingCall
 from qwen3tts_phone.sip.call.state import CallState
 from qwen3tts_phone.sip.message.message import Request, Response, reply
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.transaction.client_request import FIRST_S, LONGEST_S, Health
+from qwen3tts_phone.sip.transaction.client_request import FIRST_S, LONGEST_S, ServerHealth
 from tests.sip.wire import ANSWER, OFFER, Phone, Stranger, Wire, ended
 
 FIRST, SECOND = Hop("udp", "10.0.0.5", 5060), Hop("udp", "10.0.0.6", 5060)
@@ -160,7 +160,7 @@ def test_the_contact_fits_the_way_to_the_server_that_is_asked() -> None:
 
 
 def test_a_server_that_has_failed_comes_last_for_a_while_and_longer_each_time() -> None:
-    health = Health()
+    health = ServerHealth()
     assert health.order([FIRST, SECOND], 0.0) == [FIRST, SECOND]
     health.failed(FIRST, 0.0)
     health.failed(FIRST, 1.0)
@@ -179,7 +179,7 @@ def test_a_server_that_has_failed_comes_last_for_a_while_and_longer_each_time() 
 
 
 def test_failures_of_very_many_servers_are_bounded() -> None:
-    health = Health()
+    health = ServerHealth()
     for number in range(5000):
         health.failed(Hop("udp", "10.0.0.1", 1 + number), 0.0)
     assert len(health._failed) <= 1000

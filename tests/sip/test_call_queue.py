@@ -3,11 +3,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from qwen3tts_phone.sip.sip_call import MOST_WAITING, CallQueue
+from qwen3tts_phone.sip.sip_call import MOST_WAITING, IncomingCallQueue
 
 
-def waiting(count: int, most: int = 1000) -> CallQueue:
-    queue = CallQueue(most)
+def waiting(count: int, most: int = 1000) -> IncomingCallQueue:
+    queue = IncomingCallQueue(most)
     for number in range(count):
         queue.put(cast(Any, SimpleNamespace(ended=None, number=number)))
     return queue

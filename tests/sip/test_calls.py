@@ -12,14 +12,14 @@ from qwen3tts_phone.errors import (
     WrongState,
 )
 from qwen3tts_phone.sip.call.state import (
-    PHASES,
-    TABLE,
+    CALL_TRANSITIONS,
+    MODIFICATION_TRANSITIONS,
     Answered,
     CallState,
+    CallStep,
     EarlyMedia,
-    Move,
-    Phase,
-    Step,
+    ModificationEvent,
+    ModificationState,
 )
 from qwen3tts_phone.sip.message.message import Request, Response, reply
 from tests.sip.wire import (
@@ -36,10 +36,10 @@ from tests.sip.wire import (
 
 @pytest.mark.parametrize(
     ("state", "step"),
-    [pair_ for pair_ in itertools.product(CallState, Step) if pair_ not in TABLE],
+    [pair_ for pair_ in itertools.product(CallState, CallStep) if pair_ not in CALL_TRANSITIONS],
     ids=lambda value: value.name,
 )
-def test_what_the_table_of_calls_lacks_is_wrong_state(state: CallState, step: Step) -> None:
+def test_what_the_table_of_calls_lacks_is_wrong_state(state: CallState, step: CallStep) -> None:
     _wire, caller, callee = pair()
     call = caller.call(callee)
     call.state = state
@@ -50,10 +50,16 @@ def test_what_the_table_of_calls_lacks_is_wrong_state(state: CallState, step: St
 
 @pytest.mark.parametrize(
     ("phase", "move"),
-    [pair_ for pair_ in itertools.product(Phase, Move) if pair_ not in PHASES],
+    [
+        pair_
+        for pair_ in itertools.product(ModificationState, ModificationEvent)
+        if pair_ not in MODIFICATION_TRANSITIONS
+    ],
     ids=lambda value: value.name,
 )
-def test_what_the_table_of_changes_lacks_is_wrong_state(phase: Phase, move: Move) -> None:
+def test_what_the_table_of_changes_lacks_is_wrong_state(
+    phase: ModificationState, move: ModificationEvent
+) -> None:
     _wire, caller, callee = pair()
     call = caller.call(callee)
     call.modification.phase = phase
@@ -64,7 +70,7 @@ def test_what_the_table_of_changes_lacks_is_wrong_state(phase: Phase, move: Move
 def test_every_state_of_a_call_leads_to_its_end() -> None:
     for state in CallState:
         reached = {state}
-        while more := {to for (at, _), to in TABLE.items() if at in reached} - reached:
+        while more := {to for (at, _), to in CALL_TRANSITIONS.items() if at in reached} - reached:
             reached |= more
         assert CallState.ENDED in reached, state
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from qwen3tts_phone.errors import CallRefused
-from qwen3tts_phone.sip.account import MAX_SERVERS, Account, Credentials
+from qwen3tts_phone.sip.account import MAX_SERVERS, Account, AccountCredentials
 from qwen3tts_phone.sip.call.call import Call
 from qwen3tts_phone.sip.message.message import Request, Response, reply
 from qwen3tts_phone.sip.message.network import Hop
@@ -24,9 +24,9 @@ PREMIUM = "sip:+19005550100@10.0.0.5"
 CHOSEN = 'Digest realm="pbx", nonce="chosen", qop="auth", algorithm=SHA-256'
 
 
-def credentials(account: Account = ACCOUNT, *, realm: str = "pbx") -> Credentials:
+def credentials(account: Account = ACCOUNT, *, realm: str = "pbx") -> AccountCredentials:
     """Of an account that has registered and was asked with that realm."""
-    made = Credentials(account, lambda hop: hop)
+    made = AccountCredentials(account, lambda hop: hop)
     made.servers = (SERVER,)
     if realm:
         learn(made, f'Digest realm="{realm}", nonce="n", qop="auth"', method="REGISTER")
@@ -53,7 +53,7 @@ def a_challenge(text: str, status: int = 407) -> Response:
     return response
 
 
-def learn(made: Credentials, text: str, *, method: str = "INVITE") -> Response:
+def learn(made: AccountCredentials, text: str, *, method: str = "INVITE") -> Response:
     digest = made.digest()
     assert digest is not None
     response = a_challenge(text)
@@ -62,7 +62,7 @@ def learn(made: Credentials, text: str, *, method: str = "INVITE") -> Response:
 
 
 def why(
-    made: Credentials,
+    made: AccountCredentials,
     request: Request,
     hop: Hop = SERVER,
     text: str = CHOSEN,
@@ -429,8 +429,8 @@ def test_the_digest_is_of_the_requests_own_uri() -> None:
 # Where a request really goes
 
 
-def resolving(real: dict[str, Hop], **fields: object) -> Credentials:
-    made = Credentials(
+def resolving(real: dict[str, Hop], **fields: object) -> AccountCredentials:
+    made = AccountCredentials(
         replace(ACCOUNT, **fields),  # type: ignore[arg-type]
         lambda hop: real.get(hop.host, hop),
     )

@@ -10,7 +10,7 @@ import pytest
 
 from qwen3tts_phone.errors import CalleeUnreachable
 from qwen3tts_phone.sip import DnsSettings, SipCall, SipEndpoint, SipSettings
-from qwen3tts_phone.sip.transport.dns import NEGATIVE_S, Naptr, Srv, SystemRecords
+from qwen3tts_phone.sip.transport.dns import NEGATIVE_S, NaptrRecord, SrvRecord, SystemResolver
 from tests.sip.name_server import NameServer
 from tests.sip.phones import QUICK, answer_all, good_call, session
 
@@ -41,13 +41,15 @@ async def test_records_are_read_with_their_time_to_live() -> None:
         "pbx.example.org 30 AAAA 2001:db8::7",
     )
     async with NameServer(*zone) as server:
-        records = SystemRecords(DnsSettings(nameservers=(server.address,)))
+        records = SystemResolver(DnsSettings(nameservers=(server.address,)))
         srv = await records.srv("_sip._udp.example.org")
-        assert srv.records == (Srv(1, 2, 5070, "pbx.example.org"),)
+        assert srv.records == (SrvRecord(1, 2, 5070, "pbx.example.org"),)
         assert srv.ttl_s == 120
-        assert (await records.srv("_sip._udp.none.example.org")).records == (Srv(0, 0, 0, ""),)
+        assert (await records.srv("_sip._udp.none.example.org")).records == (
+            SrvRecord(0, 0, 0, ""),
+        )
         naptr = await records.naptr("example.org")
-        assert naptr.records == (Naptr(10, 20, "s", "SIP+D2U", "_sip._udp.example.org"),)
+        assert naptr.records == (NaptrRecord(10, 20, "s", "SIP+D2U", "_sip._udp.example.org"),)
         both = await records.addresses("pbx.example.org", (6, 4))
         assert both.records[0] == "2001:db8::7"
         assert set(both.records[1:]) == {"192.0.2.7", "192.0.2.8"}
@@ -59,7 +61,7 @@ async def test_records_are_read_with_their_time_to_live() -> None:
 async def test_a_silent_name_server_is_an_error_within_its_time() -> None:
     async with NameServer() as server:
         server.silent = True
-        records = SystemRecords(DnsSettings(nameservers=(server.address,), timeout_s=0.2))
+        records = SystemResolver(DnsSettings(nameservers=(server.address,), timeout_s=0.2))
         with pytest.raises(OSError, match="cannot be looked up"):
             await records.srv("_sip._udp.example.org")
 
@@ -70,7 +72,7 @@ async def test_a_name_server_that_answers_garbage_is_one_that_does_not_answer(
 ) -> None:
     async with NameServer() as server:
         server.garbage = garbage
-        records = SystemRecords(DnsSettings(nameservers=(server.address,), timeout_s=0.2))
+        records = SystemResolver(DnsSettings(nameservers=(server.address,), timeout_s=0.2))
         with pytest.raises(OSError, match="cannot be looked up"):
             await records.srv("_sip._udp.example.org")
 
@@ -78,7 +80,7 @@ async def test_a_name_server_that_answers_garbage_is_one_that_does_not_answer(
 @pytest.mark.parametrize("name", ["a" * 300 + ".org", "..", "-", "a..b", "\udcff.org", "x" * 64])
 async def test_a_name_that_no_name_server_would_take_is_an_error_or_no_answer(name: str) -> None:
     async with NameServer() as server:
-        records = SystemRecords(DnsSettings(nameservers=(server.address,), timeout_s=0.2))
+        records = SystemResolver(DnsSettings(nameservers=(server.address,), timeout_s=0.2))
         with contextlib.suppress(OSError):
             assert (await records.srv(name)).records == ()
 

@@ -9,10 +9,10 @@ import pytest
 from qwen3tts_phone.errors import CallError, CallRefused
 from qwen3tts_phone.sip.call.call import Call
 from qwen3tts_phone.sip.call.state import CallState
-from qwen3tts_phone.sip.call.transfer import TransferCore
+from qwen3tts_phone.sip.call.transfer import OutgoingRefer
 from qwen3tts_phone.sip.dialog import ReferTo
 from qwen3tts_phone.sip.message.message import Request, Response, reply
-from qwen3tts_phone.sip.transaction.client_request import Asked
+from qwen3tts_phone.sip.transaction.client_request import OutcomeListener
 from qwen3tts_phone.sip.transaction.digest import Digest
 from tests.sip.test_transfer import Heard
 from tests.sip.wire import ANSWER, OFFER, Phone, Stranger, Wire, ended, pair, stranger_up
@@ -22,11 +22,11 @@ Does = Callable[[Call, float], object]
 
 def _info(call: Call, now: float) -> None:
     assert call.dialog is not None
-    call.send_inside(call.dialog.request("INFO"), Asked(lambda outcome, at: None), now)
+    call.send_inside(call.dialog.request("INFO"), OutcomeListener(lambda outcome, at: None), now)
 
 
 def _refer(call: Call, now: float) -> None:
-    TransferCore(call, ReferTo("sip:carol@10.0.0.3"), Heard(), [], now)
+    OutgoingRefer(call, ReferTo("sip:carol@10.0.0.3"), Heard(), [], now)
 
 
 DOES: dict[str, Does] = {

@@ -25,10 +25,10 @@ from qwen3tts_phone.sip.call.state import (
     ReinviteReceived,
     TransferProgress,
 )
-from qwen3tts_phone.sip.call.transfer import TransferCore
+from qwen3tts_phone.sip.call.transfer import OutgoingRefer
 from qwen3tts_phone.sip.dialog import ReferTo, Replaces
 from qwen3tts_phone.sip.message.message import Response
-from qwen3tts_phone.sip.transaction.client_request import Asked
+from qwen3tts_phone.sip.transaction.client_request import OutcomeListener
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Failure
 from tests.sip.wire import ANSWER, OFFER, Carried, Phone, Wire
@@ -176,12 +176,12 @@ class Owner:
         def told(outcome: Response | Failure, now: float) -> None:
             self.answered(number)
 
-        call.send_inside(request, Asked(told), self.wire.now, dialog)
+        call.send_inside(request, OutcomeListener(told), self.wire.now, dialog)
 
     def refer(self, call: Call, other: Owner) -> None:
         if call.state is CallState.UP:
             refer_to = ReferTo("sip:x@10.0.0.7", None)
-            TransferCore(call, refer_to, Told(self), [], self.wire.now)
+            OutgoingRefer(call, refer_to, Told(self), [], self.wire.now)
 
     def replace(self, call: Call, other: Owner) -> None:
         if call.dialog is not None and len(self.calls) < MAX_CALLS:
@@ -234,6 +234,7 @@ def walk(seed: int, loss: float, doubling: float, jitter_s: float, *, vanish: bo
         assert not agent.calls, [(c.direction, c.state) for c in agent.calls]
         assert len(agent.layer) == 0
         assert not agent.timed
+        assert not agent.registry.usages
         assert len(agent.registry) == 0
         assert agent.next_deadline() is None
         assert owner.ends == Counter(range(len(owner.calls)))

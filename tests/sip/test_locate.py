@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_phone.sip.message.network import Asks, Hop
+from qwen3tts_phone.sip.message.network import DnsLookup, Hop
 from qwen3tts_phone.sip.settings import DnsSettings, split_nameserver
-from qwen3tts_phone.sip.transport.dns import NEGATIVE_S, Family, Naptr, Srv
+from qwen3tts_phone.sip.transport.dns import NEGATIVE_S, Family, NaptrRecord, SrvRecord
 from qwen3tts_phone.sip.transport.locator import MAX_HOPS, Locator, order_srv
 from tests.fakes import FakeClock
 from tests.sip.name_server import Domains
@@ -55,10 +55,10 @@ async def test_a_port_asks_for_the_address_alone() -> None:
 async def test_a_transport_asks_for_the_servers_of_that_transport() -> None:
     servers = {
         "_sip._tcp.example.org": (
-            Srv(20, 0, 5070, "b.example.org"),
-            Srv(10, 0, 5080, "a.example.org"),
+            SrvRecord(20, 0, 5070, "b.example.org"),
+            SrvRecord(10, 0, 5080, "a.example.org"),
         ),
-        "_sip._udp.example.org": (Srv(1, 0, 9999, "a.example.org"),),
+        "_sip._udp.example.org": (SrvRecord(1, 0, 9999, "a.example.org"),),
     }
     domains = Domains(hosts=HOSTS, servers=servers)
     asked = hop("example.org", "srv", "tcp")
@@ -68,16 +68,16 @@ async def test_a_transport_asks_for_the_servers_of_that_transport() -> None:
 async def test_naptr_says_the_transport_and_its_order_counts() -> None:
     ways = {
         "example.org": (
-            Naptr(50, 50, "s", "SIP+D2T", "_sip._tcp.example.org"),
-            Naptr(40, 90, "S", "sips+d2t", "_sips._tcp.example.org"),
-            Naptr(40, 10, "s", "SIP+D2U", "_sip._udp.other.example"),
-            Naptr(1, 1, "u", "E2U+sip", ""),
+            NaptrRecord(50, 50, "s", "SIP+D2T", "_sip._tcp.example.org"),
+            NaptrRecord(40, 90, "S", "sips+d2t", "_sips._tcp.example.org"),
+            NaptrRecord(40, 10, "s", "SIP+D2U", "_sip._udp.other.example"),
+            NaptrRecord(1, 1, "u", "E2U+sip", ""),
         )
     }
     servers = {
-        "_sip._tcp.example.org": (Srv(0, 0, 5060, "a.example.org"),),
-        "_sips._tcp.example.org": (Srv(0, 0, 5061, "a.example.org"),),
-        "_sip._udp.other.example": (Srv(0, 0, 5062, "b.example.org"),),
+        "_sip._tcp.example.org": (SrvRecord(0, 0, 5060, "a.example.org"),),
+        "_sips._tcp.example.org": (SrvRecord(0, 0, 5061, "a.example.org"),),
+        "_sip._udp.other.example": (SrvRecord(0, 0, 5062, "b.example.org"),),
     }
     domains = Domains(hosts=HOSTS, servers=servers, ways=ways)
     assert await found(domains, hop("example.org")) == [
@@ -88,10 +88,10 @@ async def test_naptr_says_the_transport_and_its_order_counts() -> None:
 
 
 async def test_transports_that_we_do_not_speak_are_left_out() -> None:
-    ways = {"example.org": (Naptr(1, 1, "s", "SIPS+D2T", "_sips._tcp.example.org"),)}
+    ways = {"example.org": (NaptrRecord(1, 1, "s", "SIPS+D2T", "_sips._tcp.example.org"),)}
     servers = {
-        "_sips._tcp.example.org": (Srv(0, 0, 5061, "a.example.org"),),
-        "_sip._udp.example.org": (Srv(0, 0, 5060, "b.example.org"),),
+        "_sips._tcp.example.org": (SrvRecord(0, 0, 5061, "a.example.org"),),
+        "_sip._udp.example.org": (SrvRecord(0, 0, 5060, "b.example.org"),),
     }
     domains = Domains(hosts=HOSTS, servers=servers, ways=ways)
     assert await found(domains, hop("example.org"), ("udp", "tcp")) == ["udp 192.0.2.2 5060"]
@@ -99,8 +99,8 @@ async def test_transports_that_we_do_not_speak_are_left_out() -> None:
 
 async def test_without_naptr_the_servers_of_each_transport_are_asked_for_in_our_order() -> None:
     servers = {
-        "_sip._udp.example.org": (Srv(5, 0, 5060, "b.example.org"),),
-        "_sip._tcp.example.org": (Srv(1, 0, 5060, "a.example.org"),),
+        "_sip._udp.example.org": (SrvRecord(5, 0, 5060, "b.example.org"),),
+        "_sip._tcp.example.org": (SrvRecord(1, 0, 5060, "a.example.org"),),
     }
     domains = Domains(hosts=HOSTS, servers=servers)
     asked = hop("example.org")
@@ -117,7 +117,7 @@ async def test_without_any_servers_the_domain_is_the_host() -> None:
 
 
 async def test_a_domain_that_has_no_such_service_says_so() -> None:
-    servers = {"_sip._udp.example.org": (Srv(0, 0, 0, ""),)}
+    servers = {"_sip._udp.example.org": (SrvRecord(0, 0, 0, ""),)}
     domains = Domains(hosts={"example.org": ("192.0.2.7",)}, servers=servers)
     with pytest.raises(OSError, match="no such service"):
         await found(domains, hop("example.org", "srv"))
@@ -125,7 +125,10 @@ async def test_a_domain_that_has_no_such_service_says_so() -> None:
 
 async def test_servers_whose_hosts_have_no_address_are_passed_over() -> None:
     servers = {
-        "_sip._udp.example.org": (Srv(0, 0, 1, "gone.example.org"), Srv(1, 0, 2, "a.example.org"))
+        "_sip._udp.example.org": (
+            SrvRecord(0, 0, 1, "gone.example.org"),
+            SrvRecord(1, 0, 2, "a.example.org"),
+        )
     }
     domains = Domains(hosts=HOSTS, servers=servers)
     assert await found(domains, hop("example.org", "srv")) == ["udp 192.0.2.1 2"]
@@ -152,7 +155,7 @@ async def test_servers_may_be_left_unasked() -> None:
 
 async def test_answers_hold_for_their_time_to_live_and_are_asked_for_anew_after_it() -> None:
     clock = FakeClock()
-    servers = {"_sip._udp.example.org": (Srv(0, 0, 5060, "a.example.org"),)}
+    servers = {"_sip._udp.example.org": (SrvRecord(0, 0, 5060, "a.example.org"),)}
     domains = Domains(hosts=HOSTS, servers=servers, ttl_s=20.0)
     here = locator(domains, clock)
     asked = hop("example.org", "srv")
@@ -197,9 +200,9 @@ async def test_name_servers_that_are_dead_are_not_asked_anew_for_each_call() -> 
 async def test_the_rank_of_a_server_is_that_of_its_priority() -> None:
     servers = {
         "_sip._udp.example.org": (
-            Srv(10, 1, 1, "a.example.org"),
-            Srv(10, 1, 2, "a.example.org"),
-            Srv(20, 1, 3, "b.example.org"),
+            SrvRecord(10, 1, 1, "a.example.org"),
+            SrvRecord(10, 1, 2, "a.example.org"),
+            SrvRecord(20, 1, 3, "b.example.org"),
         )
     }
     hops = await locator(Domains(hosts=HOSTS, servers=servers)).locate(hop("example.org", "srv"))
@@ -218,7 +221,9 @@ async def test_both_families_are_given_where_we_speak_both() -> None:
 
 async def test_a_domain_with_very_many_servers_is_bounded() -> None:
     servers = {
-        "_sip._udp.example.org": tuple(Srv(n, 0, 5060, f"h{n}.example.org") for n in range(99))
+        "_sip._udp.example.org": tuple(
+            SrvRecord(n, 0, 5060, f"h{n}.example.org") for n in range(99)
+        )
     }
     hosts = {f"h{n}.example.org": tuple(f"10.0.{n}.{m}" for m in range(5)) for n in range(99)}
     hops = await locator(Domains(hosts=hosts, servers=servers)).locate(hop("example.org", "srv"))
@@ -227,18 +232,27 @@ async def test_a_domain_with_very_many_servers_is_bounded() -> None:
 
 def test_servers_of_one_priority_are_chosen_by_weight() -> None:
     rng = random.Random(7)
-    records = [Srv(1, 70, 1, "a"), Srv(1, 30, 2, "b"), Srv(1, 0, 3, "c"), Srv(0, 0, 4, "first")]
+    records = [
+        SrvRecord(1, 70, 1, "a"),
+        SrvRecord(1, 30, 2, "b"),
+        SrvRecord(1, 0, 3, "c"),
+        SrvRecord(0, 0, 4, "first"),
+    ]
     seconds = Counter(order_srv(records, rng)[1].target for _ in range(4000))
     assert 0.65 < seconds["a"] / 4000 < 0.75
     assert 0.25 < seconds["b"] / 4000 < 0.35
     assert 0 < seconds["c"] / 4000 < 0.03
 
 
-srv = st.builds(Srv, *[st.integers(0, 65535)] * 3, st.sampled_from(["", "a.example.org", "b"]))
+srv = st.builds(
+    SrvRecord, *[st.integers(0, 65535)] * 3, st.sampled_from(["", "a.example.org", "b"])
+)
 
 
 @given(st.lists(srv, max_size=12), st.integers())
-def test_every_server_is_tried_once_and_priorities_are_kept(records: list[Srv], seed: int) -> None:
+def test_every_server_is_tried_once_and_priorities_are_kept(
+    records: list[SrvRecord], seed: int
+) -> None:
     ordered = order_srv(records, random.Random(seed))
     assert Counter(ordered) == Counter(records)
     assert [r.priority for r in ordered] == sorted(r.priority for r in records)

@@ -14,7 +14,7 @@ from qwen3tts_phone.errors import CalleeUnreachable
 from qwen3tts_phone.sip.endpoint import SipEndpoint
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.settings import DnsSettings
-from qwen3tts_phone.sip.transport.dns import THREADS, LookupThreads
+from qwen3tts_phone.sip.transport.dns import THREADS, ResolverThreads
 from qwen3tts_phone.sip.transport.locator import MAX_ASKED, MAX_KEPT, Locator
 from tests.sip.name_server import Domains
 
@@ -116,7 +116,7 @@ async def test_a_name_that_takes_too_long_is_an_error_and_is_not_asked_for_twice
 
 async def test_more_names_than_may_wait_are_refused() -> None:
     let_go = threading.Event()
-    threads = LookupThreads(threads=1, waiting=2)
+    threads = ResolverThreads(threads=1, waiting=2)
     waiting = [
         asyncio.ensure_future(threads.run(number, lambda: let_go.wait(30), 30))
         for number in range(3)
@@ -133,7 +133,7 @@ async def test_more_names_than_may_wait_are_refused() -> None:
 async def test_what_has_not_begun_when_its_asker_is_gone_is_left_out() -> None:
     let_go = threading.Event()
     began: list[int] = []
-    threads = LookupThreads(threads=1)
+    threads = ResolverThreads(threads=1)
     first = asyncio.ensure_future(threads.run(0, lambda: let_go.wait(30), 30))
     late = asyncio.ensure_future(threads.run(1, lambda: began.append(1), 30))
     await begun()

@@ -10,9 +10,9 @@ from qwen3tts_phone.sip.message.message import (
     MAX_HEAD_BYTES,
     MAX_HEADERS,
     MAX_MESSAGE_BYTES,
+    InvalidRequest,
     Request,
     Response,
-    UnusableRequest,
     parse_message,
     reply,
 )
@@ -99,7 +99,7 @@ def test_a_broken_message_is_bad_sip(data: bytes) -> None:
 
 @pytest.mark.parametrize("length", [b"5", b"9999999999", b"-1", b"x", b"4, 4", b"4\r\nl: 5"])
 def test_a_wrong_length_can_be_answered_with_400(length: bytes) -> None:
-    with pytest.raises(UnusableRequest, match="Content-Length") as error:
+    with pytest.raises(InvalidRequest, match="Content-Length") as error:
         parse_message(WHOLE.replace(b"Content-Length: 4", b"Content-Length: " + length))
     assert error.value.status == 400
     assert error.value.request.method == "INVITE"
@@ -114,7 +114,7 @@ def test_without_a_length_the_rest_of_the_datagram_is_the_body() -> None:
 
 
 def test_another_method_in_cseq_can_be_answered_with_400() -> None:
-    with pytest.raises(UnusableRequest, match="CSeq"):
+    with pytest.raises(InvalidRequest, match="CSeq"):
         parse_message(WHOLE.replace(b"1 INVITE", b"1 BYE"))
 
 

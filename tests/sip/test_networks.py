@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_phone.sip.message.network import address_of, networks, site_of, within
+from qwen3tts_phone.sip.message.network import address_of, in_networks, networks, site_of
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from qwen3tts_phone.sip.message.network import address_of, networks, site_of, wi
     ],
 )
 def test_an_address_is_in_a_network_or_not(host: str, network: str, inside: bool) -> None:
-    assert within(address_of(host), networks((network,))) is inside
+    assert in_networks(address_of(host), networks((network,))) is inside
 
 
 def test_one_customer_of_ipv6_is_one_source() -> None:

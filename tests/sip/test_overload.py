@@ -5,8 +5,8 @@ from qwen3tts_phone.sip.gate import (
     CALM_WINDOWS,
     WAIT_MOST_S,
     WINDOW_S,
-    Setup,
-    SetupOverload,
+    OverloadControl,
+    OverloadState,
 )
 
 LATE = WAIT_MOST_S + 0.05
@@ -16,7 +16,7 @@ class Queue:
     """Messages every 5 ms that wait as they are said to."""
 
     def __init__(self) -> None:
-        self.control = SetupOverload()
+        self.control = OverloadControl()
         self.now = 1000.0
 
     def windows(self, count: float, *waits_s: float, lost: int = 0) -> list[bool]:
@@ -37,7 +37,7 @@ class Queue:
 def shedding() -> Queue:
     queue = Queue()
     assert queue.windows(BEHIND_WINDOWS + 2, LATE).count(True) == 1
-    assert queue.control.state is Setup.SHEDDING
+    assert queue.control.state is OverloadState.SHEDDING
     return queue
 
 
@@ -54,7 +54,7 @@ def test_stalls_that_come_and_go_refuse_no_call() -> None:
 
 
 def test_one_stall_of_the_process_refuses_no_call_where_few_come() -> None:
-    control = SetupOverload()
+    control = OverloadControl()
     for number in range(20):  # what came during a stall of 2 s, read in one go
         assert not control.waited(2.0 - number / 20, 10.0 + number * 0.001)
     assert control.admits(10.02)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from qwen3tts_phone.errors import CallError, CallNotAllowed, CallRefused
 from qwen3tts_phone.sip.call.outgoing import OutgoingCall
-from qwen3tts_phone.sip.call.redirection import MAX_DEPTH, MAX_TARGETS, Redirects, RedirectTarget
+from qwen3tts_phone.sip.call.redirection import MAX_DEPTH, MAX_TARGETS, RedirectTarget, TargetSet
 from qwen3tts_phone.sip.call.state import CallState
 from qwen3tts_phone.sip.endpoint import SipEndpoint
 from qwen3tts_phone.sip.message.message import Request, Response, reply
@@ -29,7 +29,7 @@ def moved(*contacts: str, status: int = 302) -> Response:
     return response
 
 
-def order(targets: Redirects) -> list[str]:
+def order(targets: TargetSet) -> list[str]:
     found = []
     while (target := targets.next()) is not None:
         found.append(target.proxy or target.uri)
@@ -37,7 +37,7 @@ def order(targets: Redirects) -> list[str]:
 
 
 def test_contacts_are_tried_by_their_q_and_each_once() -> None:
-    targets = Redirects("sip:a@10.0.0.1")
+    targets = TargetSet("sip:a@10.0.0.1")
     targets.take(
         moved(
             "<sip:low@10.0.0.2>;q=0.1, <sip:high@10.0.0.3>;q=0.9",
@@ -57,46 +57,46 @@ def test_contacts_are_tried_by_their_q_and_each_once() -> None:
 
 
 def test_a_redirection_to_the_address_itself_is_a_loop() -> None:
-    targets = Redirects("sip:a@10.0.0.1")
+    targets = TargetSet("sip:a@10.0.0.1")
     targets.take(moved("<sip:a@10.0.0.1:5060>"), None)
     assert targets.next() is None
     assert "a loop was found" in targets.problems[0]
 
 
 def test_depth_and_count_are_bounded() -> None:
-    targets = Redirects("sip:a@10.0.0.1")
+    targets = TargetSet("sip:a@10.0.0.1")
     deep = RedirectTarget("sip:b@10.0.0.2", depth=MAX_DEPTH)
     targets.take(moved("<sip:c@10.0.0.3>"), deep)
     assert targets.next() is None
     assert "in a row" in targets.problems[0]
-    wide = Redirects("sip:a@10.0.0.1")
+    wide = TargetSet("sip:a@10.0.0.1")
     wide.take(moved(*(f"<sip:{n}@10.0.0.2>" for n in range(40))), None)
     assert len(order(wide)) == MAX_TARGETS
     assert f"{MAX_TARGETS} addresses" in wide.problems[-1]
 
 
 def test_what_cannot_be_called_is_left_out_with_its_reason() -> None:
-    targets = Redirects("sips:a@example.com")
+    targets = TargetSet("sips:a@example.com")
     targets.take(moved("<tel:+4930>", "<sip:b@10.0.0.2>", "*", "<mailto:x@y>", "<<<"), None)
     assert targets.next() is None
     assert any("without TLS" in each for each in targets.problems)
 
 
 def test_use_proxy_repeats_the_request_by_that_proxy() -> None:
-    targets = Redirects("sip:a@10.0.0.1")
+    targets = TargetSet("sip:a@10.0.0.1")
     targets.take(moved("<sip:proxy@10.0.0.9;lr>", status=305), None)
     assert targets.next() == RedirectTarget("sip:a@10.0.0.1", "sip:proxy@10.0.0.9;lr", 1)
 
 
 def test_headers_in_a_contact_do_not_get_into_the_request() -> None:
-    targets = Redirects("sip:a@10.0.0.1")
+    targets = TargetSet("sip:a@10.0.0.1")
     targets.take(moved("<sip:b@10.0.0.2?Replaces=x&Route=y>"), None)
     assert order(targets) == ["sip:b@10.0.0.2"]
 
 
 @given(st.lists(st.text(max_size=60), max_size=5))
 def test_any_contact_is_taken_or_left_out(values: list[str]) -> None:
-    targets = Redirects("sip:a@10.0.0.1")
+    targets = TargetSet("sip:a@10.0.0.1")
     response = moved()
     for value in values:
         response.headers.add("Contact", value)

@@ -7,7 +7,7 @@ import pytest
 from qwen3tts_phone.errors import BadSip, RegistrationFailed
 from qwen3tts_phone.sip.message.message import Request, Response, reply
 from qwen3tts_phone.sip.registration.registration import (
-    TABLE,
+    REGISTRATION_TRANSITIONS,
     RegistrationCore,
     RegistrationEvent,
     RegistrationState,
@@ -38,7 +38,11 @@ def setup(expires: int = 300) -> tuple[Wire, Phone, Registrar, RegistrationCore]
 
 @pytest.mark.parametrize(
     ("state", "event"),
-    [p for p in itertools.product(RegistrationState, RegistrationEvent) if p not in TABLE],
+    [
+        p
+        for p in itertools.product(RegistrationState, RegistrationEvent)
+        if p not in REGISTRATION_TRANSITIONS
+    ],
     ids=lambda value: value.name,
 )
 def test_what_the_table_lacks_is_refused(

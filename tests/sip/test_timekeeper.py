@@ -7,7 +7,7 @@ import pytest
 
 from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_phone.sip import timekeeper
-from qwen3tts_phone.sip.timekeeper import LATE_MOST_S, LOOK_SHARE, Timekeeper
+from qwen3tts_phone.sip.timekeeper import LATE_MOST_S, LOOK_SHARE, TimerScheduler
 
 
 async def test_looks_that_take_long_are_made_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,7 +23,7 @@ async def test_looks_that_take_long_are_made_less_often(monkeypatch: pytest.Monk
     loop = asyncio.get_running_loop()
     waits: list[float] = []
     monkeypatch.setattr(loop, "call_later", lambda wait_s, _: waits.append(wait_s))
-    keeper = Timekeeper(LoopClock(), slow, lambda: None)
+    keeper = TimerScheduler(LoopClock(), slow, lambda: None)
     keeper.look()
     await asyncio.sleep(0)
     assert len(looks) == 1
@@ -40,7 +40,7 @@ async def test_looks_that_take_no_time_are_made_as_they_are_asked_for() -> None:
         looks.append(time.perf_counter())
         return None
 
-    keeper = Timekeeper(LoopClock(), quick, lambda: None)
+    keeper = TimerScheduler(LoopClock(), quick, lambda: None)
     for _ in range(5):
         keeper.look()
         await asyncio.sleep(0)

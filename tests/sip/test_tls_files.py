@@ -9,7 +9,7 @@ import pytest
 
 from qwen3tts_phone.errors import BadCertificate
 from qwen3tts_phone.sip import SipEndpoint, SipSettings, TlsSettings
-from qwen3tts_phone.sip.transport.tls import check_certificates, fits
+from qwen3tts_phone.sip.transport.tls import check_certificates, names_cover_host
 from tests.sip.certificates import DAY, Authority
 
 
@@ -166,13 +166,13 @@ def test_settings_that_contradict_each_other_are_named(
 
 def test_names_are_compared_as_tls_does() -> None:
     names = [("DNS", "PBX.example"), ("DNS", "*.a.example"), ("IP Address", "2001:DB8:0::1")]
-    assert fits(names, "pbx.example.")
-    assert fits(names, "x.a.example")
-    assert fits(names, "[2001:db8::1]")
-    assert not fits(names, "a.example")
-    assert not fits(names, "x.y.a.example")
-    assert not fits(names, "192.0.2.1")
-    assert not fits([], "pbx.example")
+    assert names_cover_host(names, "pbx.example.")
+    assert names_cover_host(names, "x.a.example")
+    assert names_cover_host(names, "[2001:db8::1]")
+    assert not names_cover_host(names, "a.example")
+    assert not names_cover_host(names, "x.y.a.example")
+    assert not names_cover_host(names, "192.0.2.1")
+    assert not names_cover_host([], "pbx.example")
 
 
 @pytest.mark.network

@@ -8,15 +8,35 @@ import pytest
 from qwen3tts_phone.sip.message.message import Request, Response, reply
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.settings import Timers
-from qwen3tts_phone.sip.transaction.state_machine import LIVE, START, TABLES, Event, Kind, State
-from qwen3tts_phone.sip.transaction.transaction import Failure, IllegalMove, Send, Transaction
+from qwen3tts_phone.sip.transaction.state_machine import (
+    INITIAL_STATES,
+    STATE_TIMERS,
+    TRANSITIONS,
+    TransactionEvent,
+    TransactionKind,
+    TransactionState,
+)
+from qwen3tts_phone.sip.transaction.transaction import (
+    Failure,
+    IllegalTransition,
+    OutboundMessage,
+    Transaction,
+)
 
 UDP = Hop("udp", "10.0.0.2", 5060)
 TCP = Hop("tcp", "10.0.0.2", 5060, 1)
-CLIENTS = (Kind.INVITE_CLIENT, Kind.CLIENT)
-RECEIVED_BY_SERVERS = {Event.RECEIVE_REQUEST, Event.RECEIVE_ACK}
-SENT_BY_SERVERS = {Event.SEND_1XX, Event.SEND_2XX, Event.SEND_FAILURE}
-RECEIVED_BY_CLIENTS = {Event.RECEIVE_1XX, Event.RECEIVE_2XX, Event.RECEIVE_FAILURE}
+CLIENTS = (TransactionKind.INVITE_CLIENT, TransactionKind.CLIENT)
+RECEIVED_BY_SERVERS = {TransactionEvent.RECEIVE_REQUEST, TransactionEvent.RECEIVE_ACK}
+SENT_BY_SERVERS = {
+    TransactionEvent.SEND_1XX,
+    TransactionEvent.SEND_2XX,
+    TransactionEvent.SEND_FAILURE,
+}
+RECEIVED_BY_CLIENTS = {
+    TransactionEvent.RECEIVE_1XX,
+    TransactionEvent.RECEIVE_2XX,
+    TransactionEvent.RECEIVE_FAILURE,
+}
 
 
 class Owner:
@@ -52,9 +72,13 @@ def a_request(method: str) -> Request:
 class Machine:
     """A transaction with its clock, its sent bytes and its owner."""
 
-    def __init__(self, kind: Kind, hop: Hop = UDP) -> None:
-        self.method = "INVITE" if kind in (Kind.INVITE_CLIENT, Kind.INVITE_SERVER) else "BYE"
-        self.outbox: deque[Send] = deque()
+    def __init__(self, kind: TransactionKind, hop: Hop = UDP) -> None:
+        self.method = (
+            "INVITE"
+            if kind in (TransactionKind.INVITE_CLIENT, TransactionKind.INVITE_SERVER)
+            else "BYE"
+        )
+        self.outbox: deque[OutboundMessage] = deque()
         self.owner = Owner()
         self.now = 0.0
         self.request = a_request(self.method)
@@ -86,29 +110,34 @@ class Machine:
 
     @property
     def ended(self) -> bool:
-        return self.transaction.state is State.TERMINATED
+        return self.transaction.state is TransactionState.TERMINATED
 
     @property
-    def state(self) -> State:
+    def state(self) -> TransactionState:
         return self.transaction.state
 
 
-def pairs() -> list[tuple[Kind, State, Event]]:
-    return [(kind, state, event) for kind in Kind for state in State for event in Event]
+def pairs() -> list[tuple[TransactionKind, TransactionState, TransactionEvent]]:
+    return [
+        (kind, state, event)
+        for kind in TransactionKind
+        for state in TransactionState
+        for event in TransactionEvent
+    ]
 
 
 @pytest.mark.parametrize(
     ("kind", "state", "event"),
-    [(k, s, e) for k, s, e in pairs() if (s, e) not in TABLES[k]],
+    [(k, s, e) for k, s, e in pairs() if (s, e) not in TRANSITIONS[k]],
     ids=lambda value: value.name,
 )
 def test_what_no_table_holds_raises_and_changes_nothing(
-    kind: Kind, state: State, event: Event
+    kind: TransactionKind, state: TransactionState, event: TransactionEvent
 ) -> None:
     machine = Machine(kind)
     machine.transaction.state = state
     machine.outbox.clear()
-    with pytest.raises(IllegalMove, match=state.name):
+    with pytest.raises(IllegalTransition, match=state.name):
         machine.transaction._move(event, 0.0)
     assert machine.state is state
     assert not machine.outbox
@@ -116,43 +145,45 @@ def test_what_no_table_holds_raises_and_changes_nothing(
 
 @pytest.mark.parametrize(
     ("kind", "state", "event"),
-    [(k, s, e) for k, s, e in pairs() if (s, e) in TABLES[k]],
+    [(k, s, e) for k, s, e in pairs() if (s, e) in TRANSITIONS[k]],
     ids=lambda value: value.name,
 )
-def test_what_a_table_holds_is_done(kind: Kind, state: State, event: Event) -> None:
+def test_what_a_table_holds_is_done(
+    kind: TransactionKind, state: TransactionState, event: TransactionEvent
+) -> None:
     machine = Machine(kind)
     machine.transaction.state = state
     machine.transaction._move(event, 0.0)
-    assert machine.state is TABLES[kind][state, event][0]
+    assert machine.state is TRANSITIONS[kind][state, event][0]
 
 
-@pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.name)
-def test_nothing_a_peer_can_send_is_missing_from_a_table(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(TransactionKind), ids=lambda kind: kind.name)
+def test_nothing_a_peer_can_send_is_missing_from_a_table(kind: TransactionKind) -> None:
     """A peer must not be able to raise IllegalMove, in no state."""
-    received = RECEIVED_BY_CLIENTS if kind in CLIENTS else {Event.RECEIVE_REQUEST}
-    if kind is Kind.INVITE_SERVER:
+    received = RECEIVED_BY_CLIENTS if kind in CLIENTS else {TransactionEvent.RECEIVE_REQUEST}
+    if kind is TransactionKind.INVITE_SERVER:
         received = RECEIVED_BY_SERVERS
-    states = {state for state, _ in TABLES[kind]} | {START[kind]}
+    states = {state for state, _ in TRANSITIONS[kind]} | {INITIAL_STATES[kind]}
     for state in states:
-        for event in received | ({Event.TRANSPORT_ERROR} if kind in CLIENTS else set()):
-            assert (state, event) in TABLES[kind], (state.name, event.name)
+        for event in received | ({TransactionEvent.TRANSPORT_ERROR} if kind in CLIENTS else set()):
+            assert (state, event) in TRANSITIONS[kind], (state.name, event.name)
 
 
 def test_every_timer_that_runs_in_a_state_has_a_move_there() -> None:
-    for (kind, state), events in LIVE.items():
+    for (kind, state), events in STATE_TIMERS.items():
         for event in events:
-            assert (state, event) in TABLES[kind]
+            assert (state, event) in TRANSITIONS[kind]
 
 
 def test_every_move_of_a_timer_belongs_to_a_state_where_it_runs() -> None:
-    for kind, table in TABLES.items():
+    for kind, table in TRANSITIONS.items():
         for state, event in table:
             if event.name.startswith("TIMER"):
-                assert event in LIVE[kind, state]
+                assert event in STATE_TIMERS[kind, state]
 
 
 def test_an_invite_over_udp_is_repeated_at_doubling_intervals_until_timer_b() -> None:
-    machine = Machine(Kind.INVITE_CLIENT)
+    machine = Machine(TransactionKind.INVITE_CLIENT)
     assert len(machine.outbox) == 1
     assert machine.advance(32.0) == [0.5, 1.5, 3.5, 7.5, 15.5, 31.5]
     assert machine.owner.failures == [Failure.TIMED_OUT]
@@ -160,7 +191,7 @@ def test_an_invite_over_udp_is_repeated_at_doubling_intervals_until_timer_b() ->
 
 
 def test_an_invite_over_tcp_is_sent_once_and_times_out_all_the_same() -> None:
-    machine = Machine(Kind.INVITE_CLIENT, TCP)
+    machine = Machine(TransactionKind.INVITE_CLIENT, TCP)
     assert machine.advance(31.9) == []
     assert machine.owner.failures == []
     machine.advance(0.2)
@@ -168,20 +199,20 @@ def test_an_invite_over_tcp_is_sent_once_and_times_out_all_the_same() -> None:
 
 
 def test_a_provisional_answer_stops_the_repetition_of_an_invite() -> None:
-    machine = Machine(Kind.INVITE_CLIENT)
+    machine = Machine(TransactionKind.INVITE_CLIENT)
     machine.get(180)
     assert machine.advance(300.0) == []
-    assert machine.state is State.PROCEEDING
+    assert machine.state is TransactionState.PROCEEDING
 
 
 def test_another_request_is_repeated_up_to_every_four_seconds_until_timer_f() -> None:
-    machine = Machine(Kind.CLIENT)
+    machine = Machine(TransactionKind.CLIENT)
     assert machine.advance(32.0) == [0.5, 1.5, 3.5, 7.5, 11.5, 15.5, 19.5, 23.5, 27.5, 31.5]
     assert machine.owner.failures == [Failure.TIMED_OUT]
 
 
 def test_another_request_goes_on_being_repeated_every_four_seconds_while_it_proceeds() -> None:
-    machine = Machine(Kind.CLIENT)
+    machine = Machine(TransactionKind.CLIENT)
     machine.get(100)
     sent = machine.advance(20.0)
     assert sent[0] == 0.5
@@ -190,7 +221,7 @@ def test_another_request_goes_on_being_repeated_every_four_seconds_while_it_proc
 
 @pytest.mark.parametrize("status", [300, 401, 404, 486, 503, 603])
 def test_a_failure_of_an_invite_is_acknowledged_each_time_it_comes(status: int) -> None:
-    machine = Machine(Kind.INVITE_CLIENT)
+    machine = Machine(TransactionKind.INVITE_CLIENT)
     machine.outbox.clear()
     machine.get(status)
     machine.get(status)
@@ -204,54 +235,54 @@ def test_a_failure_of_an_invite_is_acknowledged_each_time_it_comes(status: int) 
 
 
 def test_timer_d_waits_32_seconds_over_udp_and_not_at_all_over_tcp() -> None:
-    udp, tcp = Machine(Kind.INVITE_CLIENT), Machine(Kind.INVITE_CLIENT, TCP)
+    udp, tcp = Machine(TransactionKind.INVITE_CLIENT), Machine(TransactionKind.INVITE_CLIENT, TCP)
     udp.get(486)
     tcp.get(486)
     udp.advance(31.9)
     tcp.advance(0.0)
-    assert (udp.state, tcp.state) == (State.COMPLETED, State.TERMINATED)
+    assert (udp.state, tcp.state) == (TransactionState.COMPLETED, TransactionState.TERMINATED)
     udp.advance(0.2)
     assert udp.ended
 
 
 def test_each_2xx_reaches_the_owner_until_timer_m() -> None:
-    machine = Machine(Kind.INVITE_CLIENT)
+    machine = Machine(TransactionKind.INVITE_CLIENT)
     for _ in range(3):
         machine.get(200)
     assert machine.owner.statuses == [200, 200, 200]
     machine.advance(31.9)
-    assert machine.state is State.ACCEPTED
+    assert machine.state is TransactionState.ACCEPTED
     machine.advance(0.2)
     assert machine.ended
 
 
 def test_the_transaction_itself_never_acknowledges_a_2xx() -> None:
-    machine = Machine(Kind.INVITE_CLIENT)
+    machine = Machine(TransactionKind.INVITE_CLIENT)
     machine.outbox.clear()
     machine.get(200)
     assert not machine.outbox
 
 
 @pytest.mark.parametrize("kind", CLIENTS, ids=lambda kind: kind.name)
-def test_a_transport_error_tells_the_owner(kind: Kind) -> None:
+def test_a_transport_error_tells_the_owner(kind: TransactionKind) -> None:
     machine = Machine(kind)
     machine.transaction.transport_error(0.0)
     assert machine.owner.failures == [Failure.UNREACHABLE]
 
 
 def test_timer_k_waits_five_seconds_over_udp_and_not_at_all_over_tcp() -> None:
-    udp, tcp = Machine(Kind.CLIENT), Machine(Kind.CLIENT, TCP)
+    udp, tcp = Machine(TransactionKind.CLIENT), Machine(TransactionKind.CLIENT, TCP)
     udp.get(200)
     tcp.get(200)
     udp.advance(4.9)
     tcp.advance(0.0)
-    assert (udp.state, tcp.state) == (State.COMPLETED, State.TERMINATED)
+    assert (udp.state, tcp.state) == (TransactionState.COMPLETED, TransactionState.TERMINATED)
     udp.get(200)
     assert udp.owner.statuses == [200]
 
 
 def test_a_repeated_invite_gets_the_last_provisional_answer_again() -> None:
-    machine = Machine(Kind.INVITE_SERVER)
+    machine = Machine(TransactionKind.INVITE_SERVER)
     machine.get_request("INVITE")
     assert not machine.outbox
     machine.say(100)
@@ -261,7 +292,7 @@ def test_a_repeated_invite_gets_the_last_provisional_answer_again() -> None:
 
 
 def test_a_failure_is_repeated_until_its_ack() -> None:
-    machine = Machine(Kind.INVITE_SERVER)
+    machine = Machine(TransactionKind.INVITE_SERVER)
     machine.say(486)
     assert machine.advance(8.0) == [0.5, 1.5, 3.5, 7.5]
     machine.get_request("ACK")
@@ -271,13 +302,13 @@ def test_a_failure_is_repeated_until_its_ack() -> None:
 
 
 def test_a_failure_is_not_repeated_over_tcp() -> None:
-    machine = Machine(Kind.INVITE_SERVER, TCP)
+    machine = Machine(TransactionKind.INVITE_SERVER, TCP)
     machine.say(486)
     assert machine.advance(31.0) == []
 
 
 def test_timer_h_gives_up_a_failure_that_is_never_acknowledged() -> None:
-    machine = Machine(Kind.INVITE_SERVER)
+    machine = Machine(TransactionKind.INVITE_SERVER)
     machine.say(486)
     assert machine.advance(32.1)[-1] <= 32.0
     assert machine.owner.no_acks == 1
@@ -285,7 +316,7 @@ def test_timer_h_gives_up_a_failure_that_is_never_acknowledged() -> None:
 
 
 def test_an_accepted_invite_is_answered_with_the_same_200_until_timer_l() -> None:
-    machine = Machine(Kind.INVITE_SERVER)
+    machine = Machine(TransactionKind.INVITE_SERVER)
     machine.say(200)
     machine.get_request("INVITE")
     assert len(machine.outbox) == 2
@@ -295,26 +326,26 @@ def test_an_accepted_invite_is_answered_with_the_same_200_until_timer_l() -> Non
 
 
 def test_a_repeated_request_gets_the_same_answer_until_timer_j() -> None:
-    machine = Machine(Kind.SERVER)
+    machine = Machine(TransactionKind.SERVER)
     machine.get_request("BYE")
     machine.say(200)
     machine.get_request("BYE")
     assert len(machine.outbox) == 2
     machine.advance(31.9)
-    assert machine.state is State.COMPLETED
+    assert machine.state is TransactionState.COMPLETED
     machine.advance(0.2)
     assert machine.ended
 
 
 def test_a_second_final_answer_is_a_mistake_of_ours() -> None:
-    machine = Machine(Kind.SERVER)
+    machine = Machine(TransactionKind.SERVER)
     machine.say(200)
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         machine.say(500)
 
 
 def test_a_late_tick_sends_once_and_not_in_a_burst() -> None:
-    machine = Machine(Kind.CLIENT)
+    machine = Machine(TransactionKind.CLIENT)
     machine.outbox.clear()
     machine.transaction.tick(20.0)
     assert len(machine.outbox) == 1

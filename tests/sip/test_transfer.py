@@ -6,7 +6,7 @@ import pytest
 
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, CallRefused, TransferFailed
 from qwen3tts_phone.sip.call.state import CallState, ReferReceived, TransferProgress
-from qwen3tts_phone.sip.call.transfer import TransferCore, read_status, write_status
+from qwen3tts_phone.sip.call.transfer import OutgoingRefer, read_status, write_status
 from qwen3tts_phone.sip.dialog import ReferTo, Replaces
 from qwen3tts_phone.sip.message.message import Request, Response, reply
 from tests.sip.wire import (
@@ -48,7 +48,7 @@ def refer(
     """Hand the phone's only call on."""
     heard = Heard()
     (call,) = phone.agent.calls
-    TransferCore(call, ReferTo(target, replaces), heard, list(headers.items()), phone.wire.now)
+    OutgoingRefer(call, ReferTo(target, replaces), heard, list(headers.items()), phone.wire.now)
     return heard
 
 
@@ -82,7 +82,7 @@ def forget_all(wire: Wire, *phones: Phone) -> None:
             call.hang_up(wire.now)
     wire.run(400.0)
     for phone in phones:
-        assert not phone.agent.timed
+        assert not phone.agent.registry.usages
         assert not phone.agent.calls
         assert phone.agent.next_deadline() is None
         assert not phone.agent.registry
@@ -424,7 +424,7 @@ def test_a_closed_agent_ends_what_waits_for_notices() -> None:
     _wire, caller, _, heard = handing_on()
     caller.agent.close()
     assert isinstance(heard.outcome[0], TransferFailed)
-    assert not caller.agent.timed
+    assert not caller.agent.registry.usages
 
 
 def test_two_transfers_are_told_apart() -> None:
@@ -487,7 +487,7 @@ def test_a_target_that_cannot_be_called_is_400(value: str) -> None:
     wire.run(0.1)
     assert stranger.statuses()[-1] == 400
     assert not any(isinstance(event, ReferReceived) for event in callee.events)
-    assert not callee.agent.timed
+    assert not callee.agent.registry.usages
 
 
 @pytest.mark.parametrize("count", [0, 2])
@@ -540,7 +540,7 @@ def test_more_transfers_at_once_than_anybody_needs_are_refused() -> None:
     assert stranger.statuses()[-2:] == [503, 503]
     assert len(callee.agent.registry.usages) == 4
     wire.run(25.0)
-    assert not callee.agent.timed
+    assert not callee.agent.registry.usages
 
 
 def test_a_transfer_before_the_answer_is_refused() -> None:

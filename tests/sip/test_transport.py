@@ -13,7 +13,7 @@ from qwen3tts_phone.sip import SipEndpoint, SipSettings
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.transport import stream
 from qwen3tts_phone.sip.transport.dns import KEPT_S
-from qwen3tts_phone.sip.transport.listeners import bind_pair
+from qwen3tts_phone.sip.transport.listeners import bind_sockets
 from qwen3tts_phone.sip.transport.locator import Locator
 from qwen3tts_phone.sip.transport.stream import Connection, StreamTransport
 from qwen3tts_phone.sip.transport.udp import UdpTransport
@@ -60,7 +60,7 @@ class Ends:
 @pytest.fixture
 async def tcp() -> AsyncIterator[tuple[StreamTransport, Ends, int]]:
     ends = Ends()
-    sock = bind_pair("127.0.0.1", 0, ("tcp",))["tcp"]
+    sock = bind_sockets("127.0.0.1", 0, ("tcp",))["tcp"]
     made = StreamTransport(sock, ends.on_receive, ends.on_failed)
     await made.start()
     yield made, ends, sock.getsockname()[1]
@@ -69,11 +69,11 @@ async def tcp() -> AsyncIterator[tuple[StreamTransport, Ends, int]]:
 
 @pytest.mark.parametrize("transports", [("udp",), ("tcp",), ("udp", "tcp")])
 def test_a_port_that_is_taken_is_busy(transports: tuple[str, ...]) -> None:
-    taken = bind_pair("127.0.0.1", 0, transports)
+    taken = bind_sockets("127.0.0.1", 0, transports)
     port = taken[transports[0]].getsockname()[1]
     try:
         with pytest.raises(PortBusy, match=f"127.0.0.1:{port}"):
-            bind_pair("127.0.0.1", port, transports)
+            bind_sockets("127.0.0.1", port, transports)
     finally:
         for sock in taken.values():
             sock.close()
@@ -85,13 +85,13 @@ def test_a_port_whose_tcp_half_is_taken_is_busy_and_nothing_stays_bound() -> Non
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(PortBusy):
-            bind_pair("127.0.0.1", port, ("udp", "tcp"))
-        bind_pair("127.0.0.1", port, ("udp",))["udp"].close()
+            bind_sockets("127.0.0.1", port, ("udp", "tcp"))
+        bind_sockets("127.0.0.1", port, ("udp",))["udp"].close()
 
 
 async def test_a_refused_datagram_is_told_with_its_address_and_the_next_one_arrives() -> None:
     ends = Ends()
-    sock = bind_pair("127.0.0.1", 0, ("udp",))["udp"]
+    sock = bind_sockets("127.0.0.1", 0, ("udp",))["udp"]
     udp = UdpTransport(sock, ends.on_receive, ends.on_failed)
     gone = closed_port()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
@@ -109,7 +109,7 @@ async def test_a_refused_datagram_is_told_with_its_address_and_the_next_one_arri
 
 async def test_blank_datagrams_are_keep_alives() -> None:
     ends = Ends()
-    sock = bind_pair("127.0.0.1", 0, ("udp",))["udp"]
+    sock = bind_sockets("127.0.0.1", 0, ("udp",))["udp"]
     udp = UdpTransport(sock, ends.on_receive, ends.on_failed)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
         for data in (b"", b"\r\n\r\n", b"\0", b"x"):
@@ -122,7 +122,7 @@ async def test_blank_datagrams_are_keep_alives() -> None:
 async def test_datagrams_that_the_kernel_dropped_are_counted_with_the_next_one() -> None:
     ends = Ends()
     lost: list[int] = []
-    sock = bind_pair("127.0.0.1", 0, ("udp",))["udp"]
+    sock = bind_sockets("127.0.0.1", 0, ("udp",))["udp"]
     udp = UdpTransport(
         sock, ends.on_receive, ends.on_failed, waited=lambda wait_s, more: lost.append(more)
     )

@@ -16,12 +16,12 @@ from qwen3tts_phone.sip.message.fields import (
     parse_uri,
 )
 from qwen3tts_phone.sip.message.message import Request
-from qwen3tts_phone.sip.message.network import Hop, address_of, within
-from qwen3tts_phone.sip.transaction.digest import AnswerPolicy, Challenge, Digest
+from qwen3tts_phone.sip.message.network import Hop, address_of, in_networks
+from qwen3tts_phone.sip.transaction.digest import Challenge, ChallengePolicy, Digest
 from qwen3tts_wire.errors import log_text
 
 Nat = Literal["off", "learn"]
-Keepalive = Literal["options", "crlf"]
+KeepaliveMethod = Literal["options", "crlf"]
 Srtp = Literal["off", "accept", "require"]
 DigestAlgorithms = Literal["any", "sha256"]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -56,7 +56,7 @@ class Account:
     """Further servers, as SIP URIs, tried in order where the first does not answer."""
     keepalive_s: float = 0.0
     """Seconds between keepalives; 0 = none."""
-    keepalive: Keepalive = "options"
+    keepalive: KeepaliveMethod = "options"
     """``options`` asks and knows the answer's round trip; ``crlf`` (RFC 5626) costs next to
     nothing; over UDP it only keeps a NAT open and never tells whether the registrar is there. A
     registrar that answers again after it did not gets a new registration within 3 s, and at most
@@ -105,7 +105,12 @@ class Account:
                 raise BadSip(f"{name}: {error.message}", remedy=error.remedy) from error
         if self.keepalive_s < 0 or 0 < self.keepalive_s < 5:
             raise BadSip(f"keepalive_s={self.keepalive_s:g} must be 0 (off) or at least 5.")
-        choices = {"keepalive": Keepalive, "srtp": Srtp, "nat": Nat, "digest": DigestAlgorithms}
+        choices = {
+            "keepalive": KeepaliveMethod,
+            "srtp": Srtp,
+            "nat": Nat,
+            "digest": DigestAlgorithms,
+        }
         for name, allowed in choices.items():
             value = getattr(self, name)
             if value is not None and value not in get_args(allowed):
@@ -180,7 +185,7 @@ Resolve = Callable[[Hop], Hop | None]
 """The address, and the open connection, that a hop leads to at this moment; None if unknown."""
 
 
-class Credentials(AnswerPolicy):
+class AccountCredentials(ChallengePolicy):
     """One account's password, with what is known of the servers and realms that may ask for it."""
 
     def __init__(self, account: Account, resolve: Resolve) -> None:
@@ -214,7 +219,7 @@ class Credentials(AnswerPolicy):
         """
         self.servers = tuple(dict.fromkeys((*servers, *self.servers)))[:MAX_SERVERS]
 
-    # AnswerPolicy
+    # ChallengePolicy
 
     def address(self, request: Request, hop: Hop) -> Hop | str:
         """Return the address of a server that a request with credentials goes to, or why not."""
@@ -301,7 +306,7 @@ class Credentials(AnswerPolicy):
         if (
             self._is_known(real.host, real.port)
             or self._is_named(hop)
-            or within(address_of(real.host), self._networks)
+            or in_networks(address_of(real.host), self._networks)
         ):
             return replace(
                 hop,
@@ -360,7 +365,7 @@ class Credentials(AnswerPolicy):
         if address is not None and address.is_loopback:
             return self._is_known(host, port)
         hosts = {each.host for each in self.servers} | set(self._hosts)
-        return host in hosts or within(address, self._networks)
+        return host in hosts or in_networks(address, self._networks)
 
 
 def _inside(request: Request) -> bool:

@@ -19,7 +19,7 @@ from qwen3tts_phone.sip.message.fields import (
 )
 from qwen3tts_phone.sip.message.message import BRANCH_COOKIE, Request, Response
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.message.via import seen_at
+from qwen3tts_phone.sip.message.via import observed_source
 
 MAX_ROUTES = 32
 """Most entries of a route set."""
@@ -94,7 +94,7 @@ class Dialog:
             remote_cseq=None,
             contact=request.get("Contact") or "",
             flow=response.flow,
-            seen=seen_at(response),
+            seen=observed_source(response),
         )
 
     @classmethod
@@ -118,7 +118,7 @@ class Dialog:
             remote_cseq=request.cseq,
             contact=contact,
             flow=request.flow,
-            seen=seen_at(request),
+            seen=observed_source(request),
         )
 
     @property

@@ -14,16 +14,21 @@ from qwen3tts_phone.errors import CallError, WrongState, traceback_without_messa
 from qwen3tts_phone.sip.account import Account, address_of_record
 from qwen3tts_phone.sip.call.call import Call
 from qwen3tts_phone.sip.call.incoming import IncomingCall
-from qwen3tts_phone.sip.gate import CallRoom, Gate, SourceGate
+from qwen3tts_phone.sip.gate import CallAdmission, Gate, SourceGate
 from qwen3tts_phone.sip.message.message import Request
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.registration.keepalive import OptionsReply, ask
+from qwen3tts_phone.sip.registration.keepalive import OptionsReply, send_options
 from qwen3tts_phone.sip.registration.line import AccountEvent, Line, Registration
-from qwen3tts_phone.sip.registration.lines import Lines, bare
+from qwen3tts_phone.sip.registration.lines import AccountLines, target_uri
 from qwen3tts_phone.sip.settings import SipSettings
-from qwen3tts_phone.sip.sip_call import CallQueue, SipCall
-from qwen3tts_phone.sip.target_resolver import Check, RedirectFollower, Ways, no_address
-from qwen3tts_phone.sip.timekeeper import Timekeeper
+from qwen3tts_phone.sip.sip_call import IncomingCallQueue, SipCall
+from qwen3tts_phone.sip.target_resolver import (
+    CheckTarget,
+    RedirectFollower,
+    TargetResolver,
+    host_not_found,
+)
+from qwen3tts_phone.sip.timekeeper import TimerScheduler
 from qwen3tts_phone.sip.transport.listeners import Listeners
 from qwen3tts_phone.sip.transport.locator import Locator
 from qwen3tts_phone.sip.user_agent import UserAgent
@@ -68,8 +73,8 @@ class SipEndpoint:
         self.gate = gate
         if gate is None and self.settings.gate is not None:
             self.gate = SourceGate(self.settings.gate, own=self._is_own)
-        self._incoming = CallQueue(self.settings.max_calls)
-        self.room = CallRoom(self._clock.now, lambda: full() or self._incoming.is_full)
+        self._incoming = IncomingCallQueue(self.settings.max_calls)
+        self.room = CallAdmission(self._clock.now, lambda: full() or self._incoming.is_full)
         self._listeners = Listeners(
             self.settings,
             receive=self._received,
@@ -93,7 +98,7 @@ class SipEndpoint:
         )
         self._on_account = on_account
         self._on_replacing = on_replacing
-        self._lines = Lines(
+        self._lines = AccountLines(
             self.agent,
             self._locator,
             self._listeners,
@@ -107,8 +112,10 @@ class SipEndpoint:
         self.agent.digest_for = self._lines.digest_for
         self.agent.trusts = self._trusts
         self._tasks: set[asyncio.Task[None]] = set()
-        self._time = Timekeeper(self._clock, self.agent.next_deadline, self._tick)
-        self._ways = Ways(self.agent, self._lines, self._locator, self._listeners, self._clock.now)
+        self._time = TimerScheduler(self._clock, self.agent.next_deadline, self._tick)
+        self._ways = TargetResolver(
+            self.agent, self._lines, self._locator, self._listeners, self._clock.now
+        )
         self._redirects = RedirectFollower(
             self._ways, self._lines, now=self._clock.now, run=self._run, flush=self.flush
         )
@@ -162,7 +169,7 @@ class SipEndpoint:
         try:
             return await self._lines.add(account, wait=wait)
         except OSError as error:
-            raise no_address(account.servers[0], error) from error
+            raise host_not_found(account.servers[0], error) from error
 
     async def register(self, account: Account, *, wait: bool = True) -> Registration:
         """Register and keep registered; raises as :meth:`add`."""
@@ -219,7 +226,7 @@ class SipEndpoint:
         self._check_open()
         if self.draining:
             raise WrongState("The endpoint is draining: no new calls.")
-        target = bare(target, account)
+        target = target_uri(target, account)
         hop = await self._ways.find(target, account, theirs=theirs)
         digest = self._lines.digest_towards(account, hop)
         identity = address_of_record(account) if account is not None and account.user else ""
@@ -251,9 +258,9 @@ class SipEndpoint:
         Raises BadSip, CalleeUnreachable or BadCertificate where there is none.
         """
         self._check_open()
-        target = bare(target, account)
+        target = target_uri(target, account)
         hop = await self._ways.find(target, account)
-        return await ask(
+        return await send_options(
             self.agent,
             hop,
             target,
@@ -275,7 +282,7 @@ class SipEndpoint:
         With both families bound, only DNS says which of them a name will be reached by.
         """
         self._check_open()
-        hop = await self._ways.find(bare(uri, account), account, theirs=theirs)
+        hop = await self._ways.find(target_uri(uri, account), account, theirs=theirs)
         return self._listeners.local(hop)[0]
 
     # Ending

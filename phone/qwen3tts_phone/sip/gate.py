@@ -15,7 +15,14 @@ from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.limits import RecentSources, TokenBucket
 from qwen3tts_phone.sip.message.fields import parse_uri
 from qwen3tts_phone.sip.message.message import Request
-from qwen3tts_phone.sip.message.network import Hop, Network, address_of, networks, site_of, within
+from qwen3tts_phone.sip.message.network import (
+    Hop,
+    Network,
+    address_of,
+    in_networks,
+    networks,
+    site_of,
+)
 from qwen3tts_phone.sip.message.via import origin_of
 from qwen3tts_phone.sip.settings import GateSettings
 
@@ -23,7 +30,7 @@ __all__ = ["DROP", "Drop", "Gate", "GateSettings", "Refusal", "SourceGate", "Ver
 
 log = logging.getLogger(__name__)
 
-BEGINNERS = frozenset({"INVITE", "OPTIONS", "ACK", "CANCEL"})
+OUT_OF_DIALOG_METHODS = frozenset({"INVITE", "OPTIONS", "ACK", "CANCEL"})
 """Methods that a stranger may come with."""
 LINE_EVERY_S = 10.0
 """A flood from many addresses must not fill the log."""
@@ -250,7 +257,7 @@ class SourceGate:
 
     def _nobody_there(self, request: Request, *, trusted: bool) -> str:
         """Why nobody is here for a request; empty where somebody may be."""
-        if request.method not in BEGINNERS:
+        if request.method not in OUT_OF_DIALOG_METHODS:
             # The same for all names: which of them are here is nobody's business.
             return "" if trusted else "method"
         try:
@@ -292,17 +299,17 @@ class SourceGate:
 
     def _new_standing(self, host: str, _now: float) -> _Standing:
         address = address_of(host)
-        trusted = any(within(address, each) for each in self._trusted.values())
-        shut_out = within(address, self._deny)
+        trusted = any(in_networks(address, each) for each in self._trusted.values())
+        shut_out = in_networks(address, self._deny)
         if self._allow is not None and not trusted:
-            shut_out = shut_out or not within(address, self._allow)
+            shut_out = shut_out or not in_networks(address, self._allow)
         return _Standing(site_of(host), trusted, shut_out)
 
     def _judged_by(self, request: Request, host: str) -> str:
         """The host whose limits a request counts for; see forwarded.py. A local proxy that is an
         account's server speaks for its callers, as one elsewhere does."""
         address = address_of(host)
-        if any(within(address, each) for name, each in self._trusted.items() if name):
+        if any(in_networks(address, each) for name, each in self._trusted.items() if name):
             return host
         return origin_of(request, host)
 
@@ -348,18 +355,18 @@ BUSY_S = 10
 """Callers may come again after so many seconds."""
 
 
-class Setup(Enum):
+class OverloadState(Enum):
     """What an INVITE gets."""
 
     OPEN = "open"
     SHEDDING = "shedding"
 
 
-class SetupOverload:
+class OverloadControl:
     """One endpoint's. Times are seconds of its clock."""
 
     def __init__(self) -> None:
-        self.state = Setup.OPEN
+        self.state = OverloadState.OPEN
         self.shed = 0
         """Calls that were refused."""
         self._until = 0.0  # the end of the window
@@ -382,7 +389,7 @@ class SetupOverload:
     def admits(self, now: float) -> bool:
         """Whether a call is set up now; one that is not is counted."""
         self._pass(now)
-        if self.state is Setup.OPEN:
+        if self.state is OverloadState.OPEN:
             return True
         self.shed += 1
         return False
@@ -403,12 +410,12 @@ class SetupOverload:
             self._behind = 0
             self._calm += empty
         if self._behind >= BEHIND_WINDOWS:
-            self.state = Setup.SHEDDING
+            self.state = OverloadState.SHEDDING
         elif self._calm >= CALM_WINDOWS:
-            self.state = Setup.OPEN
+            self.state = OverloadState.OPEN
 
 
-class CallRoom:
+class CallAdmission:
     """Whether an endpoint has room for another call: what `Agent.busy` asks.
 
     Args:
@@ -417,7 +424,7 @@ class CallRoom:
     """
 
     def __init__(self, now: Callable[[], float], full: Callable[[], bool]) -> None:
-        self.overload = SetupOverload()
+        self.overload = OverloadControl()
         self._now = now
         self._full = full
 
@@ -425,7 +432,7 @@ class CallRoom:
         """Take the seconds that a datagram has waited, and how many before it were dropped."""
         if not self.overload.waited(wait_s, self._now(), lost):
             return
-        if self.overload.state is Setup.SHEDDING:
+        if self.overload.state is OverloadState.SHEDDING:
             log.warning("more calls come than can be set up: new ones get 503 for a while")
         else:
             log.info("calls are set up again; %d were refused so far", self.overload.shed)

@@ -25,12 +25,12 @@ from qwen3tts_phone.sip.call.state import (
     ReinviteReceived,
     dtmf_relay,
 )
-from qwen3tts_phone.sip.call.transfer import Transfer, TransferCore
+from qwen3tts_phone.sip.call.transfer import OutgoingRefer, Transfer
 from qwen3tts_phone.sip.dialog import ReferTo, Replaces
 from qwen3tts_phone.sip.message.fields import CallHeaders, check_headers, parse_uri
 from qwen3tts_phone.sip.message.message import Response
-from qwen3tts_phone.sip.transaction.client_request import Asked
-from qwen3tts_phone.sip.transaction.digest import refused
+from qwen3tts_phone.sip.transaction.client_request import OutcomeListener
+from qwen3tts_phone.sip.transaction.digest import call_refused
 from qwen3tts_phone.sip.transaction.transaction import Failure
 
 MAX_UNREAD_EVENTS = 64
@@ -305,7 +305,7 @@ class SipCall:
         if isinstance(outcome, Failure):
             raise CalleeUnreachable("The far end did not answer to the INFO.", why="session")
         if outcome.status >= 300:
-            raise refused(outcome, self._core.digest, what="INFO")
+            raise call_refused(outcome, self._core.digest, what="INFO")
 
     async def send_dtmf_info(self, digit: str, duration_ms: int = DEFAULT_DURATION_MS) -> None:
         """Press a key by INFO (``application/dtmf-relay``); raises CallRefused."""
@@ -337,7 +337,7 @@ class SipCall:
             if not done.done():
                 done.set_result(outcome)
 
-        core.send_inside(request, Asked(told), self._host.now(), dialog)
+        core.send_inside(request, OutcomeListener(told), self._host.now(), dialog)
         self._host.flush()
         return await done
 
@@ -360,7 +360,7 @@ class SipCall:
         parse_uri(target)
         refer_to = ReferTo(target, replaces.as_replaced() if replaces is not None else None)
         transfer = Transfer()
-        TransferCore(core, refer_to, transfer, check_headers(headers), self._host.now())
+        OutgoingRefer(core, refer_to, transfer, check_headers(headers), self._host.now())
         self._host.flush()
         await transfer.accepted()
         return transfer
@@ -441,7 +441,7 @@ MOST_WAITING = 100
 datagrams are read in time, until callers give up unanswered (`benchmarks/setup_rate.py`)."""
 
 
-class CallQueue:
+class IncomingCallQueue:
     """First come, first served; full at ``most`` calls, and until half of them are taken."""
 
     def __init__(self, most: int) -> None:

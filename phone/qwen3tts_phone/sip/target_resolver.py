@@ -11,19 +11,19 @@ from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.call.outgoing import OutgoingCall
 from qwen3tts_phone.sip.call.redirection import RedirectTarget
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.registration.lines import Lines, bare
+from qwen3tts_phone.sip.registration.lines import AccountLines, target_uri
 from qwen3tts_phone.sip.transport.listeners import Listeners
 from qwen3tts_phone.sip.transport.locator import Locator
 from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 
-class Ways:
+class TargetResolver:
     """Finds the way for calls and other requests that begin something."""
 
     def __init__(
         self,
         agent: UserAgentCore,
-        lines: Lines,
+        lines: AccountLines,
         locator: Locator,
         listeners: Listeners,
         now: Callable[[], float],
@@ -45,7 +45,7 @@ class Ways:
         try:
             hops = await self._locator.locate(hop, self._agent.settings.enabled, theirs=theirs)
         except OSError as error:
-            raise no_address(target, error) from error
+            raise host_not_found(target, error) from error
         order = self._agent.health.order(hops, self._now())
         return replace(order[0], others=tuple(order[1:]))
 
@@ -54,7 +54,7 @@ class Ways:
         try:
             hops = await self._lines.servers(account)
         except OSError as error:
-            raise no_address(account.servers[0], error) from error
+            raise host_not_found(account.servers[0], error) from error
         now, health = self._now(), self._agent.health
         line = self._lines.all.get(account.name)
         used = line.core.hop if line is not None and line.core is not None else None
@@ -65,7 +65,7 @@ class Ways:
 
     def address_for(self, uri: str, account: Account | None) -> str:
         """Which of our addresses the far end is to send media to; raises BadSip."""
-        target = bare(uri, account)
+        target = target_uri(uri, account)
         if account is not None and self._lines.serves(account, target):
             line = self._lines.all.get(account.name)
             if line is not None and line.hop is not None:
@@ -75,7 +75,7 @@ class Ways:
         return self._listeners.local(self._locator.current(hop) or hop)[0]
 
 
-def no_address(server: str, error: OSError) -> CalleeUnreachable:
+def host_not_found(server: str, error: OSError) -> CalleeUnreachable:
     """A name that cannot be looked up, in words."""
     return CalleeUnreachable(
         f"The host of {server!r} has no address ({error.strerror or error}).",
@@ -84,7 +84,7 @@ def no_address(server: str, error: OSError) -> CalleeUnreachable:
     )
 
 
-Check = Callable[[str], None]
+CheckTarget = Callable[[str], None]
 """Raises CallError for an address that may not be called."""
 
 
@@ -93,8 +93,8 @@ class RedirectFollower:
 
     def __init__(
         self,
-        ways: Ways,
-        lines: Lines,
+        ways: TargetResolver,
+        lines: AccountLines,
         *,
         now: Callable[[], float],
         run: Callable[[Coroutine[Any, Any, None]], None],
@@ -106,7 +106,7 @@ class RedirectFollower:
         self._run = run
         self._flush = flush
 
-    def attach(self, call: OutgoingCall, account: Account | None, check: Check) -> None:
+    def attach(self, call: OutgoingCall, account: Account | None, check: CheckTarget) -> None:
         """Have a call follow, within the rules that ``check`` knows."""
 
         def locate(target: RedirectTarget) -> None:
@@ -115,7 +115,11 @@ class RedirectFollower:
         call.redirection.locate = locate
 
     async def _locate(
-        self, call: OutgoingCall, account: Account | None, check: Check, target: RedirectTarget
+        self,
+        call: OutgoingCall,
+        account: Account | None,
+        check: CheckTarget,
+        target: RedirectTarget,
     ) -> None:
         try:
             for callee in target.callees:

@@ -21,7 +21,7 @@ LATE_MOST_S = 0.1
 """The longest that a look is put off; a fifth of T1."""
 
 
-class Timekeeper:
+class TimerScheduler:
     """Calls ``tick`` when ``next_deadline`` has come, in seconds of the clock."""
 
     def __init__(

@@ -19,12 +19,16 @@ from qwen3tts_phone.sip.message.fields import (
     uri_parameter,
 )
 from qwen3tts_phone.sip.message.message import Request, Response
-from qwen3tts_phone.sip.message.network import Asks, Hop
-from qwen3tts_phone.sip.message.via import bracketed, hop_by
+from qwen3tts_phone.sip.message.network import DnsLookup, Hop
+from qwen3tts_phone.sip.message.via import bracketed, contact_hop
 from qwen3tts_phone.sip.settings import SipSettings
-from qwen3tts_phone.sip.transaction.client_request import Exchange, Health, Listener
+from qwen3tts_phone.sip.transaction.client_request import (
+    ClientRequest,
+    ResponseListener,
+    ServerHealth,
+)
 from qwen3tts_phone.sip.transaction.digest import Digest
-from qwen3tts_phone.sip.transaction.transaction import Send, TransactionLayer
+from qwen3tts_phone.sip.transaction.transaction import OutboundMessage, TransactionLayer
 
 ALLOW = "INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, UPDATE, INFO, REFER, NOTIFY"
 
@@ -65,7 +69,7 @@ class UserAgentCore:
         self.random = rng or random.SystemRandom()
         self.layer = TransactionLayer(settings.timers)
         self.timed: list[Timed] = []
-        self.health = Health()
+        self.health = ServerHealth()
         self.digest_for: Callable[[Account], Digest | None] = lambda account: Digest(
             account.auth_user or account.user, account.password
         )
@@ -76,7 +80,7 @@ class UserAgentCore:
         self._local = local
 
     @property
-    def outbox(self) -> deque[Send]:
+    def outbox(self) -> deque[OutboundMessage]:
         """Messages to be sent."""
         return self.layer.outbox
 
@@ -107,7 +111,7 @@ class UserAgentCore:
                 else f"Use one of: {', '.join(enabled)}.",
             )
         host = uri.host.strip("[]").lower()
-        asks: Asks = "srv" if named or secure else "naptr"
+        asks: DnsLookup = "srv" if named or secure else "naptr"
         if uri.port is not None or is_ip(host):
             asks = "address"
         port = uri.port or (5061 if wanted == "tls" else 5060)
@@ -123,7 +127,7 @@ class UserAgentCore:
             return None
         if "tcp" not in self.settings.enabled:
             return None
-        asks: Asks = "srv" if hop.asks == "naptr" else hop.asks
+        asks: DnsLookup = "srv" if hop.asks == "naptr" else hop.asks
         return replace(hop, transport="tcp", flow=max(0, hop.flow), asks=asks, others=())
 
     def via(self, hop: Hop) -> str:
@@ -164,14 +168,14 @@ class UserAgentCore:
         self,
         request: Request,
         hop: Hop,
-        listener: Listener,
+        listener: ResponseListener,
         now: float,
         *,
         next_cseq: Callable[[], int],
         digest: Digest | None,
-    ) -> Exchange:
+    ) -> ClientRequest:
         """Send a request and answer its challenges."""
-        exchange = Exchange(
+        exchange = ClientRequest(
             self.layer,
             request,
             hop,
@@ -194,7 +198,7 @@ class UserAgentCore:
             check_secure(uri)
         if dialog.routes or not self.settings.nat_contacts:
             return hop
-        return hop_by(hop, dialog.seen)
+        return contact_hop(hop, dialog.seen)
 
     def ack(
         self, dialog: Dialog, invite: Request, cseq: int, sent_to: Hop, digest: Digest | None

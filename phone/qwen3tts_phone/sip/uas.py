@@ -9,13 +9,13 @@ from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.call.call import Call, CallRegistry, ReferSubscription
 from qwen3tts_phone.sip.call.incoming import IncomingCall
 from qwen3tts_phone.sip.call.state import DTMF, DTMF_RELAY, CallState, InfoReceived, read_dtmf
-from qwen3tts_phone.sip.call.transfer import Referral
+from qwen3tts_phone.sip.call.transfer import IncomingRefer
 from qwen3tts_phone.sip.dialog import MIN_SE_S, Dialog, Replaces, new_tag, too_brief
 from qwen3tts_phone.sip.gate import BUSY_S, DROP, Gate
 from qwen3tts_phone.sip.message.fields import check_secure, parse_address, parse_uri
-from qwen3tts_phone.sip.message.message import Request, Response, WrongBody, reply
+from qwen3tts_phone.sip.message.message import Request, Response, UnsupportedBody, reply
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.message.via import origin_of, reply_hop, stamp_via
+from qwen3tts_phone.sip.message.via import origin_of, response_hop, stamp_via
 from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Transaction
@@ -25,7 +25,7 @@ MAX_INFO_BYTES = 8192
 """Largest body of an INFO that is handed on."""
 
 
-def receive_inside(
+def receive_in_dialog(
     call: Call, request: Request, transaction: Transaction, dialog: Dialog, now: float
 ) -> None:
     """A request of the far end inside a dialog of ours."""
@@ -40,7 +40,7 @@ def receive_inside(
     elif method == "INFO":
         _receive_info(call, request, transaction, now)
     elif method == "REFER":
-        Referral.receive(call, request, transaction, dialog, now)
+        IncomingRefer.receive(call, request, transaction, dialog, now)
     elif method == "BYE":
         # Section 15: whoever has not answered yet cannot hang up.
         transaction.send_response(reply(request, 481), now)
@@ -94,7 +94,7 @@ def refuse(request: Request, status: int, *headers: tuple[str, str]) -> Response
     return response
 
 
-def refusal(request: Request, local: Callable[[Hop], tuple[str, int]]) -> Response | None:
+def validate_request(request: Request, local: Callable[[Hop], tuple[str, int]]) -> Response | None:
     """The answer to a request that is not looked into further, or None; raises BadSip (400).
 
     ``local`` says which of our addresses and ports a hop knows us by.
@@ -141,7 +141,7 @@ CONFIRMED = (CallState.ANSWERED, CallState.UP)
 OURS_EARLY = (CallState.CALLING, CallState.PROCEEDING)
 
 
-def replaced_call(registry: CallRegistry, request: Request) -> Call | int | None:
+def call_to_replace(registry: CallRegistry, request: Request) -> Call | int | None:
     """The call to replace, the status to refuse with, or None where nothing is to be replaced.
 
     Raises BadSip for a header that names no dialog, or several.
@@ -224,7 +224,7 @@ class UserAgentServer(UserAgentCore):
     def receive_request(self, request: Request, source: Hop, now: float) -> None:
         """A request; raises BadSip for one that cannot even be answered."""
         stamp_via(request, source)
-        hop = reply_hop(request, source)
+        hop = response_hop(request, source)
         if self.gate is not None:
             known = self.knows(request, source)
             incoming = (c for c in self.calls if isinstance(c, IncomingCall))
@@ -257,7 +257,7 @@ class UserAgentServer(UserAgentCore):
             self._dispatch(request, transaction, now)
         except BadSip as error:
             self.rejected += 1
-            wrong_body = isinstance(error, WrongBody)
+            wrong_body = isinstance(error, UnsupportedBody)
             response = refuse(request, 415 if wrong_body else 400)
             if wrong_body:
                 response.add("Accept", "application/sdp")
@@ -265,7 +265,7 @@ class UserAgentServer(UserAgentCore):
 
     def _dispatch(self, request: Request, transaction: Transaction, now: float) -> None:
         method = request.method
-        refused = refusal(request, self.local)
+        refused = validate_request(request, self.local)
         if refused is not None:
             transaction.send_response(refused, now)
             return
@@ -336,7 +336,7 @@ class UserAgentServer(UserAgentCore):
         elif request.method == "OPTIONS":
             transaction.send_response(self._capabilities(request), now)
         elif found is not None:
-            receive_inside(found[0], request, transaction, found[1], now)
+            receive_in_dialog(found[0], request, transaction, found[1], now)
 
     def _receive_notify(
         self,
@@ -362,7 +362,7 @@ class UserAgentServer(UserAgentCore):
             found[0].receive_ack(request, now)
 
     def _receive_invite(self, request: Request, transaction: Transaction, now: float) -> None:
-        replaced = replaced_call(self.registry, request)
+        replaced = call_to_replace(self.registry, request)
         if isinstance(replaced, int):
             transaction.send_response(refuse(request, replaced), now)
             return
@@ -423,6 +423,6 @@ class UserAgentServer(UserAgentCore):
             return
         try:
             stamp_via(request, source)
-            self.layer.send_alone(refuse(request, status), reply_hop(request, source))
+            self.layer.send_alone(refuse(request, status), response_hop(request, source))
         except BadSip:
             self.rejected += 1

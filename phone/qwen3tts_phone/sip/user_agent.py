@@ -17,13 +17,13 @@ from qwen3tts_phone.sip.message.fields import check_headers, check_secure, parse
 from qwen3tts_phone.sip.message.message import (
     CALL_ID,
     MAX_HEAD_BYTES,
+    InvalidRequest,
     Request,
     Response,
-    UnusableRequest,
     parse_message,
 )
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.message.via import loose
+from qwen3tts_phone.sip.message.via import loose_route
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.ua_core import Timed
 from qwen3tts_phone.sip.uas import UserAgentServer
@@ -53,7 +53,7 @@ class UserAgent(UserAgentServer):
                 self.receive_response(message, now)
             else:
                 self.receive_request(message, source, now)
-        except UnusableRequest as error:
+        except InvalidRequest as error:
             self.rejected += 1
             if self.gate is None or self.gate.unreadable(source, now, error.request):
                 self.refuse_statelessly(error.request, source, error.status)

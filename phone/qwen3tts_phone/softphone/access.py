@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from qwen3tts_phone.sip.message.network import address_of, networks, within
+from qwen3tts_phone.sip.message.network import address_of, in_networks, networks
 from qwen3tts_phone.softphone.settings import HOST, PORTS, is_loopback, origin_of, plain_host
 from qwen3tts_wire.errors import SpeechError
 
@@ -160,7 +160,7 @@ class Front:
 
     def trusts(self, peer: str) -> bool:
         """Whether an address is that of a proxy."""
-        return within(address_of(peer), self._trusted)
+        return in_networks(address_of(peer), self._trusted)
 
     def is_public(self, origin: str | None) -> bool:
         """Whether an Origin is that of ``public_url``."""
@@ -173,7 +173,7 @@ class Front:
             address = address_of(text.strip())
             if address is None:
                 break
-            if not within(address, self._trusted):
+            if not in_networks(address, self._trusted):
                 return str(address)
         return peer
 

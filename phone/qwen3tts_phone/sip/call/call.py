@@ -8,13 +8,25 @@ from typing import Literal, Protocol
 
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, CallRefused, WrongState
 from qwen3tts_phone.sip.call.modification import SessionModification
-from qwen3tts_phone.sip.call.state import TABLE, By, CallEvent, CallState, Ended, Step, reasons
+from qwen3tts_phone.sip.call.state import (
+    CALL_TRANSITIONS,
+    By,
+    CallEvent,
+    CallState,
+    CallStep,
+    Ended,
+    reasons,
+)
 from qwen3tts_phone.sip.dialog import Dialog, DialogId, Due, SessionTimer
 from qwen3tts_phone.sip.message.fields import CallHeaders, check_headers, check_secure, parse_uri
 from qwen3tts_phone.sip.message.message import Request, Response, reply
 from qwen3tts_phone.sip.message.network import Hop, address_of
-from qwen3tts_phone.sip.message.via import seen_at
-from qwen3tts_phone.sip.transaction.client_request import Asked, Exchange, Listener
+from qwen3tts_phone.sip.message.via import observed_source
+from qwen3tts_phone.sip.transaction.client_request import (
+    ClientRequest,
+    OutcomeListener,
+    ResponseListener,
+)
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Failure, Transaction
 from qwen3tts_phone.sip.ua_core import UserAgentCore
@@ -71,13 +83,13 @@ class Call:
 
     # The state
 
-    def can(self, step: Step) -> bool:
+    def can(self, step: CallStep) -> bool:
         """Whether the table knows that step now."""
-        return (self.state, step) in TABLE
+        return (self.state, step) in CALL_TRANSITIONS
 
-    def step(self, step: Step) -> None:
+    def step(self, step: CallStep) -> None:
         """Make a move; raises WrongState when the table has none."""
-        state = TABLE.get((self.state, step))
+        state = CALL_TRANSITIONS.get((self.state, step))
         if state is None:
             raise WrongState(f"{step.name.lower()} is not possible while {self.state.name}.")
         if state is not self.state:
@@ -161,7 +173,7 @@ class Call:
         if not dialog.routes:
             self.agent.hop(contact.uri)
         dialog.target = contact.uri
-        dialog.seen = seen_at(message)
+        dialog.seen = observed_source(message)
 
     def may_be_steered_by(self, request: Request, dialog: Dialog) -> bool:
         """Return whether the source of a REFER or Replaces may transfer or replace this call.
@@ -183,14 +195,14 @@ class Call:
 
     def hang_up(self, now: float, headers: Mapping[str, str] | None = None) -> None:
         """End the call whatever its state; does nothing when it is over or about to be."""
-        if self.can(Step.BYE):
+        if self.can(CallStep.BYE):
             self.bye(now, headers)
 
     def bye(self, now: float, headers: Mapping[str, str] | None = None) -> None:
         """Hang up an answered call; before the ACK it waits for it."""
         lines = check_headers(headers)
         already = self.state in (CallState.ENDING, CallState.LEAVING)
-        self.step(Step.BYE)
+        self.step(CallStep.BYE)
         if not already and self.state is CallState.ENDING:
             self.send_bye(now, lines)
             self.tell_end("local")
@@ -200,17 +212,17 @@ class Call:
         if self.dialog is not None:
             bye = self.dialog.request("BYE")
             bye.add_all(lines or [])
-            self.send_inside(bye, Asked(self._bye_done), now)
+            self.send_inside(bye, OutcomeListener(self._bye_done), now)
 
     def _bye_done(self, outcome: Response | Failure, now: float) -> None:
         """Whatever the answer to our BYE is, and if there is none, the call is over."""
-        if self.can(Step.BYE_DONE):
-            self.step(Step.BYE_DONE)
+        if self.can(CallStep.BYE_DONE):
+            self.step(CallStep.BYE_DONE)
 
     def lost(self, now: float, error: CallError) -> None:
         """The dialog is gone at the far end (408, 481, no answer): RFC 3261 section 12.2.1.2."""
-        if self.can(Step.LOST):
-            self.step(Step.LOST)
+        if self.can(CallStep.LOST):
+            self.step(CallStep.LOST)
             self.send_bye(now)
             self.tell_end("error", error=error)
 
@@ -222,8 +234,8 @@ class Call:
     # Inside the dialog
 
     def send_inside(
-        self, request: Request, listener: Listener, now: float, dialog: Dialog | None = None
-    ) -> Exchange:
+        self, request: Request, listener: ResponseListener, now: float, dialog: Dialog | None = None
+    ) -> ClientRequest:
         """Send a request of our dialog."""
         dialog = dialog or self.dialog
         if dialog is None:
@@ -244,10 +256,10 @@ class Call:
     def remote_bye(self, request: Request, transaction: Transaction, now: float) -> None:
         """They hang up."""
         transaction.send_response(reply(request, 200), now)
-        if not self.can(Step.REMOTE_BYE):
+        if not self.can(CallStep.REMOTE_BYE):
             return
         self.before_remote_bye(now)
-        self.step(Step.REMOTE_BYE)
+        self.step(CallStep.REMOTE_BYE)
         causes = reasons(request)
         self.tell_end("remote", reason=str(causes[0]) if causes else "", message=request)
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, WrongState
 from qwen3tts_phone.sip.call.call import Call, CallRegistry
-from qwen3tts_phone.sip.call.state import Answered, CallState, EarlyAnswer, Step
+from qwen3tts_phone.sip.call.state import Answered, CallState, CallStep, EarlyAnswer
 from qwen3tts_phone.sip.dialog import Dialog, new_tag
 from qwen3tts_phone.sip.message.fields import (
     CallHeaders,
@@ -19,7 +19,7 @@ from qwen3tts_phone.sip.message.fields import (
 )
 from qwen3tts_phone.sip.message.message import Request, Response, checked_sdp, reply
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.transaction.transaction import Transaction, UnackedAnswer
+from qwen3tts_phone.sip.transaction.transaction import ResponseRetransmitter, Transaction
 from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 MAX_WAITING = 4
@@ -33,7 +33,7 @@ Lines = list[tuple[str, str]]
 _RACK = re.compile(r"\s*([0-9]{1,10})\s+([0-9]{1,10})\s+([A-Za-z]{1,32})\s*")
 
 
-class Provisionals:
+class ProvisionalResponses:
     """The provisional answers of one incoming call."""
 
     def __init__(self, call: IncomingCall) -> None:
@@ -49,7 +49,7 @@ class Provisionals:
         self._rseq = call.agent.random.randint(1, 2**30)
         self._open = False
         """Whether one has been sent whose PRACK has not come; also after the final answer."""
-        self._unacked: UnackedAnswer | None = None
+        self._unacked: ResponseRetransmitter | None = None
         self._describes = False
         self._offers = False
         self._waiting: deque[tuple[int, str | None, Lines]] = deque(maxlen=MAX_WAITING)
@@ -87,7 +87,9 @@ class Provisionals:
         if body is not None:
             self.described = call.local_sdp = body
         self._open = True
-        self._unacked = UnackedAnswer(call.transaction, response, call.agent.settings.timers, now)
+        self._unacked = ResponseRetransmitter(
+            call.transaction, response, call.agent.settings.timers, now
+        )
 
     def knows(self, request: Request) -> bool:
         """Whether a PRACK is for the answer that waits for it; raises BadSip."""
@@ -181,8 +183,8 @@ class IncomingCall(Call):
         agent.hop_inside(dialog)
         self.dialog = dialog
         self.transaction = transaction
-        self.provisionals = Provisionals(self)
-        self._answer: UnackedAnswer | None = None
+        self.provisionals = ProvisionalResponses(self)
+        self._answer: ResponseRetransmitter | None = None
         self._held: tuple[str, Lines] | None = None
         """An answer that waits for a PRACK."""
         # Section 13.3.1: the caller may say how long its invitation is good for.
@@ -213,7 +215,7 @@ class IncomingCall(Call):
             raise ValueError(f"status={status} is not between 180 and 199")
         lines = check_headers(headers)
         self._check_open()
-        self.step(Step.RING)
+        self.step(CallStep.RING)
         self._unanswered_at = now + UNANSWERED_S
         self.provisionals.send(status, sdp or None, lines, now)
 
@@ -221,7 +223,7 @@ class IncomingCall(Call):
         """Take the call; while early media waits for its PRACK, the answer does as well."""
         lines = check_headers(headers)
         self._check_open()
-        if self.can(Step.ANSWER) and self.provisionals.holds_answer:
+        if self.can(CallStep.ANSWER) and self.provisionals.holds_answer:
             self._held = (sdp, lines)
             return
         self._answer_now(sdp, lines, now)
@@ -238,13 +240,13 @@ class IncomingCall(Call):
             raise ValueError(f"status={status} is not between 300 and 699")
         lines = check_headers(headers)
         check_reason(reason)
-        self.step(Step.REJECT)
+        self.step(CallStep.REJECT)
         self._refuse(status, now, reason, lines)
         self.tell_end("local", status, reason)
 
     def hang_up(self, now: float, headers: Mapping[str, str] | None = None) -> None:
         """480 before the answer, BYE after it."""
-        if self.can(Step.REJECT):
+        if self.can(CallStep.REJECT):
             self.reject(480, now, headers=headers)
         else:
             super().hang_up(now, headers)
@@ -287,7 +289,7 @@ class IncomingCall(Call):
         self.provisionals.acknowledged(request, transaction, dialog, now)
         if self._held is not None and not self.provisionals.holds_answer:
             (sdp, lines), self._held = self._held, None
-            if self.can(Step.ANSWER):
+            if self.can(CallStep.ANSWER):
                 self._answer_now(sdp, lines, now)
 
     def cancelled(self, transaction: Transaction, now: float, cancel: Request) -> None:
@@ -309,9 +311,9 @@ class IncomingCall(Call):
             super().receive_ack(request, now)
             return
         self._answer = None
-        if not self.can(Step.ACK):
+        if not self.can(CallStep.ACK):
             return
-        self.step(Step.ACK)
+        self.step(CallStep.ACK)
         if self.state is CallState.ENDING:
             self.send_bye(now)
             self.tell_end("local")
@@ -351,12 +353,12 @@ class IncomingCall(Call):
             self._withdrawn(now)
         if self._unanswered_at is not None and now >= self._unanswered_at:
             self._unanswered_at = None
-            if self.can(Step.REJECT):
-                self.step(Step.REJECT)
+            if self.can(CallStep.REJECT):
+                self.step(CallStep.REJECT)
                 self._refuse(480, now)
                 self.tell_end("timeout", 480)
-        if not self.provisionals.tick(now) and self.can(Step.REJECT):
-            self.step(Step.REJECT)
+        if not self.provisionals.tick(now) and self.can(CallStep.REJECT):
+            self.step(CallStep.REJECT)
             self._refuse(504, now)
             self.tell_end("timeout", 504, error=_unheard("that it rings here (no PRACK)"))
         if self._answer is not None and not self._answer.tick(now):
@@ -365,9 +367,9 @@ class IncomingCall(Call):
     def no_ack(self, now: float) -> None:
         """Our answer is not acknowledged: hang up."""
         self._answer = None
-        if self.can(Step.NO_ACK):
+        if self.can(CallStep.NO_ACK):
             leaving = self.state is CallState.LEAVING
-            self.step(Step.NO_ACK)
+            self.step(CallStep.NO_ACK)
             self.send_bye(now)
             if leaving:
                 self.tell_end("local")
@@ -388,7 +390,7 @@ class IncomingCall(Call):
         return response
 
     def _answer_now(self, sdp: str, lines: Lines, now: float) -> None:
-        self.step(Step.ANSWER)
+        self.step(CallStep.ANSWER)
         self._unanswered_at = None
         self.provisionals.stop()
         described = self.provisionals.described
@@ -399,7 +401,7 @@ class IncomingCall(Call):
         response.add_all(lines)
         self.timer.answer(self.request, response, now)
         timers = self.agent.settings.timers
-        self._answer = UnackedAnswer(self.transaction, response, timers, now)
+        self._answer = ResponseRetransmitter(self.transaction, response, timers, now)
         if self.replaced is not None:
             # RFC 3891 section 3: the old one ends with the answer to the new one.
             self.replaced.hand_over(self, now)
@@ -409,8 +411,8 @@ class IncomingCall(Call):
             raise WrongState("The call is being answered already.")
 
     def _withdrawn(self, now: float, cancel: Request | None = None) -> None:
-        if self.can(Step.REMOTE_CANCEL):
-            self.step(Step.REMOTE_CANCEL)
+        if self.can(CallStep.REMOTE_CANCEL):
+            self.step(CallStep.REMOTE_CANCEL)
             self._refuse(487, now)
             self.tell_end("remote", 487, "Request Terminated", message=cancel)
 

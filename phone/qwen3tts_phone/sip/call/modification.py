@@ -11,11 +11,11 @@ from typing import Literal, Protocol
 
 from qwen3tts_phone.errors import BadSdp, BadSip, CalleeUnreachable, CallError, WrongState
 from qwen3tts_phone.sip.call.state import (
-    PHASES,
+    MODIFICATION_TRANSITIONS,
     CallEvent,
     CallState,
-    Move,
-    Phase,
+    ModificationEvent,
+    ModificationState,
     ReinviteConfirmed,
     ReinviteReceived,
 )
@@ -23,9 +23,13 @@ from qwen3tts_phone.sip.dialog import Dialog, SessionTimer
 from qwen3tts_phone.sip.message.fields import delta_seconds
 from qwen3tts_phone.sip.message.message import Request, Response, checked_sdp, reply
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.transaction.client_request import Asked, Exchange, Listener
-from qwen3tts_phone.sip.transaction.digest import Digest, refused
-from qwen3tts_phone.sip.transaction.transaction import Failure, Transaction, UnackedAnswer
+from qwen3tts_phone.sip.transaction.client_request import (
+    ClientRequest,
+    OutcomeListener,
+    ResponseListener,
+)
+from qwen3tts_phone.sip.transaction.digest import Digest, call_refused
+from qwen3tts_phone.sip.transaction.transaction import Failure, ResponseRetransmitter, Transaction
 from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 ANSWERED_WITHIN_S = 60.0
@@ -73,15 +77,15 @@ class ModifiedCall(Protocol):
     def refresh_target(self, dialog: Dialog, message: Request | Response) -> None: ...
     def lost(self, now: float, error: CallError) -> None: ...
     def send_inside(
-        self, request: Request, listener: Listener, now: float, dialog: Dialog | None = None
-    ) -> Exchange: ...
+        self, request: Request, listener: ResponseListener, now: float, dialog: Dialog | None = None
+    ) -> ClientRequest: ...
 
 
 class SessionModification:
     """Changes of one call's session, ours and theirs, one at a time."""
 
     def __init__(self, call: ModifiedCall) -> None:
-        self.phase = Phase.IDLE
+        self.phase = ModificationState.IDLE
         self._call = call
         # Ours
         self._done: Done | None = None
@@ -91,7 +95,7 @@ class SessionModification:
         self._sdp = ""
         self._refreshing = False
         self._queued: tuple[Offer, Done, Method] | None = None
-        self._exchange: Exchange | None = None
+        self._exchange: ClientRequest | None = None
         self._glares = 0
         self._retry_at: float | None = None
         self._acks: dict[str, tuple[Request, Hop]] = {}
@@ -103,7 +107,7 @@ class SessionModification:
         self._respond_by: float | None = None
         self._offered = False
         """Whether the 200 that waits for its ACK holds our offer."""
-        self._answer: UnackedAnswer | None = None
+        self._answer: ResponseRetransmitter | None = None
 
     # Ours
 
@@ -119,7 +123,7 @@ class SessionModification:
             raise WrongState("The session can be changed only while the call is up.")
         if self._queued is not None or (self._done is not None and not self._refreshing):
             raise WrongState("A change of the session is already under way.")
-        if state is CallState.ANSWERED or self.phase is not Phase.IDLE:
+        if state is CallState.ANSWERED or self.phase is not ModificationState.IDLE:
             # Section 14.1: no new INVITE while another is in progress in either direction.
             self._queued = (offer, done, method)
             return
@@ -136,7 +140,7 @@ class SessionModification:
         dialog = self._call.dialog_of_session()
         if dialog is None:
             return
-        self.move(Move.SEND)
+        self.move(ModificationEvent.SEND)
         self._retry_at = None
         self._dialog = dialog
         request = dialog.request(self._method)
@@ -158,7 +162,7 @@ class SessionModification:
         if dialog is None or exchange is None:
             return
         # A 2xx to an earlier change is retransmitted where our ACK was lost: it is not awaited.
-        awaited = self.phase is Phase.SENT and response.cseq == exchange.request.cseq
+        awaited = self.phase is ModificationState.SENT and response.cseq == exchange.request.cseq
         if response.status < 300:
             if awaited:
                 # Where their new Contact cannot be used, the old one is kept.
@@ -173,7 +177,7 @@ class SessionModification:
             self._refused(response, now)
 
     def _accepted(self, response: Response, now: float) -> None:
-        self.move(Move.DONE)
+        self.move(ModificationEvent.DONE)
         self._call.learn(response)
         self._call.timer.answered(response, now)
         self._call.local_sdp = self._sdp
@@ -185,8 +189,8 @@ class SessionModification:
         self.start_queued(now)
 
     def _refused(self, response: Response, now: float) -> None:
-        self.move(Move.DONE)
-        error = refused(response, self._call.digest, what="change of the session")
+        self.move(ModificationEvent.DONE)
+        error = call_refused(response, self._call.digest, what="change of the session")
         self._finish(error)
         if response.status in (408, 481):
             self._call.lost(now, error)
@@ -209,15 +213,15 @@ class SessionModification:
         if self._glares >= MAX_GLARE:
             return False
         self._glares += 1
-        self.move(Move.PENDING)
+        self.move(ModificationEvent.PENDING)
         self._retry_at = now + wait
         return True
 
     def on_failure(self, failure: Failure, now: float) -> None:
         """Give up the dialog: there is no response to our change."""
-        if self.phase is not Phase.SENT:
+        if self.phase is not ModificationState.SENT:
             return
-        self.move(Move.DONE)
+        self.move(ModificationEvent.DONE)
         error = _no_response()
         self._finish(error)
         self._call.lost(now, error)
@@ -252,11 +256,15 @@ class SessionModification:
         call.agent.describe(request)
         call.timer.ask(request)
         self._updating = True
-        call.send_inside(request, Asked(self._refreshed_by_update), now)
+        call.send_inside(request, OutcomeListener(self._refreshed_by_update), now)
 
     def _refresh_by_reinvite(self, now: float) -> None:
         call = self._call
-        if call.local_sdp is None or self.phase is not Phase.IDLE or self._done is not None:
+        if (
+            call.local_sdp is None
+            or self.phase is not ModificationState.IDLE
+            or self._done is not None
+        ):
             # A change under way refreshes as well.
             call.timer.refresh_failed(now)
             return
@@ -282,7 +290,7 @@ class SessionModification:
             self._update_unknown = True
             self._refresh_by_reinvite(now)
         elif outcome.status in (408, 481):
-            call.lost(now, refused(outcome, call.digest, what="refresh of the session"))
+            call.lost(now, call_refused(outcome, call.digest, what="refresh of the session"))
         else:
             call.timer.refresh_failed(now)
 
@@ -315,7 +323,7 @@ class SessionModification:
         if request.method == "INVITE":
             transaction.send_response(reply(request, 100), now)
         self._call.learn(request)
-        self.move(Move.RECEIVE)
+        self.move(ModificationEvent.RECEIVE)
         self._answer = None
         self._incoming = transaction
         wait_s = RESPOND_WITHIN_S if request.method == "INVITE" else UPDATE_WITHIN_S
@@ -340,18 +348,21 @@ class SessionModification:
         """Return 491 where an offer of ours is unanswered, 500 where one of theirs is, else 0."""
         phase, state = self.phase, self._call.state
         if request.method == "INVITE":
-            if phase is Phase.RECEIVED or state in (CallState.RECEIVED, CallState.RINGING):
+            if phase is ModificationState.RECEIVED or state in (
+                CallState.RECEIVED,
+                CallState.RINGING,
+            ):
                 # Section 14.2: their last one has no final response yet.
                 return 500
             # Section 14.2: ours is in progress.
-            return 491 if state is not CallState.UP or phase is Phase.SENT else 0
+            return 491 if state is not CallState.UP or phase is ModificationState.SENT else 0
         first = self._call.first_exchange(dialog)
         # RFC 3311 section 5.2.
-        if phase is Phase.RECEIVED or first == "theirs":
+        if phase is ModificationState.RECEIVED or first == "theirs":
             return 500
-        if phase is Phase.SENT or first == "ours":
+        if phase is ModificationState.SENT or first == "ours":
             return 491
-        if phase is Phase.ANSWERED:
+        if phase is ModificationState.ANSWERED:
             return 491 if self._offered else 500
         return 0
 
@@ -382,12 +393,12 @@ class SessionModification:
         response.set_body(sdp)
         self._call.local_sdp = sdp
         if request.method == "INVITE":
-            self.move(Move.ACCEPT)
+            self.move(ModificationEvent.ACCEPT)
             self._call.timer.answer(request, response, now)
             timers = self._call.agent.settings.timers
-            self._answer = UnackedAnswer(transaction, response, timers, now)
+            self._answer = ResponseRetransmitter(transaction, response, timers, now)
             return
-        self.move(Move.SETTLE)
+        self.move(ModificationEvent.SETTLE)
         if request.method == "UPDATE" and self._call.state is CallState.UP:
             self._call.timer.answer(request, response, now)
         transaction.send_response(response, now)
@@ -398,7 +409,7 @@ class SessionModification:
         transaction = self._incoming
         if transaction is None:
             return
-        self.move(Move.REFUSE)
+        self.move(ModificationEvent.REFUSE)
         self._incoming = self._respond_by = None
         transaction.send_response(reply(transaction.request, status), now)
         self.start_queued(now)
@@ -408,8 +419,8 @@ class SessionModification:
         if self._answer is None or request.cseq != self._answer.cseq:
             return
         self._answer = None
-        if self.phase is Phase.ANSWERED:
-            self.move(Move.ACK)
+        if self.phase is ModificationState.ANSWERED:
+            self.move(ModificationEvent.ACK)
             self._call.notify(ReinviteConfirmed(request.sdp))
             self.start_queued(now)
 
@@ -424,7 +435,7 @@ class SessionModification:
 
     def other_branch(self, dialog: Dialog, now: float) -> None:
         """Abort the change of an early session whose branch of a fork has not answered."""
-        if self.phase is not Phase.IDLE and self._dialog is not dialog:
+        if self.phase is not ModificationState.IDLE and self._dialog is not dialog:
             self._abort(WrongState("Another phone has answered."), now)
 
     def abort(self) -> None:
@@ -439,7 +450,7 @@ class SessionModification:
         self._respond_by = self._answer = None
         if self._exchange is not None:
             self._exchange.may_retry = False
-        self.move(Move.ABORT)
+        self.move(ModificationEvent.ABORT)
         self._retry_at = None
         queued, self._queued = self._queued, None
         self._finish(over)
@@ -457,13 +468,13 @@ class SessionModification:
         if self._retry_at is not None and now >= self._retry_at:
             # While theirs is being answered, ours goes out right after it.
             self._retry_at = None
-            if self.phase in (Phase.IDLE, Phase.GLARE):
+            if self.phase in (ModificationState.IDLE, ModificationState.GLARE):
                 self._send(now)
         if self._respond_by is not None and now >= self._respond_by:
             self.refuse(500, now)
         if self._answer is not None and not self._answer.tick(now):
             self._answer = None
-            self.move(Move.ABORT)
+            self.move(ModificationEvent.ABORT)
             error = CalleeUnreachable(
                 "The far end never acknowledged the change of the session.", why="no_ack"
             )
@@ -473,7 +484,7 @@ class SessionModification:
         """Begin the change that has waited, if none is under way."""
         call = self._call
         ready = call.state is CallState.UP or call.may_update_early()
-        if self.phase is not Phase.IDLE or not ready:
+        if self.phase is not ModificationState.IDLE or not ready:
             return
         if self._queued is not None:
             (offer, done, method), self._queued = self._queued, None
@@ -482,8 +493,8 @@ class SessionModification:
             # Theirs came between our 491 and the retry; ours is still wanted.
             self._send(now)
 
-    def move(self, move: Move) -> None:
-        phase = PHASES.get((self.phase, move))
+    def move(self, move: ModificationEvent) -> None:
+        phase = MODIFICATION_TRANSITIONS.get((self.phase, move))
         if phase is None:
             raise WrongState(f"{move.name} while {self.phase.name}.")
         self.phase = phase

@@ -9,13 +9,13 @@ from typing import Literal
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError
 from qwen3tts_phone.sip.call.call import Call, CallRegistry
 from qwen3tts_phone.sip.call.redirection import Redirection, RedirectTarget
-from qwen3tts_phone.sip.call.state import Answered, CallState, EarlyMedia, Ringing, Step
+from qwen3tts_phone.sip.call.state import Answered, CallState, CallStep, EarlyMedia, Ringing
 from qwen3tts_phone.sip.dialog import Dialog
 from qwen3tts_phone.sip.message.fields import CallHeaders, check_headers
 from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.transaction.client_request import Exchange, Unheard
-from qwen3tts_phone.sip.transaction.digest import Digest, refused
+from qwen3tts_phone.sip.transaction.client_request import ClientRequest, NullListener
+from qwen3tts_phone.sip.transaction.digest import Digest, call_refused
 from qwen3tts_phone.sip.transaction.transaction import Failure, cancel_for
 from qwen3tts_phone.sip.ua_core import UserAgentCore
 
@@ -37,7 +37,7 @@ def rseq_of(response: Response) -> int | None:
     return number if 1 <= number <= MAX_RSEQ else None
 
 
-class Branch:
+class EarlyDialog:
     """What has come from one phone before the answer."""
 
     def __init__(self, dialog: Dialog | None) -> None:
@@ -51,7 +51,7 @@ class Branch:
         self._left = MAX_PRACKS
 
     @classmethod
-    def of(cls, invite: Request, response: Response) -> Branch:
+    def of(cls, invite: Request, response: Response) -> EarlyDialog:
         """The branch that a provisional answer begins; without a tag there is no dialog yet."""
         try:
             whole = response.to.tag is not None and response.contact is not None
@@ -108,7 +108,7 @@ class OutgoingCall(Call):
         self.local_host = agent.local_host(hop)
         self._cseq = request.cseq
         self._hop = hop
-        self._branches: dict[str, Branch] = {}
+        self._branches: dict[str, EarlyDialog] = {}
         """The phones of a fork that have said something before the answer, by their tags."""
         self._told: set[int] = set()
         """The provisional answers that the owner knows of."""
@@ -120,7 +120,7 @@ class OutgoingCall(Call):
         self._request = request
         self.local_sdp = request.sdp
         self.timer.ask(request)
-        self._exchange: Exchange | None = None
+        self._exchange: ClientRequest | None = None
         self.redirection = Redirection(self, request.uri)
         self.servers: frozenset[str] = frozenset()
         """Addresses of the servers of the account that it was placed with."""
@@ -152,9 +152,9 @@ class OutgoingCall(Call):
 
     def on_provisional(self, response: Response, now: float) -> None:
         """A 1xx: it rings, it plays early media, and CANCEL is allowed from now on."""
-        if not self.can(Step.PROVISIONAL):
+        if not self.can(CallStep.PROVISIONAL):
             return
-        self.step(Step.PROVISIONAL)
+        self.step(CallStep.PROVISIONAL)
         if self.state is CallState.CANCELLING:
             self._send_cancel(now)
             return
@@ -163,7 +163,7 @@ class OutgoingCall(Call):
         tag = response.to.tag or ""
         branch = self._branches.get(tag)
         if branch is None:
-            branch = Branch.of(self._sent, response)
+            branch = EarlyDialog.of(self._sent, response)
             if len(self._branches) >= MAX_FORKS:
                 return
             self._branches[tag] = branch
@@ -192,9 +192,9 @@ class OutgoingCall(Call):
         self._told.add(status)
         self.notify(Ringing(status, response.reason))
 
-    def _acknowledge(self, branch: Branch, response: Response, rseq: int, now: float) -> None:
+    def _acknowledge(self, branch: EarlyDialog, response: Response, rseq: int, now: float) -> None:
         try:
-            self.send_inside(branch.prack(response, rseq), Unheard(), now, branch.dialog)
+            self.send_inside(branch.prack(response, rseq), NullListener(), now, branch.dialog)
         except BadSip:
             # It cannot be reached; its final answer will not be either.
             branch.dialog = None
@@ -228,12 +228,12 @@ class OutgoingCall(Call):
                 self._success(response, now)
             except BadSip as unusable:
                 # Without a usable Contact or route there is nothing to acknowledge to.
-                if self.can(Step.FAILURE):
-                    self.step(Step.FAILURE)
+                if self.can(CallStep.FAILURE):
+                    self.step(CallStep.FAILURE)
                     self._quiet()
                     self.tell_end("error", response.status, response.reason, unusable, response)
             return
-        if not self.can(Step.FAILURE):
+        if not self.can(CallStep.FAILURE):
             return
         cancelled = self.state is CallState.CANCELLING
         if not (cancelled or self.redirection.follows(response, now)):
@@ -249,13 +249,13 @@ class OutgoingCall(Call):
             self._unanswered(outcome)
 
     def _refused(self, response: Response, *, cancelled: bool = False) -> None:
-        self.step(Step.FAILURE)
+        self.step(CallStep.FAILURE)
         self._quiet()
         remedy = ""
         contact = response.contact_uri if 300 <= response.status < 400 else None
         if contact is not None:
             remedy = self.redirection.remedy or f"It has moved; call {contact} instead."
-        error: CallError = refused(response, self.digest, remedy=remedy)
+        error: CallError = call_refused(response, self.digest, remedy=remedy)
         if self._timed_out:
             error = CalleeUnreachable(RANG, remedy="Call again later.", why="no_answer")
             self.tell_end("timeout", response.status, response.reason, error, response)
@@ -266,14 +266,14 @@ class OutgoingCall(Call):
 
     def on_failure(self, failure: Failure, now: float) -> None:
         """No answer at all."""
-        if not self.can(Step.FAILURE):
+        if not self.can(CallStep.FAILURE):
             return
         if self.state is CallState.CANCELLING or not self.redirection.follows(failure, now):
             self._unanswered(failure)
 
     def _unanswered(self, failure: Failure) -> None:
         cancelled = self.state is CallState.CANCELLING
-        self.step(Step.FAILURE)
+        self.step(CallStep.FAILURE)
         self._quiet()
         if cancelled and not self._timed_out:
             self.tell_end("local")
@@ -289,7 +289,7 @@ class OutgoingCall(Call):
             error = cause or CalleeUnreachable(
                 f"Nothing listens for SIP at {hop.words}.",
                 remedy="Check address and port, and that the phone or server is running.",
-                why="refused",
+                why="call_refused",
             )
             self.tell_end("error", error=error)
         else:
@@ -315,12 +315,12 @@ class OutgoingCall(Call):
             dialog, self._sent, self._sent.cseq, self.hop, self.digest
         )
         self.agent.layer.send_alone(*ack)
-        if not self.can(Step.SUCCESS):
+        if not self.can(CallStep.SUCCESS):
             # Another branch of a fork answered as well; one call is enough.
             bye = dialog.request("BYE")
             hop = self.hop_of(dialog)
             self.agent.exchange(
-                bye, hop, Unheard(), now, next_cseq=dialog.next_cseq, digest=self.digest
+                bye, hop, NullListener(), now, next_cseq=dialog.next_cseq, digest=self.digest
             )
             return
         branch = self._branches.get(tag)
@@ -338,7 +338,7 @@ class OutgoingCall(Call):
             source.host in self.servers or self.agent.trusts(source.host, None)
         )
         self.learn(response)
-        self.step(Step.SUCCESS)
+        self.step(CallStep.SUCCESS)
         if self.state is CallState.ENDING:
             self.send_bye(now)
             self.tell_end("timeout" if self._timed_out else "local")
@@ -354,7 +354,7 @@ class OutgoingCall(Call):
 
     def hang_up(self, now: float, headers: Mapping[str, str] | None = None) -> None:
         """CANCEL before the answer, BYE after it."""
-        if self.can(Step.CANCEL):
+        if self.can(CallStep.CANCEL):
             self.cancel(now, headers)
         else:
             super().hang_up(now, headers)
@@ -363,7 +363,7 @@ class OutgoingCall(Call):
         """Stop calling. Section 9.1: the CANCEL waits for a provisional answer."""
         lines = check_headers(headers)
         proceeding = self.state is CallState.PROCEEDING
-        self.step(Step.CANCEL)
+        self.step(CallStep.CANCEL)
         self._ring_until = None
         self._cancel_lines = lines
         if self._exchange is not None:
@@ -381,7 +381,7 @@ class OutgoingCall(Call):
         self._exchange.limit(now + self.agent.settings.timers.timeout)
         cancel = cancel_for(self._sent)
         cancel.add_all(self._cancel_lines)
-        self.agent.layer.send(cancel, self._exchange.hop, Unheard(), now)
+        self.agent.layer.send(cancel, self._exchange.hop, NullListener(), now)
 
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is next needed."""
@@ -393,7 +393,7 @@ class OutgoingCall(Call):
         super().tick(now)
         if self._ring_until is not None and now >= self._ring_until:
             self._ring_until = None
-            if self.can(Step.CANCEL):
+            if self.can(CallStep.CANCEL):
                 self._timed_out = True
                 self.cancel(now)
 

@@ -10,7 +10,7 @@ from qwen3tts_phone.errors import BadSip, CallError
 from qwen3tts_phone.sip.message.fields import check_secure, parse_address, parse_uri, uri_parameter
 from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.message.via import loose
+from qwen3tts_phone.sip.message.via import loose_route
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Failure
 from qwen3tts_phone.sip.ua_core import UserAgentCore
@@ -46,7 +46,7 @@ class RedirectTarget:
         return self.uri, str(replace(parse_uri(self.proxy), user=parse_uri(self.uri).user))
 
 
-class Redirects:
+class TargetSet:
     """One call's target set; every address is tried once."""
 
     def __init__(self, first: str) -> None:
@@ -149,7 +149,7 @@ class Redirection:
         self.waits = False
         """Whether the next address is being located: no request of the call is under way."""
         self._call = call
-        self._targets = Redirects(first)
+        self._targets = TargetSet(first)
         self._current: RedirectTarget | None = None
         self._last: Outcome | None = None
 

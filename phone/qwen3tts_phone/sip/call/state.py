@@ -14,7 +14,7 @@ from qwen3tts_phone.sip.message.fields import CallHeaders, split_list
 from qwen3tts_phone.sip.message.message import Request, Response
 
 
-class Phase(Enum):
+class ModificationState(Enum):
     """Who is changing the session."""
 
     IDLE = auto()
@@ -28,7 +28,7 @@ class Phase(Enum):
     """We said 200 to a re-INVITE; the ACK is still to come."""
 
 
-class Move(Enum):
+class ModificationEvent(Enum):
     """What may happen to a change."""
 
     SEND = auto()
@@ -45,8 +45,8 @@ class Move(Enum):
     ABORT = auto()
 
 
-H, M = Phase, Move
-PHASES: dict[tuple[Phase, Move], Phase] = {
+H, M = ModificationState, ModificationEvent
+MODIFICATION_TRANSITIONS: dict[tuple[ModificationState, ModificationEvent], ModificationState] = {
     (H.IDLE, M.SEND): H.SENT,
     (H.IDLE, M.RECEIVE): H.RECEIVED,
     (H.IDLE, M.ABORT): H.IDLE,
@@ -224,7 +224,7 @@ class CallState(Enum):
     ENDED = auto()
 
 
-class Step(Enum):
+class CallStep(Enum):
     """What may happen to a call."""
 
     PROVISIONAL = auto()
@@ -243,9 +243,9 @@ class Step(Enum):
     LOST = auto()
 
 
-S, P = CallState, Step
+S, P = CallState, CallStep
 
-TABLE: dict[tuple[CallState, Step], CallState] = {
+CALL_TRANSITIONS: dict[tuple[CallState, CallStep], CallState] = {
     # We call.
     (S.CALLING, P.PROVISIONAL): S.PROCEEDING,
     (S.CALLING, P.SUCCESS): S.UP,

@@ -14,8 +14,8 @@ from qwen3tts_phone.sip.call.state import CallState, ReferReceived, TransferProg
 from qwen3tts_phone.sip.dialog import Dialog, ReferTo
 from qwen3tts_phone.sip.message.fields import parse_address, parse_uri
 from qwen3tts_phone.sip.message.message import REASONS, Request, Response, reply
-from qwen3tts_phone.sip.transaction.client_request import Asked, Exchange
-from qwen3tts_phone.sip.transaction.digest import refused
+from qwen3tts_phone.sip.transaction.client_request import ClientRequest, OutcomeListener
+from qwen3tts_phone.sip.transaction.digest import call_refused
 from qwen3tts_phone.sip.transaction.transaction import Failure, Transaction
 
 MAX_UNREAD_NOTICES = 64
@@ -109,7 +109,7 @@ NO_NOTICE = "The far end took the transfer and did not say what became of it."
 NO_NOTICE_REMEDY = "Ask at the target whether the call came; that telephone sends no notices."
 
 
-class ReferState(Enum):
+class OutgoingReferState(Enum):
     """How far a transfer has come."""
 
     ASKED = auto()
@@ -134,7 +134,7 @@ class TransferListener(Protocol):
         """The target's final status, or why none is known. The last that is told."""
 
 
-class TransferCore:
+class OutgoingRefer:
     """One REFER and its notices."""
 
     def __init__(
@@ -148,7 +148,7 @@ class TransferCore:
         dialog = call.dialog
         if dialog is None:
             raise TransferFailed(481, "", message="The call has no other end yet.")
-        self.stage = ReferState.ASKED
+        self.stage = OutgoingReferState.ASKED
         self.dialog: Dialog = dialog
         self._call = call
         self._agent = call.agent
@@ -162,7 +162,7 @@ class TransferCore:
             request.add("Referred-By", f"<{call.local_uri}>")
         call.agent.describe(request)
         request.add_all(lines)
-        self._exchange: Exchange = call.send_inside(request, self, now, dialog)
+        self._exchange: ClientRequest = call.send_inside(request, self, now, dialog)
         call.registry.subscribe(self)
 
     @property
@@ -177,11 +177,11 @@ class TransferCore:
 
     def on_final(self, response: Response, now: float) -> None:
         """Whether they will do it."""
-        if self.stage is not ReferState.ASKED:
+        if self.stage is not OutgoingReferState.ASKED:
             # A notice was faster than the answer.
             return
         if response.status >= 300:
-            error = refused(response, self._call.digest, what="transfer")
+            error = call_refused(response, self._call.digest, what="transfer")
             self._end(error)
             if response.status in (408, 481):
                 self._call.lost(now, error)
@@ -191,13 +191,13 @@ class TransferCore:
         if quiet:
             self._end(response.status)
             return
-        self.stage = ReferState.TAKEN
+        self.stage = OutgoingReferState.TAKEN
         # RFC 6665 section 4.1.2.4, timer N: the first notice comes within 64*T1.
         self._deadline = now + self._timeout_s
 
     def on_failure(self, failure: Failure, now: float) -> None:
         """No answer to the REFER: the dialog is lost."""
-        if self.stage is not ReferState.ASKED:
+        if self.stage is not OutgoingReferState.ASKED:
             return
         error = CalleeUnreachable(
             "The far end did not answer to the transfer.",
@@ -211,20 +211,20 @@ class TransferCore:
 
     def receive(self, request: Request, transaction: Transaction, now: float) -> None:
         """A NOTIFY of this transfer, checked for its order by the agent."""
-        if self.stage is ReferState.ASKED:
-            self.stage = ReferState.TAKEN
+        if self.stage is OutgoingReferState.ASKED:
+            self.stage = OutgoingReferState.TAKEN
             self._listener.taken(202, quiet=False)
         state = (request.get("Subscription-State") or "").partition(";")[0].strip().lower()
         last = state == "terminated"
         read = read_status(request.body)
         transaction.send_response(reply(request, 200), now)
         self._deadline = now + NEXT_NOTICE_S
-        if read is not None and self.stage is ReferState.TAKEN:
+        if read is not None and self.stage is OutgoingReferState.TAKEN:
             status, reason = read
             final = status >= 200
             self._listener.progress(TransferProgress(status, reason, final))
             if final:
-                self.stage = ReferState.TOLD
+                self.stage = OutgoingReferState.TOLD
                 self._listener.over(status)
                 self._deadline = now + self._timeout_s
         if last:
@@ -249,10 +249,10 @@ class TransferCore:
             self._end(_unknown())
 
     def _end(self, outcome: int | CallError) -> None:
-        if self.stage is ReferState.OVER:
+        if self.stage is OutgoingReferState.OVER:
             return
-        told = self.stage is ReferState.TOLD
-        self.stage = ReferState.OVER
+        told = self.stage is OutgoingReferState.TOLD
+        self.stage = OutgoingReferState.OVER
         self._deadline = None
         self._call.registry.unsubscribe(self)
         if not told:
@@ -271,7 +271,7 @@ MAX_REFERRALS = 4
 """Transfers of one call that may be under way at once."""
 
 
-class ReferralState(Enum):
+class IncomingReferState(Enum):
     """How far a transfer of theirs has come."""
 
     ASKED = auto()
@@ -280,13 +280,13 @@ class ReferralState(Enum):
     OVER = auto()
 
 
-class Referral:
+class IncomingRefer:
     """One REFER of theirs."""
 
     def __init__(
         self, call: Call, request: Request, transaction: Transaction, dialog: Dialog, now: float
     ) -> None:
-        self.stage = ReferralState.ASKED
+        self.stage = IncomingReferState.ASKED
         self.dialog = dialog
         self._call = call
         self._agent = call.agent
@@ -336,7 +336,7 @@ class Referral:
     # What the owner calls
 
     def _accept(self) -> bool:
-        if self.stage is not ReferralState.ASKED:
+        if self.stage is not IncomingReferState.ASKED:
             return False
         now = self._agent.now()
         response = self._answer(202)
@@ -346,7 +346,7 @@ class Referral:
         if self._quiet:
             self._end()
         else:
-            self.stage = ReferralState.TAKEN
+            self.stage = IncomingReferState.TAKEN
             self._deadline = now + EXPIRES_S
             # RFC 3515 section 2.4.4: the first notice goes out at once.
             self._tell(100, "", now)
@@ -356,7 +356,7 @@ class Referral:
     def _refuse(self, status: int = 603) -> None:
         if not 300 <= status <= 699:
             raise ValueError(f"status={status} is not between 300 and 699")
-        if self.stage is ReferralState.ASKED:
+        if self.stage is IncomingReferState.ASKED:
             self._respond(self._answer(status), self._agent.now())
             self._end()
             self._agent.flush()
@@ -364,7 +364,7 @@ class Referral:
     def _notify(self, status: int, reason: str = "") -> None:
         if not 100 <= status <= 699:
             raise ValueError(f"status={status} is not between 100 and 699")
-        if self.stage is not ReferralState.TAKEN:
+        if self.stage is not IncomingReferState.TAKEN:
             return
         self._tell(status, reason, self._agent.now())
         if status >= 200:
@@ -399,7 +399,7 @@ class Referral:
         request.headers.set("Content-Type", CONTENT_TYPE)
         request.body = write_status(status, reason)
         try:
-            self._call.send_inside(request, Asked(self._told), now, self.dialog)
+            self._call.send_inside(request, OutcomeListener(self._told), now, self.dialog)
         except BadSip:
             self._end()
 
@@ -410,7 +410,7 @@ class Referral:
 
     def call_over(self, now: float) -> None:
         """The call has ended before the owner has decided."""
-        if self.stage is ReferralState.ASKED:
+        if self.stage is IncomingReferState.ASKED:
             self._respond(self._answer(481), now)
             self._end()
 
@@ -426,15 +426,15 @@ class Referral:
         """Nobody has decided, or nobody has said how it went."""
         if self._deadline is None or now < self._deadline:
             return
-        if self.stage is ReferralState.ASKED:
+        if self.stage is IncomingReferState.ASKED:
             self._respond(self._answer(603), now)
-        elif self.stage is ReferralState.TAKEN:
+        elif self.stage is IncomingReferState.TAKEN:
             self._tell(100, "", now, "timeout")
         self._end()
 
     def _end(self) -> None:
-        if self.stage is not ReferralState.OVER:
-            self.stage = ReferralState.OVER
+        if self.stage is not IncomingReferState.OVER:
+            self.stage = IncomingReferState.OVER
             self._deadline = None
             self._call.open_referrals -= 1
             self._call.registry.usages.remove(self)

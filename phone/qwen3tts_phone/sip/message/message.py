@@ -235,11 +235,11 @@ class Response(_Message):
         return self._write(f"SIP/2.0 {self.status} {self.reason}")
 
 
-class WrongBody(BadSip):
+class UnsupportedBody(BadSip):
     """A body of a kind that is not understood: 415."""
 
 
-class UnusableRequest(BadSip):
+class InvalidRequest(BadSip):
     """A request that is wrong and can still be answered with 400."""
 
     def __init__(self, message: str, request: Request, status: int = 400) -> None:
@@ -329,7 +329,7 @@ def _check(message: Request | Response) -> None:
         if address.tag is not None and len(address.tag) > 256:
             raise BadSip("A tag is too long.")
     if isinstance(message, Request) and message.method != method:
-        raise UnusableRequest("CSeq names another method than the request line.", message)
+        raise InvalidRequest("CSeq names another method than the request line.", message)
     lengths = {value.strip() for value in message.headers.getlist("Content-Length")}
     problem = ""
     if lengths:
@@ -342,7 +342,7 @@ def _check(message: Request | Response) -> None:
             # RFC 3261 section 18.3: bytes of a datagram beyond the length are discarded.
             message.body = message.body[: int(text)]
     if problem and isinstance(message, Request):
-        raise UnusableRequest(problem, message)
+        raise InvalidRequest(problem, message)
     if problem:
         raise BadSip(problem)
 
@@ -376,7 +376,7 @@ def checked_sdp(message: Request | Response) -> str | None:
     sdp = message.sdp
     if sdp is None:
         kind = message.get("Content-Type") or "nothing"
-        raise WrongBody(f"The body is {kind[:60]!r}; only application/sdp is understood.")
+        raise UnsupportedBody(f"The body is {kind[:60]!r}; only application/sdp is understood.")
     return sdp
 
 

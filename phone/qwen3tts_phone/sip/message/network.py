@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-Asks = Literal["address", "srv", "naptr"]
+DnsLookup = Literal["address", "srv", "naptr"]
 """What DNS has to say about a host (RFC 3263 section 4): its address alone, where its port was
 given; its servers, where the transport was; the transport as well."""
 
@@ -26,7 +26,7 @@ class Hop:
     """Whether that connection is to be used whatever host and port say, as long as it is open."""
     name: str = field(default="", compare=False)
     """The domain that led to the address; what a certificate there must name."""
-    asks: Asks = field(default="address", compare=False)
+    asks: DnsLookup = field(default="address", compare=False)
     """What is looked up where ``host`` is a name."""
     secure: bool = field(default=False, compare=False)
     """Whether a sips: address led here, so that our Contact must be one (RFC 3261 8.1.1.8)."""
@@ -100,7 +100,7 @@ def address_of(host: str) -> Address | None:
     return mapped or address
 
 
-def within(address: Address | None, among: Iterable[Network]) -> bool:
+def in_networks(address: Address | None, among: Iterable[Network]) -> bool:
     """Whether an address is in one of the networks."""
     return address is not None and any(address in network for network in among)
 
@@ -121,7 +121,7 @@ def _reach(address: Address) -> int:
         return 0
     if address.is_link_local:
         return 1
-    return 2 if within(address, _PRIVATE) else 3
+    return 2 if in_networks(address, _PRIVATE) else 3
 
 
 def site_of(host: str) -> str:

@@ -41,7 +41,7 @@ def _split_parameter(text: str, name: str) -> tuple[str, str, str]:
     return text, "", ""
 
 
-def reply_hop(request: Request, source: Hop) -> Hop:
+def response_hop(request: Request, source: Hop) -> Hop:
     """Where the answer goes (RFC 3261 section 18.2.2, RFC 3581 section 4)."""
     via = request.via
     rport = any(name.lower() == "rport" for name in via.parameters)
@@ -55,7 +55,7 @@ def reply_hop(request: Request, source: Hop) -> Hop:
     return Hop(source.transport, source.host, port, source.flow)
 
 
-def loose(uri: str) -> str:
+def loose_route(uri: str) -> str:
     """A URI for a preloaded Route: with ``lr``, as routers since RFC 3261 want it."""
     return uri if uri_parameter(parse_uri(uri), "lr") is not None else f"{uri};lr"
 
@@ -65,7 +65,7 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-def at_server(uri: str, server: str) -> str:
+def uri_at_server(uri: str, server: str) -> str:
     """A URI with another one's scheme, host, port and transport; a telephone number gets them."""
     wanted, other = parse_uri(uri), parse_uri(server)
     user = wanted.user if wanted.scheme != "tel" else uri.partition(":")[2].partition(";")[0]
@@ -75,7 +75,7 @@ def at_server(uri: str, server: str) -> str:
     return f"{other.scheme}:{f'{user}@' if user else ''}{bracketed(other.host)}{port}{tail}"
 
 
-def seen_address(response: Response) -> tuple[str, int] | None:
+def mapped_address(response: Response) -> tuple[str, int] | None:
     """Host and port that whoever answered saw our request come from (RFC 3581); None if unsaid."""
     values = response.values("Via")
     via = parse_via(values[0])
@@ -97,7 +97,7 @@ def received_host(value: str) -> str:
     return ""
 
 
-def seen_at(message: Request | Response) -> Hop | None:
+def observed_source(message: Request | Response) -> Hop | None:
     """Where a message came from, if its Contact is of no use from outside; else None."""
     source, contact = message.source, message.contact
     if source is None or contact is None:
@@ -111,7 +111,7 @@ def seen_at(message: Request | Response) -> Hop | None:
     return None
 
 
-def hop_by(hop: Hop, seen: Hop | None) -> Hop:
+def contact_hop(hop: Hop, seen: Hop | None) -> Hop:
     """The hop to a Contact, or the one to where its owner was seen. Secure ones stay as they are.
 
     A stream finds its connection by itself (see ``stream.py``), unless the Contact says UDP.

@@ -13,8 +13,8 @@ from qwen3tts_phone.sip.dialog import new_call_id, new_tag
 from qwen3tts_phone.sip.message.fields import check_secure
 from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.message.via import loose
-from qwen3tts_phone.sip.transaction.client_request import Exchange
+from qwen3tts_phone.sip.message.via import loose_route
+from qwen3tts_phone.sip.transaction.client_request import ClientRequest
 from qwen3tts_phone.sip.transaction.transaction import Failure
 from qwen3tts_phone.sip.ua_core import UserAgentCore
 
@@ -40,7 +40,7 @@ class OptionsReply:
     """Who answered: ``192.0.2.1:5060 over UDP``."""
 
 
-class Probe:
+class OptionsRequest:
     """One OPTIONS request; ``done`` is called once, with the answer's status or None."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Probe:
         self._target = target
         self._secret = secret
         self._cseq = 0
-        self._exchange: Exchange | None = None
+        self._exchange: ClientRequest | None = None
 
     @property
     def hop(self) -> Hop:
@@ -124,7 +124,7 @@ class Probe:
         return self._cseq
 
 
-async def ask(
+async def send_options(
     agent: UserAgentCore,
     hop: Hop,
     target: str,
@@ -148,7 +148,7 @@ async def ask(
         took = probe.round_trip_s(now)
         done.set_result(OptionsReply(answer.status, answer.reason, took, who, probe.hop.at))
 
-    probe = Probe(agent, account, hop, answered, target=target, secret=secret)
+    probe = OptionsRequest(agent, account, hop, answered, target=target, secret=secret)
     probe.start(now())
     flush()
     try:
@@ -157,7 +157,7 @@ async def ask(
         probe.abandon()
 
 
-def _no_answer(probe: Probe) -> CalleeUnreachable:
+def _no_answer(probe: OptionsRequest) -> CalleeUnreachable:
     gone = probe.failure is Failure.UNREACHABLE
     return CalleeUnreachable(
         f"Nothing listens for SIP at {probe.hop.words}."
@@ -176,7 +176,7 @@ PONG_S = 10.0
 """Within this a connection must have brought something after a ping (RFC 5626 section 4.4.1)."""
 
 
-class Wires(Protocol):
+class KeepaliveTransport(Protocol):
     """The connections and sockets."""
 
     def ping(self, hop: Hop) -> bool:
@@ -197,7 +197,7 @@ class Keepalive:
         agent: UserAgentCore,
         account: Account,
         locate: Locate,
-        wires: Wires,
+        wires: KeepaliveTransport,
         *,
         current: Callable[[], Hop | None] = lambda: None,
         learn: Learn = lambda hop, response: None,
@@ -219,7 +219,7 @@ class Keepalive:
         self._learn = learn
         self._at: float | None = None
         self._pinged: tuple[Hop, float] | None = None
-        self._probe: Probe | None = None
+        self._probe: OptionsRequest | None = None
         self._stopped = False
 
     def start(self, now: float) -> None:
@@ -278,7 +278,7 @@ class Keepalive:
             self._ping(order[0], now)
             return
         first = replace(order[0], others=tuple(order[1:]))
-        self._probe = Probe(self._agent, self._account, first, self._answered)
+        self._probe = OptionsRequest(self._agent, self._account, first, self._answered)
         self._probe.start(now)
 
     def _answered(self, status: int | None, now: float) -> None:

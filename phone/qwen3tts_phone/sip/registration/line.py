@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from qwen3tts_phone.errors import CallError
-from qwen3tts_phone.sip.account import Account, Credentials
+from qwen3tts_phone.sip.account import Account, AccountCredentials
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.registration.keepalive import Keepalive
 from qwen3tts_phone.sip.registration.registration import RegistrationCore, RegistrationState
@@ -118,7 +118,7 @@ class Line:
         account: Account,
         now: Callable[[], float],
         tell: Callable[[AccountEvent], None],
-        credentials: Credentials,
+        credentials: AccountCredentials,
     ) -> None:
         self.account = account
         self.credentials = credentials

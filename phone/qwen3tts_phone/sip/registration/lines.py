@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from qwen3tts_phone.errors import BadSip, WrongState
-from qwen3tts_phone.sip.account import Account, Credentials, address_of_record
+from qwen3tts_phone.sip.account import Account, AccountCredentials, address_of_record
 from qwen3tts_phone.sip.call.incoming import IncomingCall
 from qwen3tts_phone.sip.message.fields import check_secure, is_ip, parse_uri
 from qwen3tts_phone.sip.message.message import Response
-from qwen3tts_phone.sip.message.network import Hop, address_of, networks, within
-from qwen3tts_phone.sip.message.via import seen_address
+from qwen3tts_phone.sip.message.network import Hop, address_of, in_networks, networks
+from qwen3tts_phone.sip.message.via import mapped_address
 from qwen3tts_phone.sip.registration.keepalive import Keepalive, Located
 from qwen3tts_phone.sip.registration.line import AccountEvent, Line, Registration
 from qwen3tts_phone.sip.registration.registration import RegistrationCore
@@ -35,7 +35,7 @@ SERVER_RANK = 1000
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
-class Lines:
+class AccountLines:
     """All accounts of an endpoint, by name, in the order in which they were added."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Lines:
         self._tell = tell
         self._trust = trust
         self._watch_at: float | None = None
-        self._strangers: dict[Account, Credentials] = {}
+        self._strangers: dict[Account, AccountCredentials] = {}
         """Of accounts that calls were placed with and that are not in use."""
 
     # Coming and going
@@ -76,7 +76,7 @@ class Lines:
         for uri in account.servers:
             hop = self._agent.hop(uri, transport=account.transport)
             check_secure(account.registrar, hop.transport)
-        line = Line(account, self._now, self._tell, Credentials(account, self._reached))
+        line = Line(account, self._now, self._tell, AccountCredentials(account, self._reached))
         self.all[account.name] = line
         self._trust(account.name, account.allowed_sources)
         try:
@@ -261,7 +261,7 @@ class Lines:
         line = self.all.get(account.name)
         known = {hop.host for hop in line.hops} if line is not None else set()
         source = address_of(call.hop.host)
-        return call.hop.host in known or within(source, networks(account.allowed_sources))
+        return call.hop.host in known or in_networks(source, networks(account.allowed_sources))
 
     def digest_of(self, call: IncomingCall) -> Digest | None:
         """What challenges inside a call that came in are answered with.
@@ -277,7 +277,7 @@ class Lines:
     def digest_for(self, account: Account) -> Digest | None:
         """What challenges to requests of an account are answered with; None = it has no password.
 
-        Each request is looked at by itself: see :class:`Credentials`.
+        Each request is looked at by itself: see :class:`AccountCredentials`.
         """
         return self.credentials(account).digest()
 
@@ -293,12 +293,12 @@ class Lines:
             return None
         return credentials.digest()
 
-    def credentials(self, account: Account) -> Credentials:
+    def credentials(self, account: Account) -> AccountCredentials:
         """The password of an account with what is known of its servers and realms."""
         line = self.all.get(account.name)
         if line is not None and line.account == account:
             return line.credentials
-        known = self._strangers.pop(account, None) or Credentials(account, self._reached)
+        known = self._strangers.pop(account, None) or AccountCredentials(account, self._reached)
         self._strangers[account] = known
         if len(self._strangers) > MAX_CREDENTIALS:
             del self._strangers[next(iter(self._strangers))]
@@ -316,7 +316,7 @@ class Lines:
         address = address_of(host)
         return any(
             any(host == hop.host for hop in line.hops)
-            or within(address, networks(line.account.allowed_sources))
+            or in_networks(address, networks(line.account.allowed_sources))
             for line in self.all.values()
         )
 
@@ -370,14 +370,14 @@ class Lines:
         if (account.nat or self._agent.settings.nat) != "learn" or not is_ip(hop.host):
             return
         try:
-            seen = seen_address(response)
+            seen = mapped_address(response)
         except BadSip:
             return
         if seen is not None and self._listeners.learn(hop, *seen):
             self._moved(self._now())
 
 
-def bare(target: str, account: Account | None) -> str:
+def target_uri(target: str, account: Account | None) -> str:
     """A target as an address: with an account a bare number or name is its registrar's.
 
     So is a ``tel:`` address, unless the account has a proxy, which takes it as it is.

@@ -13,9 +13,9 @@ from qwen3tts_phone.sip.dialog import new_call_id, new_tag
 from qwen3tts_phone.sip.message.fields import delta_seconds, parse_address, parse_uri
 from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.message.via import loose
-from qwen3tts_phone.sip.registration.keepalive import Learn, Locate, Located, Probe
-from qwen3tts_phone.sip.transaction.client_request import Exchange
+from qwen3tts_phone.sip.message.via import loose_route
+from qwen3tts_phone.sip.registration.keepalive import Learn, Locate, Located, OptionsRequest
+from qwen3tts_phone.sip.transaction.client_request import ClientRequest
 from qwen3tts_phone.sip.transaction.digest import challenges
 from qwen3tts_phone.sip.transaction.transaction import Failure
 from qwen3tts_phone.sip.ua_core import UserAgentCore
@@ -49,7 +49,7 @@ class RegistrationEvent(Enum):
 
 S, E = RegistrationState, RegistrationEvent
 
-TABLE: dict[tuple[RegistrationState, RegistrationEvent], RegistrationState] = {
+REGISTRATION_TRANSITIONS: dict[tuple[RegistrationState, RegistrationEvent], RegistrationState] = {
     (S.IDLE, E.START): S.REGISTERING,
     (S.REGISTERING, E.GRANTED): S.REGISTERED,
     (S.REGISTERING, E.REFUSED): S.ENDED,
@@ -80,7 +80,7 @@ _REMEDIES = {
 }
 
 
-def refused(response: Response, account: Account) -> RegistrationFailed:
+def registration_refused(response: Response, account: Account) -> RegistrationFailed:
     """The registrar's answer in words, with the realm and user that a password was asked for."""
     user = account.auth_user or account.user
     asked = challenges(response) if response.status in (401, 407) else []
@@ -112,7 +112,9 @@ def refused(response: Response, account: Account) -> RegistrationFailed:
     )
 
 
-def unanswered(failure: Failure, hop: Hop, cause: CallError | None) -> RegistrationFailed:
+def registration_unanswered(
+    failure: Failure, hop: Hop, cause: CallError | None
+) -> RegistrationFailed:
     """No answer, in words."""
     if cause is not None:
         why = cause.why if isinstance(cause, CalleeUnreachable) else "tls"
@@ -125,11 +127,11 @@ def unanswered(failure: Failure, hop: Hop, cause: CallError | None) -> Registrat
     return RegistrationFailed(
         f"The registrar {hop.words} {'refused the connection' if gone else 'does not answer'}.",
         remedy="Check its address and port, and the network.",
-        why="refused" if gone else "timeout",
+        why="registration_refused" if gone else "timeout",
     )
 
 
-def not_found(error: OSError, account: Account) -> RegistrationFailed:
+def registrar_not_found(error: OSError, account: Account) -> RegistrationFailed:
     """Its servers cannot be looked up."""
     return RegistrationFailed(
         f"The registrar {account.proxy or account.registrar!r} has no address ({error}).",
@@ -202,11 +204,11 @@ class RegistrationCore:
         self._call_id = new_call_id()
         self._tag = new_tag()
         self._cseq = 0
-        self._exchange: Exchange | None = None
+        self._exchange: ClientRequest | None = None
         self._attempt = 0
         self._due_at: float | None = None
         self._return_at: float | None = None
-        self._probe: Probe | None = None
+        self._probe: OptionsRequest | None = None
         self._bound: str | None = None
         """Our Contact as it was granted."""
         self._flow = 0
@@ -251,8 +253,10 @@ class RegistrationCore:
 
         Whether it still knows us cannot be seen from that: we register again.
         """
-        refused = isinstance(self.error, RegistrationFailed) and self.error.status is not None
-        waiting = self.state is S.RETRYING and not refused
+        registration_refused = (
+            isinstance(self.error, RegistrationFailed) and self.error.status is not None
+        )
+        waiting = self.state is S.RETRYING and not registration_refused
         if not (waiting or self.state is S.REGISTERED) or self._returned_at > now:
             return
         soon = now + self._agent.random.uniform(0.0, RETURNED_WITHIN_S)
@@ -305,7 +309,9 @@ class RegistrationCore:
             if attempt != self._attempt:
                 return
             if not hops:
-                self._failed(not_found(error or OSError("no address"), self._account), now, None)
+                self._failed(
+                    registrar_not_found(error or OSError("no address"), self._account), now, None
+                )
                 return
             self._hops = tuple(hops)
             order = self._agent.health.order(hops, now)
@@ -359,7 +365,7 @@ class RegistrationCore:
             return
         else:
             wait = delta_seconds(response.get("Retry-After"), MAX_EXPIRES_S)
-            self._failed(refused(response, self._account), now, wait)
+            self._failed(registration_refused(response, self._account), now, wait)
 
     def on_failure(self, failure: Failure, now: float) -> None:
         """The registrar did not answer."""
@@ -367,7 +373,7 @@ class RegistrationCore:
         if exchange is None:
             return
         self.hop = exchange.hop
-        self._failed(unanswered(failure, exchange.hop, exchange.cause), now, None)
+        self._failed(registration_unanswered(failure, exchange.hop, exchange.cause), now, None)
 
     def _granted(self, response: Response, now: float) -> None:
         self.error = None
@@ -463,7 +469,7 @@ class RegistrationCore:
             self._raises = 0
             self._begin(now, first=best)
 
-        self._probe = Probe(self._agent, self._account, best, answered)
+        self._probe = OptionsRequest(self._agent, self._account, best, answered)
         self._probe.start(now)
 
     def _contact(self, hop: Hop) -> str:
@@ -480,7 +486,7 @@ class RegistrationCore:
             self._agent.timed.remove(self)
 
     def _move(self, event: RegistrationEvent) -> None:
-        state = TABLE.get((self.state, event))
+        state = REGISTRATION_TRANSITIONS.get((self.state, event))
         if state is None:
             raise RegistrationFailed(f"{event.name.lower()} while {self.state.name}.")
         self.state = state

@@ -11,20 +11,20 @@ from qwen3tts_phone.sip.dialog import min_se, new_branch, session_expires
 from qwen3tts_phone.sip.message.fields import parse_address, parse_uri
 from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.message.via import at_server, loose
+from qwen3tts_phone.sip.message.via import loose_route, uri_at_server
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Failure, Transaction, TransactionLayer
 from qwen3tts_wire.errors import log_text
 
-Told = Callable[[Response | Failure, float], None]
+OnOutcome = Callable[[Response | Failure, float], None]
 """Gets the final answer, or why there is none, and the time."""
 
 
-class Asked:
+class OutcomeListener:
     """Hands the outcome on, once."""
 
-    def __init__(self, told: Told) -> None:
-        self._told: Told | None = told
+    def __init__(self, told: OnOutcome) -> None:
+        self._told: OnOutcome | None = told
 
     def on_provisional(self, response: Response, now: float) -> None:
         """Nothing to do: the far end takes its time."""
@@ -49,7 +49,7 @@ LONGEST_S = 300.0
 MAX_SERVERS = 1000
 
 
-class Health:
+class ServerHealth:
     """Remembers failures by transport, address and port."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ def _key(hop: Hop) -> tuple[str, str, int]:
 log = logging.getLogger(__name__)
 
 
-class Listener(Protocol):
+class ResponseListener(Protocol):
     """Who wants the answer."""
 
     def on_provisional(self, response: Response, now: float) -> None:
@@ -102,7 +102,7 @@ class Listener(Protocol):
         """There will be no answer."""
 
 
-class Unheard:
+class NullListener:
     """A listener for answers that change nothing."""
 
     def on_provisional(self, response: Response, now: float) -> None:
@@ -118,19 +118,19 @@ class Unheard:
         """Nothing."""
 
 
-FAIL_OVER = {408, 500, 502, 503, 504}
+FAILOVER_STATUSES = {408, 500, 502, 503, 504}
 """Answers after which the next server is asked, where there is one: this one cannot, another may.
 RFC 3263 section 4.3 names 503 alone; the others are what proxies say of a server behind them."""
 
 
-class Contact(Protocol):
+class ContactFor(Protocol):
     """How our Contact is made for a hop."""
 
     def __call__(self, hop: Hop, *, user: str = "") -> str:
         """The value, in angle brackets."""
 
 
-class Exchange:
+class ClientRequest:
     """A request, its retries against challenges and dead servers, and the answer that counts."""
 
     def __init__(
@@ -138,15 +138,15 @@ class Exchange:
         layer: TransactionLayer,
         request: Request,
         hop: Hop,
-        listener: Listener,
+        listener: ResponseListener,
         *,
         via: Callable[[Hop], str],
         next_cseq: Callable[[], int],
         digest: Digest | None = None,
         max_retries: int = 3,
-        contact: Contact | None = None,
+        contact: ContactFor | None = None,
         roomier: Callable[[Hop, int], Hop | None] = lambda hop, size: None,
-        health: Health | None = None,
+        health: ServerHealth | None = None,
     ) -> None:
         self.request = request
         """The request as last sent."""
@@ -161,7 +161,7 @@ class Exchange:
         self._small: tuple[Hop, list[str]] | None = None
         """The hop by UDP, and our Contacts there, while TCP is tried for a large request."""
         self._stays_udp = False
-        self._health = health or Health()
+        self._health = health or ServerHealth()
         self._others = list(hop.others)
         self._uri: str | None = None
         """The Request-URI as it was wanted."""
@@ -196,7 +196,7 @@ class Exchange:
     def abandon(self) -> None:
         """Let it run out unheard; nobody wants its answer any more."""
         self.may_retry = False
-        self._listener = Unheard()
+        self._listener = NullListener()
 
     def on_response(self, response: Response, now: float) -> None:
         """From the transaction."""
@@ -216,7 +216,7 @@ class Exchange:
                 if self.request.to.tag is None and response.to.tag is not None:
                     self._reached = True
             self._listener.on_provisional(response, now)
-        elif response.status in FAIL_OVER and self._fails_over(now):
+        elif response.status in FAILOVER_STATUSES and self._fails_over(now):
             return
         elif not self._tried_again(response, now):
             self._listener.on_final(response, now)
@@ -239,7 +239,7 @@ class Exchange:
         self._small, self._stays_udp = None, False
         self._answered.clear()
         request = self._once_more()
-        contacts = request.headers.getlist("Contact")
+        contacts = request.headers.getlist("ContactFor")
         if self._contact is not None and contacts:
             contacts[0] = self._fitting(contacts[0], self._contact)
         self._send(request, now)
@@ -260,7 +260,7 @@ class Exchange:
         self.cause = None
         self._stays_udp = True
         request = self._once_more()
-        request.headers.getlist("Contact")[:] = contacts
+        request.headers.getlist("ContactFor")[:] = contacts
         self._send(request, now)
         return True
 
@@ -269,7 +269,7 @@ class Exchange:
         hop = None if self._stays_udp else self._roomier(self.hop, len(bytes(sent)))
         if hop is None or self._health.is_down(hop, now):
             return False
-        contacts = request.headers.getlist("Contact")
+        contacts = request.headers.getlist("ContactFor")
         self._small = (self.hop, list(contacts))
         self.hop = hop
         if self._contact is not None and contacts:
@@ -279,7 +279,7 @@ class Exchange:
                 contacts[0] = fitting
         return True
 
-    def _fitting(self, contact: str, make: Contact) -> str:
+    def _fitting(self, contact: str, make: ContactFor) -> str:
         """Our Contact as it fits the server asked now."""
         try:
             return make(self.hop, user=parse_uri(parse_address(contact).uri).user or "")
@@ -356,7 +356,7 @@ class Exchange:
         if server and routes:
             routes[0] = f"<{loose(server)}>"
         elif server:
-            request.uri = at_server(self._uri, server)
+            request.uri = uri_at_server(self._uri, server)
         return request
 
     def _send(self, request: Request, now: float) -> None:

@@ -131,7 +131,7 @@ def _strength(challenge: Challenge) -> tuple[int, bool]:
     return list(_HASHES).index(base), bool(challenge.qop)
 
 
-class AnswerPolicy:
+class ChallengePolicy:
     """Which challenges are answered, and where the answers may go. This one allows any place.
 
     In every case an answer is never weaker than what the realm has asked for before: one between
@@ -192,9 +192,9 @@ _Domain = tuple[str, ...]
 class Digest:
     """The nonces known to one call or registration, and the answers made from its password."""
 
-    def __init__(self, user: str, password: str, policy: AnswerPolicy | None = None) -> None:
+    def __init__(self, user: str, password: str, policy: ChallengePolicy | None = None) -> None:
         self.user = user
-        self.policy = policy or AnswerPolicy()
+        self.policy = policy or ChallengePolicy()
         self._password = password
         self._known: dict[tuple[bool, str], tuple[Challenge, _Domain]] = {}
 
@@ -349,7 +349,7 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def refused(
+def call_refused(
     response: Response, digest: Digest | None, *, what: str = "call", remedy: str = ""
 ) -> CallRefused:
     """The error for a final response of 300 to 699."""

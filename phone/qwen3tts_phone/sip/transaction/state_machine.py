@@ -1,7 +1,7 @@
 """The four transaction machines of RFC 3261 section 17 as tables, with RFC 6026's Accepted states.
 
 (state, event) -> (next state, actions). What is not in a table is illegal; what the RFC says to
-absorb stands there with no action. Timers belong to states: ``LIVE`` says which run in a state, so
+absorb stands there with no action. Timers belong to states: ``STATE_TIMERS`` says which run in a state, so
 entering one starts them and leaving it stops them.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 
-class Kind(Enum):
+class TransactionKind(Enum):
     """Which of the four machines."""
 
     INVITE_CLIENT = auto()
@@ -19,7 +19,7 @@ class Kind(Enum):
     SERVER = auto()
 
 
-class State(Enum):
+class TransactionState(Enum):
     """States of RFC 3261 figures 5 to 8 and RFC 6026 section 7."""
 
     CALLING = auto()
@@ -31,7 +31,7 @@ class State(Enum):
     TERMINATED = auto()
 
 
-class Event(Enum):
+class TransactionEvent(Enum):
     """What may happen to a transaction."""
 
     RECEIVE_1XX = auto()
@@ -62,7 +62,7 @@ class Event(Enum):
     many to be remembered."""
 
 
-class Action(Enum):
+class TransactionAction(Enum):
     """What a move brings with it."""
 
     SEND_REQUEST = auto()
@@ -73,9 +73,9 @@ class Action(Enum):
     UNREACHABLE = auto()
 
 
-S, E, A = State, Event, Action
-Move = tuple[State, tuple[Action, ...]]
-Table = dict[tuple[State, Event], Move]
+S, E, A = TransactionState, TransactionEvent, TransactionAction
+Move = tuple[TransactionState, tuple[TransactionAction, ...]]
+Table = dict[tuple[TransactionState, TransactionEvent], Move]
 
 # RFC 3261 figure 5, RFC 6026 section 8.4.
 _INVITE_CLIENT: Table = {
@@ -166,33 +166,33 @@ _SERVER: Table = {
     (S.COMPLETED, E.GIVE_UP): (S.TERMINATED, ()),
 }
 
-TABLES: dict[Kind, Table] = {
-    Kind.INVITE_CLIENT: _INVITE_CLIENT,
-    Kind.CLIENT: _CLIENT,
-    Kind.INVITE_SERVER: _INVITE_SERVER,
-    Kind.SERVER: _SERVER,
+TRANSITIONS: dict[TransactionKind, Table] = {
+    TransactionKind.INVITE_CLIENT: _INVITE_CLIENT,
+    TransactionKind.CLIENT: _CLIENT,
+    TransactionKind.INVITE_SERVER: _INVITE_SERVER,
+    TransactionKind.SERVER: _SERVER,
 }
 
-START = {
-    Kind.INVITE_CLIENT: S.CALLING,
-    Kind.CLIENT: S.TRYING,
-    Kind.INVITE_SERVER: S.PROCEEDING,
-    Kind.SERVER: S.TRYING,
+INITIAL_STATES = {
+    TransactionKind.INVITE_CLIENT: S.CALLING,
+    TransactionKind.CLIENT: S.TRYING,
+    TransactionKind.INVITE_SERVER: S.PROCEEDING,
+    TransactionKind.SERVER: S.TRYING,
 }
 
-LIVE: dict[tuple[Kind, State], tuple[Event, ...]] = {
-    (Kind.INVITE_CLIENT, S.CALLING): (E.TIMER_A, E.TIMER_B),
-    (Kind.INVITE_CLIENT, S.COMPLETED): (E.TIMER_D,),
-    (Kind.INVITE_CLIENT, S.ACCEPTED): (E.TIMER_M,),
-    (Kind.CLIENT, S.TRYING): (E.TIMER_E, E.TIMER_F),
-    (Kind.CLIENT, S.PROCEEDING): (E.TIMER_E, E.TIMER_F),
-    (Kind.CLIENT, S.COMPLETED): (E.TIMER_K,),
-    (Kind.INVITE_SERVER, S.ACCEPTED): (E.TIMER_L,),
-    (Kind.INVITE_SERVER, S.COMPLETED): (E.TIMER_G, E.TIMER_H),
-    (Kind.INVITE_SERVER, S.CONFIRMED): (E.TIMER_I,),
-    (Kind.SERVER, S.COMPLETED): (E.TIMER_J,),
+STATE_TIMERS: dict[tuple[TransactionKind, TransactionState], tuple[TransactionEvent, ...]] = {
+    (TransactionKind.INVITE_CLIENT, S.CALLING): (E.TIMER_A, E.TIMER_B),
+    (TransactionKind.INVITE_CLIENT, S.COMPLETED): (E.TIMER_D,),
+    (TransactionKind.INVITE_CLIENT, S.ACCEPTED): (E.TIMER_M,),
+    (TransactionKind.CLIENT, S.TRYING): (E.TIMER_E, E.TIMER_F),
+    (TransactionKind.CLIENT, S.PROCEEDING): (E.TIMER_E, E.TIMER_F),
+    (TransactionKind.CLIENT, S.COMPLETED): (E.TIMER_K,),
+    (TransactionKind.INVITE_SERVER, S.ACCEPTED): (E.TIMER_L,),
+    (TransactionKind.INVITE_SERVER, S.COMPLETED): (E.TIMER_G, E.TIMER_H),
+    (TransactionKind.INVITE_SERVER, S.CONFIRMED): (E.TIMER_I,),
+    (TransactionKind.SERVER, S.COMPLETED): (E.TIMER_J,),
 }
 """Timers that run in a state."""
 
-RESENDS = {E.TIMER_A, E.TIMER_E, E.TIMER_G}
+RETRANSMISSION_TIMERS = {E.TIMER_A, E.TIMER_E, E.TIMER_G}
 TIMEOUTS = {E.TIMER_B, E.TIMER_F, E.TIMER_H, E.TIMER_L, E.TIMER_M}

@@ -16,21 +16,21 @@ from qwen3tts_phone.sip.message.message import BRANCH_COOKIE, Request, Response
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.settings import Timers
 from qwen3tts_phone.sip.transaction.state_machine import (
-    LIVE,
-    RESENDS,
-    START,
-    TABLES,
+    INITIAL_STATES,
+    RETRANSMISSION_TIMERS,
+    STATE_TIMERS,
     TIMEOUTS,
-    Action,
-    Event,
-    Kind,
-    State,
+    TRANSITIONS,
+    TransactionAction,
+    TransactionEvent,
+    TransactionKind,
+    TransactionState,
 )
 
-S, E, A = State, Event, Action
+S, E, A = TransactionState, TransactionEvent, TransactionAction
 
 
-class IllegalMove(RuntimeError):
+class IllegalTransition(RuntimeError):
     """A pair of state and event that no table holds: a mistake of ours, never of the peer."""
 
 
@@ -42,7 +42,7 @@ class Failure(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class OutboundMessage:
     """Bytes for a hop."""
 
     hop: Hop
@@ -74,18 +74,18 @@ class Transaction:
 
     def __init__(
         self,
-        kind: Kind,
+        kind: TransactionKind,
         request: Request,
         hop: Hop,
         timers: Timers,
-        outbox: deque[Send],
+        outbox: deque[OutboundMessage],
         now: float,
         schedule: Callable[[Transaction], None] = lambda transaction: None,
     ) -> None:
         self.kind = kind
         self.request = request
         self.hop = hop
-        self.state = START[kind]
+        self.state = INITIAL_STATES[kind]
         self.client_owner: ClientOwner | None = None
         self.server_owner: ServerOwner | None = None
         self.response: Response | None = None
@@ -93,8 +93,8 @@ class Transaction:
         self._timers = timers
         self._outbox = outbox
         self._schedule = schedule
-        self._deadlines: dict[Event, float] = {}
-        self._waits: dict[Event, float] = {}
+        self._deadlines: dict[TransactionEvent, float] = {}
+        self._waits: dict[TransactionEvent, float] = {}
         self._scheduled_at: float | None = None
         self._ack: bytes | None = None
         self._wire: bytes = b""
@@ -102,7 +102,7 @@ class Transaction:
         """Why the transport could not carry it, where it knows more than that."""
         self._enter(now)
         self._reschedule()
-        if kind in (Kind.INVITE_CLIENT, Kind.CLIENT):
+        if kind in (TransactionKind.INVITE_CLIENT, TransactionKind.CLIENT):
             self._wire = bytes(request)
             self._send(self._wire)
 
@@ -118,7 +118,7 @@ class Transaction:
             at = self._deadlines[event]
             if at > now:
                 return
-            if event in RESENDS:
+            if event in RETRANSMISSION_TIMERS:
                 # RFC 3261: A doubles; E and G double up to T2, E stays at T2 once proceeding.
                 wait = self._waits[event] * 2
                 if event is not E.TIMER_A:
@@ -144,8 +144,8 @@ class Transaction:
     def send_response(self, response: Response, now: float) -> None:
         """Answer the request; raises IllegalMove after a final response."""
         event = {1: E.SEND_1XX, 2: E.SEND_2XX}.get(response.status // 100, E.SEND_FAILURE)
-        if (self.state, event) not in TABLES[self.kind]:
-            raise IllegalMove(f"{event.name} while {self.state.name} ({self.kind.name})")
+        if (self.state, event) not in TRANSITIONS[self.kind]:
+            raise IllegalTransition(f"{event.name} while {self.state.name} ({self.kind.name})")
         self.response = response
         self._wire = bytes(response)
         if response.status >= 200:
@@ -160,7 +160,7 @@ class Transaction:
         """
         if at is None:
             self._deadlines.pop(E.GIVE_UP, None)
-        elif (self.state, E.GIVE_UP) in TABLES[self.kind]:
+        elif (self.state, E.GIVE_UP) in TRANSITIONS[self.kind]:
             self._deadlines[E.GIVE_UP] = at
         self._reschedule()
 
@@ -177,10 +177,12 @@ class Transaction:
         self.cause = cause
         self._move(E.TRANSPORT_ERROR, now)
 
-    def _move(self, event: Event, now: float, message: Request | Response | None = None) -> None:
-        move = TABLES[self.kind].get((self.state, event))
+    def _move(
+        self, event: TransactionEvent, now: float, message: Request | Response | None = None
+    ) -> None:
+        move = TRANSITIONS[self.kind].get((self.state, event))
         if move is None:
-            raise IllegalMove(f"{event.name} while {self.state.name} ({self.kind.name})")
+            raise IllegalTransition(f"{event.name} while {self.state.name} ({self.kind.name})")
         state, actions = move
         if state is not self.state:
             self.state = state
@@ -189,7 +191,9 @@ class Transaction:
         for action in actions:
             self._act(action, now, message)
 
-    def _act(self, action: Action, now: float, message: Request | Response | None) -> None:
+    def _act(
+        self, action: TransactionAction, now: float, message: Request | Response | None
+    ) -> None:
         if action in (A.SEND_REQUEST, A.SEND_RESPONSE):
             if self._wire:
                 self._send(self._wire)
@@ -218,21 +222,21 @@ class Transaction:
             self._schedule(self)
 
     def _enter(self, now: float) -> None:
-        live = LIVE.get((self.kind, self.state), ())
-        kept = (*live, E.GIVE_UP) if (self.state, E.GIVE_UP) in TABLES[self.kind] else live
+        live = STATE_TIMERS.get((self.kind, self.state), ())
+        kept = (*live, E.GIVE_UP) if (self.state, E.GIVE_UP) in TRANSITIONS[self.kind] else live
         self._deadlines = {e: at for e, at in self._deadlines.items() if e in kept}
         for event in live:
             if event in self._deadlines:
                 continue
-            if event in RESENDS and self.hop.reliable:
+            if event in RETRANSMISSION_TIMERS and self.hop.reliable:
                 # Section 17: over a reliable transport nothing is sent twice. Timer G too: the
                 # transport has seen to it.
                 continue
             self._waits[event] = self._wait(event)
             self._deadlines[event] = now + self._waits[event]
 
-    def _wait(self, event: Event) -> float:
-        if event in RESENDS:
+    def _wait(self, event: TransactionEvent) -> float:
+        if event in RETRANSMISSION_TIMERS:
             return self._timers.t1
         if event in TIMEOUTS:
             return self._timers.timeout
@@ -242,10 +246,10 @@ class Transaction:
         return self._timers.timeout if event in (E.TIMER_D, E.TIMER_J) else self._timers.t4
 
     def _send(self, data: bytes) -> None:
-        self._outbox.append(Send(self.hop, data))
+        self._outbox.append(OutboundMessage(self.hop, data))
 
 
-def _class_of(status: int) -> Event:
+def _class_of(status: int) -> TransactionEvent:
     return {1: E.RECEIVE_1XX, 2: E.RECEIVE_2XX}.get(status // 100, E.RECEIVE_FAILURE)
 
 
@@ -317,7 +321,7 @@ class TransactionLayer:
 
     def __init__(self, timers: Timers) -> None:
         self.timers = timers
-        self.outbox: deque[Send] = deque()
+        self.outbox: deque[OutboundMessage] = deque()
         self._clients: dict[Key, Transaction] = {}
         self._branches: Counter[str] = Counter()
         """Of the requests in ``_clients``; a CANCEL has that of its INVITE."""
@@ -331,7 +335,9 @@ class TransactionLayer:
 
     def send(self, request: Request, hop: Hop, owner: ClientOwner, now: float) -> Transaction:
         """Start a client transaction; the request has its Via. An ACK has none: use ``ack``."""
-        kind = Kind.INVITE_CLIENT if request.method == "INVITE" else Kind.CLIENT
+        kind = (
+            TransactionKind.INVITE_CLIENT if request.method == "INVITE" else TransactionKind.CLIENT
+        )
         transaction = Transaction(kind, request, hop, self.timers, self.outbox, now, self._schedule)
         transaction.client_owner = owner
         self._clients[client_key(request)] = transaction
@@ -340,7 +346,7 @@ class TransactionLayer:
 
     def send_alone(self, message: Request | Response, hop: Hop) -> None:
         """Send what belongs to no transaction: the ACK to a 2xx, or a stateless answer."""
-        self.outbox.append(Send(hop, bytes(message)))
+        self.outbox.append(OutboundMessage(hop, bytes(message)))
 
     def may_await(self, data: bytes) -> bool:
         """Whether an answer, still unread, may belong to a request of ours: by its branch."""
@@ -369,7 +375,9 @@ class TransactionLayer:
             return None
         if request.method == "ACK" or not self.has_room(now):
             return None
-        kind = Kind.INVITE_SERVER if request.method == "INVITE" else Kind.SERVER
+        kind = (
+            TransactionKind.INVITE_SERVER if request.method == "INVITE" else TransactionKind.SERVER
+        )
         transaction = Transaction(kind, request, hop, self.timers, self.outbox, now, self._schedule)
         self._servers[key] = transaction
         if request.to.tag is None:
@@ -405,7 +413,11 @@ class TransactionLayer:
 
     def send_again(self, hop: Hop) -> bool:
         """Send what nothing has come back for from that hop; False where there is no such thing."""
-        waiting = [t for t in self._sent_to(hop) if t.state in (State.CALLING, State.TRYING)]
+        waiting = [
+            t
+            for t in self._sent_to(hop)
+            if t.state in (TransactionState.CALLING, TransactionState.TRYING)
+        ]
         for transaction in waiting:
             transaction.send_again()
         return bool(waiting)
@@ -439,16 +451,16 @@ class TransactionLayer:
             return True
         for transaction in self._servers.values():
             # Kept for repetitions and a late ACK only.
-            if transaction.state in (State.COMPLETED, State.CONFIRMED):
+            if transaction.state in (TransactionState.COMPLETED, TransactionState.CONFIRMED):
                 transaction.give_up(now)
                 self._forget_if_done(transaction)
                 return True
         return False
 
     def _forget_if_done(self, transaction: Transaction) -> None:
-        if transaction.state is not State.TERMINATED:
+        if transaction.state is not TransactionState.TERMINATED:
             return
-        if transaction.kind in (Kind.INVITE_CLIENT, Kind.CLIENT):
+        if transaction.kind in (TransactionKind.INVITE_CLIENT, TransactionKind.CLIENT):
             table, key = self._clients, client_key(transaction.request)
         else:
             table, key = self._servers, server_key(transaction.request)
@@ -476,14 +488,14 @@ class TransactionLayer:
 
 def _matters(entry: Due) -> bool:
     at, _, transaction = entry
-    return transaction.deadline == at and transaction.state is not State.TERMINATED
+    return transaction.deadline == at and transaction.state is not TransactionState.TERMINATED
 
 
 def _identity(request: Request) -> tuple[str, str, str, int]:
     return (request.method, request.from_.tag or "", request.call_id, request.cseq)
 
 
-class UnackedAnswer:
+class ResponseRetransmitter:
     """An answer, sent again at T1, 2*T1 and so on, given up after 64*T1.
 
     A 2xx waits T2 at most (until its ACK); a provisional answer doubles on (until its PRACK).
@@ -495,7 +507,7 @@ class UnackedAnswer:
         final = response.status >= 200
         self._transaction = transaction
         self._response = response
-        self._while = State.ACCEPTED if final else State.PROCEEDING
+        self._while = TransactionState.ACCEPTED if final else TransactionState.PROCEEDING
         self._longest = timers.t2 if final else timers.timeout
         self.cseq = transaction.request.cseq
         self._wait = timers.t1

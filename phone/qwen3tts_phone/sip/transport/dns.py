@@ -22,7 +22,7 @@ WAITING = 64
 """Look-ups that wait for a thread; one more is refused."""
 
 
-class LookupThreads:
+class ResolverThreads:
     """A pool for work that cannot be interrupted, such as ``getaddrinfo``.
 
     Names of strangers may take as long as their servers like. Here they keep only each other
@@ -100,7 +100,7 @@ MAX_RECORDS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Srv:
+class SrvRecord:
     """A server (RFC 2782)."""
 
     priority: int
@@ -111,7 +111,7 @@ class Srv:
 
 
 @dataclass(frozen=True, slots=True)
-class Naptr:
+class NaptrRecord:
     """A way to reach a domain (RFC 3263 section 4.1)."""
 
     order: int
@@ -122,27 +122,27 @@ class Naptr:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[Record]):
+class DnsAnswer(Generic[Record]):
     """Records, none where the name has none, and for how many seconds they hold."""
 
     records: tuple[Record, ...]
     ttl_s: float
 
 
-class Records(Protocol):
+class Resolver(Protocol):
     """Where answers come from. Each raises OSError when there is none to be had."""
 
-    async def srv(self, name: str) -> Answer[Srv]:
+    async def srv(self, name: str) -> DnsAnswer[SrvRecord]:
         """SRV records of a name such as ``_sip._udp.example.org``."""
 
-    async def naptr(self, name: str) -> Answer[Naptr]:
+    async def naptr(self, name: str) -> DnsAnswer[NaptrRecord]:
         """NAPTR records of a domain."""
 
-    async def addresses(self, name: str, families: tuple[Family, ...]) -> Answer[str]:
+    async def addresses(self, name: str, families: tuple[Family, ...]) -> DnsAnswer[str]:
         """IP addresses of a host, of the families, the preferred first."""
 
 
-class SystemRecords:
+class SystemResolver:
     """The name servers given, or the system's.
 
     Without name servers of its own, hosts are looked up as the system does it, ``/etc/hosts``
@@ -152,29 +152,31 @@ class SystemRecords:
     def __init__(self, settings: DnsSettings) -> None:
         self._settings = settings
         self._resolver: Any = None
-        self._threads = LookupThreads()
+        self._threads = ResolverThreads()
 
     def close(self) -> None:
         """Look nothing up any more."""
         self._threads.close()
 
-    async def srv(self, name: str) -> Answer[Srv]:
+    async def srv(self, name: str) -> DnsAnswer[SrvRecord]:
         """SRV records."""
         found, ttl = await self._ask(name, "SRV")
-        return Answer(
+        return DnsAnswer(
             tuple(
-                Srv(r.priority, r.weight, r.port, r.target.to_text(omit_final_dot=True).rstrip("."))
+                SrvRecord(
+                    r.priority, r.weight, r.port, r.target.to_text(omit_final_dot=True).rstrip(".")
+                )
                 for r in found
             ),
             ttl,
         )
 
-    async def naptr(self, name: str) -> Answer[Naptr]:
+    async def naptr(self, name: str) -> DnsAnswer[NaptrRecord]:
         """NAPTR records."""
         found, ttl = await self._ask(name, "NAPTR")
-        return Answer(
+        return DnsAnswer(
             tuple(
-                Naptr(
+                NaptrRecord(
                     r.order,
                     r.preference,
                     r.flags.decode("ascii", "replace"),
@@ -186,10 +188,10 @@ class SystemRecords:
             ttl,
         )
 
-    async def addresses(self, name: str, families: tuple[Family, ...]) -> Answer[str]:
+    async def addresses(self, name: str, families: tuple[Family, ...]) -> DnsAnswer[str]:
         """A and AAAA records, or what the system says."""
         if not self._settings.nameservers:
-            return Answer(await self._of_system(name, families), KEPT_S)
+            return DnsAnswer(await self._of_system(name, families), KEPT_S)
         kinds = ["A" if family == 4 else "AAAA" for family in families]
         # One family's failure is no matter while the other has an address.
         asked = await asyncio.gather(
@@ -199,7 +201,7 @@ class SystemRecords:
         if not answers:
             raise next(one for one in asked if isinstance(one, BaseException))
         records = tuple(str(record.address) for found, _ in answers for record in found)
-        return Answer(records, min(ttl for _, ttl in answers))
+        return DnsAnswer(records, min(ttl for _, ttl in answers))
 
     async def _ask(self, name: str, kind: str) -> tuple[list[Any], float]:
         """Records of dnspython and their time to live, in seconds; raises OSError."""

@@ -27,7 +27,7 @@ ATTEMPTS = 20
 WILDCARDS = ("0.0.0.0", "::")
 
 
-def bind_pair(host: str, port: int, transports: Sequence[str]) -> dict[str, socket.socket]:
+def bind_sockets(host: str, port: int, transports: Sequence[str]) -> dict[str, socket.socket]:
     """Sockets on one port for the transports; with port 0, on a port free for all of them."""
     attempts = 1 if port else ATTEMPTS
     for attempt in range(attempts):
@@ -83,7 +83,7 @@ def _bound(host: str, port: int, transport: str) -> socket.socket:
     return sock
 
 
-def address_towards(host: str) -> str | None:
+def local_address_towards(host: str) -> str | None:
     """Which of our addresses routes to an IP address; connecting a datagram socket sends nothing.
 
     None where no route leads there.
@@ -107,7 +107,7 @@ MAX_ADDRESSES = 1000
 
 
 @dataclass(slots=True)
-class Bound:
+class BoundListener:
     """One listener with what it has bound."""
 
     listener: Listener
@@ -136,7 +136,7 @@ class Listeners:
         admit: Admit = lambda host, hosts: True,
         waited: Waited = lambda wait_s, lost: None,
     ) -> None:
-        self.bound: list[Bound] = []
+        self.bound: list[BoundListener] = []
         self._settings = settings
         self._receive = receive
         self._failed = failed
@@ -167,7 +167,7 @@ class Listeners:
         try:
             flows = itertools.count(1)
             for number, listener in enumerate(settings.listening()):
-                bound = Bound(listener)
+                bound = BoundListener(listener)
                 self.bound.append(bound)
                 self._bind(bound, -number, flows)
             for bound in self.bound:
@@ -177,7 +177,7 @@ class Listeners:
             await self.close()
             raise
 
-    def _bind(self, bound: Bound, flow: int, flows: itertools.count[int]) -> None:
+    def _bind(self, bound: BoundListener, flow: int, flows: itertools.count[int]) -> None:
         listener = bound.listener
         plain = [t for t in listener.transports if t != "tls"]
         sockets = self._sockets(listener, plain) if plain else {}
@@ -195,7 +195,7 @@ class Listeners:
             if tls is not None:
                 bound.ports["tls"] = listener.tls_port or 5061
                 if tls.server is not None:
-                    sock = bind_pair(listener.host, listener.tls_port, ("tls",))["tls"]
+                    sock = bind_sockets(listener.host, listener.tls_port, ("tls",))["tls"]
                     bound.ports["tls"] = sock.getsockname()[1]
             bound.streams[transport] = StreamTransport(
                 sock,
@@ -214,8 +214,8 @@ class Listeners:
         first = next(iter(self.bound[0].ports.values()), 0)
         if not listener.port and first and not self._settings.listeners:
             with contextlib.suppress(PortBusy):
-                return bind_pair(listener.host, first, transports)
-        return bind_pair(listener.host, listener.port, transports)
+                return bind_sockets(listener.host, first, transports)
+        return bind_sockets(listener.host, listener.port, transports)
 
     async def close(self) -> None:
         """Close all sockets."""
@@ -284,7 +284,7 @@ class Listeners:
         if stream is not None:
             stream.abort(hop)
 
-    def _choose(self, hop: Hop) -> Bound | None:
+    def _choose(self, hop: Hop) -> BoundListener | None:
         """The listener for a hop: the one it came by, or the one whose address routes there."""
         able = [bound for bound in self.bound if bound.has(hop.transport)]
         for bound in able:
@@ -336,8 +336,8 @@ class Listeners:
             return True
         if address is None or not bound & set(WILDCARDS):
             return False
-        # Bound to all addresses: a route to oneself begins and ends at the same one.
-        return address.is_loopback or address_towards(str(address)) == str(address)
+        # BoundListener to all addresses: a route to oneself begins and ends at the same one.
+        return address.is_loopback or local_address_towards(str(address)) == str(address)
 
     def learn(self, hop: Hop, host: str, port: int) -> bool:
         """A server sees us at that address; True where that is news."""
@@ -368,7 +368,7 @@ class Listeners:
         if known is None:
             if len(self._addresses) >= MAX_ADDRESSES:
                 self._addresses.clear()
-            known = self._addresses[host] = address_towards(host) or LOOPBACK[ipv6]
+            known = self._addresses[host] = local_address_towards(host) or LOOPBACK[ipv6]
         return known
 
 

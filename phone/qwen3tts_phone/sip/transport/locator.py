@@ -15,7 +15,14 @@ from typing import Any, TypeVar
 from qwen3tts_phone.sip.message.fields import is_ip
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.settings import DnsSettings
-from qwen3tts_phone.sip.transport.dns import NEGATIVE_S, Answer, Family, Records, Srv, SystemRecords
+from qwen3tts_phone.sip.transport.dns import (
+    NEGATIVE_S,
+    DnsAnswer,
+    Family,
+    Resolver,
+    SrvRecord,
+    SystemResolver,
+)
 
 MAX_HOPS = 16
 """Most servers that one address leads to."""
@@ -60,20 +67,20 @@ class Locator:
         settings: DnsSettings | None = None,
         *,
         families: tuple[Family, ...] = (4,),
-        records: Records | None = None,
+        records: Resolver | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.families = families
         self._now = now
         self._settings = settings or DnsSettings()
-        self._records = records or SystemRecords(self._settings)
-        self._strangers = records or SystemRecords(self._settings)
+        self._records = records or SystemResolver(self._settings)
+        self._strangers = records or SystemResolver(self._settings)
         """For names that others have written: slow ones keep none of ours waiting."""
-        self._asking: dict[_Side, asyncio.Task[Answer[Any]]] = {}
+        self._asking: dict[_Side, asyncio.Task[DnsAnswer[Any]]] = {}
         """Questions under way; the same one is asked once."""
         self._random = rng or random.SystemRandom()
         self._found: dict[_Key, _Found] = {}
-        self._answers: dict[_Side, tuple[Answer[Any], float]] = {}
+        self._answers: dict[_Side, tuple[DnsAnswer[Any], float]] = {}
 
     def known(self, hop: Hop, transports: Sequence[str] = ()) -> tuple[Hop, ...] | None:
         """Where a hop leads, best first, if nothing has to be asked for it."""
@@ -107,7 +114,7 @@ class Locator:
         for task in self._asking.values():
             task.cancel()
         for records in (self._records, self._strangers):
-            if isinstance(records, SystemRecords):
+            if isinstance(records, SystemResolver):
                 records.close()
 
     async def locate(
@@ -168,8 +175,8 @@ class Locator:
         return hops, min(ttl, least)
 
     async def _services(
-        self, records: Records, domain: str, transports: tuple[str, ...], *, naptr: bool
-    ) -> tuple[list[tuple[str, Srv]], float]:
+        self, records: Resolver, domain: str, transports: tuple[str, ...], *, naptr: bool
+    ) -> tuple[list[tuple[str, SrvRecord]], float]:
         """SRV records in the order in which to try them, each with its transport."""
         asked = await _gather(
             [self._ask(records, "SRV", PREFIXES[t] + domain, records.srv) for t in transports]
@@ -190,7 +197,7 @@ class Locator:
         return self._ordered(chosen), ttl
 
     async def _ways(
-        self, records: Records, domain: str, transports: tuple[str, ...]
+        self, records: Resolver, domain: str, transports: tuple[str, ...]
     ) -> tuple[list[tuple[str, str]], float] | None:
         """What NAPTR says: transports and the names of their SRV records, best first."""
         (answer,) = await _gather([self._ask(records, "NAPTR", domain, records.naptr)])
@@ -206,7 +213,9 @@ class Locator:
         usable.sort(key=lambda record: (record.order, record.preference))
         return [(SERVICES[r.service.upper()], r.replacement) for r in usable], answer.ttl_s
 
-    def _ordered(self, found: Iterable[tuple[str, Answer[Srv]]]) -> list[tuple[str, Srv]]:
+    def _ordered(
+        self, found: Iterable[tuple[str, DnsAnswer[SrvRecord]]]
+    ) -> list[tuple[str, SrvRecord]]:
         return [
             (transport, record)
             for transport, answer in found
@@ -214,7 +223,7 @@ class Locator:
         ]
 
     async def _hosts(
-        self, records: Records, hop: Hop, targets: list[tuple[str, str, int, int]]
+        self, records: Resolver, hop: Hop, targets: list[tuple[str, str, int, int]]
     ) -> tuple[tuple[Hop, ...], float]:
         """Addresses of (transport, host, port, rank), in order; raises OSError without any."""
         failures: list[OSError] = []
@@ -230,7 +239,7 @@ class Locator:
         hops: list[Hop] = []
         ttl = float("inf")
         for transport, host, port, rank in targets:
-            answer = Answer((host,), ttl) if is_ip(host) else next(answers)
+            answer = DnsAnswer((host,), ttl) if is_ip(host) else next(answers)
             if answer is None:
                 continue
             ttl = min(ttl, answer.ttl_s)
@@ -252,19 +261,19 @@ class Locator:
 
     async def _ask(
         self,
-        records: Records,
+        records: Resolver,
         kind: str,
         name: str,
-        ask: Callable[[str], Coroutine[Any, Any, Answer[Record]]],
-    ) -> Answer[Record]:
+        ask: Callable[[str], Coroutine[Any, Any, DnsAnswer[Record]]],
+    ) -> DnsAnswer[Record]:
         """One question, unless its answer still holds; raises OSError."""
         ours = records is self._records
         question = (kind, name.lower(), ours)
         kept = self._answers.get(question)
         now = self._now()
         if kept is not None and now < kept[1]:
-            answer: Answer[Record] = kept[0]
-            return Answer(answer.records, kept[1] - now)
+            answer: DnsAnswer[Record] = kept[0]
+            return DnsAnswer(answer.records, kept[1] - now)
         task = self._asking.get(question)
         if task is None:
             if sum(each[2] is ours for each in self._asking) >= MAX_ASKED:
@@ -275,7 +284,9 @@ class Locator:
         # Who gives up waiting does not take the answer from the others.
         return await asyncio.shield(task)
 
-    def _answered(self, question: _Side, task: asyncio.Task[Answer[Any]], asked_at: float) -> None:
+    def _answered(
+        self, question: _Side, task: asyncio.Task[DnsAnswer[Any]], asked_at: float
+    ) -> None:
         self._asking.pop(question, None)
         if task.cancelled() or task.exception() is not None:
             return
@@ -284,10 +295,10 @@ class Locator:
         self._answers[question] = (answer, asked_at + max(answer.ttl_s, LEAST_TTL_S))
 
 
-def order_srv(records: Iterable[Srv], rng: random.Random) -> list[Srv]:
+def order_srv(records: Iterable[SrvRecord], rng: random.Random) -> list[SrvRecord]:
     """The order in which to try servers (RFC 2782): by priority, then at random by weight."""
     left = sorted(records, key=lambda record: (record.priority, record.weight))
-    ordered: list[Srv] = []
+    ordered: list[SrvRecord] = []
     while left:
         same = [record for record in left if record.priority == left[0].priority]
         # Those of weight 0 stand first, and have a small chance.
@@ -313,12 +324,12 @@ def _key(hop: Hop, transports: Sequence[str]) -> _Key:
 
 
 async def _gather(
-    questions: Sequence[Coroutine[Any, Any, Answer[Record]]],
+    questions: Sequence[Coroutine[Any, Any, DnsAnswer[Record]]],
     failures: list[OSError] | None = None,
-) -> list[Answer[Record] | None]:
+) -> list[DnsAnswer[Record] | None]:
     """Ask all at once; None where no answer came, which is then among the failures."""
     answers = await asyncio.gather(*questions, return_exceptions=True)
-    given: list[Answer[Record] | None] = []
+    given: list[DnsAnswer[Record] | None] = []
     for answer in answers:
         if isinstance(answer, OSError):
             if failures is not None:

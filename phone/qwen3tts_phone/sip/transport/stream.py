@@ -17,7 +17,7 @@ from qwen3tts_phone.limits import TokenBucket
 from qwen3tts_phone.sip.message.fields import is_ip
 from qwen3tts_phone.sip.message.message import PING, PONG, StreamFramer
 from qwen3tts_phone.sip.message.network import Hop, behind_nat
-from qwen3tts_phone.sip.transport.tls import TlsContexts, peer_trouble
+from qwen3tts_phone.sip.transport.tls import TlsContexts, handshake_error
 from qwen3tts_phone.sip.transport.udp import MAX_TURN_S, Failed, Receive
 from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
 
@@ -382,7 +382,7 @@ class StreamTransport:
                     framer.pings = 0
         except ssl.SSLError as error:
             # With TLS 1.3 a server refuses our certificate only after the handshake.
-            cause = peer_trouble(error, connection.hop(self.transport))
+            cause = handshake_error(error, connection.hop(self.transport))
         except (OSError, TimeoutError):
             cause = self._shut(connection)
             return
@@ -419,7 +419,7 @@ class StreamTransport:
 def _cause(error: OSError, hop: Hop) -> CallError | None:
     """More than that nobody is there, where more is known."""
     if isinstance(error, ssl.SSLError):
-        return peer_trouble(error, hop)
+        return handshake_error(error, hop)
     if isinstance(error, TimeoutError):
         return CalleeUnreachable(
             f"{hop.words} does not answer: no connection within {CONNECT_TIMEOUT_S:g} s.",

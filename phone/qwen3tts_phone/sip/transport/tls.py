@@ -91,7 +91,7 @@ def load_contexts(
     return TlsContexts(server, client, tuple(dict.fromkeys(warnings)))
 
 
-def peer_trouble(error: ssl.SSLError, hop: Hop) -> CallError:
+def handshake_error(error: ssl.SSLError, hop: Hop) -> CallError:
     """Why a TLS connection to a hop could not be made or kept, with the remedy."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _untrusted(error, hop)
@@ -114,7 +114,7 @@ def peer_trouble(error: ssl.SSLError, hop: Hop) -> CallError:
     )
 
 
-def fits(names: Iterable[tuple[str, str]], host: str) -> bool:
+def names_cover_host(names: Iterable[tuple[str, str]], host: str) -> bool:
     """Whether a certificate's names, as (kind, name), cover a host; ``*.`` stands for one label."""
     host = host.strip("[]").rstrip(".").lower()
     try:
@@ -246,7 +246,7 @@ def _look(
         f"The certificate {shown} does not bear the name {host!r} that we are called by; it bears "
         f"{', '.join(name for _, name in names) or 'none'}."
         for host in hosts
-        if not fits(names, host)
+        if not names_cover_host(names, host)
     ]
     secret = Path(key or certificate)
     if who := readable_by_others(secret):
