@@ -20,7 +20,7 @@ from .records import Records
 from .reply import Reply
 from .response_sink import ResponseSink, SipSink
 from .settings import Settings
-from .voices.request import VoiceSelection
+from .voices.selection import VoiceSelection
 
 SILENCE = PCMU.silent_frame(20)
 """20 ms in which there is nothing to hear."""

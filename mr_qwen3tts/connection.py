@@ -1,4 +1,4 @@
-"""Connections to speech servers: kept up in the background, one for each way of reaching a server."""
+"""Connections to speech servers, kept up in the background: one for each address."""
 
 from __future__ import annotations
 

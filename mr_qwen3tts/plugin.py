@@ -30,7 +30,8 @@ from .records import Records
 from .settings import Settings
 from .stream import TtsStream
 from .voices.book import PluginVoices, requested_voice
-from .voices.request import VoiceSelection, refusal_of
+from .voices.request import refusal_of
+from .voices.selection import VoiceSelection
 
 log = logging.getLogger(__name__)
 

@@ -88,11 +88,22 @@ def test_imports_point_one_way(package: str) -> None:
     for path in (ROOT / PACKAGES[package] / package).rglob("*.py"):
         where = path.relative_to(ROOT).as_posix()
         names = imported_names(path)
-        own_line = package == PLUGIN and path.name.startswith("desk")
+        own_line = package == PLUGIN and path.parent.name == "calls"
         phone = {"qwen3tts_phone", "qwen3tts_agent"} if own_line else set[str]()
         assert names & set(PACKAGES) - {package} <= MAY_IMPORT[package] | phone, where
         assert "torch" not in names or "qwen3tts_engine/qwen3/" in where, where
         assert "lib" not in names or where == f"{PLUGIN}/mod.py", where
+
+
+def test_the_phone_names_the_agents_package_in_one_place() -> None:
+    """A call that is given a recogniser's name loads the table of recognisers by that text."""
+    root = ROOT / PACKAGES["qwen3tts_phone"] / "qwen3tts_phone"
+    naming = {
+        path.relative_to(root).as_posix(): path.read_text("utf-8").count("import_module(")
+        for path in root.rglob("*.py")
+        if "qwen3tts_agent" in path.read_text("utf-8").replace("`qwen3tts_agent.Agent`", "")
+    }
+    assert naming == {"detection/recogniser.py": 1}
 
 
 def test_only_the_plugins_page_needs_the_hosts_web_framework() -> None:

@@ -5,8 +5,8 @@ of its own. All of it runs over our own SIP endpoint and media process, and what
 such a session goes straight into its call (:meth:`PluginCalls.speaker_of`).
 
 With ``sip_stt`` the caller's words are recognised and become the agent's turns. They may also go,
-where that is switched on, to the host's pipe ``sip_audio_in``; a recogniser there tells their text
-by :meth:`PluginCalls.caller_said`. Without either the agent learns of keys and the end of the call alone.
+where that is switched on, to the host's pipe ``sip_audio_in``; a recogniser there passes their text
+to :meth:`PluginCalls.caller_said`. Without either the agent learns of keys and the call's end only.
 """
 
 from __future__ import annotations

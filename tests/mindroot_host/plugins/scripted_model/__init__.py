@@ -1,3 +1,3 @@
 """A helper plugin of the tests; see mod.py."""
 
-from tests.mindroot_host.plugins.scripted_model.mod import on_load
+from .mod import on_load as on_load
