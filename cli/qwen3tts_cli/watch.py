@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from qwen3tts_cli.output import note, result
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.call.events import CallEvent
+    from qwen3tts_phone.call.call import CallEvent
     from qwen3tts_phone.phone import Call
 
 
@@ -19,7 +19,9 @@ async def watch(call: Call) -> None:
 
 def tell(event: CallEvent) -> None:
     """One event, in words."""
+    from qwen3tts_phone.audio.frames import KeyPressed
     from qwen3tts_phone.call import events
+    from qwen3tts_phone.call.call import CallTransferred, TransferAsked
 
     match event:
         case events.CallRinging():
@@ -36,7 +38,7 @@ def tell(event: CallEvent) -> None:
             note("An answering machine has taken the call.")
         case events.CodecChanged(codec=codec):
             note(f"The sound is now {codec}.")
-        case events.KeyPressed(digit=digit):
+        case KeyPressed(digit=digit):
             result(f"key {digit}")
         case events.CallHeld():
             note("On hold: speech waits.")
@@ -47,10 +49,10 @@ def tell(event: CallEvent) -> None:
             note(f"Nothing has come from the other side for {silent_s:.0f} s{so_far}.")
         case events.TransferProgress(status=status, reason=reason):
             note(f"There: {status} {reason}".rstrip() + ".")
-        case events.TransferAsked(target=target, refuse=refuse):
+        case TransferAsked(target=target, refuse=refuse):
             note(f"The other side wants us to call {target}; refused, there is nobody to ask.")
             refuse()
-        case events.CallTransferred():
+        case CallTransferred():
             note("The other side has handed the call on.")
         case _:
             pass

@@ -1,4 +1,4 @@
-"""Telephone calls that speak, listen and think: over SIP, a PBX or a carrier's media stream.
+"""Telephone calls that speak and listen: over SIP, a PBX or a carrier's media stream.
 
     from qwen3tts_phone import Phone
 
@@ -6,7 +6,7 @@
         call = await phone.dial("sip:bob@192.0.2.7")
         print((await call.say("Good morning.")).heard)
 
-What is named here is loaded when it is asked for; the modules it comes from have more.
+The names of `__all__` are imported on first use.
 """
 
 from __future__ import annotations
@@ -14,95 +14,28 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed, SentAudio, SentFrame
-    from qwen3tts_phone.call.call import Call
-    from qwen3tts_phone.call.dialogue import Gathered
-    from qwen3tts_phone.call.events import (
-        AnswererHeard,
-        CallAnswered,
-        CallEnded,
-        CallEvent,
-        CallHeld,
-        CallResumed,
-        CallRinging,
-        CallTransferred,
-        MediaSilent,
-        TransferAsked,
-    )
-    from qwen3tts_phone.call.keys import Keypad
-    from qwen3tts_phone.call.phone_call import PhoneCall
-    from qwen3tts_phone.detection.endpointing import TurnDetector, TurnSoFar
-    from qwen3tts_phone.detection.events import (
-        CallerCutIn,
-        CallerQuiet,
-        MissingDetector,
-        OnsetHeard,
-        SpeechPaused,
-        SpeechResumed,
-        Turn,
-        TurnEnded,
-    )
-    from qwen3tts_phone.detection.listening import SpeechDetection
-    from qwen3tts_phone.detection.recogniser import (
-        Recogniser,
-        RecogniserBusy,
-        RecogniserUnavailable,
-        Recognition,
-        RecognitionFailed,
-        RecognitionTimeout,
-        Transcript,
-    )
-    from qwen3tts_phone.detection.settings import ListenSettings
-    from qwen3tts_phone.dialling.guard import GuardSettings
-    from qwen3tts_phone.errors import (
-        BadSip,
-        CalleeUnreachable,
-        CallError,
-        CallNotAllowed,
-        CallRefused,
-        MachineAnswered,
-        NotPossible,
-        PortBusy,
-        RegistrationFailed,
-        StreamLost,
-        TransferFailed,
-        WrongState,
-    )
-    from qwen3tts_phone.phone import Phone
-    from qwen3tts_phone.records.record import CallRecord
-    from qwen3tts_phone.records.recording import Recording
-    from qwen3tts_phone.settings.phone import PhoneSettings
-    from qwen3tts_phone.settings.records import RecordSettings
-    from qwen3tts_phone.sip.account import Account
-    from qwen3tts_phone.sip.settings import TlsSettings
-    from qwen3tts_phone.streams.call import StreamCall
-    from qwen3tts_phone.streams.server import Streams
-    from qwen3tts_phone.streams.settings import StreamSettings
-    from qwen3tts_speech.sound import LiveSound
-    from qwen3tts_speech.utterance import Spoken, Utterance, VoiceOptions
-    from qwen3tts_wire.errors import SpeechError
-
-_FROM = {
+_EXPORTS = {
     "qwen3tts_phone.audio.frames": (
+        "HeardFrame",
+        "KeyPressed",
         "SentAudio",
         "SentFrame",
     ),
-    "qwen3tts_phone.call.call": ("Call",),
+    "qwen3tts_phone.call.call": (
+        "Call",
+        "CallEvent",
+        "CallTransferred",
+        "TransferAsked",
+    ),
     "qwen3tts_phone.call.dialogue": ("Gathered",),
     "qwen3tts_phone.call.events": (
         "AnswererHeard",
         "CallAnswered",
         "CallEnded",
-        "CallEvent",
         "CallHeld",
         "CallResumed",
         "CallRinging",
-        "CallTransferred",
-        "HeardFrame",
-        "KeyPressed",
         "MediaSilent",
-        "TransferAsked",
     ),
     "qwen3tts_phone.call.keys": ("Keypad",),
     "qwen3tts_phone.call.phone_call": ("PhoneCall",),
@@ -164,76 +97,75 @@ _FROM = {
     ),
     "qwen3tts_wire.errors": ("SpeechError",),
 }
-"""Where each name comes from; a test keeps it and the imports above the same."""
-_MODULE = {name: module for module, names in _FROM.items() for name in names}
+_MODULE = {name: module for module, names in _EXPORTS.items() for name in names}
+__all__ = sorted(_MODULE)
 
-__all__ = [
-    "Account",
-    "AnswererHeard",
-    "BadSip",
-    "Call",
-    "CallAnswered",
-    "CallEnded",
-    "CallError",
-    "CallEvent",
-    "CallHeld",
-    "CallNotAllowed",
-    "CallRecord",
-    "CallRefused",
-    "CallResumed",
-    "CallRinging",
-    "CallTransferred",
-    "CalleeUnreachable",
-    "CallerCutIn",
-    "CallerQuiet",
-    "Gathered",
-    "GuardSettings",
-    "HeardFrame",
-    "KeyPressed",
-    "Keypad",
-    "ListenSettings",
-    "SpeechDetection",
-    "LiveSound",
-    "MachineAnswered",
-    "MediaSilent",
-    "MissingDetector",
-    "NotPossible",
-    "OnsetHeard",
-    "Phone",
-    "PhoneCall",
-    "PhoneSettings",
-    "PortBusy",
-    "Recogniser",
-    "RecogniserBusy",
-    "RecogniserUnavailable",
-    "Recognition",
-    "RecognitionFailed",
-    "RecognitionTimeout",
-    "RecordSettings",
-    "Recording",
-    "RegistrationFailed",
-    "SentAudio",
-    "SentFrame",
-    "SpeechError",
-    "SpeechPaused",
-    "SpeechResumed",
-    "Spoken",
-    "StreamCall",
-    "StreamLost",
-    "StreamSettings",
-    "Streams",
-    "TlsSettings",
-    "Transcript",
-    "TransferAsked",
-    "TransferFailed",
-    "Turn",
-    "TurnDetector",
-    "TurnEnded",
-    "TurnSoFar",
-    "Utterance",
-    "VoiceOptions",
-    "WrongState",
-]
+if TYPE_CHECKING:  # the same names for type checkers; a test compares them
+    from qwen3tts_phone.audio.frames import HeardFrame as HeardFrame
+    from qwen3tts_phone.audio.frames import KeyPressed as KeyPressed
+    from qwen3tts_phone.audio.frames import SentAudio as SentAudio
+    from qwen3tts_phone.audio.frames import SentFrame as SentFrame
+    from qwen3tts_phone.call.call import Call as Call
+    from qwen3tts_phone.call.call import CallEvent as CallEvent
+    from qwen3tts_phone.call.call import CallTransferred as CallTransferred
+    from qwen3tts_phone.call.call import TransferAsked as TransferAsked
+    from qwen3tts_phone.call.dialogue import Gathered as Gathered
+    from qwen3tts_phone.call.events import AnswererHeard as AnswererHeard
+    from qwen3tts_phone.call.events import CallAnswered as CallAnswered
+    from qwen3tts_phone.call.events import CallEnded as CallEnded
+    from qwen3tts_phone.call.events import CallHeld as CallHeld
+    from qwen3tts_phone.call.events import CallResumed as CallResumed
+    from qwen3tts_phone.call.events import CallRinging as CallRinging
+    from qwen3tts_phone.call.events import MediaSilent as MediaSilent
+    from qwen3tts_phone.call.keys import Keypad as Keypad
+    from qwen3tts_phone.call.phone_call import PhoneCall as PhoneCall
+    from qwen3tts_phone.detection.endpointing import TurnDetector as TurnDetector
+    from qwen3tts_phone.detection.endpointing import TurnSoFar as TurnSoFar
+    from qwen3tts_phone.detection.events import CallerCutIn as CallerCutIn
+    from qwen3tts_phone.detection.events import CallerQuiet as CallerQuiet
+    from qwen3tts_phone.detection.events import MissingDetector as MissingDetector
+    from qwen3tts_phone.detection.events import OnsetHeard as OnsetHeard
+    from qwen3tts_phone.detection.events import SpeechPaused as SpeechPaused
+    from qwen3tts_phone.detection.events import SpeechResumed as SpeechResumed
+    from qwen3tts_phone.detection.events import Turn as Turn
+    from qwen3tts_phone.detection.events import TurnEnded as TurnEnded
+    from qwen3tts_phone.detection.listening import SpeechDetection as SpeechDetection
+    from qwen3tts_phone.detection.recogniser import Recogniser as Recogniser
+    from qwen3tts_phone.detection.recogniser import RecogniserBusy as RecogniserBusy
+    from qwen3tts_phone.detection.recogniser import RecogniserUnavailable as RecogniserUnavailable
+    from qwen3tts_phone.detection.recogniser import Recognition as Recognition
+    from qwen3tts_phone.detection.recogniser import RecognitionFailed as RecognitionFailed
+    from qwen3tts_phone.detection.recogniser import RecognitionTimeout as RecognitionTimeout
+    from qwen3tts_phone.detection.recogniser import Transcript as Transcript
+    from qwen3tts_phone.detection.settings import ListenSettings as ListenSettings
+    from qwen3tts_phone.dialling.guard import GuardSettings as GuardSettings
+    from qwen3tts_phone.errors import BadSip as BadSip
+    from qwen3tts_phone.errors import CalleeUnreachable as CalleeUnreachable
+    from qwen3tts_phone.errors import CallError as CallError
+    from qwen3tts_phone.errors import CallNotAllowed as CallNotAllowed
+    from qwen3tts_phone.errors import CallRefused as CallRefused
+    from qwen3tts_phone.errors import MachineAnswered as MachineAnswered
+    from qwen3tts_phone.errors import NotPossible as NotPossible
+    from qwen3tts_phone.errors import PortBusy as PortBusy
+    from qwen3tts_phone.errors import RegistrationFailed as RegistrationFailed
+    from qwen3tts_phone.errors import StreamLost as StreamLost
+    from qwen3tts_phone.errors import TransferFailed as TransferFailed
+    from qwen3tts_phone.errors import WrongState as WrongState
+    from qwen3tts_phone.phone import Phone as Phone
+    from qwen3tts_phone.records.record import CallRecord as CallRecord
+    from qwen3tts_phone.records.recording import Recording as Recording
+    from qwen3tts_phone.settings.phone import PhoneSettings as PhoneSettings
+    from qwen3tts_phone.settings.records import RecordSettings as RecordSettings
+    from qwen3tts_phone.sip.account import Account as Account
+    from qwen3tts_phone.sip.settings import TlsSettings as TlsSettings
+    from qwen3tts_phone.streams.call import StreamCall as StreamCall
+    from qwen3tts_phone.streams.server import Streams as Streams
+    from qwen3tts_phone.streams.settings import StreamSettings as StreamSettings
+    from qwen3tts_speech.sound import LiveSound as LiveSound
+    from qwen3tts_speech.utterance import Spoken as Spoken
+    from qwen3tts_speech.utterance import Utterance as Utterance
+    from qwen3tts_speech.utterance import VoiceOptions as VoiceOptions
+    from qwen3tts_wire.errors import SpeechError as SpeechError
 
 
 def __getattr__(name: str) -> Any:

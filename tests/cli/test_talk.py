@@ -17,8 +17,8 @@ from qwen3tts_cli.talk import Course, checked_digits
 from qwen3tts_cli.telephone import Telephone, local_address
 from qwen3tts_cli.words import Words, choose_words
 from qwen3tts_phone.audio.frames import KeyPressed
-from qwen3tts_phone.call.call import Call
-from qwen3tts_phone.call.events import CallEnded, CallEvent
+from qwen3tts_phone.call.call import Call, CallEvent
+from qwen3tts_phone.call.events import CallEnded
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.errors import CallRefused, TransferFailed
 from qwen3tts_phone.facts import CallFacts, EndFacts

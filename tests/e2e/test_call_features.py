@@ -13,18 +13,16 @@ import numpy as np
 import pytest
 
 from qwen3tts_phone.audio.frames import KeyPressed
+from qwen3tts_phone.call.call import CallEvent, CallTransferred, TransferAsked
 from qwen3tts_phone.call.events import (
     CallEarlyMedia,
     CallEnded,
-    CallEvent,
     CallForwarded,
     CallQueued,
     CallRinging,
-    CallTransferred,
     InfoHeard,
     MediaBegan,
     MediaSilent,
-    TransferAsked,
     TransferProgress,
 )
 from qwen3tts_phone.call.phone_call import PhoneCall

@@ -104,7 +104,7 @@ async def test_the_caller_is_heard_through_the_change(first: str, second: str) -
         await ear.sound(1.0)
         await change(theirs, second)
         assert await playing
-        stats = await ours._life.media.leg.measure()
+        stats = await ours._control.media.leg.measure()
     # Packets of the codec before were on their way; those of the new one are another stream.
     assert (stats.unknown_payload, stats.strangers, stats.malformed) == (0, 0, 0)
 

@@ -21,8 +21,8 @@ from qwen3tts_cli.talk import Course
 from qwen3tts_cli.telephone import Telephone
 from qwen3tts_cli.words import Words
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone.call import control as call_life
-from qwen3tts_phone.call.events import CallTransferred
+from qwen3tts_phone.call import core, transfers
+from qwen3tts_phone.call.call import CallTransferred
 from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.diagnosis.outcome import Outcome
 from qwen3tts_phone.errors import CallError
@@ -168,7 +168,7 @@ async def test_a_call_that_replaces_the_agents_call_gets_the_agent() -> None:
 async def test_a_call_that_nothing_takes_over_ends_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_life, "CLAIM_WITHIN_S", 0.2)
+    monkeypatch.setattr(core, "CLAIM_WITHIN_S", 0.2)
     records = RecordSettings(log=tmp_path / "calls.jsonl")
     async with (
         silent(transfers="accept", records=records) as phone,
@@ -188,7 +188,7 @@ async def test_a_call_that_nothing_takes_over_ends_and_says_so(
 async def test_the_old_call_ends_where_the_far_end_leaves_it_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(call_life, "HANDED_ON_S", 0.2)
+    monkeypatch.setattr(transfers, "HANDED_ON_S", 0.2)
     async with (
         silent(transfers="accept") as phone,
         silent() as caller,

@@ -15,7 +15,8 @@ import pytest
 from scipy.signal import correlate
 
 from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed
-from qwen3tts_phone.call.events import CallEnded, CallEvent, MediaSilent
+from qwen3tts_phone.call.call import CallEvent
+from qwen3tts_phone.call.events import CallEnded, MediaSilent
 from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.records.record import CallRecord

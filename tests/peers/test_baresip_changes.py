@@ -11,13 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qwen3tts_phone.call.events import (
-    CallEvent,
-    CallHeld,
-    CallResumed,
-    CallTransferred,
-    TransferProgress,
-)
+from qwen3tts_phone.call.call import CallEvent, CallTransferred
+from qwen3tts_phone.call.events import CallHeld, CallResumed, TransferProgress
 from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.errors import TransferFailed
 from qwen3tts_phone.phone import Phone, PhoneSettings

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from qwen3tts_phone.call.events import (
     MAX_UNREAD_EVENTS,
     CallEnded,
-    CallEvent,
     EventStream,
     InfoHeard,
+    TimedEvent,
 )
 
 
@@ -20,7 +20,7 @@ async def test_a_far_end_cannot_fill_the_memory_of_a_program_that_does_not_liste
         news.tell(InfoHeard(float(number), "text/plain", "x"))
     news.tell(CallEnded(9.0, "they hung up"))
     news.close()
-    heard: list[CallEvent] = [event async for event in news.all()]
+    heard: list[TimedEvent] = [event async for event in news.all()]
     assert len(heard) == MAX_UNREAD_EVENTS + 1
     assert [event.at for event in heard[:3]] == [0.0, 1.0, 2.0]
     assert isinstance(heard[-1], CallEnded)
@@ -49,7 +49,7 @@ async def test_who_follows_no_more_is_forgotten() -> None:
     assert len(news._followers) == 0
 
 
-def _one(news: EventStream) -> AsyncIterator[CallEvent]:
+def _one(news: EventStream) -> AsyncIterator[TimedEvent]:
     following = news.following()
     news.tell(InfoHeard(1.0, "text/plain", "x"))
     return following

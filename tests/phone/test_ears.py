@@ -38,7 +38,7 @@ async def test_steady_sound_has_all_that_came_in_time_whoever_was_busy() -> None
     heard: list[int] = []
 
     async def listen() -> None:
-        async for frame in ears.audio(steady=True):
+        async for frame in ears(steady=True):
             heard.append(int(np.abs(frame.samples).max()))
 
     listening = asyncio.create_task(listen())

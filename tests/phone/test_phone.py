@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
-from qwen3tts_phone.call import control as call_life
+from qwen3tts_phone.call import control
 from qwen3tts_phone.media import admission
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.reports import MediaLoad
@@ -93,7 +93,7 @@ async def test_a_caller_from_whom_nothing_comes_gets_no_more_sound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whoever forges the source of an INVITE must not have a third party flooded with our RTP."""
-    monkeypatch.setattr(call_life, "CALLER_WITHIN_S", 0.0)
+    monkeypatch.setattr(control, "CALLER_WITHIN_S", 0.0)
     sends: asyncio.Queue[bool] = asyncio.Queue()
     update = MediaLeg.update
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qwen3tts_phone.call.events import CallEarlyMedia, CallRinging, CallTransferred
+from qwen3tts_phone.call.call import CallTransferred
+from qwen3tts_phone.call.events import CallEarlyMedia, CallRinging
 from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.errors import CallError, CallRefused, WrongState
 from qwen3tts_phone.phone import Phone

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from qwen3tts_pacer.clock import Clock, LoopClock
+from qwen3tts_phone.call.call import CallEvent
 from qwen3tts_phone.call.core import CallCore, CallVoice
-from qwen3tts_phone.call.events import CallEvent
 from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.softphone.settings import WebSettings

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from qwen3tts_phone.call.call import CallEvent
 from qwen3tts_phone.call.core import CallCore, CallVoice
-from qwen3tts_phone.call.events import CallEvent
 from qwen3tts_phone.facts import CallFacts
 from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings

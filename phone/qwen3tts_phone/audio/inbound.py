@@ -73,7 +73,10 @@ class InboundAudio:
         if tap in self._taps:
             self._taps.remove(tap)
 
-    async def audio(self, *, steady: bool = False) -> AsyncGenerator[HeardFrame, None]:
+    def __aiter__(self) -> AsyncIterator[HeardFrame]:
+        return self()
+
+    async def __call__(self, *, steady: bool = False) -> AsyncGenerator[HeardFrame, None]:
         """Frame by frame until the call ends; for any number of readers.
 
         As they come; ``steady``: on our clock, one for each packet time, without holes: behind an

@@ -4,22 +4,45 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+)
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_pacer.clock import Clock
-from qwen3tts_phone.audio.frames import HeardFrame, SentAudio
+from qwen3tts_phone.audio.answering import Answerer, AnsweringSettings
+from qwen3tts_phone.audio.frames import KeyPressed, SentAudio
 from qwen3tts_phone.audio.inbound import InboundAudio
 from qwen3tts_phone.call.core import CallCore
-from qwen3tts_phone.call.dialogue import Dialogue
-from qwen3tts_phone.call.events import CallEvent
+from qwen3tts_phone.call.dialogue import Gathered, OnMachine, Question, ask, await_greeting
+from qwen3tts_phone.call.events import (
+    AnswererHeard,
+    CallAnswered,
+    CallEarlyMedia,
+    CallEnded,
+    CallForwarded,
+    CallHeld,
+    CallQueued,
+    CallResumed,
+    CallRinging,
+    CodecChanged,
+    InfoHeard,
+    MediaBegan,
+    MediaSilent,
+    TransferProgress,
+)
 from qwen3tts_phone.call.keys import Keypad
-from qwen3tts_phone.errors import CallError, NotPossible, WrongState
+from qwen3tts_phone.errors import CallError, MachineAnswered, NotPossible, WrongState
 from qwen3tts_phone.facts import CallFacts
 from qwen3tts_phone.records.recording import Recording
 from qwen3tts_speech.line import Speaker, Spoken, Utterance, VoiceOptions
@@ -33,33 +56,18 @@ if TYPE_CHECKING:
     from qwen3tts_phone.records.record import CallRecord
 
 
-class CallAudio:
-    """One call's sound: ``async for frame in call.audio``, or ``call.audio(steady=True)``."""
-
-    def __init__(self, ears: InboundAudio) -> None:
-        self._ears = ears
-
-    def __aiter__(self) -> AsyncIterator[HeardFrame]:
-        """Each frame as it comes, until the call ends."""
-        return self._ears.audio()
-
-    def __call__(self, *, steady: bool = False) -> AsyncGenerator[HeardFrame, None]:
-        """The same; ``steady``: on our clock, one frame for each packet time, without holes."""
-        return self._ears.audio(steady=steady)
-
-
 LINGER_S = 0.2
 """Hanging up waits so long after the last frame of speech: the far end's jitter buffer still
 holds the end of the sentence."""
 
 
-class Call(Dialogue, ABC):
+class Call(ABC):
     """A call in either direction; times are seconds of the monotonic clock (`clock`)."""
 
     def __init__(self, body: CallCore) -> None:
         self._body = body
-        self._audio = CallAudio(body.ears)
         self._listening: SpeechDetection | None = None
+        self._greeting: asyncio.Task[None] | None = None
         self.on_hear: Callable[[SpeechDetection], None] | None = None
         """Told of each `hear`, for whoever follows what is heard of the far end."""
 
@@ -165,11 +173,11 @@ class Call(Dialogue, ABC):
     @property
     def events(self) -> AsyncIterator[CallEvent]:
         """What happens (`call_events`), in order, to its end; for one reader."""
-        return self._body.news.all()
+        return cast("AsyncIterator[CallEvent]", self._body.news.all())
 
     def progress(self) -> AsyncIterator[CallEvent]:
         """The same events once more, from now on; for any number of readers."""
-        return self._body.news.following()
+        return cast("AsyncIterator[CallEvent]", self._body.news.following())
 
     @property
     def detail_record(self) -> CallRecord | None:
@@ -309,14 +317,14 @@ class Call(Dialogue, ABC):
     # --- listening
 
     @property
-    def audio(self) -> CallAudio:
+    def audio(self) -> InboundAudio:
         """What the far end says, frame by frame (`HeardFrame`), until the call ends.
 
         For any number of readers: ``async for frame in call.audio`` gives frames as they come, at
         once; ``call.audio(steady=True)`` on our clock, one for each packet time, without holes,
         behind an adaptive jitter buffer.
         """
-        return self._audio
+        return self._body.ears
 
     @property
     def dtmf(self) -> Keypad:
@@ -360,6 +368,44 @@ class Call(Dialogue, ABC):
         if self.on_hear is not None:
             self.on_hear(listening)
         return listening
+
+    async def ask(
+        self,
+        question: str,
+        *,
+        keys: int | None = None,
+        hear: Recogniser | Recognise | str | None = None,
+        until: str = "#",
+        first_s: float = 8.0,
+        pause_s: float = 3.0,
+        tries: int = 1,
+        again: str = "",
+    ) -> Gathered:
+        """Say a question and wait for its answer: keys, or with ``hear`` words as well.
+
+        The first key, or the far end's voice, silences the question. Keys that were pressed before
+        it count, and it is not said then. On a call of ours that still rings it waits for the
+        answer of the phone. While an `Agent` talks on the call, it asks; this is for other calls.
+
+        Args:
+            question: what is said.
+            keys: most keys of an answer, which is complete with the last; None = any number, 0 =
+                keys are no answer.
+            hear: makes text of what is said, as in :meth:`Call.hear`; None = keys alone.
+            until: keys that complete the answer and are no part of it; empty = none.
+            first_s: seconds after the question's end within which the answer must begin.
+            pause_s: seconds after a key within which the next one must come.
+            tries: how often it is asked in all where nothing comes, or nothing is understood.
+            again: said from the second time on; empty = the question.
+
+        Raises:
+            ValueError: a bound that makes no sense; its text begins with the name.
+            WrongState: the call is over, or came in and is not answered.
+            SpeechError: the voice failed; as :meth:`Call.say`.
+        """
+        asked = Question(question, keys, until, first_s, pause_s, tries, again)
+        await self._audible()
+        return await ask(self, asked, hear)
 
     def sent_audio(self) -> SentAudio:
         """What goes out from now on, as samples: ``take()`` gives what came since the last time.
@@ -425,13 +471,46 @@ class Call(Dialogue, ABC):
         where a call with the header Replaces took this one's place. The new call is up. None where
         this call ends and none follows it. A call that nothing takes over is hung up.
         """
-        return await self._body.succession.wait()
+        return cast("Call | None", await self._body.succession.wait())
 
     def claim(self) -> None:
         """Take over a call that follows another one; else it is hung up. For `Succession`."""
         self._body.claimed.set()
 
+    async def claimed(self) -> None:
+        """Wait until a program has taken over a call that follows another one."""
+        await self._body.claimed.wait()
+
+    def await_claim(self) -> None:
+        """Hang up unless a program takes over this call, which follows another one. For lines."""
+        self._body.await_claim()
+
+    def screen(self, wanted: OnMachine, settings: AnsweringSettings | None = None) -> None:
+        """Listen to who answers this call of ours, before anything is said. For `Phone`."""
+        self._greeting = asyncio.create_task(self._greeted(wanted, settings), name="greeting")
+        self._greeting.add_done_callback(lambda task: task.cancelled() or task.exception())
+
     # --- inside
+
+    async def _audible(self) -> None:
+        """Wait for the answer of a call of ours that still rings, and for a greeting."""
+        body = self._body
+        rings = self.direction == "out" and not (body.may_speak or body.over.is_set())
+        if rings or self._greeting is not None:
+            await self.answered()
+
+    async def _greeted(self, wanted: OnMachine, settings: AnsweringSettings | None) -> None:
+        """Return when it is time to speak; a machine that gets no message is hung up on."""
+
+        def tell(heard: Answerer) -> None:
+            self._body.tell(AnswererHeard(self.clock.now(), heard.kind, heard.words))
+
+        await asyncio.shield(self._body.up)
+        try:
+            await await_greeting(self, wanted, settings, tell)
+        except MachineAnswered:
+            await self.hangup()
+            raise
 
     def _voice(self) -> Speaker:
         body = self._body
@@ -449,3 +528,59 @@ class Call(Dialogue, ABC):
         sink = self._body.sink
         if sink is not None and sink.last_at is not None:
             await self.clock.sleep_until(sink.last_at + LINGER_S)
+
+
+@dataclass(frozen=True, slots=True)
+class TransferAsked:
+    """The far end wants us to call ``target`` in its place (REFER).
+
+    Nobody has agreed to it yet: await ``accept()``, or call ``refuse()``.
+    """
+
+    at: float
+    target: str
+    referred_by: str
+    """Who asks, as it says; empty = it does not say."""
+    accept: Callable[[], Awaitable[Call]] = field(repr=False)
+    """Call the target and tell the far end how it goes; the new call. Raises CallError."""
+    refuse: Callable[[], None] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, match_args=False)
+class CallTransferred:
+    """The far end has handed us on: ``call`` is the one to the other party, and up.
+
+    This call ends, as the far end hangs up.
+    """
+
+    at: float
+    _call: Call = field(repr=False)
+
+    __match_args__ = ("at", "call")
+
+    @property
+    def call(self) -> Call:
+        """The new call. Reading this takes it over; a call that nothing takes over is hung up."""
+        self._call.claim()
+        return self._call
+
+
+CallEvent = (
+    CallRinging
+    | CallForwarded
+    | CallQueued
+    | CallEarlyMedia
+    | CallAnswered
+    | AnswererHeard
+    | CodecChanged
+    | MediaBegan
+    | CallHeld
+    | CallResumed
+    | KeyPressed
+    | InfoHeard
+    | MediaSilent
+    | TransferProgress
+    | TransferAsked
+    | CallTransferred
+    | CallEnded
+)

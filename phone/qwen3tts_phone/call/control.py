@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING
 
 from qwen3tts_phone.call.core import CallCore
 from qwen3tts_phone.call.events import (
@@ -19,7 +18,7 @@ from qwen3tts_phone.call.events import (
 )
 from qwen3tts_phone.call.keys import DtmfExchange
 from qwen3tts_phone.call.media import CallMedia, LivenessProbe
-from qwen3tts_phone.call.transfers import CallTransfers
+from qwen3tts_phone.call.transfers import CallHost, CallTransfers
 from qwen3tts_phone.errors import (
     BadSdp,
     CalleeUnreachable,
@@ -58,9 +57,6 @@ from qwen3tts_phone.sip.message.via import bracketed
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_wire.errors import SpeechError, log_text
 
-if TYPE_CHECKING:
-    from qwen3tts_phone.phone import Phone
-
 
 def end_cause(ended: Ended, error: SpeechError | None = None) -> str:
     """One clause, without a full stop where it is no error's own message."""
@@ -82,10 +78,6 @@ PROVISIONAL: dict[int, type[CallRinging | CallForwarded | CallQueued]] = {
 }
 CALLER_WITHIN_S = 2.0
 """How long sound goes to a caller from whom neither an ACK nor sound has come."""
-CLAIM_WITHIN_S = 5.0
-"""A call that took the place of another one is hung up when no program takes it over by then."""
-HANDED_ON_S = 5.0
-"""How long a far end that has handed us on may leave its own call open."""
 UNUSABLE = (BadSdp, NoCommonCodec)
 """What an offer is refused for with 488."""
 
@@ -103,18 +95,18 @@ class CallControl:
     """Joins a call's signalling to its media, from the first event to the record."""
 
     def __init__(
-        self, phone: Phone, sip: SipCall, leg: MediaLeg, session: SdpSession, body: CallCore
+        self, phone: CallHost, sip: SipCall, leg: MediaLeg, session: SdpSession, body: CallCore
     ) -> None:
         self.sip = sip
         self.session = session
         self.body = body
         self.facts = body.facts
-        self.news = body.news
+        body.hang_up = self.give_up
         self._phone = phone
         self._leg = leg
         self.media = CallMedia(leg, body, phone.trusts_media_of)
         self.keys = DtmfExchange(leg, sip, phone.clock, body.facts)
-        self.transfers = CallTransfers(phone, self)
+        self.transfers = CallTransfers(phone, sip, body)
         self._presence = LivenessProbe(
             phone.clock, sip.probe, lambda: leg.stats().received, phone.settings.vanished_s
         )
@@ -214,28 +206,6 @@ class CallControl:
                 self.transfers.call_over()
             await self._clear()
 
-    def await_claim(self) -> None:
-        """This call has the place of another one: end it unless a program takes it over."""
-        if not self.body.claimed.is_set():
-            self.body.start(self._end_unclaimed(), "wait for a program")
-
-    async def _end_unclaimed(self) -> None:
-        await self._phone.clock.sleep_until(self._now() + CLAIM_WITHIN_S)
-        if self.body.claimed.is_set():
-            return
-        self.body.error = CallError(
-            "No program took over the call that a transfer led to.",
-            remedy="Await call.successor(), or read CallTransferred.call.",
-        )
-        logger.warning("call %s: %s", log_text(self.id), log_text(self.body.error))
-        await self.give_up()
-
-    async def end_handed_on(self, new: CallCore) -> None:
-        """End this call, whose place another one has, where the far end does not (RFC 5589 6.1)."""
-        await new.claimed.wait()
-        await self._phone.clock.sleep_until(self._now() + HANDED_ON_S)
-        await self.give_up()
-
     async def give_up(self) -> None:
         """Hang up, whatever the state."""
         with contextlib.suppress(CallError):
@@ -249,7 +219,7 @@ class CallControl:
                 await self._accept(sdp)
                 if self.facts.early_media_at is None:
                     self.facts.early_media_at = self._now()
-                    self.news.tell(CallEarlyMedia(self._now()))
+                    self.body.tell(CallEarlyMedia(self._now()))
             case EarlyAnswer(sdp=sdp):
                 await self._accept(sdp)
                 self.body.speaks_early = True
@@ -266,7 +236,7 @@ class CallControl:
                 self._pressed(digit, duration, "info", self._now())
             case InfoReceived(content_type=content_type, body=body):
                 text = body.decode("utf-8", "replace")
-                self.news.tell(InfoHeard(self._now(), content_type, text))
+                self.body.tell(InfoHeard(self._now(), content_type, text))
             case ReferReceived():
                 self.transfers.asked(event)
             case Ended():
@@ -282,7 +252,7 @@ class CallControl:
         if kind is CallRinging and self.facts.ringing_at is None:
             self.facts.ringing_at = self._now()
         if kind is not None:
-            self.news.tell(kind(self._now()))
+            self.body.tell(kind(self._now()))
 
     def _answered(self) -> None:
         if self.body.payload is None:
@@ -341,7 +311,7 @@ class CallControl:
                 case MediaStarted(source=source, at=at):
                     self.facts.media.note_source(source, at)
                     self.facts.first_rtp_in_at = self.facts.first_rtp_in_at or at
-                    self.news.tell(MediaBegan(at))
+                    self.body.tell(MediaBegan(at))
                 case SourceRejected(source=source, at=at):
                     self.facts.media.note_refused(source, at)
                 case SendingPaused(host=host):
@@ -354,7 +324,7 @@ class CallControl:
                 case MediaTimeout(silent_s=silent, at=at):
                     self.facts.media.silent_s = silent
                     ever = self.facts.first_rtp_in_at is not None
-                    self.news.tell(MediaSilent(at, silent, ever))
+                    self.body.tell(MediaSilent(at, silent, ever))
                     self.body.start(self._await_return(silent), "silence")
                 case LegFailed(cause=cause):
                     self.facts.media.failed = cause
@@ -398,6 +368,6 @@ class CallControl:
         )
 
         async def forgotten() -> None:
-            self._phone.forget(self)
+            self._phone.forget(facts)
 
         await body.finish(end, body.cause, before_filing=forgotten)

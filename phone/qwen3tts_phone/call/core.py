@@ -6,16 +6,22 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.audio.frames import CallSink, KeyPressed, OutboundAudio
 from qwen3tts_phone.audio.inbound import InboundAudio
-from qwen3tts_phone.call.events import CallAnswered, CallEnded, CallEvent, CodecChanged, EventStream
+from qwen3tts_phone.call.events import (
+    CallAnswered,
+    CallEnded,
+    CodecChanged,
+    EventStream,
+    TimedEvent,
+)
 from qwen3tts_phone.call.keys import Keypad
 from qwen3tts_phone.detection.recogniser import RecogniserPool
-from qwen3tts_phone.errors import WrongState, traceback_without_message
+from qwen3tts_phone.errors import CallError, WrongState, traceback_without_message
 from qwen3tts_phone.facts import CallFacts, EndFacts
 from qwen3tts_phone.limits import TokenBucket
 from qwen3tts_phone.media.dtmf import KEYS_BURST, KEYS_PER_S
@@ -28,15 +34,41 @@ from qwen3tts_speech.record_sinks import EndOfCallSink, RecordSink
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.errors import SpeechError, log_text
 
-if TYPE_CHECKING:
-    from qwen3tts_phone.call.call import Call
+
+class BackgroundTasks:
+    """Tasks that are cancelled together."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def cancel(self) -> None:
+        """Cancel all of them and wait for their end."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class ClaimableCall(Protocol):
+    """A call that follows another one."""
+
+    def claim(self) -> None:
+        """Take it over; it is hung up otherwise."""
 
 
 class Succession:
     """One call's. A REFER (RFC 3515) and an INVITE with Replaces (RFC 3891) both end in it."""
 
     def __init__(self) -> None:
-        self._next: asyncio.Future[Call | None] = asyncio.get_running_loop().create_future()
+        self._next: asyncio.Future[ClaimableCall | None] = (
+            asyncio.get_running_loop().create_future()
+        )
         self._under_way = 0
         """Transfers whose new call is not answered yet."""
         self._over = False
@@ -56,7 +88,7 @@ class Succession:
         self._under_way -= 1
         self._settle()
 
-    def goes_on(self, call: Call) -> None:
+    def goes_on(self, call: ClaimableCall) -> None:
         """It is up; where another one was up before, that one stays the successor."""
         self._under_way -= 1
         if not self._next.done():
@@ -67,7 +99,7 @@ class Succession:
         self._over = True
         self._settle()
 
-    async def wait(self) -> Call | None:
+    async def wait(self) -> ClaimableCall | None:
         """Wait for the next call, which is taken over by that; None where none follows."""
         self._waiting += 1
         try:
@@ -84,6 +116,9 @@ class Succession:
 
 
 logger = logging.getLogger(__name__)
+
+CLAIM_WITHIN_S = 5.0
+"""A call that follows another one is hung up when no program takes it over by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +185,10 @@ class CallCore:
         self.succession = Succession()
         self.claimed = asyncio.Event()
         """Set when a program has taken this call over from the one before it."""
+        self.hang_up: Callable[[], Awaitable[None]] = _no_line
+        """Ends the call at its line, in any state; set by the line."""
         self._settled = self._finishing = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     @property
     def may_speak(self) -> bool:
@@ -165,13 +202,27 @@ class CallCore:
 
     def start(self, work: Coroutine[None, None, None], name: str) -> None:
         """Something of the call's that is cancelled with its end."""
-        task = asyncio.create_task(work, name=f"{name} of {self.facts.call_id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(work, f"{name} of {self.facts.call_id}")
+
+    def await_claim(self) -> None:
+        """Hang up unless a program takes this call over within `CLAIM_WITHIN_S`."""
+        if not self.claimed.is_set():
+            self.start(self._end_unclaimed(), "wait for a program")
+
+    async def _end_unclaimed(self) -> None:
+        await self.clock.sleep_until(self.clock.now() + CLAIM_WITHIN_S)
+        if self.claimed.is_set():
+            return
+        self.error = CallError(
+            "No program took over the call that a transfer led to.",
+            remedy="Await call.successor(), or read CallTransferred.call.",
+        )
+        logger.warning("call %s: %s", log_text(self.facts.call_id), log_text(self.error))
+        await self.hang_up()
 
     # --- what happens
 
-    def tell(self, event: CallEvent) -> None:
+    def tell(self, event: TimedEvent) -> None:
         """Something happened: whoever follows the call's events is told."""
         self.news.tell(event)
 
@@ -273,9 +324,7 @@ class CallCore:
         facts, error = self.facts, end.error
         self.cause, self.error = cause, error
         await self.settle()
-        for task in (tasks := list(self._tasks)):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.cancel()
         self.recordings.close(self.clock.now())
         self.ears.close()
         self.keypad.close()
@@ -347,3 +396,7 @@ class CallCore:
         slow = self.recordings.automatic is not None and self.files.settings.audio_format != "wav"
         if not (slow or any(each.encodes for each in asked)):
             await asyncio.wait([filing])
+
+
+async def _no_line() -> None:
+    pass

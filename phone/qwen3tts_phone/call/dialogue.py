@@ -7,23 +7,20 @@ import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
 
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.audio.answering import Answerer, AnsweringSettings, who_answered
 from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed
-from qwen3tts_phone.call.events import AnswererHeard
+from qwen3tts_phone.call.keys import Keypad
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, SpeechResumed, TurnEnded
 from qwen3tts_phone.detection.listening import SpeechDetection
+from qwen3tts_phone.detection.recogniser import Recognise, Recogniser
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.errors import MachineAnswered
 from qwen3tts_phone.facts import CallFacts
 from qwen3tts_speech.utterance import Utterance
 from qwen3tts_wire.errors import SpeechError
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.call.call import Call
-    from qwen3tts_phone.detection.recogniser import Recognise, Recogniser
-
 
 WhyGathered = Literal["keys", "speech", "nothing", "not_understood", "call_over"]
 """Keys were pressed; something was said; neither in time; the recogniser failed or made no text of
@@ -128,8 +125,27 @@ class Question:
             raise ValueError(f"tries={self.tries} is not between 1 and 100")
 
 
+class QuestionedCall(Protocol):
+    """The part of a `Call` that asking a question needs."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def dtmf(self) -> Keypad: ...
+    @property
+    def over(self) -> bool: ...
+    @property
+    def speaking(self) -> bool: ...
+    def hear(
+        self, settings: ListenSettings | None, recogniser: Recogniser | Recognise | str | None
+    ) -> SpeechDetection: ...
+    def speak(self, words: str) -> Utterance: ...
+    def interrupt(self) -> list[Utterance]: ...
+    async def ended(self) -> str: ...
+
+
 async def ask(
-    call: Call, question: Question, hear: Recogniser | Recognise | str | None = None
+    call: QuestionedCall, question: Question, hear: Recogniser | Recognise | str | None = None
 ) -> Gathered:
     """Ask a question on a call that is up; see :meth:`Call.ask`."""
     gathered = Gathered()
@@ -150,7 +166,9 @@ async def ask(
 class _Asking:
     """The turns of one question."""
 
-    def __init__(self, call: Call, question: Question, listening: SpeechDetection | None) -> None:
+    def __init__(
+        self, call: QuestionedCall, question: Question, listening: SpeechDetection | None
+    ) -> None:
         self._call = call
         self._question = question
         self._listening = listening
@@ -243,76 +261,3 @@ class _Asking:
             while self._keys_begun or self._speaks:  # what has begun has its own time limits
                 self._changed.clear()
                 await self._changed.wait()
-
-
-class Dialogue:
-    """For `Call` alone, which has the rest."""
-
-    _greeting: asyncio.Task[None] | None = None
-    """Listens to who answers; None = nobody does."""
-
-    async def ask(
-        self,
-        question: str,
-        *,
-        keys: int | None = None,
-        hear: Recogniser | Recognise | str | None = None,
-        until: str = "#",
-        first_s: float = 8.0,
-        pause_s: float = 3.0,
-        tries: int = 1,
-        again: str = "",
-    ) -> Gathered:
-        """Say a question and wait for its answer: keys, or with ``hear`` words as well.
-
-        The first key, or the far end's voice, silences the question. Keys that were pressed before
-        it count, and it is not said then. On a call of ours that still rings it waits for the
-        answer of the phone. While an `Agent` talks on the call, it asks; this is for other calls.
-
-        Args:
-            question: what is said.
-            keys: most keys of an answer, which is complete with the last; None = any number, 0 =
-                keys are no answer.
-            hear: makes text of what is said, as in :meth:`Call.hear`; None = keys alone.
-            until: keys that complete the answer and are no part of it; empty = none.
-            first_s: seconds after the question's end within which the answer must begin.
-            pause_s: seconds after a key within which the next one must come.
-            tries: how often it is asked in all where nothing comes, or nothing is understood.
-            again: said from the second time on; empty = the question.
-
-        Raises:
-            ValueError: a bound that makes no sense; its text begins with the name.
-            WrongState: the call is over, or came in and is not answered.
-            SpeechError: the voice failed; as :meth:`Call.say`.
-        """
-        asked = Question(question, keys, until, first_s, pause_s, tries, again)
-        call = cast("Call", self)
-        await self._audible()
-        return await ask(call, asked, hear)
-
-    def screen(self, wanted: OnMachine, settings: AnsweringSettings | None = None) -> None:
-        """Listen to who answers this call of ours, before anything is said. For `Phone`."""
-        self._greeting = asyncio.create_task(self._greeted(wanted, settings), name="greeting")
-        self._greeting.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-    async def _audible(self) -> None:
-        """Wait for the answer of a call of ours that still rings, and for a greeting."""
-        call = cast("Call", self)
-        body = call._body
-        rings = call.direction == "out" and not (body.may_speak or body.over.is_set())
-        if rings or self._greeting is not None:
-            await call.answered()
-
-    async def _greeted(self, wanted: OnMachine, settings: AnsweringSettings | None) -> None:
-        """Return when it is time to speak; a machine that gets no message is hung up on."""
-        call = cast("Call", self)
-
-        def tell(heard: Answerer) -> None:
-            call._body.tell(AnswererHeard(call.clock.now(), heard.kind, heard.words))
-
-        await asyncio.shield(call._body.up)
-        try:
-            await await_greeting(call, wanted, settings, tell)
-        except MachineAnswered:
-            await call.hangup()
-            raise

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
-
-from qwen3tts_phone.audio.frames import KeyPressed
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.call.phone_call import PhoneCall
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,41 +115,6 @@ class TransferProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class TransferAsked:
-    """The far end wants us to call ``target`` in its place (REFER).
-
-    Nobody has agreed to it yet: await ``accept()``, or call ``refuse()``.
-    """
-
-    at: float
-    target: str
-    referred_by: str
-    """Who asks, as it says; empty = it does not say."""
-    accept: Callable[[], Awaitable[PhoneCall]] = field(repr=False)
-    """Call the target and tell the far end how it goes; the new call. Raises CallError."""
-    refuse: Callable[[], None] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, match_args=False)
-class CallTransferred:
-    """The far end has handed us on: ``call`` is the one to the other party, and up.
-
-    This call ends, as the far end hangs up.
-    """
-
-    at: float
-    _call: PhoneCall = field(repr=False)
-
-    __match_args__ = ("at", "call")
-
-    @property
-    def call(self) -> PhoneCall:
-        """The new call. Reading this takes it over; a call that nothing takes over is hung up."""
-        self._call.claim()
-        return self._call
-
-
-@dataclass(frozen=True, slots=True)
 class CallEnded:
     """The call is over; the last event."""
 
@@ -170,29 +130,16 @@ class CallEnded:
     remedy: str = ""
 
 
-CallEvent = (
-    CallRinging
-    | CallForwarded
-    | CallQueued
-    | CallEarlyMedia
-    | CallAnswered
-    | AnswererHeard
-    | CodecChanged
-    | MediaBegan
-    | CallHeld
-    | CallResumed
-    | KeyPressed
-    | InfoHeard
-    | MediaSilent
-    | TransferProgress
-    | TransferAsked
-    | CallTransferred
-    | CallEnded
-)
-
-
 MAX_UNREAD_EVENTS = 512
 """Events that wait for a reader; further ones are lost to him, but for the end."""
+
+
+class TimedEvent(Protocol):
+    """An event of a call: a member of `qwen3tts_phone.call.call.CallEvent`."""
+
+    @property
+    def at(self) -> float:
+        """Seconds of the monotonic clock."""
 
 
 class EventStream:
@@ -203,7 +150,7 @@ class EventStream:
         self._followers: weakref.WeakSet[_EventReader] = weakref.WeakSet()
         self._over = False
 
-    def tell(self, event: CallEvent) -> None:
+    def tell(self, event: TimedEvent) -> None:
         """Something happened."""
         for reader in (self._all, *self._followers):
             reader.put(event)
@@ -214,11 +161,11 @@ class EventStream:
         for reader in (self._all, *self._followers):
             reader.put(None)
 
-    def all(self) -> AsyncIterator[CallEvent]:
+    def all(self) -> AsyncIterator[TimedEvent]:
         """What happens, in order, to its end; for one reader."""
         return self._all
 
-    def following(self) -> AsyncIterator[CallEvent]:
+    def following(self) -> AsyncIterator[TimedEvent]:
         """What happens from now on; for any number of readers. One that is dropped is forgotten."""
         reader = _EventReader()
         if self._over:
@@ -227,19 +174,19 @@ class EventStream:
         return reader
 
 
-class _EventReader(AsyncIterator[CallEvent]):
+class _EventReader(AsyncIterator[TimedEvent]):
     """One reader's events."""
 
     def __init__(self) -> None:
-        self._queue: asyncio.Queue[CallEvent | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[TimedEvent | None] = asyncio.Queue()
 
-    def put(self, event: CallEvent | None) -> None:
+    def put(self, event: TimedEvent | None) -> None:
         # Where nobody reads, the far end must not fill the memory with keys and messages.
         last = event is None or isinstance(event, CallEnded)
         if last or self._queue.qsize() < MAX_UNREAD_EVENTS:
             self._queue.put_nowait(event)
 
-    async def __anext__(self) -> CallEvent:
+    async def __anext__(self) -> TimedEvent:
         event = await self._queue.get()
         if event is None:
             self._queue.put_nowait(None)  # for who asks again

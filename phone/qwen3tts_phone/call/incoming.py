@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from qwen3tts_phone.audio.wav import Announcement, read_announcement
+from qwen3tts_phone.call.core import BackgroundTasks
+from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.errors import CallError
+from qwen3tts_phone.sip.sip_call import SipCall
+from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.errors import SpeechError, log_text
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.call.phone_call import PhoneCall
-    from qwen3tts_phone.sip.sip_call import SipCall
-    from qwen3tts_speech.link import SpeechLink
-
 
 logger = logging.getLogger(__name__)
 
@@ -43,17 +39,11 @@ class Replacements:
         self,
         call_of: Callable[[SipCall | None], PhoneCall | None],
         receive: Callable[[SipCall], Awaitable[PhoneCall]],
+        tasks: BackgroundTasks,
     ) -> None:
         self._call_of = call_of
         self._receive = receive
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run something that is cancelled when the phone is closed."""
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        self._tasks = tasks
 
     def takes_place(self, sip: SipCall) -> bool:
         """Answer a call with Replaces for the program that goes on with it; False where none does.
@@ -63,7 +53,7 @@ class Replacements:
         old = self._call_of(sip.replaces)
         if old is None or not old.succession_awaited:
             return False
-        self.start(self._take_place(sip), f"answer to {sip.call_id}")
+        self._tasks.start(self._take_place(sip), f"answer to {sip.call_id}")
         return True
 
     async def _take_place(self, sip: SipCall) -> None:
@@ -78,13 +68,7 @@ class Replacements:
             )
             await refuse_with_retry_after(sip)
         else:
-            call.life.await_claim()
-
-    async def close(self) -> None:
-        """Cancel what is under way."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+            call.await_claim()
 
 
 class SpeechOutages:
@@ -121,25 +105,25 @@ class OutageHandler:
     Args:
         outages: what is known of the speech server, and what is played.
         receive: opens media for a call that came in.
-        start: runs something until the phone is closed.
+        tasks: run until the phone is closed.
     """
 
     def __init__(
         self,
         outages: SpeechOutages,
         receive: Callable[[SipCall], Awaitable[PhoneCall]],
-        start: Callable[[Coroutine[Any, Any, None], str], object],
+        tasks: BackgroundTasks,
     ) -> None:
         self._outages = outages
         self._receive = receive
-        self._start = start
+        self._tasks = tasks
 
     async def turns_away(self, sip: SipCall) -> bool:
         """Return whether a call is turned away, which then happens here."""
         outage = await self._outages.now()
         if outage is None:
             return False
-        self._start(self._turn_away(sip, outage), f"refusal of {sip.call_id}")
+        self._tasks.start(self._turn_away(sip, outage), f"refusal of {sip.call_id}")
         return True
 
     async def _turn_away(self, sip: SipCall, outage: SpeechError) -> None:
@@ -161,6 +145,6 @@ class OutageHandler:
         try:
             await call.answer()
             await call.play(said.samples, said.rate_hz)
-            call.life.body.error = outage
+            call.failed(outage)
         finally:
             await call.hangup()

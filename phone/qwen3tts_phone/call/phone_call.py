@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.call.control import CallControl
 from qwen3tts_phone.call.core import CallCore
+from qwen3tts_phone.call.transfers import CallHost
 from qwen3tts_phone.errors import CallError, WrongState
 from qwen3tts_phone.facts import follows
 from qwen3tts_phone.media.leg import MediaLeg
@@ -17,9 +17,7 @@ from qwen3tts_phone.media.types import LegStats
 from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.sip.message.fields import CallHeaders
 from qwen3tts_phone.sip.sip_call import SipCall
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.phone import Phone
+from qwen3tts_wire.errors import SpeechError
 
 HANGUP_S = 40.0
 """Longest wait for the far end to take note that we hang up (RFC 3261: 64*T1 is 32 s)."""
@@ -30,7 +28,7 @@ class PhoneCall(Call):
 
     def __init__(
         self,
-        phone: Phone,
+        phone: CallHost,
         sip: SipCall,
         leg: MediaLeg,
         session: SdpSession,
@@ -41,8 +39,8 @@ class PhoneCall(Call):
         self._sip = sip
         self._leg = leg
         self._session = session
-        self._life = CallControl(phone, sip, leg, session, body)
-        self._media = self._life.media
+        self._control = CallControl(phone, sip, leg, session, body)
+        self._media = self._control.media
 
     # --- what it is
 
@@ -90,7 +88,8 @@ class PhoneCall(Call):
     def replaces(self) -> PhoneCall | None:
         """The call whose place this one takes (an attended transfer, RFC 3891); it ends with the
         answer of this one."""
-        return self._phone.call_of(self._sip.replaces)
+        replaced = self._phone.call_of(self._sip.replaces)
+        return replaced if isinstance(replaced, PhoneCall) else None
 
     @property
     def succession_awaited(self) -> bool:
@@ -108,10 +107,13 @@ class PhoneCall(Call):
         """Its signalling."""
         return self._sip
 
-    @property
-    def life(self) -> CallControl:
-        """What follows its signalling and media. For `Phone`."""
-        return self._life
+    def end_by(self, until: float) -> None:
+        """Hang up at a time of the phone's clock. For `Phone`."""
+        self._body.start(self._control.end_by(until), "longest time")
+
+    def failed(self, error: SpeechError) -> None:
+        """Note why the call is about to be ended. For `Phone`."""
+        self._body.error = error
 
     def stats(self) -> LegStats:
         """Counters of the media: packets, loss, jitter, starvations."""
@@ -127,7 +129,7 @@ class PhoneCall(Call):
         and cannot acknowledge ours hears the ringing tone all the same.
         """
         if early_media:
-            return asyncio.ensure_future(self._life.speak_early())
+            return asyncio.ensure_future(self._control.speak_early())
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sip.ringing()
         done.set_result(None)
@@ -152,7 +154,7 @@ class PhoneCall(Call):
             raise WrongState("This is a call of ours; the far end answers it.")
         replaced = self.replaces
         if replaced is None:
-            await self._sip.answer(await self._life.describe(), headers)
+            await self._sip.answer(await self._control.describe(), headers)
             await self.answered()
             return
         # Our answer ends the other call: before that it is known that this one follows it.
@@ -160,7 +162,7 @@ class PhoneCall(Call):
         succession.begin()
         follows(self.facts, replaced.facts)
         try:
-            await self._sip.answer(await self._life.describe(), headers)
+            await self._sip.answer(await self._control.describe(), headers)
             await self.answered()
         except BaseException:
             succession.failed()
@@ -187,7 +189,7 @@ class PhoneCall(Call):
         """
         self._body.check_up()
         chosen = self._phone.settings.dtmf if method == "auto" else method
-        await self._life.keys.press(keys, chosen, duration_ms, gap_ms)
+        await self._control.keys.press(keys, chosen, duration_ms, gap_ms)
 
     async def send_info(self, content_type: str, body: bytes) -> None:
         """Send a SIP INFO (RFC 6086); raises CallError when the far end refuses it."""
@@ -197,11 +199,11 @@ class PhoneCall(Call):
 
     async def hold(self) -> None:
         """Put the far end on hold; raises CallError when it refuses."""
-        await self._life.agree(await self._sip.hold(self._session))
+        await self._control.agree(await self._sip.hold(self._session))
 
     async def resume(self) -> None:
         """Take the far end back; raises CallError when it refuses."""
-        await self._life.agree(await self._sip.resume(self._session))
+        await self._control.agree(await self._sip.resume(self._session))
 
     async def transfer(self, target: str, *, headers: dict[str, str] | None = None) -> None:
         """Hand the call on to ``target`` (blind): the far end calls it, and we hang up.
@@ -214,7 +216,7 @@ class PhoneCall(Call):
             TransferFailed: the target was not reached; the call goes on.
         """
         target = self._phone.address_of(target, self.account)
-        await self._life.transfers.hand_on(target, headers=headers)
+        await self._control.transfers.hand_on(target, headers=headers)
         await self.hangup()
 
     async def transfer_to(self, other: PhoneCall) -> None:
@@ -223,7 +225,7 @@ class PhoneCall(Call):
         Raises as :meth:`transfer`; both calls go on then.
         """
         other._body.check_up()
-        await self._life.transfers.hand_on(other.remote_uri, replaces=other._sip)
+        await self._control.transfers.hand_on(other.remote_uri, replaces=other._sip)
         await asyncio.gather(self.hangup(), other.hangup())
 
     async def hangup(self, headers: Mapping[str, str] | None = None) -> None:
@@ -240,5 +242,5 @@ class PhoneCall(Call):
 
     async def ended(self) -> str:
         """Wait until it is over and cleared away; why, in plain words."""
-        await asyncio.shield(self._life.task)
+        await asyncio.shield(self._control.task)
         return self._body.cause

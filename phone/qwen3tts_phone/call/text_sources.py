@@ -1,7 +1,7 @@
 """Where a call's words come from: a string, a file, standard input, a script. All are iterators
 of text deltas, and what they yield is sound text: no binary data, no half characters.
 
-Words of a language model come from `qwen3tts_agent.chat.client`.
+Words of a language model come from the agent (`chat.client`).
 """
 
 from __future__ import annotations

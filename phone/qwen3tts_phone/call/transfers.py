@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from qwen3tts_phone.call.events import (
-    CallForwarded,
-    CallQueued,
-    CallRinging,
-    CallTransferred,
-    TransferAsked,
-    TransferProgress,
-)
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.call.call import Call, CallTransferred, TransferAsked
+from qwen3tts_phone.call.core import BackgroundTasks, CallCore
+from qwen3tts_phone.call.events import CallForwarded, CallQueued, CallRinging, TransferProgress
 from qwen3tts_phone.errors import (
     CallError,
     CallNotAllowed,
@@ -22,15 +18,11 @@ from qwen3tts_phone.errors import (
     TransferFailed,
     WrongState,
 )
-from qwen3tts_phone.facts import follows
+from qwen3tts_phone.facts import CallFacts, follows
+from qwen3tts_phone.settings.phone import PhoneSettings
 from qwen3tts_phone.sip.call.state import ReferReceived
+from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_wire.errors import log_text
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.call.control import CallControl
-    from qwen3tts_phone.call.phone_call import PhoneCall
-    from qwen3tts_phone.phone import Phone
-    from qwen3tts_phone.sip.sip_call import SipCall
 
 logger = logging.getLogger(__name__)
 
@@ -46,12 +38,40 @@ MAX_CHAIN = 10
 """Most transfers by far ends in a row, each of the call that the one before has led to."""
 
 
+HANDED_ON_S = 5.0
+"""How long a far end that has handed us on may leave its own call open."""
+
+
+class CallHost(Protocol):
+    """The part of a `Phone` that its calls need."""
+
+    clock: Clock
+    settings: PhoneSettings
+    tasks: BackgroundTasks
+
+    def allow(self, target: str) -> None: ...
+    def address_of(self, target: str, account: str) -> str: ...
+    def trusts_media_of(self, host: str) -> bool: ...
+    def call_of(self, sip: SipCall | None) -> Call | None: ...
+    def forget(self, facts: CallFacts) -> None: ...
+    async def dial(
+        self,
+        uri: str,
+        headers: dict[str, str] | None = None,
+        *,
+        with_account: bool = True,
+        account: str | None = None,
+        theirs: bool = False,
+    ) -> Call: ...
+
+
 class CallTransfers:
     """One call's transfers."""
 
-    def __init__(self, phone: Phone, life: CallControl) -> None:
+    def __init__(self, phone: CallHost, sip: SipCall, core: CallCore) -> None:
         self._phone = phone
-        self._call = life
+        self._sip = sip
+        self._core = core
         self._refused = False
         """Whether the log has a refusal of theirs."""
         self._going: set[asyncio.Task[None]] = set()
@@ -73,16 +93,16 @@ class CallTransfers:
             TransferFailed: the target was not reached; the call goes on.
         """
         self._phone.allow(target)
-        transfer = await self._call.sip.refer(target, replaces=replaces, headers=headers)
+        transfer = await self._sip.refer(target, replaces=replaces, headers=headers)
         reason = ""
         async for progress in transfer.events:
             reason = progress.reason
             now = self._phone.clock.now()
-            self._call.news.tell(TransferProgress(now, progress.status, progress.reason))
+            self._core.tell(TransferProgress(now, progress.status, progress.reason))
         status = await transfer.done()
         if status >= 300:
             raise TransferFailed(status, reason)
-        self._call.facts.transferred_to = target
+        self._core.facts.transferred_to = target
 
     # --- theirs
 
@@ -96,13 +116,13 @@ class CallTransfers:
             logger.log(
                 level,
                 "call %s: a transfer by the far end was refused (setting transfers)",
-                log_text(self._call.id),
+                log_text(self._sip.call_id),
             )
             refer.refuse(DECLINED)
             return
         try:
             self._phone.allow(refer.target)
-            if self._call.facts.handed_on >= MAX_CHAIN:
+            if self._core.facts.handed_on >= MAX_CHAIN:
                 raise CallNotAllowed(
                     f"{MAX_CHAIN} transfers led to this call already.",
                     rule="transfers",
@@ -113,18 +133,18 @@ class CallTransfers:
             logger.log(
                 level,
                 "call %s: a transfer was refused: %s",
-                log_text(self._call.id),
+                log_text(self._sip.call_id),
                 log_text(error),
             )
             refer.refuse(FORBIDDEN)
             return
         if policy == "accept":
             # It goes on when the far end hangs up meanwhile, as many do after the 202.
-            task = self._phone.handed.start(self._follow(refer), f"transfer of {self._call.id}")
+            task = self._phone.tasks.start(self._follow(refer), f"transfer of {self._sip.call_id}")
             self._going.add(task)
             task.add_done_callback(self._going.discard)
             return
-        self._call.news.tell(
+        self._core.tell(
             TransferAsked(
                 self._phone.clock.now(),
                 refer.target,
@@ -145,44 +165,50 @@ class CallTransfers:
         except NOT_DIALLED as error:
             logger.warning(
                 "call %s: a transfer by the far end failed: %s",
-                log_text(self._call.id),
+                log_text(self._sip.call_id),
                 log_text(error),
             )
         else:
-            new.life.await_claim()
-            if not self._call.body.over.is_set():
-                self._call.body.start(self._call.end_handed_on(new.life.body), "hang-up")
+            new.await_claim()
+            if not self._core.over.is_set():
+                self._core.start(self._end_handed_on(new), "hang-up")
 
-    async def _accept(self, refer: ReferReceived) -> PhoneCall:
+    async def _end_handed_on(self, new: Call) -> None:
+        """End this call where the far end, which has handed us on, does not (RFC 5589 6.1)."""
+        await new.claimed()
+        await self._phone.clock.sleep_until(self._phone.clock.now() + HANDED_ON_S)
+        await self._core.hang_up()
+
+    async def _accept(self, refer: ReferReceived) -> Call:
         """The program has decided for it, and gets the new call."""
         new = await self._go(refer)
         new.claim()
         return new
 
-    async def _go(self, refer: ReferReceived) -> PhoneCall:
+    async def _go(self, refer: ReferReceived) -> Call:
         """Make the call that is asked for; it, once it is answered."""
         if not refer.accept():
             raise WrongState("The far end no longer waits for the transfer, or it was decided.")
-        succession = self._call.body.succession
+        succession = self._core.succession
         succession.begin()
         try:
             new = await self._dial(refer)
         except BaseException:
             succession.failed()
             raise
-        self._call.facts.transferred_to = refer.target
+        self._core.facts.transferred_to = refer.target
         refer.notify(200, "OK")
         succession.goes_on(new)
-        self._call.news.tell(CallTransferred(self._phone.clock.now(), new))
+        self._core.tell(CallTransferred(self._phone.clock.now(), new))
         return new
 
-    async def _dial(self, refer: ReferReceived) -> PhoneCall:
+    async def _dial(self, refer: ReferReceived) -> Call:
         headers = {}
         if refer.replaces is not None:
             headers["Replaces"] = refer.replaces.value
         if refer.referred_by:
             headers["Referred-By"] = f"<{refer.referred_by}>"
-        account = self._call.facts.account
+        account = self._core.facts.account
         try:
             # With the account of this call, or with none: never in the name of another one.
             new = await self._phone.dial(
@@ -195,7 +221,7 @@ class CallTransfers:
         except NOT_DIALLED:
             refer.notify(503, "Service Unavailable")
             raise
-        follows(new.facts, self._call.facts)
+        follows(new.facts, self._core.facts)
         telling = asyncio.create_task(self._tell(new, refer), name="progress of a transfer")
         try:
             await new.answered()
@@ -206,7 +232,7 @@ class CallTransfers:
             refer.notify(480, "Temporarily Unavailable")
             raise
         except asyncio.CancelledError:
-            self._phone.handed.start(new.hangup(), f"end of {new.id}")
+            self._phone.tasks.start(new.hangup(), f"end of {new.id}")
             raise
         finally:
             telling.cancel()
@@ -215,7 +241,7 @@ class CallTransfers:
         return new
 
     @staticmethod
-    async def _tell(new: PhoneCall, refer: ReferReceived) -> None:
+    async def _tell(new: Call, refer: ReferReceived) -> None:
         async for event in new.progress():
             if isinstance(event, CallQueued):
                 refer.notify(*PROGRESS_QUEUED)

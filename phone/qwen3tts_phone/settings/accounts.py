@@ -81,7 +81,7 @@ def _account(kind: Kind, path: str, entry: Entry, env: Mapping[str, str]) -> Acc
         return build(Account, Entry(given, entry.where), path)
     except CallError as error:  # an address that is none
         raise BadConfiguration(
-            f"{path}: {error.message} ({_blamed(error.message, given) or entry.where})",
+            f"{path}: {error.message} ({_place_of_error(error.message, given) or entry.where})",
             remedy=error.remedy or "Change it there.",
         ) from error
 

@@ -13,18 +13,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from qwen3tts_pacer.states import PacerError
-from qwen3tts_phone.call.call import Call
+from qwen3tts_phone.call.call import Call, CallEvent, TransferAsked
 from qwen3tts_phone.call.events import (
     CallAnswered,
     CallEarlyMedia,
     CallEnded,
-    CallEvent,
     CallForwarded,
     CallHeld,
     CallQueued,
     CallResumed,
     CallRinging,
-    TransferAsked,
 )
 from qwen3tts_phone.softphone.mixer import Mixer, Ringback
 from qwen3tts_speech.line import Utterance, VoiceOptions
