@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qwen3tts_cli.exits import needs
+from qwen3tts_phone.streams.carriers import carrier_names
 
 if TYPE_CHECKING:
     from qwen3tts_phone.phone import PhoneSettings
@@ -21,7 +22,7 @@ SIP, TCP = "sip", "audiosocket"
 SIP_PORT, TCP_PORT, WEB_PORT = 5060, 9019, 8080
 """Where each listens if nothing else is said: SIP's own port, the one of Asterisk's examples for
 AudioSocket, and any that a proxy before it may point to."""
-NAMES = (SIP, TCP, "asterisk", "twilio", "telnyx", "plivo", "exotel", "vonage", "jambonz")
+NAMES = (SIP, *carrier_names(aliases=False))
 PANEL = "Lines"
 
 

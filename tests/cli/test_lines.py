@@ -12,7 +12,7 @@ from qwen3tts_cli.lines import NAMES, LineOptions, Ports
 from qwen3tts_cli.main import run
 from qwen3tts_phone.phone import PhoneSettings
 from qwen3tts_phone.settings.records import RecordSettings
-from qwen3tts_phone.streams.kinds import NAMES as KINDS
+from qwen3tts_phone.streams.carriers import CARRIERS
 from qwen3tts_phone.streams.settings import StreamSettings
 from tests.e2e.test_outage import wav
 
@@ -28,8 +28,8 @@ def streaming(*named: str, **options: object) -> StreamSettings:
 
 
 def test_every_kind_of_stream_can_be_named() -> None:
-    assert set(NAMES) - {"sip"} <= set(KINDS)
-    assert set(KINDS) - set(NAMES) == {"chan_websocket"}  # the same as asterisk
+    assert set(NAMES) - {"sip"} <= set(CARRIERS)
+    assert set(CARRIERS) - set(NAMES) == {"chan_websocket"}  # the same as asterisk
 
 
 def test_sip_alone_is_the_line_if_nothing_is_said() -> None:

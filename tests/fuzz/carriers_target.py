@@ -16,19 +16,14 @@ from qwen3tts_phone.streams.adapter import (
     StreamOddity,
     StreamStarted,
 )
-from qwen3tts_phone.streams.carriers.authentication import (
-    BasicPassword,
-    HeaderToken,
-    JambonzSignature,
-    PlivoSignature,
-    StreamPass,
-    TwilioSignature,
-)
-from qwen3tts_phone.streams.carriers.http import BadSignature, CarrierRequest, public_url_of
-from qwen3tts_phone.streams.carriers.jambonz import jambonz
-from qwen3tts_phone.streams.carriers.public_keys import VonageToken
-from qwen3tts_phone.streams.carriers.twilio import exotel, plivo, telnyx, twilio
-from qwen3tts_phone.streams.carriers.vonage import vonage
+from qwen3tts_phone.streams.carriers.authentication import BasicPassword, HeaderToken, StreamPasses
+from qwen3tts_phone.streams.carriers.exotel import exotel
+from qwen3tts_phone.streams.carriers.http import BadSignature, CarrierRequest, requested_url
+from qwen3tts_phone.streams.carriers.jambonz import JambonzSignature, jambonz
+from qwen3tts_phone.streams.carriers.plivo import PlivoSignature, plivo
+from qwen3tts_phone.streams.carriers.telnyx import telnyx
+from qwen3tts_phone.streams.carriers.twilio import TwilioSignature, twilio
+from qwen3tts_phone.streams.carriers.vonage import VonageToken, vonage
 from qwen3tts_phone.streams.inbound import StreamHearing
 from tests.fuzz.target import Target, steps, story
 from tests.streams.carrier_fixtures import FOLDER, LINES, adapter_of, script
@@ -100,7 +95,7 @@ def run_admission(data: bytes) -> None:
             public = text
     handshake = Handshake("POST" if body else "GET", path, query, headers, body=body)
     try:
-        request = CarrierRequest(public_url_of(handshake, public), headers, handshake.method, body)
+        request = CarrierRequest(requested_url(handshake, public), headers, handshake.method, body)
     except ValueError:
         return  # what we are told of ourselves is no address
     checks = (
@@ -118,7 +113,7 @@ def run_admission(data: bytes) -> None:
         except BadSignature:
             continue
         assert shown, f"{type(check).__name__} let in somebody without the key"
-    assert not StreamPass(KEY.encode()).take(path, NOW)
+    assert not StreamPasses(KEY.encode()).take(path, NOW)
     for stream in KINDS:
         assert stream.answer is not None
         assert stream.check is not None

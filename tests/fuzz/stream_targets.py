@@ -16,8 +16,9 @@ from qwen3tts_phone.streams.adapter import (
     StreamStarted,
 )
 from qwen3tts_phone.streams.admission import StreamGate
-from qwen3tts_phone.streams.carriers.asterisk import MOST_BYTES, ChanWebSocketAdapter
+from qwen3tts_phone.streams.carriers.asterisk import ChanWebSocketAdapter
 from qwen3tts_phone.streams.carriers.audiosocket import AudioSocketAdapter
+from qwen3tts_phone.streams.carriers.http import MAX_FORM_BYTES
 from qwen3tts_phone.streams.inbound import StreamHearing
 from qwen3tts_phone.streams.settings import StreamSettings
 from tests.fuzz.target import Target, steps, story
@@ -66,7 +67,7 @@ def _out(adapter: StreamAdapter) -> None:
         *adapter.mark("q"),
     ):
         assert message
-        assert len(message) <= MOST_BYTES
+        assert len(message) <= MAX_FORM_BYTES
 
 
 def run_audiosocket(data: bytes) -> None:

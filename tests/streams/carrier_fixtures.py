@@ -21,18 +21,23 @@ from qwen3tts_phone.streams.adapter import (
     StreamStarted,
     StreamStopped,
 )
+from qwen3tts_phone.streams.carriers.exotel import EXOTEL
 from qwen3tts_phone.streams.carriers.jambonz import JambonzAdapter
-from qwen3tts_phone.streams.carriers.json_media import DIALECTS, CarrierAdapter
+from qwen3tts_phone.streams.carriers.json_media import JsonMediaAdapter
+from qwen3tts_phone.streams.carriers.plivo import PLIVO
+from qwen3tts_phone.streams.carriers.telnyx import TELNYX
+from qwen3tts_phone.streams.carriers.twilio import TWILIO
 from qwen3tts_phone.streams.carriers.vonage import VonageAdapter
 
 FOLDER = Path(__file__).parent / "fixtures"
+DIALECTS = {each.line: each for each in (TWILIO, TELNYX, PLIVO, EXOTEL)}
 LINES = (*DIALECTS, "vonage", "jambonz")
 
 
 def adapter_of(line: str) -> StreamAdapter:
     """A new adapter with nothing settled differently from the defaults."""
     if line in DIALECTS:
-        return CarrierAdapter(DIALECTS[line])
+        return JsonMediaAdapter(DIALECTS[line])
     return VonageAdapter() if line == "vonage" else JambonzAdapter()
 
 

@@ -13,16 +13,19 @@ import pytest
 
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
 from qwen3tts_phone.streams.carriers.authentication import (
-    MOST_WEBHOOKS,
+    MAX_WEBHOOKS,
     PASS_S,
-    Admission,
+    CarrierAdmission,
     HeaderToken,
-    StreamPass,
-    passes_by,
+    StreamPasses,
+    passes_signed_with,
 )
-from qwen3tts_phone.streams.carriers.http import CarrierRefused, PlivoRest, TelnyxRest, TwilioRest
+from qwen3tts_phone.streams.carriers.exotel import exotel
+from qwen3tts_phone.streams.carriers.http import CarrierRefused
 from qwen3tts_phone.streams.carriers.jambonz import jambonz
-from qwen3tts_phone.streams.carriers.twilio import exotel, plivo, telnyx, twilio
+from qwen3tts_phone.streams.carriers.plivo import PlivoRest, plivo
+from qwen3tts_phone.streams.carriers.telnyx import TelnyxRest, telnyx
+from qwen3tts_phone.streams.carriers.twilio import TwilioRest, twilio
 from qwen3tts_phone.streams.carriers.vonage import vonage
 from qwen3tts_wire.errors import BadRequest
 
@@ -187,24 +190,24 @@ def test_calls_of_one_second_whose_signatures_cover_no_address_have_their_own_pa
 
 
 def test_signed_webhooks_that_are_remembered_are_bounded() -> None:
-    passes = StreamPass(b"k")
-    for number in range(MOST_WEBHOOKS + 5):
+    passes = StreamPasses(b"k")
+    for number in range(MAX_WEBHOOKS + 5):
         passes.path_for(number.to_bytes(4, "big"), NOW)
-    assert len(passes._given) == MOST_WEBHOOKS
+    assert len(passes._issued) == MAX_WEBHOOKS
 
 
 def test_passes_that_were_used_are_forgotten_when_they_expire() -> None:
-    passes = StreamPass(b"k")
+    passes = StreamPasses(b"k")
     for second in range(10 * PASS_S):
         assert passes.take(passes.path(NOW + second), NOW + second)
     assert len(passes._used) <= PASS_S + 2
 
 
 def test_a_replica_with_the_same_key_knows_the_pass_and_one_with_another_does_not() -> None:
-    path = passes_by("k").path(NOW)
-    assert passes_by("", "k").take("/plivo" + path, NOW)
-    assert not passes_by("other").take("/plivo" + path, NOW)
-    assert not passes_by().take("/plivo" + passes_by().path(NOW), NOW)
+    path = passes_signed_with("k").path(NOW)
+    assert passes_signed_with("", "k").take("/plivo" + path, NOW)
+    assert not passes_signed_with("other").take("/plivo" + path, NOW)
+    assert not passes_signed_with().take("/plivo" + passes_signed_with().path(NOW), NOW)
 
 
 @pytest.mark.parametrize(
@@ -212,14 +215,17 @@ def test_a_replica_with_the_same_key_knows_the_pass_and_one_with_another_does_no
     ["", "/pass/", "/pass/-", "/pass/99999999999-", "/pass/1\u0661-x", "/pass/" + "9" * 40 + "-x"],
 )
 def test_what_is_no_pass_opens_nothing(path: str) -> None:
-    assert not StreamPass(b"k").take("/plivo" + path, NOW)
+    assert not StreamPasses(b"k").take("/plivo" + path, NOW)
 
 
 def test_a_pass_proves_nothing_where_anybody_may_ask_for_one() -> None:
-    admission = Admission(streams=[HeaderToken("t")], passes=StreamPass(b"k"), clock=lambda: NOW)
-    assert admission.with_pass("wss://h/x", Handshake(headers=HOST)) == "wss://h/x"
+    admission = CarrierAdmission(
+        streams=[HeaderToken("t")], passes=StreamPasses(b"k"), clock=lambda: NOW
+    )
+    webhook = Handshake(path="/x/answer", headers={"host": "h"})
+    assert admission.stream_url(webhook) == "wss://h/x"
     with pytest.raises(Refused):
-        admission(Handshake(path="/telnyx" + StreamPass(b"k").path(NOW)))
+        admission(Handshake(path="/telnyx" + StreamPasses(b"k").path(NOW)))
 
 
 def test_the_stream_of_telnyx_shows_its_token() -> None:

@@ -88,10 +88,10 @@ def test_our_hang_up_is_three_zero_bytes() -> None:
     ("message", "what"),
     [
         (FRAME_8, "sound before the start"),
-        (b"\x01\x00\x02ab", "a UUID that is none"),
+        (b"\x01\x00\x02ab", "a malformed UUID"),
         (ID + ID, "a second start"),
-        (ID + b"\x03\x00\x01x", "a key that is none"),
-        (ID + b"\x03\x00\x0212", "a key that is none"),
+        (ID + b"\x03\x00\x01x", "an unknown key"),
+        (ID + b"\x03\x00\x0212", "an unknown key"),
         (ID + b"\xff\x00\x01\x02", "error 2"),
         (ID + b"\xff\x00\x00", "error 0"),
         (ID + b"\x77\x00\x01?", "a message of type 0x77"),

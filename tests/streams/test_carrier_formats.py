@@ -17,7 +17,8 @@ from qwen3tts_phone.streams.adapter import (
     StreamStarted,
     StreamStopped,
 )
-from qwen3tts_phone.streams.carriers.json_media import TELNYX, CarrierAdapter
+from qwen3tts_phone.streams.carriers.json_media import JsonMediaAdapter
+from qwen3tts_phone.streams.carriers.telnyx import TELNYX
 from tests.streams.carrier_fixtures import (
     FOLDER,
     LINES,
@@ -184,7 +185,7 @@ def test_keys_for_plivo_are_only_keys() -> None:
 
 
 def test_telnyx_plays_what_the_stream_was_asked_for_and_not_what_it_sends() -> None:
-    adapter = CarrierAdapter(TELNYX, plays=l16(16000, 96), big_endian=True)
+    adapter = JsonMediaAdapter(TELNYX, plays=l16(16000, 96), big_endian=True)
     for message in first_messages("telnyx"):
         adapter.receive(message, 0.0)
     assert adapter.payload.name == "L16"

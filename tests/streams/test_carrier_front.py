@@ -14,7 +14,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 from qwen3tts_phone.streams.carriers.jambonz import jambonz
-from qwen3tts_phone.streams.carriers.twilio import plivo, twilio
+from qwen3tts_phone.streams.carriers.plivo import plivo
+from qwen3tts_phone.streams.carriers.twilio import twilio
 from qwen3tts_phone.streams.server import Streams
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_speech.link import SpeechLink

@@ -13,13 +13,10 @@ from xml.etree import ElementTree
 import pytest
 
 from qwen3tts_phone.streams.adapter import Handshake
-from qwen3tts_phone.streams.carriers import jambonz, vonage
-from qwen3tts_phone.streams.carriers import twilio as carriers
-from qwen3tts_phone.streams.kinds import kind_named
+from qwen3tts_phone.streams.carriers import carrier_factory, carrier_kind
 from tests.streams.carrier_fixtures import LINES
 
 PAGES = Path(__file__).parents[2] / "docs" / "lines"
-MODULES = {"vonage": vonage, "jambonz": jambonz}
 
 
 def page(line: str) -> str:
@@ -39,17 +36,15 @@ def test_the_program_on_the_page_is_python_with_names_that_there_are(line: str) 
         if isinstance(node, ast.ImportFrom):
             module = __import__(str(node.module), fromlist=["x"])
             assert all(hasattr(module, alias.name) for alias in node.names)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            maker = getattr(MODULES.get(line, carriers), node.func.id, None)
-            if maker is not None:
-                known = inspect.signature(maker).parameters
-                assert {str(each.arg) for each in node.keywords} <= set(known)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == line:
+            known = inspect.signature(carrier_factory(line)).parameters
+            assert {str(each.arg) for each in node.keywords} <= set(known)
 
 
 @pytest.mark.parametrize("line", LINES)
 def test_each_variable_on_the_page_is_read_and_each_that_is_read_stands_there(line: str) -> None:
-    maker = getattr(MODULES.get(line, carriers), line)
-    read = set(re.findall(r'"([A-Z]+_[A-Z_]+)"', inspect.getsource(maker)))
+    factory = carrier_factory(line)
+    read = set(re.findall(r'"([A-Z]+_[A-Z_]+)"', inspect.getsource(factory)))
     assert read <= set(re.findall(r"[A-Z]+_[A-Z_]+", page(line)))
     exported = " ".join(re.findall(r"^ *export (.*)$", page(line), re.MULTILINE))
     named = set(re.findall(r"([A-Z]+_[A-Z0-9_]+)=", exported))
@@ -60,7 +55,7 @@ def test_each_variable_on_the_page_is_read_and_each_that_is_read_stands_there(li
 def test_the_answer_on_the_page_is_the_one_that_is_given(
     line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind = kind_named(line)
+    kind = carrier_kind(line)
     assert kind.answer is not None
     query = "From=%2B15550100&uuid=u&to=15550199" if line != "plivo" else "From=15550100"
     handshake = Handshake(

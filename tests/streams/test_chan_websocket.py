@@ -18,7 +18,7 @@ from qwen3tts_phone.streams.adapter import (
 )
 from qwen3tts_phone.streams.carriers.asterisk import (
     FORMATS,
-    MOST_BYTES,
+    MAX_MESSAGE_BYTES,
     ChanWebSocketAdapter,
     asterisk,
     chan_websocket,
@@ -98,7 +98,11 @@ def test_sound_goes_both_ways_as_it_is(size: int) -> None:
 
 def test_no_message_is_longer_than_asterisk_takes() -> None:
     messages = started().audio(bytes(150_000))
-    assert [len(each) for each in messages] == [MOST_BYTES, MOST_BYTES, 150_000 - 2 * MOST_BYTES]
+    assert [len(each) for each in messages] == [
+        MAX_MESSAGE_BYTES,
+        MAX_MESSAGE_BYTES,
+        150_000 - 2 * MAX_MESSAGE_BYTES,
+    ]
 
 
 def test_commands_have_the_form_of_the_events() -> None:

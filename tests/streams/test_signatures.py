@@ -15,23 +15,20 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519, padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from qwen3tts_phone.streams.carriers.public_keys import TelnyxSignature, VonageToken
 
 from qwen3tts_phone.streams.adapter import Handshake
-from qwen3tts_phone.streams.carriers.authentication import (
-    BasicPassword,
-    HeaderToken,
-    JambonzSignature,
-    PlivoSignature,
-    TwilioSignature,
-)
+from qwen3tts_phone.streams.carriers.authentication import BasicPassword, HeaderToken, RequestCheck
 from qwen3tts_phone.streams.carriers.http import (
     BadSignature,
     CarrierRequest,
-    RequestCheck,
-    public_url_of,
-    same_addresses,
+    equivalent_urls,
+    requested_url,
 )
+from qwen3tts_phone.streams.carriers.jambonz import JambonzSignature
+from qwen3tts_phone.streams.carriers.plivo import PlivoSignature
+from qwen3tts_phone.streams.carriers.telnyx import TelnyxSignature
+from qwen3tts_phone.streams.carriers.twilio import TwilioSignature
+from qwen3tts_phone.streams.carriers.vonage import VonageToken
 from qwen3tts_wire.errors import BadRequest
 
 NOW = 1_800_000_000.0
@@ -130,7 +127,7 @@ def test_a_body_that_is_no_form_is_compared_with_its_hash() -> None:
 
 def test_a_host_that_is_none_is_refused_and_breaks_nothing() -> None:
     handshake = Handshake(path="/twilio", headers={"host": "[::1", "x-twilio-signature": "AAAA"})
-    request = CarrierRequest(public_url_of(handshake), handshake.headers)
+    request = CarrierRequest(requested_url(handshake), handshake.headers)
     assert not lets_in(TwilioSignature("12345"), request)
 
 
@@ -380,10 +377,10 @@ def test_the_url_is_the_one_that_the_carrier_knows(
     host: str, public: str, websocket: bool, url: str
 ) -> None:
     handshake = Handshake(path="/twilio", query="a=1", headers={"host": host})
-    assert public_url_of(handshake, public, websocket=websocket) == url
+    assert requested_url(handshake, public, websocket=websocket) == url
 
 
 def test_an_address_that_is_none_has_no_other_ways_of_writing() -> None:
-    assert same_addresses("wss://h:port/x") == []
-    assert same_addresses("wss://[::1/x") == []
-    assert "wss://[::1]/x" in same_addresses("https://[::1]:443/x")
+    assert equivalent_urls("wss://h:port/x") == []
+    assert equivalent_urls("wss://[::1/x") == []
+    assert "wss://[::1]/x" in equivalent_urls("https://[::1]:443/x")

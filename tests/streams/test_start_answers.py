@@ -6,17 +6,13 @@ from xml.etree import ElementTree
 import pytest
 
 from qwen3tts_phone.streams.adapter import Handshake
-from qwen3tts_phone.streams.carriers.http import (
-    asked_with,
-    call_parameters,
-    exotel_answer,
-    jambonz_answer,
-    plivo_answer,
-    stream_url,
-    telnyx_answer,
-    twilio_answer,
-    vonage_answer,
-)
+from qwen3tts_phone.streams.carriers.exotel import exotel_answer
+from qwen3tts_phone.streams.carriers.http import call_parameters, stream_url, webhook_fields
+from qwen3tts_phone.streams.carriers.jambonz import jambonz_answer
+from qwen3tts_phone.streams.carriers.plivo import plivo_answer
+from qwen3tts_phone.streams.carriers.telnyx import telnyx_answer
+from qwen3tts_phone.streams.carriers.twilio import twilio_answer
+from qwen3tts_phone.streams.carriers.vonage import vonage_answer
 
 URL = "wss://voice.example.com/x"
 NASTY = {"from": '"/><Hangup/>&', "it's": "<b>"}
@@ -108,7 +104,7 @@ def test_the_stream_goes_where_the_webhook_was_asked() -> None:
 def test_only_who_calls_whom_is_handed_on_and_not_without_bound() -> None:
     long = "9" * 500
     handshake = Handshake(query=f"From=%2B1&To={long}&Direction=inbound&Secret=s&x=%00%1b")
-    fields = asked_with(handshake)
+    fields = webhook_fields(handshake)
     assert call_parameters(fields) == {"from": "+1", "to": "9" * 128, "direction": "inbound"}
     assert fields["x"] == ""
-    assert asked_with(Handshake(query="&".join(f"a{n}=1" for n in range(300)))) == {}
+    assert webhook_fields(Handshake(query="&".join(f"a{n}=1" for n in range(300)))) == {}

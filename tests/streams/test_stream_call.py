@@ -17,7 +17,8 @@ from qwen3tts_phone.streams.adapter import Handshake, StreamKind
 from qwen3tts_phone.streams.call import MOST_ID_CHARS
 from qwen3tts_phone.streams.carriers.asterisk import ChanWebSocketAdapter
 from qwen3tts_phone.streams.carriers.audiosocket import AudioSocketAdapter
-from qwen3tts_phone.streams.carriers.json_media import TWILIO, CarrierAdapter
+from qwen3tts_phone.streams.carriers.json_media import JsonMediaAdapter
+from qwen3tts_phone.streams.carriers.twilio import TWILIO
 from tests.fakes import settle
 from tests.streams.calls import LOUD, streamed
 from tests.streams.far_end import PlainAdapter
@@ -484,7 +485,7 @@ async def test_each_sound_of_one_read_is_heard_at_its_own_rate() -> None:
 
 
 async def test_every_odd_message_is_counted_and_no_kind_hides_another() -> None:
-    async with streamed(CarrierAdapter(TWILIO)) as line:
+    async with streamed(JsonMediaAdapter(TWILIO)) as line:
         await line.comes(*["nonsense"] * 500, '{"event":"media","media":{"payload":"////"}}')
         assert line.call.facts.odd == {"no JSON object": 500, "media before start": 1}
 

@@ -13,7 +13,7 @@ import pytest
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.settings.records import RecordSettings
-from qwen3tts_phone.streams import Streams
+from qwen3tts_phone.streams.server import Streams
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink

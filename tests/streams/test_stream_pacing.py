@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from qwen3tts_phone.media.admission import BAD_REPORTS, GOOD_REPORTS, LONG_REPORTS
-from qwen3tts_phone.streams import Streams
 from qwen3tts_phone.streams.adapter import Handshake, Refused
 from qwen3tts_phone.streams.admission import LEAST_CALLS, REPORT_S, StreamGate, watch_pacing
+from qwen3tts_phone.streams.server import Streams
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_speech.link import SpeechLink
 from tests.fakes import FakeClock, settle
@@ -62,7 +62,7 @@ async def test_a_loop_that_stalls_lets_no_further_stream_in_until_it_is_calm(
     assert refused.value.status == 503
     await loop.reports(GOOD_REPORTS + LONG_REPORTS)
     loop.gate.check(CALLER)
-    said = [each.getMessage() for each in caplog.records if each.name.endswith("streams.pacing")]
+    said = [each.getMessage() for each in caplog.records if each.name.endswith("streams.admission")]
     assert [each.partition(":")[0] for each in said] == [
         "no further stream is taken",
         "streams are taken again",

@@ -20,7 +20,8 @@ from websockets.typing import Subprotocol
 from qwen3tts_phone.errors import BadCertificate, CalleeUnreachable, CallError, PortBusy
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
 from qwen3tts_phone.streams.call import StreamCall
-from qwen3tts_phone.streams.kinds import NAMES, WHERE, kind_named
+from qwen3tts_phone.streams.carriers import CARRIERS as TABLE
+from qwen3tts_phone.streams.carriers import carrier_kind
 from qwen3tts_phone.streams.server import Streams
 from qwen3tts_wire.errors import BadRequest
 from tests.fakes import settle
@@ -330,8 +331,8 @@ CARRIERS = {
 
 def test_every_carrier_is_among_those_that_need_a_key() -> None:
     own = {"audiosocket", "asterisk", "chan_websocket"}
-    assert set(NAMES) - own == set(CARRIERS)
-    assert {name for name in WHERE if kind_named(name).needs_key} == set(CARRIERS)
+    assert set(TABLE) - own == set(CARRIERS)
+    assert {name for name in TABLE if carrier_kind(name).needs_key} == set(CARRIERS)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])

@@ -36,9 +36,9 @@ from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamAdapter, StreamKind
 from qwen3tts_phone.streams.admission import StreamGate, watch_pacing
 from qwen3tts_phone.streams.call import StreamCall
-from qwen3tts_phone.streams.carriers.audiosocket import AudioSocketAdapter
+from qwen3tts_phone.streams.carriers import CARRIERS, carrier_kind
+from qwen3tts_phone.streams.carriers.audiosocket import AudioSocketAdapter, audiosocket
 from qwen3tts_phone.streams.connection import TcpWire, WebSocketWire, Wire, address_of, open_web
-from qwen3tts_phone.streams.kinds import kind_named
 from qwen3tts_phone.streams.listeners import (
     WebFront,
     listen_tcp,
@@ -66,7 +66,7 @@ UNBEGUN_PER_S, UNBEGUN_BURST = 0.1, 20
 LATER_S = 1.0
 """A connection without a call is closed this time after ``start_s``, where no call's own watch,
 which says more, has ended it."""
-AUDIOSOCKET = StreamKind("audiosocket", lambda handshake: AudioSocketAdapter())
+AUDIOSOCKET = audiosocket()
 
 
 class Streams:
@@ -134,7 +134,7 @@ class Streams:
             self.kinds = {
                 kind.name: kind
                 for kind in (
-                    each if isinstance(each, StreamKind) else kind_named(each)
+                    each if isinstance(each, StreamKind) else carrier_kind(each)
                     for each in settings.kinds
                     if each != "audiosocket"
                 )
@@ -195,7 +195,7 @@ class Streams:
             CalleeUnreachable: nothing answers there, or it does not begin a stream.
             CallError: ``url`` is none, or the connection was refused.
         """
-        chosen = kind if isinstance(kind, StreamKind) else self.kinds.get(kind) or kind_named(kind)
+        chosen = self._kind(kind)
         secure = url.startswith("wss:")
         try:
             adapter = chosen.make(Handshake(secure=secure))
@@ -220,6 +220,13 @@ class Streams:
                 why="session",
             )
         return call
+
+    def _kind(self, kind: str | StreamKind) -> StreamKind:
+        if isinstance(kind, StreamKind):
+            return kind
+        if kind in CARRIERS and CARRIERS[kind].over_tcp:
+            raise ValueError(f"kind: {kind} is not a WebSocket, it connects to us")
+        return self.kinds.get(kind) or carrier_kind(kind)
 
     async def drain(self) -> None:
         """Let nobody in any more; calls under way go on. `drained` returns when they are over."""

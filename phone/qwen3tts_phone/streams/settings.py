@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qwen3tts_phone.call.incoming import check_unavailable
+from qwen3tts_phone.audio.wav import check_unavailable
 from qwen3tts_phone.dialling.guard import GuardSettings
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.sip.settings import MAX_CALLS
 from qwen3tts_phone.streams.adapter import StreamKind
+from qwen3tts_phone.streams.carriers import CARRIERS
 from qwen3tts_phone.streams.carriers.audiosocket import TYPE_OF
-from qwen3tts_phone.streams.kinds import NAMES
 from qwen3tts_speech.spans import endpoint_of
 from qwen3tts_speech.utterance import VoiceOptions
 
@@ -35,8 +35,8 @@ class StreamSettings:
     """
 
     kinds: tuple[str | StreamKind, ...] = ("audiosocket", "asterisk")
-    """Names of the kinds that are served (`kinds.NAMES`), or kinds of one's own. ``audiosocket``
-    comes over TCP; all others share the WebSocket port, each under the path of its name."""
+    """Names of `carriers.CARRIERS`, or further `StreamKind`s. ``audiosocket`` comes over TCP; all
+    others share the WebSocket port, each under the path of its name."""
     host: str = LOOPBACK
     """Address to bind; 0.0.0.0 for all."""
     port: int = 0
@@ -140,11 +140,11 @@ class StreamSettings:
 
     def _check_kinds(self) -> None:
         if not self.kinds:
-            raise ValueError("kinds is a list with at least one of " + ", ".join(NAMES))
+            raise ValueError("kinds is a list with at least one of " + ", ".join(CARRIERS))
         names = [each if isinstance(each, str) else each.name for each in self.kinds]
         for each in self.kinds:
-            if isinstance(each, str) and each not in NAMES:
-                raise ValueError(f"kinds: {each!r} is none of {', '.join(NAMES)}")
+            if isinstance(each, str) and each not in CARRIERS:
+                raise ValueError(f"kinds: {each!r} is not one of {', '.join(CARRIERS)}")
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"kinds: {twice!r} stands there twice")

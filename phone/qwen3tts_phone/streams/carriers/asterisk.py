@@ -1,9 +1,8 @@
-"""Asterisk chan_websocket, without I/O: sound as binary messages, control as text, JSON or plain.
+"""Asterisk chan_websocket: audio as binary messages, control as text, JSON or plain (pure).
 
 https://docs.asterisk.org/Configuration/Channel-Drivers/WebSocket/. Asterisk frames and times what
-it is sent, tells by marks what it has played, and drops its queue on FLUSH_MEDIA. Only formats that
-describe their own frames (Opus) it passes on as they come: then this side keeps the clock, and the
-commands about media are not to be had.
+it receives, returns marks, and drops its queue on FLUSH_MEDIA. Formats that describe their own
+frames (Opus) are passed through: then this side keeps the clock, and media commands do not exist.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ from qwen3tts_phone.streams.carriers.messages import (
 )
 
 SUBPROTOCOL: Final = "media"
-MOST_BYTES: Final = 65_500
-"""A message above this closes the call (Asterisk's WebSocket layer)."""
+MAX_MESSAGE_BYTES: Final = 65_500
+"""A longer message closes the call (Asterisk's WebSocket layer)."""
 FORMATS: Final[dict[str, Payload]] = {
     "ulaw": PCMU,
     "alaw": PCMA,
@@ -51,19 +50,17 @@ FORMATS: Final[dict[str, Payload]] = {
     "slin": slin(8000),
     "opus": opus(),
 }
-"""Asterisk's names of formats. Its linear samples are in its machine's order: low byte first on all
-that it runs on."""
-PASSED_ON: Final = ("opus",)
+"""Asterisk's names of formats. Linear samples are in the order of its machine: little-endian."""
+PASSED_THROUGH: Final = ("opus",)
 """Formats that Asterisk neither frames nor times."""
 PTIMES_MS: Final = (10, 20, 30, 40, 60)
 IGNORED: Final = ("STATUS", "QUEUE_DRAINED", "MEDIA_BUFFERING_COMPLETED")
-"""Events that tell nothing that matters here."""
 
 
 class ChanWebSocketAdapter(JsonAdapter):
-    """One connection with Asterisk, whoever has opened it.
+    """Adapter of a chan_websocket, opened by either side.
 
-    Which form the control messages have is seen from MEDIA_START.
+    MEDIA_START shows whether control messages are JSON or plain.
     """
 
     line = "chan_websocket"
@@ -75,17 +72,15 @@ class ChanWebSocketAdapter(JsonAdapter):
         self._json = False
         self._started = False
         self._buffers = False
-        """Whether a frame of ours is no frame of Asterisk's: it is told to cut them itself."""
+        """Whether Asterisk must cut our frames into its own (START_MEDIA_BUFFERING)."""
 
     @property
     def payload(self) -> Payload:
-        """The format of the channel, both ways."""
         return self._payload
 
-    # --- what comes
+    # --- inbound
 
     def receive(self, message: Message, now: float) -> list[StreamEvent]:
-        """Take one message."""
         if isinstance(message, bytes):
             if not self._started:
                 return self._odd("sound before the start")
@@ -127,12 +122,12 @@ class ChanWebSocketAdapter(JsonAdapter):
         if payload is None:
             known = ", ".join(FORMATS)
             return [
-                StreamStopped(f"its format {clean(name)[:20]!r} is none of {known}", error=True)
+                StreamStopped(f"its format {clean(name)[:20]!r} is not one of {known}", error=True)
             ]
         ptime_ms = whole(values, "ptime") or 20
         self.ptime_ms = ptime_ms if ptime_ms in PTIMES_MS else 20
         self._payload = payload
-        if name in PASSED_ON:
+        if name in PASSED_THROUGH:
             self.owns_clock, self.has_marks, self.has_clear = True, False, False
         else:
             frame_bytes = payload.frame_bytes(self.ptime_ms)
@@ -152,32 +147,30 @@ class ChanWebSocketAdapter(JsonAdapter):
             )
         ]
 
-    # --- what goes out
+    # --- outbound
 
     def audio(self, payload: bytes) -> Sequence[Message]:
-        """One frame."""
         return tuple(
-            payload[at : at + MOST_BYTES] for at in range(0, max(1, len(payload)), MOST_BYTES)
+            payload[at : at + MAX_MESSAGE_BYTES]
+            for at in range(0, max(1, len(payload)), MAX_MESSAGE_BYTES)
         )
 
     def clear(self) -> Sequence[Message]:
-        """Asterisk ends its buffering with its queue: it is begun again."""
+        """Flush the queue, which ends the buffering, so that starts again."""
         if self.owns_clock:
             return ()
         begin = (self._command("START_MEDIA_BUFFERING"),) if self._buffers else ()
         return (self._command("FLUSH_MEDIA"), *begin)
 
     def mark(self, name: str) -> Sequence[Message]:
-        """Comes back when it has reached the front of the queue."""
         return (self._command("MARK_MEDIA", name),)
 
     def answer(self) -> Sequence[Message]:
-        """For a channel that was dialled with ``n``; Asterisk has answered any other already."""
+        """Answer a channel dialled with ``n``; any other one is answered already."""
         begin = (self._command("START_MEDIA_BUFFERING"),) if self._buffers else ()
         return (self._command("ANSWER"), *begin)
 
     def hang_up(self) -> Sequence[Message]:
-        """Ends the channel."""
         return (self._command("HANGUP"),)
 
     def _command(self, name: str, correlation_id: str = "") -> str:
@@ -190,8 +183,8 @@ class ChanWebSocketAdapter(JsonAdapter):
 
 
 def _plain(message: str) -> tuple[str, dict[str, Any]]:
-    """Name and values of ``NAME key:value key:value``; a word without a colon has the key empty."""
-    name, *words = message[:MOST_BYTES].split() or [""]
+    """Return name and values of ``NAME key:value key:value``; without a colon, the key is empty."""
+    name, *words = message[:MAX_MESSAGE_BYTES].split() or [""]
     values: dict[str, Any] = {}
     for word in words[:64]:
         key, colon, value = word.partition(":")
@@ -207,10 +200,10 @@ def _asterisk(name: str) -> StreamKind:
 
 
 def asterisk() -> StreamKind:
-    """Asterisk's WebSocket channels, under the path ``/asterisk``."""
+    """Return Asterisk's WebSocket channels, under the path ``/asterisk``."""
     return _asterisk("asterisk")
 
 
 def chan_websocket() -> StreamKind:
-    """The same under the path ``/chan_websocket``."""
+    """Return Asterisk's WebSocket channels, under the path ``/chan_websocket``."""
     return _asterisk("chan_websocket")

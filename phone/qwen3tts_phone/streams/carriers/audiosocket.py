@@ -1,7 +1,7 @@
-"""Asterisk AudioSocket over TCP, without I/O: https://docs.asterisk.org, res_audiosocket.
+"""Asterisk AudioSocket over TCP (pure): https://docs.asterisk.org, res_audiosocket.
 
 A message is a type (1 byte), the length of the payload (2 bytes, big-endian) and the payload.
-Asterisk plays each frame as it comes and queues nothing, so this side keeps the clock.
+Asterisk plays each frame on arrival and queues nothing, so this side keeps the clock.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from qwen3tts_phone.streams.adapter import (
     StreamAudio,
     StreamEvent,
     StreamKey,
+    StreamKind,
     StreamOddity,
     StreamStarted,
     StreamStopped,
@@ -40,22 +41,17 @@ AUDIO: Final[dict[int, int]] = {
     0x17: 96_000,
     0x18: 192_000,
 }
-"""Types of messages with 16-bit linear samples, low byte first, and their rates in Hz."""
+"""Types of messages with 16-bit little-endian samples, and their rates in Hz."""
 TYPE_OF: Final[dict[int, int]] = {rate: kind for kind, rate in AUDIO.items()}
 HEADER: Final = struct.Struct(">BH")
 RATE_WAIT_S: Final = 0.25
-"""The rate is that of the far end's sound; when none has come for so long after the UUID, it is
-what the settings say."""
+"""Wait for inbound audio after the UUID; its rate is used, else that of the settings."""
 HUNG_UP_CODE: Final = 1
-"""Of the error message: the caller has hung up."""
+"""Error code of a caller who has hung up."""
 
 
 class AudioSocketAdapter(StreamAdapter):
-    """One connection of Asterisk's.
-
-    Args:
-        rate_hz: at which rate to speak when the far end sends no sound at first.
-    """
+    """Adapter of one AudioSocket connection; ``rate_hz`` holds until audio comes in."""
 
     line = "audiosocket"
     owns_clock = True
@@ -72,16 +68,13 @@ class AudioSocketAdapter(StreamAdapter):
 
     @property
     def payload(self) -> Payload:
-        """Linear samples at the far end's rate."""
         return self._payload
 
     @property
     def payload_in(self) -> Payload:
-        """What the far end sent last."""
         return self._payload_in
 
     def receive(self, message: Message, now: float) -> list[StreamEvent]:
-        """Take some bytes."""
         if isinstance(message, str):
             return [StreamOddity("text")]
         self._buffer += message
@@ -99,24 +92,18 @@ class AudioSocketAdapter(StreamAdapter):
 
     @property
     def wants_ticks(self) -> bool:
-        """Until the rate is known."""
         return not self._started
 
     def tick(self, now: float) -> list[StreamEvent]:
-        """A far end that sends no sound is spoken to all the same."""
         if self._id and not self._started and now - self._id_at >= RATE_WAIT_S:
             return [self._start()]
         return []
 
     def audio(self, payload: bytes) -> Sequence[Message]:
-        """One frame."""
         return (HEADER.pack(TYPE_OF[self._payload.sample_hz], len(payload)) + payload,)
 
     def hang_up(self) -> Sequence[Message]:
-        """The last message."""
         return (HEADER.pack(HANG_UP, 0),)
-
-    # --- inside
 
     def _message(self, kind: int, payload: bytes, now: float) -> list[StreamEvent]:
         if kind in AUDIO:
@@ -126,7 +113,7 @@ class AudioSocketAdapter(StreamAdapter):
         if kind == DTMF:
             digit = payload.decode("ascii", "replace").upper()
             if len(digit) != 1 or digit not in KEYS:
-                return [StreamOddity("a key that is none")]
+                return [StreamOddity("an unknown key")]
             return [StreamKey(digit)]
         if kind == HANG_UP:
             return [StreamStopped()]
@@ -139,7 +126,7 @@ class AudioSocketAdapter(StreamAdapter):
 
     def _identify(self, payload: bytes, now: float) -> list[StreamEvent]:
         if len(payload) != 16:
-            return [StreamOddity("a UUID that is none")]
+            return [StreamOddity("a malformed UUID")]
         if self._id:
             return [StreamOddity("a second start")]
         self._id, self._id_at = str(uuid.UUID(bytes=payload)), now
@@ -164,3 +151,8 @@ class AudioSocketAdapter(StreamAdapter):
     def _start(self) -> StreamStarted:
         self._started = True
         return StreamStarted(self._id, payload=self._payload, payload_in=self._payload_in)
+
+
+def audiosocket() -> StreamKind:
+    """Return Asterisk's AudioSocket; its rate is that of `StreamSettings.audiosocket_hz`."""
+    return StreamKind("audiosocket", lambda handshake: AudioSocketAdapter())

@@ -1,14 +1,16 @@
-"""One call over jambonz' ``listen`` verb: sound as binary messages, the rest as JSON (pure).
+"""The ``listen`` verb of jambonz: messages, authentication, start answer.
 
-Source: docs.jambonz.org, verb ``listen``, "Streaming bi-directional audio". The first message says
-which call it is; linear samples, 16 bits, low byte first, both ways.
+Source: docs.jambonz.org, verb ``listen``, "Streaming bi-directional audio". Audio is binary: linear
+samples, 16 bits, little-endian, both ways. The first text message says which call it is.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from qwen3tts_codecs.l16 import slin
 from qwen3tts_codecs.payload import Payload
@@ -22,14 +24,16 @@ from qwen3tts_phone.streams.adapter import (
 )
 from qwen3tts_phone.streams.carriers.authentication import (
     PUBLIC_URL,
-    Admission,
     BasicPassword,
-    JambonzSignature,
+    CarrierAdmission,
+    RequestCheck,
     WallClock,
-    key_of,
-    passes_by,
+    check_timestamp,
+    encoded,
+    given_key,
+    passes_signed_with,
 )
-from qwen3tts_phone.streams.carriers.http import Answer, RequestCheck, jambonz_answer, stream_url
+from qwen3tts_phone.streams.carriers.http import JSON, Answer, BadSignature, CarrierRequest
 from qwen3tts_phone.streams.carriers.messages import (
     JsonAdapter,
     Object,
@@ -44,21 +48,75 @@ from qwen3tts_wire.errors import BadRequest
 SUBPROTOCOL = "audio.jambonz.org"
 RATES_HZ = (8000, 16000, 24000, 48000, 64000)
 TICKS_PER_MS = 8.0
-"""How long a key was pressed is said in RTP timestamps of 8 kHz."""
+"""The duration of a key is in RTP timestamps of 8 kHz."""
+
+
+def jambonz(
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    webhook_secret: str | None = None,
+    rate_hz: int = 8000,
+    plays_hz: int | None = None,
+    public_url: str | None = None,
+    clock: WallClock = time.time,
+) -> StreamKind:
+    """Return the ``listen`` verb of jambonz with ``bidirectionalAudio.streaming``.
+
+    Args:
+        user: ``wsAuth.username`` of the verb, and of the application's webhook if it has a
+            password; ``JAMBONZ_USER``.
+        password: ``wsAuth.password``; ``JAMBONZ_PASSWORD``.
+        webhook_secret: checks ``Jambonz-Signature`` of the webhook; ``JAMBONZ_WEBHOOK_SECRET``.
+        rate_hz: requested by the start answer, both ways.
+        plays_hz: ``bidirectionalAudio.sampleRate`` of a verb that is written elsewhere, where it
+            differs from the caller's rate; None = the same.
+        public_url: scheme and host of the ``listen`` verb's ``url``; ``MR_QWEN3TTS_PUBLIC_URL``.
+        clock: seconds since 1970.
+
+    Raises:
+        BadRequest: there is no such rate.
+    """
+    for each in (rate_hz, plays_hz or rate_hz):
+        if each not in RATES_HZ:
+            known = ", ".join(map(str, RATES_HZ))
+            raise BadRequest(f"jambonz has no streams of {each} Hz.", remedy=f"Take {known}.")
+    name, secret = given_key(user, "JAMBONZ_USER"), given_key(password, "JAMBONZ_PASSWORD")
+    webhook = given_key(webhook_secret, "JAMBONZ_WEBHOOK_SECRET")
+    basic: list[RequestCheck] = [BasicPassword(name, secret, "jambonz")] if name and secret else []
+    signed: list[RequestCheck] = [JambonzSignature(webhook)] if webhook else []
+    url = given_key(public_url, PUBLIC_URL)
+    # The start answer holds the password, so its webhook must show it, or be signed.
+    webhooks = [*signed, *basic]
+    passes = passes_signed_with(secret, webhook)
+    admission = CarrierAdmission(url, basic, webhooks, passes, clock)
+
+    def answer(handshake: Handshake) -> Answer:
+        stream = admission.stream_url(handshake)
+        return jambonz_answer(stream, rate_hz=rate_hz, user=name, password=secret)
+
+    return StreamKind(
+        "jambonz",
+        lambda _: JambonzAdapter(plays_hz),
+        admission if admission.checks else None,
+        needs_key="JAMBONZ_USER and JAMBONZ_PASSWORD",
+        subprotocols=(SUBPROTOCOL,),
+        answer=answer,
+    )
 
 
 class JambonzAdapter(JsonAdapter):
-    """How jambonz is spoken to.
+    """Adapter of a ``listen`` verb.
 
-    ``plays_hz`` is the ``bidirectionalAudio.sampleRate`` of the verb, which its first message does
-    not repeat; None = the rate at which it sends.
+    ``plays_hz`` is the verb's ``bidirectionalAudio.sampleRate``, which the first message does not
+    repeat; None = the rate at which it sends.
     """
 
     line = "jambonz"
     has_marks = True
     ends_by_closing = True
     rest_after_clear_ms = 60
-    """Messages may overtake killAudio there; its makers advise a pause of 50 to 100 ms."""
+    """Messages may overtake killAudio; jambonz advises a pause of 50 to 100 ms."""
 
     def __init__(self, plays_hz: int | None = None) -> None:
         self._plays_hz = plays_hz
@@ -69,20 +127,17 @@ class JambonzAdapter(JsonAdapter):
 
     @property
     def payload(self) -> Payload:
-        """See `StreamAdapter`."""
         return self._out
 
     @property
     def payload_in(self) -> Payload:
-        """See `StreamAdapter`."""
         return self._in
 
-    # --- what comes
-
     def receive(self, message: Message, now: float) -> list[StreamEvent]:
-        """See `StreamAdapter`."""
         if not isinstance(message, str):
-            return self._sound(message)
+            if not self._started:
+                return self._odd("media before start")
+            return self._linear(message, self._channels)
         found = object_of(message)
         if found is None:
             return self._odd("no JSON object")
@@ -98,11 +153,6 @@ class JambonzAdapter(JsonAdapter):
             return self._start(found)
         again = self._started and "callSid" in found
         return self._odd("a second start" if again else "unknown event")
-
-    def _sound(self, data: bytes) -> list[StreamEvent]:
-        if not self._started:
-            return self._odd("media before start")
-        return self._linear(data, self._channels)
 
     def _start(self, message: Object) -> list[StreamEvent]:
         odd: list[StreamEvent] = []
@@ -133,73 +183,59 @@ class JambonzAdapter(JsonAdapter):
             ),
         ]
 
-    # --- what goes out
-
     def audio(self, payload: bytes) -> Sequence[Message]:
-        """See `StreamAdapter`."""
         return (payload,)
 
     def clear(self) -> Sequence[Message]:
-        """See `StreamAdapter`."""
         return ('{"type":"killAudio"}',)
 
     def mark(self, name: str) -> Sequence[Message]:
-        """See `StreamAdapter`."""
         return (json.dumps({"type": "mark", "data": {"name": name}}, separators=(",", ":")),)
 
     def hang_up(self) -> Sequence[Message]:
-        """See `StreamAdapter`."""
         return ('{"type":"disconnect"}',)
 
 
-def jambonz(
-    *,
-    user: str | None = None,
-    password: str | None = None,
-    webhook_secret: str | None = None,
-    rate_hz: int = 8000,
-    plays_hz: int | None = None,
-    public_url: str | None = None,
-    clock: WallClock = time.time,
-) -> StreamKind:
-    """The ``listen`` verb of jambonz with ``bidirectionalAudio.streaming``.
+@dataclass(frozen=True, slots=True)
+class JambonzSignature:
+    """``Jambonz-Signature: t=…,v1=…`` of webhooks: HMAC-SHA256 of time, dot and body, in hex.
 
-    Args:
-        user: ``wsAuth.username`` of the verb, and of the application's webhook if it has a
-            password; ``JAMBONZ_USER``.
-        password: ``wsAuth.password``; ``JAMBONZ_PASSWORD``.
-        webhook_secret: checks ``Jambonz-Signature`` of the webhook; ``JAMBONZ_WEBHOOK_SECRET``.
-        rate_hz: what the start answer asks for, both ways.
-        plays_hz: ``bidirectionalAudio.sampleRate`` of a verb that is written elsewhere, where that
-            is another rate than the caller's; None = the same.
-        public_url: scheme and host of the ``listen`` verb's ``url``;
-            ``MR_QWEN3TTS_PUBLIC_URL``.
-        clock: where the time comes from.
-
-    Raises:
-        BadRequest: there is no such rate.
+    Source: jambonz' node-client and python library.
     """
-    for each in (rate_hz, plays_hz or rate_hz):
-        if each not in RATES_HZ:
-            known = ", ".join(map(str, RATES_HZ))
-            raise BadRequest(f"jambonz has no streams of {each} Hz.", remedy=f"Take {known}.")
-    name, secret = key_of(user, "JAMBONZ_USER"), key_of(password, "JAMBONZ_PASSWORD")
-    webhook = key_of(webhook_secret, "JAMBONZ_WEBHOOK_SECRET")
-    basic: list[RequestCheck] = [BasicPassword(name, secret, "jambonz")] if name and secret else []
-    signed: list[RequestCheck] = [JambonzSignature(webhook)] if webhook else []
-    # The start answer holds the password: it is given only to who knows it, or has signed.
-    address = key_of(public_url, PUBLIC_URL)
-    admission = Admission(address, basic, [*signed, *basic], passes_by(secret, webhook), clock)
 
-    def answer(handshake: Handshake) -> Answer:
-        url = admission.with_pass(stream_url(handshake, address), handshake)
-        return jambonz_answer(url, rate_hz=rate_hz, user=name, password=secret)
+    secret: str = field(repr=False)
 
-    return StreamKind(
-        "jambonz",
-        lambda _: JambonzAdapter(plays_hz),
-        admission if admission.checks else None,
-        needs_key="JAMBONZ_USER and JAMBONZ_PASSWORD",
-        subprotocols=(SUBPROTOCOL,),
-        answer=answer,
-    )
+    def check(self, request: CarrierRequest, now: float) -> bytes:
+        parts = [
+            part.strip().partition("=")
+            for part in request.header("jambonz-signature", "jambonz").split(",")
+        ]
+        times = [value for name, _, value in parts if name == "t"]
+        given = [encoded(value.lower()) for name, _, value in parts if name == "v1"]
+        if len(times) != 1 or not given:
+            raise BadSignature("The Jambonz-Signature header has no time or no signature.")
+        check_timestamp(times[0], now, "jambonz")
+        signed = times[0].encode() + b"." + request.body
+        expected = hmac.new(self.secret.encode(), signed, "sha256").hexdigest().encode()
+        if not any(hmac.compare_digest(each, expected) for each in given):
+            raise BadSignature(
+                "The jambonz signature is not that of this request.",
+                remedy="Check the webhook secret of the account in the portal.",
+            )
+        # Of a GET only the second is signed: calls of one second differ in the query alone.
+        return expected + request.url.encode()
+
+
+def jambonz_answer(url: str, *, rate_hz: int = 8000, user: str = "", password: str = "") -> Answer:
+    """Return the verbs: answer, listen both ways, hang up."""
+    listen: dict[str, object] = {
+        "verb": "listen",
+        "url": url,
+        "sampleRate": rate_hz,
+        "mixType": "mono",
+        "passDtmf": True,
+        "bidirectionalAudio": {"enabled": True, "streaming": True, "sampleRate": rate_hz},
+    }
+    if user:
+        listen["wsAuth"] = {"username": user, "password": password}
+    return JSON, json.dumps([{"verb": "answer"}, listen, {"verb": "hangup"}])

@@ -1,4 +1,8 @@
-"""Media streams in JSON, with a table of names for each carrier."""
+"""Media streams in JSON text messages, as Twilio, Telnyx, Plivo and Exotel have them (pure).
+
+They are one format with other names. A `JsonDialect` is the table of a carrier's names: the first
+spelling of a field is the documented one, further ones have been seen and are accepted.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +28,10 @@ from qwen3tts_phone.streams.adapter import (
 )
 from qwen3tts_phone.streams.carriers.messages import (
     DIGITS,
-    ChunkOrder,
     JsonAdapter,
-    Missed,
+    MissingChunks,
     Object,
+    ReorderBuffer,
     child,
     number,
     object_of,
@@ -38,24 +42,20 @@ from qwen3tts_phone.streams.carriers.messages import (
 )
 
 STREAM: Final = "\0stream"
-"""Where the stream's id stands in a message of ours."""
 SOUND: Final = "\0sound"
-"""Where the sound stands, base64."""
 NAME: Final = "\0name"
-"""Where a mark's name stands."""
 KEYS: Final = "\0keys"
-"""Where the keys to be pressed stand."""
 TYPE: Final = "\0type"
-"""Where the media type of the sound stands, such as ``audio/x-mulaw``."""
 RATE: Final = "\0rate"
-"""Where its rate stands, a number of Hz."""
+"""Placeholders in the templates of outbound messages: stream id, audio (base64), mark name, DTMF
+digits, media type such as ``audio/x-mulaw``, sample rate."""
 
 Spellings = tuple[str, ...]
-"""A field's names, the documented one first."""
+"""Names of a field, the documented one first."""
 
 
-class Meaning(Enum):
-    """What an event of a carrier's is to us."""
+class EventKind(Enum):
+    """EventKind of a carrier's event."""
 
     GREETING = auto()
     START = auto()
@@ -65,67 +65,65 @@ class Meaning(Enum):
     CLEARED = auto()
     STOP = auto()
     ERROR = auto()
-    NOTHING = auto()
+    IGNORED = auto()
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
-    """How one carrier spells the format."""
+class JsonDialect:
+    """One carrier's names for the format."""
 
     line: str
-    """Name of the carrier, in lower case."""
     payload: Payload
-    """What it sends, unless its ``start`` says something else; and what it plays."""
+    """Format of both directions, unless ``start`` names another one."""
     media: Mapping[str, Any]
-    """A message with sound."""
     clear: Mapping[str, Any]
     mark: Mapping[str, Any]
     keys: Mapping[str, Any] | None = None
-    """A message that presses keys; None = there is none."""
-    events: Mapping[str, Meaning] | None = None
-    """Names of events other than `EVENTS`."""
+    """Message that sends DTMF; None = there is none."""
+    events: Mapping[str, EventKind] | None = None
+    """None = `EVENTS`."""
     stream_id: Spellings = ("streamSid", "stream_sid", "streamId", "stream_id")
     call_id: Spellings = ("callSid", "call_sid", "callId", "call_control_id")
     format: Spellings = ("mediaFormat", "media_format")
     rate: Spellings = ("sampleRate", "sample_rate")
     parameters: Spellings = ("customParameters", "custom_parameters")
     mark_name: Spellings = ("mark", "name")
-    """The path to a mark's name in the message that brings it back."""
+    """Path to the name in the message that returns a mark."""
     ordered: bool = True
-    """Whether sound comes in the order in which it was spoken."""
+    """Whether audio arrives in order."""
     ends_by_closing: bool = False
-    """Whether it closes without a ``stop`` when the caller hangs up."""
+    """Whether it closes the connection without ``stop`` when the caller hangs up."""
     timed: bool = False
-    """Whether ``media.timestamp`` is a place on the stream's own time axis."""
+    """Whether ``media.timestamp`` counts the stream's own time."""
     plays_what_it_sends: bool = True
-    """Whether sound for it is to be in the format in which its own comes."""
+    """Whether outbound audio has the format of the inbound audio."""
     join_frames: int = 1
-    """Frames of 20 ms in one message with sound."""
+    """Frames of 20 ms in one audio message."""
     lead_ms: int | None = None
-    """How far ahead of the hearing frames are sent; None = as for all."""
+    """Lead of sending before playout; None = that of the settings."""
 
 
-EVENTS: Final[Mapping[str, Meaning]] = {
-    "connected": Meaning.GREETING,
-    "start": Meaning.START,
-    "media": Meaning.MEDIA,
-    "dtmf": Meaning.KEY,
-    "mark": Meaning.MARK,
-    "stop": Meaning.STOP,
+EVENTS: Final[Mapping[str, EventKind]] = {
+    "connected": EventKind.GREETING,
+    "start": EventKind.START,
+    "media": EventKind.MEDIA,
+    "dtmf": EventKind.KEY,
+    "mark": EventKind.MARK,
+    "stop": EventKind.STOP,
 }
 
 
 MEDIA_TYPES: Final = {"PCMU": "audio/x-mulaw", "PCMA": "audio/x-alaw", "L16LE": "audio/x-l16"}
-"""What Plivo calls a format."""
+"""Plivo's names of formats."""
 
 
-def payload_of(encoding: str, rate_hz: int, *, big_endian: bool = False) -> Payload | None:
-    """The format that a carrier's name stands for; None for one that nobody here can read.
+def payload_named(encoding: str, rate_hz: int, *, big_endian: bool = False) -> Payload | None:
+    """Return the format of a carrier's name; None if it is not supported.
 
-    ``big_endian``: whether linear samples have their high byte first, as in RTP.
+    ``big_endian``: byte order of linear samples, as in RTP.
     """
     name = encoding.lower().removeprefix("audio/").removeprefix("x-").partition(";")[0].strip()
-    # Exotel's older start messages name the wrapping instead of what is in it.
+    # Exotel's older start messages name the encoding of the bytes (base64) here.
     if name in (
         "l16",
         "l16le",
@@ -146,27 +144,26 @@ def payload_of(encoding: str, rate_hz: int, *, big_endian: bool = False) -> Payl
 
 
 IDLE_TICKS = 2
-"""After so many ticks without a frame, joined frames go out though the message is not full."""
-MOST_HOLE_MS = 1000.0
+"""Ticks without a frame after which a partly filled message is sent."""
+MAX_GAP_MS = 1000.0
 RATES_HZ = (8000, 16000, 24000, 32000, 48000)
-"""Rates of sound that a carrier may announce."""
 
 
-class CarrierAdapter(JsonAdapter):
-    """How Twilio, Telnyx, Plivo or Exotel is spoken to.
+class JsonMediaAdapter(JsonAdapter):
+    """Adapter of a media stream in JSON.
 
     Args:
-        dialect: the carrier's table.
-        plays: what it plays, where that is not what it sends (Telnyx); None = the table's.
-        big_endian: whether its linear samples have their high byte first.
+        dialect: the carrier's names.
+        plays: format of outbound audio if it differs from inbound (Telnyx); None = the dialect's.
+        big_endian: byte order of linear samples.
     """
 
     def __init__(
-        self, dialect: Dialect, *, plays: Payload | None = None, big_endian: bool = False
+        self, dialect: JsonDialect, *, plays: Payload | None = None, big_endian: bool = False
     ) -> None:
         self.line = dialect.line
         self.has_marks = True
-        # The carrier goes on with whatever stands behind the stream in its own program.
+        # The call continues with what follows the stream in the carrier's own program.
         self.has_hang_up = False
         self.ends_by_closing = dialect.ends_by_closing
         self.queue_lead_ms = dialect.lead_ms
@@ -177,7 +174,9 @@ class CarrierAdapter(JsonAdapter):
         self._out = plays or dialect.payload
         self._stream_id = ""
         self._started = False
-        self._order: ChunkOrder[StreamEvent] | None = None if dialect.ordered else ChunkOrder()
+        self._order: ReorderBuffer[StreamEvent] | None = (
+            None if dialect.ordered else ReorderBuffer()
+        )
         self._chunk_ms = 20.0
         self._next_ms: float | None = None
         self._joined: list[bytes] = []
@@ -187,48 +186,43 @@ class CarrierAdapter(JsonAdapter):
 
     @property
     def payload(self) -> Payload:
-        """See `StreamAdapter`."""
         return self._out
 
     @property
     def payload_in(self) -> Payload:
-        """See `StreamAdapter`."""
         return self._in
 
-    # --- what comes
+    # --- inbound
 
     def receive(self, message: Message, now: float) -> list[StreamEvent]:
-        """See `StreamAdapter`."""
         if not isinstance(message, str):
             return self._odd("a binary message")
         found = object_of(message)
         if found is None:
             return self._odd("no JSON object")
         name = found.get("event")
-        meaning = self._events.get(name) if isinstance(name, str) else None
-        if meaning is Meaning.MEDIA:
+        kind = self._events.get(name) if isinstance(name, str) else None
+        if kind is EventKind.MEDIA:
             return self._media(found, now)
-        if meaning is Meaning.START:
+        if kind is EventKind.START:
             return self._start(found)
-        if meaning is Meaning.KEY:
+        if kind is EventKind.KEY:
             return self._key(found)
-        if meaning is Meaning.MARK:
-            return self._mark_back(found)
-        if meaning is Meaning.CLEARED:
+        if kind is EventKind.MARK:
+            return self._mark_returned(found)
+        if kind is EventKind.CLEARED:
             return [StreamCleared()]
-        if meaning is Meaning.STOP:
+        if kind is EventKind.STOP:
             return [*self._ordered(self._order.drain() if self._order else []), _stopped(found)]
-        if meaning is Meaning.ERROR:
-            return self._odd(f"an error of the carrier's{_said(found)}")
-        return [] if meaning is not None else self._odd("unknown event")
+        if kind is EventKind.ERROR:
+            return self._odd(f"an error of the carrier's{_error_text(found)}")
+        return [] if kind is not None else self._odd("unknown event")
 
     @property
     def wants_ticks(self) -> bool:
-        """See `StreamAdapter`."""
         return self._order is not None or self._dialect.join_frames > 1
 
     def tick(self, now: float) -> list[StreamEvent]:
-        """See `StreamAdapter`."""
         return [] if self._order is None else self._ordered(self._order.tick(now))
 
     def _start(self, message: Object) -> list[StreamEvent]:
@@ -261,8 +255,8 @@ class CarrierAdapter(JsonAdapter):
             self._out = self._in
         self._started = True
         self._compile()
-        handed_over = next((both[each] for each in self._dialect.parameters if each in both), None)
-        parameters = texts(handed_over)
+        custom = next((both[each] for each in self._dialect.parameters if each in both), None)
+        parameters = texts(custom)
         return [
             *odd,
             StreamStarted(
@@ -280,15 +274,17 @@ class CarrierAdapter(JsonAdapter):
     def _format(self, encoding: str, rate: int | None) -> Payload | None:
         if not encoding:
             default = self._dialect.payload
-            return payload_of(default.name, rate or default.sample_hz, big_endian=self._big_endian)
-        return payload_of(encoding, rate or 8000, big_endian=self._big_endian)
+            return payload_named(
+                default.name, rate or default.sample_hz, big_endian=self._big_endian
+            )
+        return payload_named(encoding, rate or 8000, big_endian=self._big_endian)
 
     def _media(self, message: Object, now: float) -> list[StreamEvent]:
         if not self._started:
             return self._odd("media before start")
         media = child(message, "media")
         if text(media, "track").startswith("outbound"):
-            return []  # what is said to the caller, heard again
+            return []  # an echo of our own audio
         data, odd = sound_of(media.get("payload")), list[StreamEvent]()
         if data is None or not data:
             odd = self._odd("sound that is no base64" if data is None else "media without sound")
@@ -300,26 +296,25 @@ class CarrierAdapter(JsonAdapter):
             self._chunk_ms = self._duration_ms(data)
             event = StreamAudio(data)
         if self._order is None:
-            hole = self._hole(media) if self._dialect.timed else ()
-            return [*odd, *hole, event]
+            gap = self._gap(media) if self._dialect.timed else ()
+            return [*odd, *gap, event]
         chunk = whole(media, "chunk")
         if chunk is None:
             odd += self._odd("media without a number")
         return [*odd, *self._ordered(self._order.push(chunk, event, now))]
 
-    def _hole(self, media: Object) -> Sequence[StreamEvent]:
-        """What is missing before this chunk by its place on the stream's time axis."""
-        place_ms = number(media, "timestamp")
-        if place_ms is None:
+    def _gap(self, media: Object) -> Sequence[StreamEvent]:
+        timestamp_ms = number(media, "timestamp")
+        if timestamp_ms is None:
             return ()
-        gap_ms = place_ms - self._next_ms if self._next_ms is not None else 0.0
-        self._next_ms = place_ms + self._chunk_ms
-        # Less than most of a chunk is the unevenness of a clock; more than a second a new axis.
-        return (StreamLost(gap_ms),) if 0.75 * self._chunk_ms <= gap_ms <= MOST_HOLE_MS else ()
+        gap_ms = timestamp_ms - self._next_ms if self._next_ms is not None else 0.0
+        self._next_ms = timestamp_ms + self._chunk_ms
+        # Less than 3/4 of a chunk is clock jitter; more than a second a restart of the counter.
+        return (StreamLost(gap_ms),) if 0.75 * self._chunk_ms <= gap_ms <= MAX_GAP_MS else ()
 
-    def _ordered(self, found: Sequence[StreamEvent | Missed]) -> list[StreamEvent]:
+    def _ordered(self, found: Sequence[StreamEvent | MissingChunks]) -> list[StreamEvent]:
         return [
-            StreamLost(each.chunks * self._chunk_ms) if isinstance(each, Missed) else each
+            StreamLost(each.chunks * self._chunk_ms) if isinstance(each, MissingChunks) else each
             for each in found
         ]
 
@@ -328,45 +323,40 @@ class CarrierAdapter(JsonAdapter):
             return self._chunk_ms
         return 1000 * len(data) / self._in.sample_bytes / self._in.sample_hz
 
-    def _mark_back(self, message: Object) -> list[StreamEvent]:
+    def _mark_returned(self, message: Object) -> list[StreamEvent]:
         *path, last = self._dialect.mark_name
         for name in path:
             message = child(message, name)
         mark = text(message, last)
         return [StreamMark(mark)] if mark else self._odd("a mark without a name")
 
-    # --- what goes out
+    # --- outbound
 
     def audio(self, payload: bytes) -> Sequence[Message]:
-        """See `StreamAdapter`."""
         self._idle_ticks = 0
         if self._dialect.join_frames == 1:
             return (self._sound(payload),)
         self._joined.append(payload)
-        return self._let_go() if len(self._joined) >= self._dialect.join_frames else ()
+        return self._joined_message() if len(self._joined) >= self._dialect.join_frames else ()
 
     def flush(self) -> Sequence[Message]:
-        """See `StreamAdapter`."""
         self._idle_ticks += 1
-        return self._let_go() if self._idle_ticks >= IDLE_TICKS else ()
+        return self._joined_message() if self._idle_ticks >= IDLE_TICKS else ()
 
     def clear(self) -> Sequence[Message]:
-        """See `StreamAdapter`."""
         self._joined.clear()
-        return (_written(self._dialect.clear, {STREAM: self._stream_id}),)
+        return (_formatted(self._dialect.clear, {STREAM: self._stream_id}),)
 
     def mark(self, name: str) -> Sequence[Message]:
-        """See `StreamAdapter`."""
-        message = _written(self._dialect.mark, {STREAM: self._stream_id, NAME: name})
-        return (*self._let_go(), message)
+        message = _formatted(self._dialect.mark, {STREAM: self._stream_id, NAME: name})
+        return (*self._joined_message(), message)
 
     def keys(self, digits: str) -> Sequence[Message]:
-        """See `StreamAdapter`."""
         if self._dialect.keys is None or not digits or not set(digits.upper()) <= DIGITS:
             return super().keys(digits)
-        return (_written(self._dialect.keys, {KEYS: digits.upper()}),)
+        return (_formatted(self._dialect.keys, {KEYS: digits.upper()}),)
 
-    def _let_go(self) -> Sequence[Message]:
+    def _joined_message(self) -> Sequence[Message]:
         if not self._joined:
             return ()
         joined = b"".join(self._joined)
@@ -377,17 +367,17 @@ class CarrierAdapter(JsonAdapter):
         return f"{self._head}{base64.b64encode(payload).decode('ascii')}{self._tail}"
 
     def _compile(self) -> None:
-        """Write the message with sound once, for all but the sound itself."""
+        """Format the audio message once, except for the audio itself."""
         values = {
             STREAM: self._stream_id,
             TYPE: MEDIA_TYPES.get(self._out.name, MEDIA_TYPES["L16LE"]),
             RATE: self._out.sample_hz,
         }
-        message = _written(self._dialect.media, values)
+        message = _formatted(self._dialect.media, values)
         self._head, _, self._tail = message.partition(json.dumps(SOUND)[1:-1])
 
 
-def _written(template: Mapping[str, Any], values: Mapping[str, object]) -> str:
+def _formatted(template: Mapping[str, Any], values: Mapping[str, object]) -> str:
     return json.dumps(_filled(template, values), separators=(",", ":"))
 
 
@@ -402,7 +392,7 @@ def _stopped(message: Object) -> StreamStopped:
     return StreamStopped(text(child(message, "stop"), "reason")[:80])
 
 
-def _said(message: Object) -> str:
+def _error_text(message: Object) -> str:
     said = child(message, "payload", "error")
     words = " ".join(filter(None, (text(said, "code")[:20], text(said, "title")[:60])))
     return f": {words}" if words else ""

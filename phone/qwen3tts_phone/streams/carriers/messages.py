@@ -1,4 +1,4 @@
-"""Tolerant reading of carriers' messages: JSON fields, and numbered chunks in order."""
+"""Tolerant reading of carriers' messages: JSON fields, and numbered chunks in order (pure)."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ from qwen3tts_phone.streams.adapter import (
     StreamOddity,
 )
 
-MOST_CHARS = 1024
-"""Longest text of a far end that is kept; more of it is cut."""
-MOST_PARAMETERS = 64
+MAX_TEXT_CHARS = 1024
+"""Longer texts of a far end are cut."""
+MAX_PARAMETERS = 64
 DIGITS = frozenset("0123456789*#ABCD")
 
 Object = dict[str, Any]
 
 
 class JsonAdapter(StreamAdapter):
-    """An adapter whose messages are JSON objects, at least those that are no sound."""
+    """Base of adapters whose control messages are JSON objects."""
 
     def _odd(self, what: str) -> list[StreamEvent]:
-        """The far end sent what it should not have."""
         return [StreamOddity(what)]
 
     def _linear(self, data: bytes, channels: int = 1) -> list[StreamEvent]:
-        """A binary message of 16-bit samples; the caller is the first of its channels."""
+        """Return the audio of a binary message of 16-bit samples; channel 0 is the caller."""
         size = 2 * channels
         odd = self._odd("half a sample") if len(data) % size else []
         kept = data[: len(data) // size * size]
@@ -45,7 +44,7 @@ class JsonAdapter(StreamAdapter):
         return [*odd, StreamAudio(kept)] if kept else [*odd, *self._odd("media without sound")]
 
     def _key(self, message: Object, *, ticks_per_ms: float = 1.0) -> list[StreamEvent]:
-        """A key that was pressed: ``{dtmf: {digit}}``, ``{digit}`` or ``{dtmf: "5"}``."""
+        """Return a DTMF key of ``{dtmf: {digit}}``, ``{digit}`` or ``{dtmf: "5"}``."""
         held = message.get("dtmf")
         inner = held if isinstance(held, dict) else message
         digit = inner.get("digit", held)
@@ -59,7 +58,7 @@ class JsonAdapter(StreamAdapter):
 
 
 def object_of(message: Message) -> Object | None:
-    """The JSON object in a message; None for anything else."""
+    """Return the JSON object in a message; None for anything else."""
     try:
         found = json.loads(message)
     except (ValueError, RecursionError):
@@ -68,7 +67,7 @@ def object_of(message: Message) -> Object | None:
 
 
 def child(of: Object, *names: str) -> Object:
-    """The first object that stands there under one of these names; empty if there is none."""
+    """Return the first object under one of these names; empty if there is no such field."""
     for name in names:
         found = of.get(name)
         if isinstance(found, dict):
@@ -77,7 +76,7 @@ def child(of: Object, *names: str) -> Object:
 
 
 def text(of: Object, *names: str) -> str:
-    """The first text or number that stands there under one of these names, as text; or empty."""
+    """Return the first text or number under one of these names, as text; else empty."""
     for name in names:
         found = of.get(name)
         if isinstance(found, str) and found.strip():
@@ -88,7 +87,7 @@ def text(of: Object, *names: str) -> str:
 
 
 def number(of: Object, *names: str) -> float | None:
-    """The first number that stands there, also as text, under one of these names; or None."""
+    """Return the first number, also one written as text, under one of these names; else None."""
     for name in names:
         found = of.get(name)
         if isinstance(found, bool) or not isinstance(found, int | float | str):
@@ -105,13 +104,13 @@ def number(of: Object, *names: str) -> float | None:
 
 
 def whole(of: Object, *names: str) -> int | None:
-    """The same where only a whole number that is not negative will do."""
+    """Return the same if it is a non-negative whole number; else None."""
     value = number(of, *names)
     return int(value) if value is not None and value >= 0 and value == int(value) else None
 
 
 def texts(found: object) -> dict[str, str]:
-    """What a far end hands over beside: an object, or text such as ``a=1;b=2`` or ``a=1,b=2``."""
+    """Return custom parameters: of an object, or of text such as ``a=1;b=2`` or ``a=1,b=2``."""
     if isinstance(found, str):
         inner = object_of(found) if found.lstrip().startswith("{") else None
         if inner is None:
@@ -122,7 +121,7 @@ def texts(found: object) -> dict[str, str]:
         return {}
     out: dict[str, str] = {}
     for name, value in found.items():
-        if len(out) == MOST_PARAMETERS:
+        if len(out) == MAX_PARAMETERS:
             break
         if isinstance(name, str) and isinstance(value, str | int | float):
             out[clean(name)] = clean(str(value)) if not isinstance(value, bool) else str(value)
@@ -130,13 +129,13 @@ def texts(found: object) -> dict[str, str]:
 
 
 def clean(found: str) -> str:
-    """A far end's text: bounded, and without what cannot be printed."""
-    kept = found[:MOST_CHARS].strip()
+    """Return a far end's text cut to `MAX_TEXT_CHARS`, printable characters only."""
+    kept = found[:MAX_TEXT_CHARS].strip()
     return kept if kept.isprintable() else "".join(c for c in kept if c.isprintable())
 
 
 def sound_of(payload: object) -> bytes | None:
-    """The bytes of base64 text; None for what is none."""
+    """Return the bytes of base64 text; None if it is invalid."""
     if not isinstance(payload, str):
         return None
     try:
@@ -147,48 +146,47 @@ def sound_of(payload: object) -> bytes | None:
 
 T = TypeVar("T")
 
-MOST_HELD = 3
-"""So many later chunks wait for one that is missing: 60 ms of sound in messages of 20 ms."""
-PATIENCE_S = 0.08
-"""No longer than this, where nothing follows."""
-MOST_MISSED = 50
-"""A gap is not told as longer than this: one second of messages of 20 ms."""
-MOST_BEHIND = 5
-"""So many chunks in a row with numbers of the past: the counting has begun anew."""
+MAX_HELD = 3
+"""Later chunks that wait for a missing one: 60 ms in messages of 20 ms."""
+MAX_WAIT_S = 0.08
+"""Longest wait for a missing chunk where nothing follows."""
+MAX_MISSING = 50
+"""Longest gap reported: one second of messages of 20 ms."""
+MAX_BEHIND = 5
+"""Consecutive chunks with past numbers after which the counter counts as restarted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
-    """Chunks that never came."""
+class MissingChunks:
+    """Number of chunks lost in front of the next one."""
 
     chunks: int
 
 
-class ChunkOrder(Generic[T]):
-    """Chunks in, the same in the order of their numbers out, with what is missing between them.
+class ReorderBuffer(Generic[T]):
+    """Reorder buffer of numbered chunks, which reports what is missing between them.
 
-    In order, nothing waits. A chunk that comes after its place has been given up is dropped, as is
-    one that comes twice.
+    Chunks in order do not wait. Late chunks and duplicates are dropped.
     """
 
-    def __init__(self, *, most_held: int = MOST_HELD, patience_s: float = PATIENCE_S) -> None:
-        self._most_held = most_held
-        self._patience_s = patience_s
+    def __init__(self, *, max_held: int = MAX_HELD, max_wait_s: float = MAX_WAIT_S) -> None:
+        self._max_held = max_held
+        self._max_wait_s = max_wait_s
         self._next: int | None = None
         self._held: dict[int, T] = {}
         self._since = 0.0
         self._begun = False
         self._behind = 0
         self.dropped = 0
-        """Chunks that came too late, or twice."""
+        """Chunks that were late, or duplicates."""
 
-    def push(self, number: int | None, item: T, now: float) -> list[T | Missed]:
-        """Take a chunk; what is to be heard now. ``number`` None: it has none and follows."""
+    def push(self, number: int | None, item: T, now: float) -> list[T | MissingChunks]:
+        """Add a chunk and return what is in order now; ``number`` None: it follows the last one."""
         if number is None:
             return [*self.drain(), item]
         if self._next is None:
-            # Numbers begin at 1; that the very first ones are mixed up is as likely as later.
-            self._next = 1 if 1 < number <= self._most_held + 1 else number
+            # Numbers begin at 1, and the first ones may be out of order, too.
+            self._next = 1 if 1 < number <= self._max_held + 1 else number
         if number < self._next or number in self._held:
             return self._late(number, item)
         self._behind = 0
@@ -196,28 +194,28 @@ class ChunkOrder(Generic[T]):
             if not self._held:
                 self._since = now
             self._held[number] = item
-            return self._skip() if len(self._held) > self._most_held else []
+            return self._skip() if len(self._held) > self._max_held else []
         self._next += 1
         self._begun = True
         return [item, *self._following()]
 
-    def tick(self, now: float) -> list[T | Missed]:
-        """What is to be heard now though something before it is missing."""
-        if not self._held or now - self._since < self._patience_s:
+    def tick(self, now: float) -> list[T | MissingChunks]:
+        """Return what has waited for `MAX_WAIT_S`, though something before it is missing."""
+        if not self._held or now - self._since < self._max_wait_s:
             return []
         self._since = now
         return self._skip()
 
-    def drain(self) -> list[T | Missed]:
-        """All that is held: nothing more will come."""
-        out: list[T | Missed] = []
+    def drain(self) -> list[T | MissingChunks]:
+        """Return all that is held: nothing follows."""
+        out: list[T | MissingChunks] = []
         while self._held:
             out += self._skip()
         return out
 
-    def _late(self, number: int, item: T) -> list[T | Missed]:
+    def _late(self, number: int, item: T) -> list[T | MissingChunks]:
         self._behind += 1
-        if self._behind < MOST_BEHIND:
+        if self._behind < MAX_BEHIND:
             self.dropped += 1
             return []
         self._behind = 0
@@ -225,17 +223,18 @@ class ChunkOrder(Generic[T]):
         self._next = number + 1
         return [*out, item]
 
-    def _skip(self) -> list[T | Missed]:
-        """Give up what is missing before the first one held."""
+    def _skip(self) -> list[T | MissingChunks]:
         first = min(self._held)
         missing = first - (self._next or 0)
-        out: list[T | Missed] = [Missed(min(missing, MOST_MISSED))] if self._begun else []
+        out: list[T | MissingChunks] = (
+            [MissingChunks(min(missing, MAX_MISSING))] if self._begun else []
+        )
         self._next = first
         self._begun = True
         return [*out, *self._following()]
 
-    def _following(self) -> list[T | Missed]:
-        out: list[T | Missed] = []
+    def _following(self) -> list[T | MissingChunks]:
+        out: list[T | MissingChunks] = []
         while self._next in self._held:
             out.append(self._held.pop(self._next))
             self._next += 1

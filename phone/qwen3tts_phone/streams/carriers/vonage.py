@@ -1,15 +1,21 @@
-"""One call over a Vonage WebSocket: sound as binary messages, events as JSON (pure).
+"""Vonage's Voice API over a WebSocket: messages, token, start answer.
 
 Source: developer.vonage.com, "WebSockets in the Vonage Voice API"; the Video API's Audio Connector
-speaks the same. Linear samples, 16 bits, low byte first, one channel, a message for each 20 ms.
+speaks the same. Audio is binary: linear samples, 16 bits, little-endian, mono, 20 ms a message.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import hmac
 import json
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from qwen3tts_codecs.l16 import slin
 from qwen3tts_codecs.payload import Payload
@@ -25,17 +31,20 @@ from qwen3tts_phone.streams.adapter import (
 )
 from qwen3tts_phone.streams.carriers.authentication import (
     PUBLIC_URL,
-    Admission,
+    TOLERANCE_S,
+    CarrierAdmission,
     WallClock,
-    key_of,
-    passes_by,
+    given_key,
+    passes_signed_with,
+    require_cryptography,
 )
 from qwen3tts_phone.streams.carriers.http import (
+    JSON,
     Answer,
-    asked_with,
+    BadSignature,
+    CarrierRequest,
     call_parameters,
-    stream_url,
-    vonage_answer,
+    webhook_fields,
 )
 from qwen3tts_phone.streams.carriers.messages import (
     JsonAdapter,
@@ -45,16 +54,64 @@ from qwen3tts_phone.streams.carriers.messages import (
     text,
     texts,
 )
-from qwen3tts_phone.streams.carriers.public_keys import VonageToken
 from qwen3tts_wire.errors import BadRequest
 
 RATES_HZ = (8000, 16000, 24000)
+MAX_TOKEN_CHARS = 8192
 _RATE = re.compile(r"rate=(\d{4,6})")
-_OWN = ("event", "content-type", "content_type")
+_OWN_FIELDS = ("event", "content-type", "content_type")
+
+
+def vonage(
+    *,
+    signature_secret: str | None = None,
+    application_id: str = "",
+    rate_hz: int = 16000,
+    public_url: str | None = None,
+    parameters: Mapping[str, str] | None = None,
+    clock: WallClock = time.time,
+) -> StreamKind:
+    """Return Vonage's Voice API over a WebSocket.
+
+    Args:
+        signature_secret: checks the token of signed webhooks, and of the WebSocket where the NCCO
+            requests one; ``VONAGE_SIGNATURE_SECRET``.
+        application_id: refuses tokens of other applications.
+        rate_hz: requested by the start answer: 8000, 16000 or 24000.
+        public_url: scheme and host as in the NCCO; ``MR_QWEN3TTS_PUBLIC_URL``.
+        parameters: headers of the start answer's endpoint; `StreamStarted.parameters`.
+        clock: seconds since 1970.
+
+    Raises:
+        BadRequest: there is no such rate.
+    """
+    if rate_hz not in RATES_HZ:
+        raise BadRequest(
+            f"Vonage has no streams of {rate_hz} Hz.", remedy="Take 8000, 16000 or 24000."
+        )
+    secret = given_key(signature_secret, "VONAGE_SIGNATURE_SECRET")
+    checks = [VonageToken(secret, application_id=application_id)] if secret else []
+    url = given_key(public_url, PUBLIC_URL)
+    admission = CarrierAdmission(url, checks, checks, passes_signed_with(secret), clock)
+
+    def answer(handshake: Handshake) -> Answer:
+        fields = webhook_fields(handshake)
+        ids = {name: fields[name] for name in ("uuid", "conversation_uuid") if fields.get(name)}
+        given = {**ids, **call_parameters(fields), **(parameters or {})}
+        stream = admission.stream_url(handshake)
+        return vonage_answer(stream, given, rate_hz=rate_hz, signed=bool(secret))
+
+    return StreamKind(
+        "vonage",
+        lambda _: VonageAdapter(rate_hz),
+        admission if admission.checks else None,
+        needs_key="VONAGE_SIGNATURE_SECRET",
+        answer=answer,
+    )
 
 
 class VonageAdapter(JsonAdapter):
-    """How Vonage is spoken to; ``rate_hz`` holds until its first message says another."""
+    """Adapter of a Vonage WebSocket; ``rate_hz`` holds until its first message says another."""
 
     line = "vonage"
     has_marks = True
@@ -66,15 +123,11 @@ class VonageAdapter(JsonAdapter):
 
     @property
     def payload(self) -> Payload:
-        """See `StreamAdapter`."""
         return self._payload
 
-    # --- what comes
-
     def receive(self, message: Message, now: float) -> list[StreamEvent]:
-        """See `StreamAdapter`."""
         if not isinstance(message, str):
-            return self._sound(message)
+            return self._linear(message) if self._started else self._odd("media before start")
         found = object_of(message)
         if found is None:
             return self._odd("no JSON object")
@@ -86,23 +139,18 @@ class VonageAdapter(JsonAdapter):
         if name == "websocket:cleared":
             return [StreamCleared()]
         if name == "websocket:notify":
-            # What we gave along comes back: our mark's name is in it.
+            # The payload of our notify comes back, with the mark's name in it.
             mark = text(child(found, "payload"), "name")
             return [StreamMark(mark)] if mark else self._odd("a notification without a name")
         if name in ("websocket:hangup", "websocket:disconnected", "close"):
             return [StreamStopped(text(found, "reason")[:80])]
         return self._odd("unknown event")
 
-    def _sound(self, data: bytes) -> list[StreamEvent]:
-        if not self._started:
-            return self._odd("media before start")
-        return self._linear(data)
-
     def _connected(self, message: Object) -> list[StreamEvent]:
         if self._started:
             return self._odd("a second start")
         odd: list[StreamEvent] = []
-        said = _RATE.search(text(message, *_OWN[1:]))
+        said = _RATE.search(text(message, *_OWN_FIELDS[1:]))
         rate = int(said[1]) if said else self._payload.sample_hz
         if rate not in RATES_HZ:
             odd += self._odd("a rate that no telephone has")
@@ -110,7 +158,7 @@ class VonageAdapter(JsonAdapter):
         self._payload = slin(rate)
         self._started = True
         # The headers of the NCCO's endpoint stand beside, or in an object of their own.
-        beside = {name: value for name, value in message.items() if name not in _OWN}
+        beside = {name: value for name, value in message.items() if name not in _OWN_FIELDS}
         parameters = texts({**beside, **child(message, "headers")})
         given: Object = dict(parameters)
         call_id = text(given, "uuid", "call_uuid", "conversation_uuid", "call_id")
@@ -129,66 +177,160 @@ class VonageAdapter(JsonAdapter):
             ),
         ]
 
-    # --- what goes out
-
     def audio(self, payload: bytes) -> Sequence[Message]:
-        """See `StreamAdapter`."""
         return (payload,)
 
     def clear(self) -> Sequence[Message]:
-        """See `StreamAdapter`."""
         return ('{"action":"clear"}',)
 
     def mark(self, name: str) -> Sequence[Message]:
-        """See `StreamAdapter`."""
         message = {"action": "notify", "payload": {"name": name}}
         return (json.dumps(message, separators=(",", ":")),)
 
 
-def vonage(
-    *,
-    signature_secret: str | None = None,
-    application_id: str = "",
-    rate_hz: int = 16000,
-    public_url: str | None = None,
-    parameters: Mapping[str, str] | None = None,
-    clock: WallClock = time.time,
-) -> StreamKind:
-    """Vonage's Voice API over a WebSocket.
+@dataclass(frozen=True, slots=True)
+class VonageToken:
+    """``Authorization: Bearer``: the JSON Web Token (RFC 7519) of Vonage's signed webhooks.
 
-    Args:
-        signature_secret: checks the token of signed webhooks, and of the WebSocket where the NCCO
-            asks for one; ``VONAGE_SIGNATURE_SECRET``.
-        application_id: refuses tokens of other applications.
-        rate_hz: what the start answer asks for: 8000, 16000 or 24000.
-        public_url: scheme and host as they stand in the NCCO;
-            ``MR_QWEN3TTS_PUBLIC_URL``.
-        parameters: headers of the start answer's endpoint; `StreamStarted.parameters`.
-        clock: where the time comes from.
+    HS256 with the account's signature secret, or RS256 with a public key; decided by what is set
+    here, never by the token. A WebSocket whose endpoint has ``"authorization": {"type": "vonage"}``
+    brings the same token. ``payload_hash`` is compared for requests with a body. Source:
+    developer.vonage.com (signed webhooks).
 
-    Raises:
-        BadRequest: there is no such rate.
+    Raises BadRequest: neither or both are given, the key is no PEM, or ``cryptography`` is missing.
     """
-    if rate_hz not in RATES_HZ:
-        raise BadRequest(
-            f"Vonage has no streams of {rate_hz} Hz.", remedy="Take 8000, 16000 or 24000."
-        )
-    secret = key_of(signature_secret, "VONAGE_SIGNATURE_SECRET")
-    checks = [VonageToken(secret, application_id=application_id)] if secret else []
-    address = key_of(public_url, PUBLIC_URL)
-    admission = Admission(address, checks, checks, passes_by(secret), clock)
 
-    def answer(handshake: Handshake) -> Answer:
-        asked = asked_with(handshake)
-        ids = {name: asked[name] for name in ("uuid", "conversation_uuid") if asked.get(name)}
-        given = {**ids, **call_parameters(asked), **(parameters or {})}
-        url = admission.with_pass(stream_url(handshake, address), handshake)
-        return vonage_answer(url, given, rate_hz=rate_hz, signed=bool(secret))
+    signature_secret: str = field(default="", repr=False)
+    public_key_pem: str = ""
+    application_id: str = ""
+    """Tokens of other applications are refused; empty = all are accepted."""
 
-    return StreamKind(
-        "vonage",
-        lambda _: VonageAdapter(rate_hz),
-        admission if admission.checks else None,
-        needs_key="VONAGE_SIGNATURE_SECRET",
-        answer=answer,
-    )
+    def __post_init__(self) -> None:
+        if bool(self.signature_secret) == bool(self.public_key_pem):
+            raise BadRequest(
+                "Vonage's tokens need the signature secret, or a public key, and not both.",
+                remedy="The dashboard shows the signature secret in the account's settings.",
+            )
+        if self.public_key_pem:
+            self._key()
+
+    def check(self, request: CarrierRequest, now: float) -> bytes:
+        scheme, _, token = request.header("authorization", "Vonage").partition(" ")
+        parts = token.strip().split(".")
+        if scheme.lower() != "bearer" or len(token) > MAX_TOKEN_CHARS or len(parts) != 3:
+            raise BadSignature("The Authorization header holds no token of Vonage's.")
+        header, claims = _json(parts[0]), _json(parts[1])
+        algorithm = "HS256" if self.signature_secret else "RS256"
+        if header.get("alg") != algorithm:
+            raise BadSignature(
+                f"The token is not signed by {algorithm}.",
+                remedy="Check whether the signature secret or the public key is the right one.",
+            )
+        signed = f"{parts[0]}.{parts[1]}".encode("ascii", "replace")
+        signature = _base64url(parts[2])
+        if not self._is_signed(signed, signature):
+            raise BadSignature(
+                "The token's signature is not Vonage's.",
+                remedy="Check the signature secret: the dashboard shows it under API settings.",
+            )
+        self._check_claims(claims, request, now)
+        return signature
+
+    def _is_signed(self, signed: bytes, signature: bytes) -> bool:
+        if self.signature_secret:
+            expected = hmac.digest(self.signature_secret.encode(), signed, "sha256")
+            return hmac.compare_digest(signature, expected)
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+        from cryptography.hazmat.primitives.hashes import SHA256
+
+        try:
+            self._key().verify(signature, signed, PKCS1v15(), SHA256())
+        except InvalidSignature:
+            return False
+        return True
+
+    def _check_claims(self, claims: dict[str, Any], request: CarrierRequest, now: float) -> None:
+        issued, expires, begins = (_time(claims, name) for name in ("iat", "exp", "nbf"))
+        if issued is None and expires is None:
+            raise BadSignature("The token does not say when it was made.")
+        late = expires is not None and now > expires + TOLERANCE_S
+        late = late or (expires is None and issued is not None and now > issued + TOLERANCE_S)
+        early = any(each is not None and each > now + TOLERANCE_S for each in (issued, begins))
+        if late or early:
+            raise BadSignature(
+                "The token is of another time.",
+                remedy="It is a replayed request, or a clock is wrong: check this machine's.",
+            )
+        if self.application_id and claims.get("application_id") != self.application_id:
+            raise BadSignature("The token is of another application.")
+        claimed = claims.get("payload_hash")
+        if request.body and isinstance(claimed, str):
+            actual = hashlib.sha256(request.body).hexdigest()
+            if not hmac.compare_digest(actual.encode(), claimed.lower().encode()):
+                raise BadSignature("The body is not the one that Vonage has signed.")
+
+    def _key(self) -> Any:
+        require_cryptography("Vonage's tokens with a public key")
+        from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+        try:
+            key = load_pem_public_key(self.public_key_pem.encode())
+        except ValueError:
+            key = None
+        if not isinstance(key, RSAPublicKey):
+            raise BadRequest(
+                "The public key for Vonage's tokens is no RSA key in PEM.",
+                remedy="It begins with -----BEGIN PUBLIC KEY-----.",
+            )
+        return key
+
+
+def _base64url(part: str) -> bytes:
+    """Return the bytes of base64url without padding; empty if it is invalid."""
+    if any(character in part for character in "+/="):
+        return b""
+    try:
+        return base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _json(part: str) -> dict[str, Any]:
+    try:
+        found = json.loads(_base64url(part))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise BadSignature("The Authorization header holds no token of Vonage's.")
+    return found
+
+
+def _time(claims: dict[str, Any], name: str) -> float | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    # NaN and infinity compare as no time does.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e12:
+        raise BadSignature(f"The token's {name} is no time.")
+    return float(value)
+
+
+def vonage_answer(
+    url: str,
+    parameters: Mapping[str, str] | None = None,
+    *,
+    rate_hz: int = 16000,
+    signed: bool = False,
+) -> Answer:
+    """Return an NCCO; ``signed`` requests the token of signed webhooks on the WebSocket."""
+    endpoint: dict[str, object] = {
+        "type": "websocket",
+        "uri": url,
+        "content-type": f"audio/l16;rate={rate_hz}",
+        "headers": dict(parameters or {}),
+    }
+    if signed:
+        endpoint["authorization"] = {"type": "vonage"}
+    return JSON, json.dumps([{"action": "connect", "endpoint": [endpoint]}])
