@@ -119,9 +119,8 @@ def parts(log: Path, before: Path, folder: Path) -> list[list[object]]:
         from qwen3tts_cli.latency.html import write_page
         from qwen3tts_cli.latency.options import Views
         from qwen3tts_cli.latency.perfetto import write_trace
-        from qwen3tts_cli.latency.reading import read_columns
-        from qwen3tts_cli.latency.sources import find_logs
-        from qwen3tts_cli.latency.worst import worst
+        from qwen3tts_cli.latency.reading import find_logs, read_columns
+        from qwen3tts_cli.latency.selection import worst
     with timed(rows, "read into columns"):
         columns = read_columns(find_logs([log]).files)
     with timed(rows, "stage tables and counts"):

@@ -6,17 +6,12 @@ from typing import Annotated
 
 import typer
 
-from qwen3tts_cli import options
-from qwen3tts_cli.agent import check_agent
-from qwen3tts_cli.exits import run
-from qwen3tts_cli.lines import SIP, SIP_PORT, LineOptions
-from qwen3tts_cli.listen_options import ListenOptions
-from qwen3tts_cli.manner import Manner
-from qwen3tts_cli.page_beside import BesideOptions
-from qwen3tts_cli.reception import DRAIN_S, attend
-from qwen3tts_cli.spread import spread
-from qwen3tts_cli.talk import Course, checked_digits
-from qwen3tts_cli.telephone import (
+from qwen3tts_cli.calls.agent import check_agent
+from qwen3tts_cli.calls.answering import DRAIN_S, attend
+from qwen3tts_cli.calls.call_run import Course, checked_digits
+from qwen3tts_cli.calls.lines import SIP, SIP_PORT, LineOptions
+from qwen3tts_cli.calls.listening_page import BesideOptions
+from qwen3tts_cli.calls.phone import (
     HERE,
     Telephone,
     asks_for_tls,
@@ -25,7 +20,12 @@ from qwen3tts_cli.telephone import (
     read_config,
     tell_remarks,
 )
-from qwen3tts_cli.words import DEFAULT_PROMPT, choose_words
+from qwen3tts_cli.calls.words import DEFAULT_PROMPT, choose_words
+from qwen3tts_cli.options import common as options
+from qwen3tts_cli.options.common import spread
+from qwen3tts_cli.options.listening import ListenOptions
+from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.output.exits import run
 
 
 def add_to(app: typer.Typer) -> None:

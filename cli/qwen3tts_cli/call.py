@@ -9,20 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qwen3tts_cli import options
-from qwen3tts_cli.agent import RECOGNISER, check_agent, whisper_is_here, with_agent
-from qwen3tts_cli.exits import needs, run
-from qwen3tts_cli.listen_options import ListenOptions
-from qwen3tts_cli.machine import OnMachine
-from qwen3tts_cli.manner import Manner, tell_ignored
-from qwen3tts_cli.output import note, notes
-from qwen3tts_cli.page_beside import BesideOptions, open_beside
-from qwen3tts_cli.readiness.side_by_side import Readiness
-from qwen3tts_cli.shown.keyboard import typed_by_person
-from qwen3tts_cli.speech import speech_server
-from qwen3tts_cli.spread import spread
-from qwen3tts_cli.talk import Course, checked_digits, talk
-from qwen3tts_cli.telephone import (
+from qwen3tts_cli.calls.agent import RECOGNISER, check_agent, whisper_is_here, with_agent
+from qwen3tts_cli.calls.answering import OnMachine
+from qwen3tts_cli.calls.call_run import Course, checked_digits, talk
+from qwen3tts_cli.calls.listening_page import BesideOptions, open_beside
+from qwen3tts_cli.calls.phone import (
     Telephone,
     asks_for_tls,
     check_target,
@@ -31,8 +22,16 @@ from qwen3tts_cli.telephone import (
     read_config,
     tell_remarks,
 )
-from qwen3tts_cli.watch import watch
-from qwen3tts_cli.words import DEFAULT_PROMPT, Words, choose_words
+from qwen3tts_cli.calls.watch import watch
+from qwen3tts_cli.calls.words import DEFAULT_PROMPT, Words, choose_words
+from qwen3tts_cli.doctor.preflight import Readiness
+from qwen3tts_cli.options import common as options
+from qwen3tts_cli.options.common import speech_server, spread
+from qwen3tts_cli.options.listening import ListenOptions
+from qwen3tts_cli.options.speech import Manner, tell_ignored
+from qwen3tts_cli.output.console import note, notes
+from qwen3tts_cli.output.exits import needs, run
+from qwen3tts_cli.output.keyboard import typed_by_person
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:

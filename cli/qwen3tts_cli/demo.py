@@ -19,11 +19,11 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from qwen3tts_cli.exits import exit_code, needs, run
+from qwen3tts_cli.calls.phone import local_address
 from qwen3tts_cli.latency import show_report
-from qwen3tts_cli.output import complain_of, note, results
-from qwen3tts_cli.speech import speech_server
-from qwen3tts_cli.telephone import local_address
+from qwen3tts_cli.options.common import speech_server
+from qwen3tts_cli.output.console import complain_of, note, results
+from qwen3tts_cli.output.exits import exit_code, needs, run
 from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.line import Spoken

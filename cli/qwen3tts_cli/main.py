@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from qwen3tts_cli import answer, call, doctor, latency, say, serve, softphone, voices
-from qwen3tts_cli.chatting import chat
-from qwen3tts_cli.exits import ExitCode, exit_code
-from qwen3tts_cli.output import LogLevel, complain, complain_of, configure_logging
-from qwen3tts_cli.shown.help import Contents, with_pages
+from qwen3tts_cli import answer, call, chat, latency, say, serve, softphone, voices
+from qwen3tts_cli.doctor import command as doctor
+from qwen3tts_cli.output.console import LogLevel, complain, complain_of, configure_logging
+from qwen3tts_cli.output.exits import ExitCode, exit_code
+from qwen3tts_cli.output.help import Contents, with_pages
 from qwen3tts_wire.errors import SpeechError
 
 app = typer.Typer(

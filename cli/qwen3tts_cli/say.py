@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qwen3tts_cli import options
-from qwen3tts_cli.exits import CutShort, run
-from qwen3tts_cli.files.sinks import FileSink, PipeSink, Sink
-from qwen3tts_cli.files.writable import check_sound_file
-from qwen3tts_cli.manner import Manner, tell_ignored, tell_mode
-from qwen3tts_cli.output import note, notes
-from qwen3tts_cli.readiness.texts import check_file
-from qwen3tts_cli.shown.keyboard import from_keyboard, typed_by_person
-from qwen3tts_cli.speech import speech_server
-from qwen3tts_cli.spread import spread
+from qwen3tts_cli.doctor.preflight import check_file
+from qwen3tts_cli.options import common as options
+from qwen3tts_cli.options.common import speech_server, spread
+from qwen3tts_cli.options.speech import Manner, tell_ignored, tell_mode
+from qwen3tts_cli.output.console import note, notes
+from qwen3tts_cli.output.exits import CutShort, run
+from qwen3tts_cli.output.keyboard import from_keyboard, typed_by_person
+from qwen3tts_cli.output.sound import FileSink, PipeSink, Sink
+from qwen3tts_cli.output.writable import check_sound_file
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -127,7 +126,7 @@ async def say_words(
     async with AsyncExitStack() as stack:
         sinks: list[Sink] = []
         if play:
-            from qwen3tts_cli.player import Player
+            from qwen3tts_cli.output.sound import Player
 
             player = await Player.start(how.rate_hz)
             stack.push_async_callback(player.stop)

@@ -11,32 +11,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qwen3tts_cli.exits import needs
-from qwen3tts_cli.output import LogLevel, notes
-from qwen3tts_cli.progress import Stages
-from qwen3tts_cli.serving.running import (
+from qwen3tts_cli.output.console import LogLevel, Stages, notes
+from qwen3tts_cli.output.exits import needs
+from qwen3tts_cli.serving import (
     engine_of,
     log_settings,
     serve_until_stopped,
     warn_of_the_open,
     write_logs,
 )
+from qwen3tts_engine.table import ENGINES
 
 if TYPE_CHECKING:
     from qwen3tts_server.configuration import Configuration
 
 PANEL = "Qwen3-TTS"
 OPERATIONS = "Operations"
-
-
-class EngineName(StrEnum):
-    """What speaks."""
-
-    AUTO = "auto"
-    PIPER = "piper"
-    EMBEDDED = "embedded"
-    QWEN3 = "qwen3"
-    UPSTREAM = "upstream"
+ENGINE_NAMES = ("auto", *ENGINES)
 
 
 class DTypeName(StrEnum):
@@ -45,6 +36,13 @@ class DTypeName(StrEnum):
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
+
+
+def _known_engine(name: str | None) -> str | None:
+    if name is not None and name not in ENGINE_NAMES:
+        names = ", ".join(map(repr, ENGINE_NAMES))
+        raise typer.BadParameter(f"{name!r} is not one of {names}.")
+    return name
 
 
 def add_to(app: typer.Typer) -> None:
@@ -145,8 +143,12 @@ def serve(
         int | None, typer.Option(min=0, max=65535, help="Port, 8765 if left out; 0 is any.")
     ] = None,
     engine: Annotated[
-        EngineName | None,
-        typer.Option(help="What speaks; the best that is installed for any CPU if left out."),
+        str | None,
+        typer.Option(
+            metavar=f"[{'|'.join(ENGINE_NAMES)}]",
+            callback=_known_engine,
+            help="What speaks; the best that is installed for any CPU if left out.",
+        ),
     ] = None,
     workers: Annotated[
         int | None,
@@ -331,7 +333,7 @@ def serve(
         "compile": compiled,
     }
     if upstream is not None and engine is None:
-        engine = EngineName.UPSTREAM
+        engine = "upstream"
     given = {
         "server.host": host,
         "server.port": port,
@@ -345,7 +347,7 @@ def serve(
         **{f"engine.qwen3.{name}": value for name, value in qwen3.items()},
     }
     elsewhere = config is not None or overrides or "QWEN3TTS__ENGINE__QWEN3__MODEL" in os.environ
-    if engine is EngineName.QWEN3 and model is None and not elsewhere:
+    if engine == "qwen3" and model is None and not elsewhere:
         raise typer.BadParameter(
             "the engine qwen3 needs a checkpoint: --model FOLDER, or a hub id such as"
             " Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice."

@@ -1,9 +1,12 @@
-"""``mr-qwen3tts softphone``: a page for the browser that calls the voice, an agent, a SIP phone."""
+"""Where the softphone's page is: its address, as text and as a picture for a phone's camera."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import os
+import threading
+import webbrowser
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,30 +14,63 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qwen3tts_cli import options
-from qwen3tts_cli.agent import check_agent, with_agent
-from qwen3tts_cli.exits import needs, run
-from qwen3tts_cli.files.writable import check_writable
-from qwen3tts_cli.listen_options import ListenOptions
-from qwen3tts_cli.manner import Manner
-from qwen3tts_cli.page_options import PageOptions, parsed_servers
-from qwen3tts_cli.readiness.side_by_side import Readiness
-from qwen3tts_cli.softphone_told import tell_softphone
-from qwen3tts_cli.speech import speech_server
-from qwen3tts_cli.spread import spread
-from qwen3tts_cli.talk import Course
-from qwen3tts_cli.telephone import (
-    Telephone,
-    local_address,
-    read_config,
-    tell_remarks,
-)
-from qwen3tts_cli.words import Words, choose_words
+from qwen3tts_cli.calls.agent import check_agent, with_agent
+from qwen3tts_cli.calls.call_run import Course
+from qwen3tts_cli.calls.phone import Telephone, local_address, read_config, tell_remarks
+from qwen3tts_cli.calls.words import Words, choose_words
+from qwen3tts_cli.doctor.preflight import Readiness
+from qwen3tts_cli.options import common as options
+from qwen3tts_cli.options.common import speech_server, spread
+from qwen3tts_cli.options.listening import ListenOptions
+from qwen3tts_cli.options.page import PageOptions, parsed_servers
+from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.output.console import note, notes, results
+from qwen3tts_cli.output.exits import needs, run
+from qwen3tts_cli.output.writable import check_writable
+from qwen3tts_cli.serving import is_loopback
 
 if TYPE_CHECKING:
     from qwen3tts_phone.phone import Phone
     from qwen3tts_phone.settings.file import PhoneConfig
+    from qwen3tts_phone.softphone.server import Softphone
     from qwen3tts_phone.softphone.settings import SoftphoneSettings
+
+
+def tell_softphone(softphone: Softphone, *, open_it: bool = False) -> None:
+    """Say where it is. Standard output gets the address alone, for whoever reads it by a program.
+
+    ``open_it``: show it in this machine's browser.
+    """
+    host = softphone.settings.host
+    note("The softphone is ready. Open this address; its end is the access token:")
+    results().print(softphone.url, markup=False)
+    if is_loopback(host):
+        note(f"Only this machine can open it. For others: --host {local_address()}")
+    else:
+        note("With a phone's camera:")
+        notes().print(qr_code(softphone.url), highlight=False, markup=False)
+    certificate = softphone.certificate
+    if certificate is not None and not certificate.own:
+        note(
+            "The browser warns once, since the certificate is signed by itself: go on if its"
+            f" SHA-256 fingerprint is {certificate.fingerprint}."
+        )
+    if open_it:  # a browser in the terminal returns only at its end
+        threading.Thread(target=_browse, args=(softphone.url,), name="browser", daemon=True).start()
+
+
+def _browse(url: str) -> None:
+    if not webbrowser.open(url):
+        note("No browser could be started here; open the address by hand.")
+
+
+def qr_code(text: str) -> str:
+    """A QR code for a terminal, in half blocks; raises MissingExtra."""
+    with needs("webrtc"):
+        import segno
+    out = io.StringIO()
+    segno.make(text, error="l").terminal(out, compact=True)
+    return out.getvalue()
 
 
 def add_to(app: typer.Typer) -> None:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qwen3tts_cli import options
-from qwen3tts_cli.exits import run
-from qwen3tts_cli.output import note, printable
-from qwen3tts_cli.shown.columns import columns
-from qwen3tts_cli.speech import speech_server
+from qwen3tts_cli.options import common as options
+from qwen3tts_cli.options.common import speech_server
+from qwen3tts_cli.output.columns import columns
+from qwen3tts_cli.output.console import note, printable
+from qwen3tts_cli.output.exits import run
+from qwen3tts_engine.table import ENGINES
 from qwen3tts_wire.names import language_name, nearest, tag_of
 
 if TYPE_CHECKING:
@@ -95,19 +96,23 @@ MORE_LANGUAGES = (
     " address with --server."
 )
 HEADINGS = ("voice", "name", "language", "sex", "engine")
-ENGINES = {"embedded": "eSpeak NG", "piper": "Piper", "qwen3": "Qwen3-TTS"}
-"""Engines' names for people."""
+
+
+def engine_label(name: str) -> str:
+    """Return an engine's name for people."""
+    entry = ENGINES.get(name)
+    return name if entry is None else entry.label
 
 
 def shown_voice(session: SessionCreated, named: str | None) -> str:
     """Return the voice that speaks, ``named`` or the server's first, with its engine."""
     voice = named or next((each.id for each in session.voices), "")
-    return f"{voice} ({ENGINES.get(session.engine, session.engine)})".lstrip()
+    return f"{voice} ({engine_label(session.engine)})".lstrip()
 
 
 def listing(session: SessionCreated, found: Sequence[VoiceInfo], width: int | None) -> list[str]:
     """Return the lines of the list; ``width`` as for ``columns``."""
-    engine = ENGINES.get(session.engine, session.engine)
+    engine = engine_label(session.engine)
     rows = [
         (voice.id, voice.name, language_of(voice), voice.gender or "", engine) for voice in found
     ]

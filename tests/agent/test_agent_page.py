@@ -12,7 +12,7 @@ import qwen3tts_agent
 import qwen3tts_phone
 from qwen3tts_agent import Agent
 from qwen3tts_agent.turn_record import STAGES
-from qwen3tts_cli.lines import NAMES
+from qwen3tts_cli.calls.lines import NAMES
 from qwen3tts_cli.main import app
 from tests.agent.agent_tables import PAGE, written
 

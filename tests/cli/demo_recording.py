@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_cli.demo import demo
-from qwen3tts_cli.latency.reading import read_columns
-from qwen3tts_cli.latency.sources import find_logs
+from qwen3tts_cli.latency.reading import find_logs, read_columns
 from qwen3tts_codecs.resample import Resampler
 
 OPUS_HZ = 48_000

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qwen3tts_cli import call, reception
-from qwen3tts_cli.exits import CutShort
-from qwen3tts_cli.manner import Manner
-from qwen3tts_cli.talk import Course
-from qwen3tts_cli.telephone import Telephone
-from qwen3tts_cli.words import Words
+from qwen3tts_cli import call
+from qwen3tts_cli.calls import answering as reception
+from qwen3tts_cli.calls.call_run import Course
+from qwen3tts_cli.calls.phone import Telephone
+from qwen3tts_cli.calls.words import Words
+from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.output.exits import CutShort
 from qwen3tts_phone.dialling.retries import RedialResult, place_with_retries
 from qwen3tts_phone.errors import CalleeUnreachable, CallRefused
 from qwen3tts_phone.phone import Phone, PhoneSettings

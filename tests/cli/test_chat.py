@@ -12,9 +12,9 @@ from pathlib import Path
 import av
 import pytest
 
-from qwen3tts_cli.chatting.spoken import SpokenReplies
+from qwen3tts_cli.chat import SpokenReplies
 from qwen3tts_cli.main import run
-from qwen3tts_cli.manner import Manner
+from qwen3tts_cli.options.speech import Manner
 from qwen3tts_server.run import running_server
 from tests.agent.endpoint import Answer, ChatEndpoint, Waits, says
 from tests.engine.fake_engine import FakeEngine

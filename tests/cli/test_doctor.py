@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_cli import checks, doctor
-from qwen3tts_cli.checks import EXTRAS, Check, Level
+from qwen3tts_cli.doctor import checks
+from qwen3tts_cli.doctor import command as doctor
+from qwen3tts_cli.doctor.checks import EXTRAS, Check, Level
+from qwen3tts_cli.doctor.targets import faults, weight_file_fault
 from qwen3tts_cli.main import run
-from qwen3tts_cli.weight_files import faults, weight_file_fault
 from tests.conftest import require_package
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_cli.checks import Check, Level
-from qwen3tts_cli.doctor_server import server_checks
+from qwen3tts_cli.doctor.checks import Check, Level
+from qwen3tts_cli.doctor.targets import server_checks
 from qwen3tts_cli.main import run
 from tests.sip.certificates import DAY, Authority, Pair
 

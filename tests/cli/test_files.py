@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import typer
 
-from qwen3tts_cli.files.sinks import FileSink
-from qwen3tts_cli.files.writable import SOUND_ENDINGS, check_sound_file, check_writable
 from qwen3tts_cli.main import run
+from qwen3tts_cli.output.sound import FileSink
+from qwen3tts_cli.output.writable import SOUND_ENDINGS, check_sound_file, check_writable
 from qwen3tts_phone.audio.wav import StereoRecorder
 from qwen3tts_phone.records.recording import SUFFIXES, write_encoded
 from tests.phone.voices import tone
@@ -129,7 +129,7 @@ def test_it_is_said_before_a_voice_or_a_phone_is_started(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("qwen3tts_cli.exits.asyncio.run", None)
+    monkeypatch.setattr("qwen3tts_cli.output.exits.asyncio.run", None)
     for path in (tmp_path / "missing" / "f.wav", tmp_path / "f.aiff", tmp_path):
         assert run([*arguments, str(path)]) == 2
         told = capsys.readouterr().err
@@ -144,7 +144,7 @@ def test_a_text_that_cannot_be_read_is_told_before_a_voice_is_started(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("qwen3tts_cli.exits.asyncio.run", None)
+    monkeypatch.setattr("qwen3tts_cli.output.exits.asyncio.run", None)
     path, out = tmp_path / name, tmp_path / "f.wav"
     assert run(["say", "--file", str(path), "--out", str(out)]) == 2
     told = capsys.readouterr().err

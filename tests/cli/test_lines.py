@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from qwen3tts_cli.exits import ExitCode
-from qwen3tts_cli.lines import NAMES, LineOptions, Ports
+from qwen3tts_cli.calls.lines import NAMES, LineOptions, Ports
 from qwen3tts_cli.main import run
+from qwen3tts_cli.output.exits import ExitCode
 from qwen3tts_phone.phone import PhoneSettings
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.streams.carriers import CARRIERS

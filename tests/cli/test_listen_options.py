@@ -11,7 +11,8 @@ import typer
 
 from qwen3tts_agent.chat.client import ChatSettings
 from qwen3tts_agent.recognition.callback import CallbackRecogniser
-from qwen3tts_cli.agent import (
+from qwen3tts_cli.call import for_listen
+from qwen3tts_cli.calls.agent import (
     TRANSFER_NAME,
     check_agent,
     make_agent,
@@ -19,14 +20,13 @@ from qwen3tts_cli.agent import (
     whisper_is_here,
     with_agent,
 )
-from qwen3tts_cli.call import for_listen
-from qwen3tts_cli.exits import ExitCode
-from qwen3tts_cli.listen_options import Detector, ListenOptions
+from qwen3tts_cli.calls.call_run import Course
+from qwen3tts_cli.calls.phone import check_target
+from qwen3tts_cli.calls.words import DEFAULT_PROMPT, Words
+from qwen3tts_cli.doctor.preflight import Readiness
 from qwen3tts_cli.main import run
-from qwen3tts_cli.readiness.side_by_side import Readiness
-from qwen3tts_cli.talk import Course
-from qwen3tts_cli.telephone import check_target
-from qwen3tts_cli.words import DEFAULT_PROMPT, Words
+from qwen3tts_cli.options.listening import Detector, ListenOptions
+from qwen3tts_cli.output.exits import ExitCode
 from qwen3tts_phone.detection.events import MissingDetector
 from qwen3tts_phone.detection.settings import DETECTORS, ListenSettings
 from qwen3tts_wire.errors import BadRequest
@@ -193,7 +193,7 @@ async def test_the_recogniser_ends_with_the_command(monkeypatch: pytest.MonkeyPa
             done.append("close")
 
     recogniser = Loaded(lambda samples, rate_hz: "")
-    monkeypatch.setattr("qwen3tts_cli.agent.recogniser_of", lambda *_: recogniser)
+    monkeypatch.setattr("qwen3tts_cli.calls.agent.recogniser_of", lambda *_: recogniser)
     listening = ListenOptions(stt="whisper", check_seconds=0)
     async with (
         Readiness() as ready,

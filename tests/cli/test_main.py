@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_cli import exits, output
-from qwen3tts_cli.exits import ExitCode, MissingExtra, exit_code, first_error, needs
 from qwen3tts_cli.main import run
+from qwen3tts_cli.output import console as output
+from qwen3tts_cli.output import exits
+from qwen3tts_cli.output.exits import ExitCode, MissingExtra, exit_code, first_error, needs
 from qwen3tts_phone.errors import (
     BadCertificate,
     BadSip,
@@ -204,7 +205,7 @@ def test_a_missing_module_of_our_own_is_a_bug_and_stays_one() -> None:
 def test_ctrl_c_and_sigterm_end_in_order(name: str, code: int) -> None:
     script = (
         "import asyncio, os, signal, sys\n"
-        "from qwen3tts_cli.exits import run\n"
+        "from qwen3tts_cli.output.exits import run\n"
         # A job in the background inherits that Ctrl-C is ignored.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "async def main():\n"

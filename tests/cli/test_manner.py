@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from qwen3tts_cli import answer, call, say, voices
 from qwen3tts_cli.main import app, run
-from qwen3tts_cli.manner import Manner, Mode, tell_ignored, tell_mode
-from qwen3tts_cli.spread import spread
+from qwen3tts_cli.options.common import spread
+from qwen3tts_cli.options.speech import Manner, Mode, tell_ignored, tell_mode
 from qwen3tts_wire.messages import Sampling, VoiceReady
 
 

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 import typer
 
-from qwen3tts_cli import call, reception, softphone_told
-from qwen3tts_cli.page_beside import BesideOptions, page_settings
-from qwen3tts_cli.page_options import TOKEN_ENV
-from qwen3tts_cli.talk import Course
-from qwen3tts_cli.words import Words
+from qwen3tts_cli import call
+from qwen3tts_cli import softphone as softphone_told
+from qwen3tts_cli.calls import answering as reception
+from qwen3tts_cli.calls.call_run import Course
+from qwen3tts_cli.calls.listening_page import BesideOptions, page_settings
+from qwen3tts_cli.calls.words import Words
+from qwen3tts_cli.options.page import TOKEN_ENV
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_server.run import running_server

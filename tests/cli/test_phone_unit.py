@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import typer
 
-from qwen3tts_cli.exits import ExitCode
 from qwen3tts_cli.main import app
+from qwen3tts_cli.output.exits import ExitCode
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "mr-qwen3tts-phone.service"
 

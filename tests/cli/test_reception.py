@@ -13,11 +13,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from qwen3tts_cli import reception
-from qwen3tts_cli.manner import Manner
-from qwen3tts_cli.talk import Course
-from qwen3tts_cli.telephone import Telephone
-from qwen3tts_cli.words import Words
+from qwen3tts_cli.calls import answering as reception
+from qwen3tts_cli.calls.call_run import Course
+from qwen3tts_cli.calls.phone import Telephone
+from qwen3tts_cli.calls.words import Words
+from qwen3tts_cli.options.speech import Manner
 from qwen3tts_phone.errors import CallRefused
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.settings.file import config_from
@@ -113,7 +113,7 @@ async def test_with_one_call_only_a_stop_before_it_ends_the_wait() -> None:
 def test_the_first_sigterm_is_for_the_drain_and_the_second_ends_it() -> None:
     script = (
         "import asyncio, os, signal\n"
-        "from qwen3tts_cli.exits import at_first_sigterm, run\n"
+        "from qwen3tts_cli.output.exits import at_first_sigterm, run\n"
         "async def main():\n"
         "    stop = asyncio.Event()\n"
         "    with at_first_sigterm(stop.set):\n"

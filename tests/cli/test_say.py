@@ -12,10 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_cli.exits import CutShort, MissingProgram, first_error
 from qwen3tts_cli.main import run
-from qwen3tts_cli.manner import Manner
-from qwen3tts_cli.player import PLAYERS, Player, PlayerFailed, find_player
+from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.output.exits import CutShort, MissingProgram, first_error
+from qwen3tts_cli.output.sound import (
+    PLAYERS,
+    UNKNOWN_BYTES,
+    Player,
+    PlayerFailed,
+    WavStream,
+    WavWriter,
+    find_player,
+)
 from qwen3tts_cli.say import (
     LONGEST_PASSAGE_CHARS,
     PASSAGE_CHARS,
@@ -23,7 +31,6 @@ from qwen3tts_cli.say import (
     SayOptions,
     say_words,
 )
-from qwen3tts_cli.wav import UNKNOWN_BYTES, WavStream, WavWriter
 from qwen3tts_phone.call.text_sources import from_text
 from qwen3tts_server.run import running_server
 from qwen3tts_wire.context import Context

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_cli.shown.keyboard import BY_KEY, BY_LINE
+from qwen3tts_cli.output.keyboard import BY_KEY, BY_LINE
 from qwen3tts_phone.phone import Phone
 from qwen3tts_server.run import running_server
 from tests.cli.terminal import Terminal, at_terminal

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.status import Status
 
 from qwen3tts_cli.main import app, run
-from qwen3tts_cli.progress import Stages
-from qwen3tts_cli.serving.running import is_loopback
+from qwen3tts_cli.output.console import Stages
+from qwen3tts_cli.serving import is_loopback
 from qwen3tts_cli.voices import MORE_LANGUAGES, speaks
 from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.messages import VoiceInfo

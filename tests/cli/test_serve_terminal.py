@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_cli.main import run
-from qwen3tts_cli.serving.running import voice_line
+from qwen3tts_cli.serving import voice_line
 from qwen3tts_engine.base import Voice
 from qwen3tts_wire.client import SpeechClient
 from tests.cli.terminal import at_terminal

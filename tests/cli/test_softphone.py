@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 import typer
 
-from qwen3tts_cli.exits import ExitCode
-from qwen3tts_cli.listen_options import ListenOptions
+from qwen3tts_cli.calls.call_run import Course
 from qwen3tts_cli.main import run
-from qwen3tts_cli.manner import Manner
-from qwen3tts_cli.page_options import Consent, PageOptions, parsed_servers
-from qwen3tts_cli.softphone import Softphoning, settings_of, telephone_of
-from qwen3tts_cli.softphone_told import qr_code, tell_softphone
-from qwen3tts_cli.talk import Course
+from qwen3tts_cli.options.listening import ListenOptions
+from qwen3tts_cli.options.page import Consent, PageOptions, parsed_servers
+from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.output.exits import ExitCode
+from qwen3tts_cli.softphone import Softphoning, qr_code, settings_of, telephone_of, tell_softphone
 from qwen3tts_phone.softphone.certificate import Certificate
 from qwen3tts_phone.softphone.server import Softphone
 from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings

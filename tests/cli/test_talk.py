@@ -9,13 +9,14 @@ import pytest
 import typer
 
 from qwen3tts_cli import call as call_command
-from qwen3tts_cli import reception, talk
-from qwen3tts_cli.exits import CutShort
-from qwen3tts_cli.listen_options import ListenOptions
-from qwen3tts_cli.manner import Manner
-from qwen3tts_cli.talk import Course, checked_digits
-from qwen3tts_cli.telephone import Telephone, local_address
-from qwen3tts_cli.words import Words, choose_words
+from qwen3tts_cli.calls import answering as reception
+from qwen3tts_cli.calls import call_run as talk
+from qwen3tts_cli.calls.call_run import Course, checked_digits
+from qwen3tts_cli.calls.phone import Telephone, local_address
+from qwen3tts_cli.calls.words import Words, choose_words
+from qwen3tts_cli.options.listening import ListenOptions
+from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.output.exits import CutShort
 from qwen3tts_phone.audio.frames import KeyPressed
 from qwen3tts_phone.call.call import Call, CallEvent
 from qwen3tts_phone.call.events import CallEnded

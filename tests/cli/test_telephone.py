@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from qwen3tts_cli.main import run
-from qwen3tts_cli.manner import Manner
-from qwen3tts_cli.telephone import (
+from qwen3tts_cli.calls.phone import (
     Srtp,
     Telephone,
     asks_for_tls,
@@ -17,6 +15,8 @@ from qwen3tts_cli.telephone import (
     headers_of,
     read_config,
 )
+from qwen3tts_cli.main import run
+from qwen3tts_cli.options.speech import Manner
 from qwen3tts_phone.phone import PhoneSettings
 from qwen3tts_phone.settings.file import PhoneConfig, config_from
 from qwen3tts_settings.entries import BadConfiguration, from_yaml

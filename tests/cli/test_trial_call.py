@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_cli.checks import Check, Level
+from qwen3tts_cli.doctor.checks import Check, Level
+from qwen3tts_cli.doctor.trial_call import Hearing, Trial, tone, trial_settings, try_call
 from qwen3tts_cli.main import run
-from qwen3tts_cli.trial_call import Hearing, Trial, tone, trial_settings, try_call
 from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.sdp.session import SdpSession

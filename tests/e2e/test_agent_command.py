@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from qwen3tts_cli.exits import ExitCode
+from qwen3tts_cli.output.exits import ExitCode
 from qwen3tts_engine.base import SAMPLE_RATE
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.phone import Phone, PhoneSettings

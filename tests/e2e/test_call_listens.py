@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_cli.exits import ExitCode
 from qwen3tts_cli.main import run
+from qwen3tts_cli.output.exits import ExitCode
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.phone import Phone
 from qwen3tts_server.run import running_server

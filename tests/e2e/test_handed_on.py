@@ -16,10 +16,10 @@ import pytest
 from qwen3tts_agent.agent import Agent
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_cli.call import Attempts
-from qwen3tts_cli.reception import converse
-from qwen3tts_cli.talk import Course
-from qwen3tts_cli.telephone import Telephone
-from qwen3tts_cli.words import Words
+from qwen3tts_cli.calls.answering import converse
+from qwen3tts_cli.calls.call_run import Course
+from qwen3tts_cli.calls.phone import Telephone
+from qwen3tts_cli.calls.words import Words
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.call import core, transfers
 from qwen3tts_phone.call.call import CallTransferred

@@ -13,15 +13,12 @@ from pathlib import Path
 from rich.console import Console
 
 from qwen3tts_cli.latency import show, tables
-from qwen3tts_cli.latency.choices import GroupBy
 from qwen3tts_cli.latency.columns import Columns
-from qwen3tts_cli.latency.moments import moment
-from qwen3tts_cli.latency.options import Views
-from qwen3tts_cli.latency.reading import Wanted, read_columns
-from qwen3tts_cli.latency.selection import Selection
-from qwen3tts_cli.latency.sources import LogFile
-from qwen3tts_cli.latency.tail import Lines
-from qwen3tts_cli.latency.waterfall import remarks, waterfall
+from qwen3tts_cli.latency.following import Lines
+from qwen3tts_cli.latency.options import GroupBy, Views
+from qwen3tts_cli.latency.reading import LogFile, Wanted, read_columns
+from qwen3tts_cli.latency.selection import Selection, moment
+from qwen3tts_cli.latency.show import remarks, waterfall
 from qwen3tts_speech.latency import MAX_EXAMPLES, Mark, UtteranceRecord, read_log
 from tests.fuzz.target import Target, cuts
 

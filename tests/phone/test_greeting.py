@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from qwen3tts_cli.exits import ExitCode, exit_code
+from qwen3tts_cli.output.exits import ExitCode, exit_code
 from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.call.dialogue import GreetedCall, OnMachine, await_greeting
 from qwen3tts_phone.errors import MachineAnswered

@@ -13,7 +13,7 @@ import pytest
 import typer.testing
 
 from qwen3tts_cli.main import app
-from qwen3tts_cli.page_options import PORT, TOKEN_ENV
+from qwen3tts_cli.options.page import PORT, TOKEN_ENV
 from qwen3tts_phone.softphone import connection
 from qwen3tts_phone.softphone.messages import PAGE_MESSAGES, PROTOCOL, SERVER_MESSAGES
 from qwen3tts_phone.softphone.settings import SoftphoneSettings

@@ -72,7 +72,7 @@ import sys
 sys.path[:0] = {[str(package), *sys.path]}
 from qwen3tts_phone.streams.carriers import CARRIERS, Carrier
 CARRIERS["acme"] = {LINE}
-from qwen3tts_cli.lines import NAMES, LineOptions
+from qwen3tts_cli.calls.lines import NAMES, LineOptions
 assert "acme" in NAMES
 option = LineOptions(line=["acme:8443"])
 option.check()

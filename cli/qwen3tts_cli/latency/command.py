@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qwen3tts_cli.exits import ExitCode
 from qwen3tts_cli.latency.options import Exports, Filters, Views, moment_of
-from qwen3tts_cli.output import complain, complain_of, note, notes, printable, results
-from qwen3tts_cli.spread import spread
+from qwen3tts_cli.options.common import spread
+from qwen3tts_cli.output.console import complain, complain_of, note, notes, printable, results
+from qwen3tts_cli.output.exits import ExitCode
 
 if TYPE_CHECKING:
-    from qwen3tts_cli.latency.choices import Kind
     from qwen3tts_cli.latency.columns import Columns
-    from qwen3tts_cli.latency.reading import Wanted
-    from qwen3tts_cli.latency.sources import Found
+    from qwen3tts_cli.latency.options import Kind
+    from qwen3tts_cli.latency.reading import Found, Wanted
 
 MOST_DAMAGE_TOLD = 5
 """Damaged lines that are named in the terminal; all are counted."""
@@ -79,8 +78,7 @@ def show_report(
 ) -> bool:
     """Print and write what is asked for; False, and an error told, where something is missing."""
     from qwen3tts_cli.latency import exporting, show
-    from qwen3tts_cli.latency.reading import Wanted
-    from qwen3tts_cli.latency.sources import find_logs
+    from qwen3tts_cli.latency.reading import Wanted, find_logs
 
     filters, views, exports = filters or Filters(), views or Views(), exports or Exports()
     found = find_logs([logs] if isinstance(logs, Path) else logs)

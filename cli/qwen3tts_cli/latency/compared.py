@@ -18,7 +18,7 @@ from qwen3tts_cli.latency.comparison import (
     percentile_differences,
     share_difference,
 )
-from qwen3tts_cli.latency.hops import hops_of, names_of
+from qwen3tts_cli.latency.stages import hops_of, names_of
 from qwen3tts_cli.latency.tables import RowNumbers, headline_times, percentile
 
 PERCENTS: Final = (50.0, 95.0)

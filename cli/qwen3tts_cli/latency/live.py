@@ -19,11 +19,10 @@ from rich.text import Text
 
 from qwen3tts_cli.latency import show, tables
 from qwen3tts_cli.latency.columns import columns_of
-from qwen3tts_cli.latency.following import LAST, Following
+from qwen3tts_cli.latency.following import CHUNK_BYTES, LAST, Following, Lines
+from qwen3tts_cli.latency.reading import STANDARD_INPUT
 from qwen3tts_cli.latency.selection import Selection
-from qwen3tts_cli.latency.sources import STANDARD_INPUT
-from qwen3tts_cli.latency.tail import CHUNK_BYTES, Lines
-from qwen3tts_cli.output import note, printable, results
+from qwen3tts_cli.output.console import note, printable, results
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 
 EVERY_S: Final = 0.25

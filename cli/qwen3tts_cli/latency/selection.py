@@ -1,13 +1,21 @@
-"""Which utterances are wanted (pure)."""
+"""Selection of utterances by time, share and rank (pure)."""
 
 from __future__ import annotations
 
 import fnmatch
 import math
+import re
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from qwen3tts_speech.latency import UtteranceRecord
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_cli.latency.columns import Columns, Floats
+from qwen3tts_cli.latency.options import WorstOf
+from qwen3tts_cli.latency.tables import percentile
+from qwen3tts_speech.latency import Mark, UtteranceRecord
 
 FILTERS: Final = {
     "call": "call_id",
@@ -64,3 +72,70 @@ class Selection:
             if len(self._known) < 4096:
                 self._known[name, value] = known
         return known
+
+
+def values_of(of: WorstOf, columns: Columns) -> Floats:
+    """What utterances are compared by (ms), shape [n]; NaN where one has no such value."""
+    match of:
+        case WorstOf.FIRST_SOUND:
+            return columns.first_sound_ms
+        case WorstOf.WAIT:
+            return columns.wait_ms
+        case WorstOf.ASKED:
+            return columns.between_ms(Mark.TEXT_IN, Mark.FIRST_AUDIBLE_WIRE)
+        case WorstOf.GAP:
+            gaps = columns.longest_gap_ms
+            return np.where(columns.starvations > 0, gaps, np.float32(np.nan))
+        case WorstOf.SILENCE:
+            return columns.silence_ms
+
+
+def worst(columns: Columns, count: int, of: WorstOf = WorstOf.FIRST_SOUND) -> NDArray[np.intp]:
+    """The rows of at most ``count`` utterances that have the largest values, largest first."""
+    values = values_of(of, columns)
+    rows = np.flatnonzero(~np.isnan(values))
+    if count < len(rows):  # sorting all of them would take longer
+        rows = rows[np.argpartition(-values[rows], count)[:count]]
+    return rows[np.lexsort((rows, -values[rows]))]
+
+
+def typical(columns: Columns) -> int | None:
+    """The row whose `Columns.lead_ms` is next to the median; None where none was heard."""
+    values = columns.lead_ms
+    rows = np.flatnonzero(~np.isnan(values))
+    if not len(rows):
+        return None
+    middle = percentile(values[rows], 50)
+    return int(rows[np.argmin(np.abs(values[rows] - middle))])
+
+
+_AGO: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*([smhdw])", re.ASCII)
+_TODAY: Final = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?", re.ASCII)
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+EXAMPLES: Final = "'2026-03-01 14:30', '2026-03-01T14:30:00Z', '14:30' (today) or '90m' (ago)"
+
+
+def moment(text: str, now: datetime) -> float:
+    """Unix time (s) of a date, a date with time, a time of today, or a while ago.
+
+    ``now`` has a zone; times without one are in it. Units of a while: s, m, h, d, w.
+    Raises ``ValueError`` with examples for anything else.
+    """
+    said = text.strip()
+    try:
+        if ago := _AGO.fullmatch(said):
+            before = timedelta(seconds=float(ago[1]) * _UNITS[ago[2]])
+            return (now - before).timestamp()
+        if _TODAY.fullmatch(said):
+            said = f"{now:%Y-%m-%d} {said:0>5}" if said.count(":") == 1 else f"{now:%F} {said:0>8}"
+        when = datetime.fromisoformat(said)
+        if when.tzinfo is None:
+            # The system's zone knows on which days its clocks are changed; an offset does not.
+            when = when.astimezone() if _is_local(now) else when.replace(tzinfo=now.tzinfo)
+        return when.timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(f"{text!r} is no moment; write {EXAMPLES}.") from None
+
+
+def _is_local(now: datetime) -> bool:
+    return now.utcoffset() == datetime.fromtimestamp(now.timestamp(), UTC).astimezone().utcoffset()

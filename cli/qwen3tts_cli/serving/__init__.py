@@ -1,1 +1,150 @@
-"""The parts of ``mr-qwen3tts serve``."""
+"""A server that runs in this process: its logs, its first lines, its end."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from qwen3tts_cli.output.console import Stages, note
+from qwen3tts_cli.output.exits import needs
+
+if TYPE_CHECKING:
+    from qwen3tts_engine.base import Engine, Voice
+    from qwen3tts_server.configuration import Configuration
+    from qwen3tts_server.run import RunningServer
+
+
+log = logging.getLogger(__name__)
+
+
+def write_logs(context: typer.Context, settings: Configuration, level: str | None = None) -> None:
+    """Write log lines as the settings say; a level on the command line wins, and ``level``, the
+    subcommand's own, over that."""
+    from dataclasses import replace
+
+    from qwen3tts_server.logs import configure_logs
+
+    logging_ = settings.logging
+    before = context.parent
+    source = before.get_parameter_source("log_level") if before is not None else None
+    if before is not None and source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT"):
+        level = level or str(before.params["log_level"])
+    if level is not None:
+        logging_ = replace(logging_, level=level)  # type: ignore[arg-type]
+    configure_logs(logging_)
+
+
+def log_settings(settings: Configuration, show: bool) -> None:
+    """Log the settings without secrets if they are asked for; else, where a program reads the log,
+    their hash, by which servers are known to be alike."""
+    fields: dict[str, object] = {"hash": settings.hash()}
+    if show or log.isEnabledFor(logging.DEBUG):
+        fields["settings"] = settings.resolved()
+        level = log.getEffectiveLevel()
+    elif settings.logging.form == "json":
+        level = logging.INFO
+    else:
+        return
+    log.log(level, "settings", extra={"fields": fields})
+
+
+def warn_of_the_open(settings: Configuration) -> None:
+    """Say what a server lacks that other machines can reach."""
+    server = settings.server
+    if is_loopback(server.host):
+        return
+    missing = []
+    if not server.access.has_keys:
+        missing.append("no key is asked for")
+    if server.access.tls_cert is None:
+        missing.append("nothing is encrypted")
+    if missing:
+        told = " and ".join(missing)
+        note(f"{server.host} may be reached from other machines; {told} (docs/operations.md).")
+
+
+def engine_of(settings: Configuration, stages: Stages) -> Engine:
+    """Make the engine, not started yet; says which server it will wait for.
+
+    Raises:
+        MissingExtra: a package that it needs is not installed.
+    """
+    from qwen3tts_engine.table import ENGINES
+    from qwen3tts_server.configuration import build_engine, engine_name
+
+    name = engine_name(settings)
+    if name == "qwen3":
+        stages("Loading PyTorch", 0, 1)
+    with needs(ENGINES[name].extras):
+        from qwen3tts_server import run as _run  # noqa: F401
+
+        engine = build_engine(settings, stages)
+    if name == "upstream":
+        upstream = settings.engine.settings("upstream")
+        note(f"Waiting up to {upstream.start_s:g} s for the speech server at {upstream.url} …")
+    return engine
+
+
+def serve_until_stopped(engine: Engine, settings: Configuration, stages: Stages) -> None:
+    """Serve, say where and with which voice, and return after an orderly end.
+
+    Raises:
+        typer.Exit: with 128 and the signal's number, where a second signal ended it.
+    """
+    from qwen3tts_server.run import serve as keep_serving
+
+    listening = False
+
+    def ready(running: RunningServer) -> None:
+        nonlocal listening
+        listening = True
+        stages.stop()
+        typer.echo(running.url)
+        note(voice_line(engine.model, running.service.voices.voices()))
+        for line in getattr(engine, "notes", ()):
+            note(line)
+        note("Ctrl-C stops it; what is being said then is finished.")
+
+    def stopping(running: RunningServer) -> None:
+        if running.service.connections:
+            note("What is being said is finished; Ctrl-C again ends it immediately.")
+
+    cut = keep_serving(engine, settings.server, on_ready=ready, on_stopping=stopping)
+    if cut is None:
+        return
+    if listening:
+        raise typer.Exit(128 + cut)
+    stages.stop()
+    _exit_now(128 + cut)
+
+
+def voice_line(model: str, voices: Sequence[Voice]) -> str:
+    """Return the engine and the voice that speaks where none is asked for."""
+    if not voices:
+        return f"Engine: {model}; no voice yet: clients bring recordings."
+    first = voices[0]
+    name = "" if first.name == first.id else f" ({first.name})"
+    count = f", one of {len(voices)}" if len(voices) > 1 else ""
+    return f"Engine: {model}; voice: {first.id}{name}{count}."
+
+
+def _exit_now(code: int) -> None:
+    """Exit while a thread may be deep in a library that loads a model: the interpreter's own end
+    aborts where such a thread comes back."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address; a name counts as open, but for localhost."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

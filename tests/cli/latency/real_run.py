@@ -15,9 +15,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from qwen3tts_cli.latency.html import write_page
-from qwen3tts_cli.latency.reading import read_columns
-from qwen3tts_cli.latency.sources import find_logs
-from qwen3tts_cli.speech import speech_server
+from qwen3tts_cli.latency.reading import find_logs, read_columns
+from qwen3tts_cli.options.common import speech_server
 from qwen3tts_phone import Call, CallError, Phone
 from qwen3tts_speech.utterance import VoiceOptions
 from tests.softphone.browser import running_chromium

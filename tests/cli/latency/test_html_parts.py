@@ -8,9 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_cli.latency.columns import columns_of
-from qwen3tts_cli.latency.html.breakdown import MOST_ROWS, breakdown, parts
-from qwen3tts_cli.latency.html.markup import count, ms, number, plural, signed
-from qwen3tts_cli.latency.html.timeline import MOST_BINS, MOST_POINTS, timeline
+from qwen3tts_cli.latency.html.breakdown import (
+    MOST_BINS,
+    MOST_POINTS,
+    MOST_ROWS,
+    breakdown,
+    parts,
+    timeline,
+)
+from qwen3tts_cli.latency.html.sections import count, ms, number, plural, signed
 from qwen3tts_cli.latency.tables import percentile, stated
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from tests.cli.latency.pages import Read, made

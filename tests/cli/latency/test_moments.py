@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_cli.latency.moments import moment
+from qwen3tts_cli.latency.selection import moment
 
 ZONE = timezone(timedelta(hours=5, minutes=30))
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=ZONE)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_cli.latency.sources import Found, find_logs
+from qwen3tts_cli.latency.reading import Found, find_logs
 
 
 @pytest.fixture

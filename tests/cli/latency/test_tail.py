@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_cli.latency.tail import Lines, Tail
+from qwen3tts_cli.latency.following import Lines, Tail
 from qwen3tts_speech.latency import MAX_LINE_BYTES
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_cli.latency.waterfall import remarks, waterfall
+from qwen3tts_cli.latency.show import remarks, waterfall
 from qwen3tts_speech.latency import MARKS, Mark, UtteranceRecord
 from tests.cli.latency.test_tables import utterance
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_cli.exits import ExitCode
 from qwen3tts_cli.main import run
+from qwen3tts_cli.output.exits import ExitCode
 from tests.cli.readiness.servers import Servers
 from tests.e2e.test_agent_command import running
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_cli.exits import ExitCode
 from qwen3tts_cli.main import run
+from qwen3tts_cli.output.exits import ExitCode
 from tests.agent.endpoint import Answer, Breaks, Hangs
 from tests.agent.recognition.real_whisper import real_whisper
 from tests.cli.readiness.servers import Servers

@@ -13,14 +13,20 @@ from numpy.typing import NDArray
 
 from qwen3tts_agent import CallbackRecogniser
 from qwen3tts_agent.recognition.whisper_process import model_line
-from qwen3tts_cli import doctor
-from qwen3tts_cli.checks import Level
-from qwen3tts_cli.exits import ExitCode
+from qwen3tts_cli.doctor import command as doctor
+from qwen3tts_cli.doctor.checks import Level
+from qwen3tts_cli.doctor.conversation import (
+    LONG_MS,
+    RATE_HZ,
+    SENTENCE,
+    hear_turn,
+    speak,
+    trimmed,
+    wait_check,
+)
 from qwen3tts_cli.main import run
-from qwen3tts_cli.manner import Manner
-from qwen3tts_cli.readiness.conversation import LONG_MS, wait_check
-from qwen3tts_cli.readiness.ears import hear_turn
-from qwen3tts_cli.readiness.own_voice import RATE_HZ, SENTENCE, speak, trimmed
+from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.output.exits import ExitCode
 from qwen3tts_phone import ListenSettings
 from qwen3tts_server.run import running_server
 from qwen3tts_wire.client import SpeechClient

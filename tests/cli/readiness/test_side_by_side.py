@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from qwen3tts_agent.chat.client import ModelRefused, ModelUnavailable
-from qwen3tts_cli.readiness.side_by_side import Readiness
+from qwen3tts_cli.doctor.preflight import Readiness
 from qwen3tts_wire.errors import ConnectionLost, SpeechError, UnknownVoice
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_agent.chat.client import ChatSettings
-from qwen3tts_cli.listen_options import ListenOptions
-from qwen3tts_cli.readiness.texts import check_words, speakable
-from qwen3tts_cli.words import Words
+from qwen3tts_cli.calls.words import Words
+from qwen3tts_cli.doctor.preflight import check_words, speakable
+from qwen3tts_cli.options.listening import ListenOptions
 from qwen3tts_phone.call.text_sources import MAX_CHARS
 from qwen3tts_wire.errors import BadText, LimitExceeded
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from qwen3tts_cli.shown.columns import columns
+from qwen3tts_cli.output.columns import columns
 from qwen3tts_cli.voices import listing, speaks
 from qwen3tts_wire.messages import VoiceInfo
 from tests.cli.shown.sessions import session_of

@@ -11,8 +11,7 @@ from rich.cells import cell_len
 from typer.main import get_command
 
 from qwen3tts_cli.main import app, run
-from qwen3tts_cli.shown.first_options import FIRST, MOST
-from qwen3tts_cli.shown.help import first_options
+from qwen3tts_cli.output.help import FIRST, MOST, first_options
 
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 MANY = [

@@ -14,7 +14,7 @@ import typer
 import yaml
 
 from qwen3tts_cli.main import app
-from qwen3tts_cli.page_options import PORT as PAGE_PORT
+from qwen3tts_cli.options.page import PORT as PAGE_PORT
 from qwen3tts_phone.sip import SipEndpoint, SipSettings
 from qwen3tts_server.settings import ServerSettings
 from tests.image_steps import instructions

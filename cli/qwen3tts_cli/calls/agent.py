@@ -1,0 +1,201 @@
+"""The agent of ``call`` and ``answer``: a model that listens, speaks, and knows what was heard."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from qwen3tts_cli.calls.call_run import Course, shortened
+from qwen3tts_cli.calls.words import Words
+from qwen3tts_cli.doctor.preflight import NAME, Readiness, check_chat, check_words
+from qwen3tts_cli.options.listening import ListenOptions
+from qwen3tts_cli.output.console import note
+from qwen3tts_cli.output.exits import needs
+
+if TYPE_CHECKING:
+    from qwen3tts_agent.agent import Agent
+    from qwen3tts_agent.settings import AgentSettings
+    from qwen3tts_agent.turn_log import OnTurn
+    from qwen3tts_agent.turn_record import TurnRecord
+    from qwen3tts_phone.detection.recogniser import Recogniser
+
+TRANSFER_NAME = "person"
+"""What the model calls the address of --transfer."""
+RECOGNISER = "Recogniser"
+"""The name of its check."""
+
+
+def check_agent(words: Words, course: Course) -> None:
+    """Refuse what cannot work, before a phone rings.
+
+    Raises:
+        typer.BadParameter: nobody would answer, or a setting that cannot be.
+        BadText: words that cannot be spoken.
+        LimitExceeded: a file with too many of them.
+        BadRequest: the recogniser's name is none.
+        MissingExtra: its packages are not installed.
+        MissingDetector: those of the voice activity detector are not.
+    """
+    listening = course.listening
+    if course.listen_s is not None and words.chat is not None and listening.stt is not None:
+        raise typer.BadParameter("--listen: an agent listens already. Leave out --listen or --stt.")
+    if listening.stt is not None and words.chat is None and course.listen_s is None:
+        raise typer.BadParameter(
+            "--stt understands the caller, and somebody must answer: give --llm URL in place of"
+            " other words. Or print what is said after yours: add --listen SECONDS."
+        )
+    check_words(words, listening)
+    if listening.stt is not None or listening.listens or course.listen_s is not None:
+        settings = listening.settings()
+        with needs("phone"):
+            from qwen3tts_phone.detection.vad import make_detector
+        make_detector(settings.detector)
+    if listening.stt is not None:
+        recogniser_of(listening)
+        if words.chat is not None:
+            settings_of(words, course)
+
+
+def whisper_is_here(language: str | None) -> bool:
+    """Return whether Whisper can listen to this language in real time with what is on this
+    machine."""
+    from qwen3tts_wire.whisper.guards import UnknownLanguage, codes_of
+    from qwen3tts_wire.whisper.models import HEAVY, ModelMissing, find_model, package
+
+    try:
+        package("ctranslate2")
+        found = find_model(languages=codes_of(_codes(language)), offline=True)
+    except (ModelMissing, UnknownLanguage):
+        return False
+    return found.name.removesuffix(".en") not in HEAVY
+
+
+def _codes(language: str | None) -> tuple[str, ...]:
+    return (language.replace("_", "-").partition("-")[0],) if language else ()
+
+
+def recogniser_of(listening: ListenOptions, language: str | None = None) -> Recogniser:
+    """What --stt names, for callers of this language; raises BadRequest, MissingExtra."""
+    assert listening.stt is not None
+    with needs("phone"):
+        from qwen3tts_phone.detection.recogniser import recogniser_named
+    return recogniser_named(listening.stt, **({"languages": _codes(language)} if language else {}))
+
+
+@asynccontextmanager
+async def with_agent(
+    words: Words, course: Course, ready: Readiness, language: str | None = None
+) -> AsyncIterator[Course]:
+    """The same course with the agent that talks, where there is to be one.
+
+    The checks of the model and the recogniser, which is loaded, are begun in ``ready``.
+
+    ``language``: what callers speak, a tag such as ``de``; None = the recogniser finds it out.
+    """
+    if words.chat is not None and course.listening.check_seconds:
+        ready.start(NAME, check_chat(words.chat, course.listening.check_seconds))
+    if course.listening.stt is None:
+        yield course
+        return
+    recogniser = recogniser_of(course.listening, language)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(recogniser.close)  # the agent ends those alone that it has made
+        if words.chat is None:
+            check = _warmed(recogniser, recogniser, course.listening.stt)
+            ready.start(RECOGNISER, check, optional=not course.stt_named)
+            yield replace(course, recogniser=recogniser)
+            return
+        agent = await stack.enter_async_context(make_agent(words, course, recogniser))
+        ready.start(RECOGNISER, _warmed(agent, recogniser, course.listening.stt))
+        yield replace(course, agent=agent)
+
+
+async def _warmed(listener: Agent | Recogniser, recogniser: Recogniser, stt: str) -> str:
+    """Load or reach the recogniser, and what else listens; the finding in words."""
+    from qwen3tts_agent.recognition.whisper import WhisperRecogniser
+
+    await listener.warm()
+    if isinstance(recogniser, WhisperRecogniser):
+        stt = (await recogniser.check()).line
+    return f"{stt} is ready."
+
+
+def make_agent(
+    words: Words,
+    course: Course,
+    recogniser: Recogniser | None = None,
+    on_turn: OnTurn | None = None,
+) -> Agent:
+    """The agent that the options describe; raises ``typer.BadParameter``, BadRequest, OSError.
+
+    ``recogniser``: None = what --stt names, for callers of any language; without --stt callers
+    type. ``on_turn``: None = each turn is told.
+    """
+    with needs("phone"):
+        from qwen3tts_agent.agent import Agent
+    listening = course.listening
+    assert words.chat is not None
+    return Agent(
+        words.chat,
+        system=words.system,
+        greeting=listening.greeting or "",
+        stt=recogniser or (recogniser_of(listening) if listening.stt is not None else None),
+        listen=listening.settings(),
+        settings=settings_of(words, course),
+        log=listening.conversation_log,
+        on_turn=on_turn or partial(tell_turn, words=listening.transcript),
+    )
+
+
+def settings_of(words: Words, course: Course) -> AgentSettings:
+    """How it behaves; raises ``typer.BadParameter``."""
+    with needs("phone"):
+        from qwen3tts_agent.settings import AgentSettings
+    listening = course.listening
+    changes: dict[str, Any] = {"hang_up_tool": True, "log_words": listening.transcript}
+    if listening.greeting is None:
+        changes["greeting_prompt"] = words.prompt
+    if listening.filler is not None:
+        changes["filler"] = (listening.filler,)
+    if course.max_seconds is not None:
+        changes["max_minutes"] = course.max_seconds / 60
+    if course.transfer is not None:
+        changes["transfers"] = {TRANSFER_NAME: course.transfer}
+    try:
+        return AgentSettings(**changes)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from error
+
+
+def tell_turn(_: object, turn: TurnRecord, *, words: bool) -> None:
+    """What became of a turn, once it is over; what was said only with ``words``."""
+    if words and turn.text:
+        note(f"Caller: {turn.text}")
+    if words and turn.heard.strip():
+        note(f"Agent: {turn.heard.strip()}")
+    if words and turn.interrupted and turn.unsaid.strip():
+        note(f"Not heard: {shortened(turn.unsaid.strip())}")
+    told = []
+    if turn.kind == "caller" and (wait := turn.ms("first_audible")) is not None:
+        told.append(f"heard {wait:.0f} ms after the caller's last word")
+    if turn.interrupted:
+        told.append("the caller cut in")
+    note(f"Turn {turn.number} ({KINDS[turn.kind]}){': ' if told else ''}{', '.join(told)}.")
+    if turn.error is not None:
+        note(f"{turn.error.message} {turn.error.remedy}".rstrip())
+
+
+KINDS = {
+    "greeting": "the greeting",
+    "caller": "an answer",
+    "quiet": "the caller is silent",
+    "not_understood": "not understood",
+    "goodbye": "good bye",
+    "continued": "continued",
+}
+"""What a turn is, in words."""

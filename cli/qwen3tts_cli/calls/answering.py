@@ -1,0 +1,317 @@
+"""The calls that `answer` takes, each on its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing
+from enum import StrEnum
+from logging import getLogger
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from qwen3tts_cli.calls.agent import with_agent
+from qwen3tts_cli.calls.call_run import Course, talk
+from qwen3tts_cli.calls.lines import SIP, LineOptions, Ports
+from qwen3tts_cli.calls.listening_page import BesideOptions, open_beside
+from qwen3tts_cli.calls.phone import Telephone, local_address
+from qwen3tts_cli.calls.words import Words
+from qwen3tts_cli.doctor.preflight import Readiness
+from qwen3tts_cli.options.common import speech_server
+from qwen3tts_cli.options.speech import Manner, tell_ignored
+from qwen3tts_cli.output.console import about, complain_of, note
+from qwen3tts_cli.output.exits import at_first_sigterm, first_error, needs
+from qwen3tts_cli.serving import is_loopback
+from qwen3tts_cli.voices import shown_voice
+from qwen3tts_wire.errors import SpeechError
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.call.call import Call
+    from qwen3tts_phone.phone import Phone
+    from qwen3tts_phone.sip import AccountEvent
+    from qwen3tts_phone.streams.server import Streams
+    from qwen3tts_speech.link import SpeechLink
+
+
+log = getLogger(__name__)
+
+T = TypeVar("T")
+
+DRAIN_S = 300.0
+"""How long calls under way may last once no more are taken, if nothing else is said."""
+
+
+async def attend(
+    telephone: Telephone,
+    words: Words,
+    course: Course,
+    once: bool,
+    server: str | None,
+    drain_s: float = DRAIN_S,
+    lines: LineOptions | None = None,
+    ports: Ports | None = None,
+    page: BesideOptions | None = None,
+) -> None:
+    """Answer calls, each on its own; with ``once`` the error of the one call is raised.
+
+    SIGTERM ends it in order: no call is taken any more, those under way have ``drain_s`` seconds.
+    """
+    with needs("phone"):
+        from qwen3tts_phone.phone import Phone
+    lines = lines or LineOptions()
+    async with AsyncExitStack() as stack, Readiness(goes_on=True) as ready:
+        course = await stack.enter_async_context(
+            with_agent(words, course, ready, telephone.language)
+        )
+        url = await ready.also(
+            stack.enter_async_context(speech_server(telephone.server_url(server)))
+        )
+        manner = await ready.also(telephone.manner.voiced_at(url))
+        await ready.finish()
+        if words.file is not None:
+            note(f"Words: {words.file} is ready.")
+        settings = telephone.settings(url, manner, max_calls=1 if once else None)
+        ours = telephone.server_url(server) is None
+        changes = AccountChanges()
+        sources: list[Line] = []
+        phone: Phone | None = None
+        streams: Streams | None = None
+        if SIP in lines.kinds:
+            phone = await stack.enter_async_context(
+                Phone(settings, on_account=changes, announce=None)
+            )
+            sources.append(phone)
+            tell_ignored(phone.ignored)
+            if not ours:
+                await tell_voice(phone.link, manner)
+            tell_addresses(phone)
+        streaming = lines.stream_settings(settings, ports or lines.ports(None))
+        if streaming is not None:
+            from qwen3tts_phone.streams.server import Streams
+
+            streams = await stack.enter_async_context(Streams(streaming))
+            sources.append(streams)
+            if not ours and phone is None:
+                await tell_voice(streams.link, manner)
+            tell_streams(streams)
+        further = [] if streams is None else [streams]
+        await open_beside(
+            stack,
+            page or BesideOptions(),
+            settings,
+            phone=phone,
+            further=further,
+            agent=course.agent,
+        )
+        changes.told = True
+        reception = Reception(sources, words, course, dict(telephone.headers))
+        stop = asyncio.Event()
+        with at_first_sigterm(stop.set):
+            await (reception.one(stop) if once else reception.all(stop, drain_s))
+
+
+class AccountChanges:
+    """Tells what happens to the accounts once the phone is up."""
+
+    def __init__(self) -> None:
+        self.told = False
+        """Whether it has been told how they stand."""
+
+    def __call__(self, event: AccountEvent) -> None:
+        """One change."""
+        if self.told:
+            note(event.words)
+
+
+class Line(Protocol):
+    """Where calls come in: a phone, or a server of media streams."""
+
+    def incoming(self) -> AsyncIterator[Call]:
+        """Calls as they come in."""
+
+    async def drain(self) -> None:
+        """Take no more calls."""
+
+
+class Reception:
+    """Calls that come in, answered as they come.
+
+    Args:
+        lines: where they come from.
+        words: what is said.
+        course: how calls are gone about.
+        headers: of our answers, where the line has such.
+    """
+
+    def __init__(
+        self,
+        lines: Sequence[Line],
+        words: Words,
+        course: Course,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        self._lines = lines
+        self._words = words
+        self._course = course
+        self._headers = headers or {}
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def one(self, stop: asyncio.Event) -> None:
+        """The first call, to its end; nothing where ``stop`` comes first."""
+        waiting = asyncio.create_task(self._first())
+        call = await _unless(stop, waiting)
+        if call is not None:
+            await converse(call, self._words, self._course, self._headers)
+
+    async def all(self, stop: asyncio.Event, drain_s: float) -> None:
+        """Every call until ``stop``; those under way then have ``drain_s`` seconds."""
+        taking = asyncio.create_task(self._take_all())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({taking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if taking.done():
+                taking.result()
+            # What has come before the drain is still taken while it begins.
+            await asyncio.gather(*(line.drain() for line in self._lines))
+            taking.cancel()
+            await self._let_them_end(drain_s)
+        finally:
+            for task in (taking, stopping, *self._under_way):
+                task.cancel()
+            await asyncio.gather(taking, stopping, *self._under_way, return_exceptions=True)
+
+    async def _first(self) -> Call | None:
+        async with aclosing(self._incoming()) as calls:
+            async for call in calls:
+                note(f"{caller_of(call)} calls{_account_of(call)}.")
+                return call
+        return None
+
+    async def _take_all(self) -> None:
+        async with aclosing(self._incoming()) as calls:
+            async for call in calls:
+                note(f"{caller_of(call)} calls{_account_of(call)}.")
+                task = asyncio.create_task(guarded(call, self._words, self._course, self._headers))
+                self._under_way.add(task)
+                task.add_done_callback(self._under_way.discard)
+
+    async def _incoming(self) -> AsyncGenerator[Call, None]:
+        """The calls of all lines."""
+        come: asyncio.Queue[Call | None] = asyncio.Queue()
+
+        async def take(line: Line) -> None:
+            try:
+                async for call in line.incoming():
+                    come.put_nowait(call)
+            finally:
+                come.put_nowait(None)
+
+        taking = [asyncio.create_task(take(line)) for line in self._lines]
+        try:
+            for _ in self._lines:
+                while (call := await come.get()) is not None:
+                    yield call
+            await asyncio.gather(*taking)
+        finally:
+            for task in taking:
+                task.cancel()
+            await asyncio.gather(*taking, return_exceptions=True)
+
+    async def _let_them_end(self, drain_s: float) -> None:
+        if not self._under_way:
+            return
+        count = len(self._under_way)
+        calls = "one call" if count == 1 else f"{count} calls"
+        note(f"No call is taken any more; {calls} under way may end within {drain_s:.0f} s.")
+        await asyncio.wait(self._under_way, timeout=drain_s)
+        if self._under_way:
+            note("The time is over: what is left is hung up.")
+
+
+async def _unless(stop: asyncio.Event, task: asyncio.Task[T]) -> T | None:
+    """What a task gives; None, and the task is cancelled, where ``stop`` comes first."""
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        stopping.cancel()
+        task.cancel()
+
+
+async def tell_voice(link: SpeechLink, manner: Manner) -> None:
+    """Which voice of another server speaks; the start of one of ours says it by itself."""
+    client = await link.client()
+    note(f"Voice: {shown_voice(client.session, manner.voice)} at {link.url} is ready.")
+
+
+def tell_addresses(phone: Phone) -> None:
+    """Where it can be called, and as whom it is registered."""
+    listen = phone.settings.sip
+    hosts = listen.hosts if listen is not None else (phone.settings.host,)
+    note(f"Waiting for calls at {shown_uri(phone.uri, hosts[0])}.")
+    for line in phone.registrations.values():
+        note(f"The account {line.words.rstrip('.')}.")
+    if all(map(is_loopback, hosts)):
+        note(f"Only this machine can call. For others: --host {local_address()}")
+
+
+def tell_streams(streams: Streams) -> None:
+    """Where media streams are waited for."""
+    host = streams.settings.host
+    shown = local_address() if host in ("0.0.0.0", "::") else host
+    shown = f"[{shown}]" if ":" in shown else shown
+    scheme = "wss" if streams.settings.certificate is not None else "ws"
+    for name in streams.kinds:
+        note(f"Waiting for calls at {scheme}://{shown}:{streams.port}/{name}.")
+    if streams.audiosocket_port:
+        note(f"Waiting for calls at {shown}:{streams.audiosocket_port} (audiosocket).")
+    if is_loopback(host):
+        note(f"Only this machine can stream. For others: --host {local_address()}")
+
+
+def caller_of(call: Call) -> str:
+    """Who calls, and over what, for people."""
+    who = call.remote_uri or "Somebody"
+    return who if call.line == SIP else f"{who} ({call.line})"
+
+
+def _account_of(call: Call) -> str:
+    return f" for {call.account}" if call.account else ""
+
+
+def shown_uri(uri: str, host: str) -> str:
+    """The address to dial; a phone on all of this machine's addresses is shown with one of them."""
+    if host not in ("0.0.0.0", "::"):
+        return uri
+    return f"{uri.partition('@')[0]}@{local_address()}:{uri.rpartition(':')[2]}"
+
+
+async def converse(
+    call: Call, words: Words, course: Course, headers: dict[str, str] | None = None
+) -> None:
+    """Answer one call and see it through."""
+    await (call.answer(headers) if headers else call.answer())
+    await talk(call, words, course)
+
+
+async def guarded(
+    call: Call, words: Words, course: Course, headers: dict[str, str] | None = None
+) -> None:
+    """The same, one of several: remarks name the caller, and an error ends this call only."""
+    about.set(call.remote_uri or call.id)
+    try:
+        await converse(call, words, course, headers)
+    except Exception as failure:
+        error = first_error(failure)
+        if isinstance(error, SpeechError):
+            complain_of(error)
+        else:
+            log.exception("a call failed")
+
+
+class OnMachine(StrEnum):
+    """What is done when a machine answers: `qwen3tts_phone.call.dialogue.OnMachine`."""
+
+    SPEAK = "speak"
+    HANG_UP = "hang-up"
+    AFTER_BEEP = "after-beep"

@@ -1,0 +1,114 @@
+"""The softphone's page beside ``call`` and ``answer``: for whoever wants to listen in, and talk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qwen3tts_cli.options.page import TOKEN_ENV
+from qwen3tts_cli.output.exits import needs
+
+if TYPE_CHECKING:
+    from qwen3tts_agent.agent import Agent
+    from qwen3tts_phone.phone import Phone, PhoneSettings
+    from qwen3tts_phone.softphone.gateway import HasCalls
+    from qwen3tts_phone.softphone.settings import SoftphoneSettings
+
+HERE = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class BesideOptions:
+    """As the command line has them."""
+
+    softphone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Serve the softphone's page there, too: it listens in to the calls, talks in them,"
+            f" and dials. Its token: ${TOKEN_ENV}, else one is made. Beyond this machine it is"
+            " HTTPS.",
+            rich_help_panel="Page",
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Refuse what is no address; raises ``typer.BadParameter``."""
+        _ = self.where
+        if self.softphone is not None:
+            with needs("webrtc"):
+                import aiortc  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
+
+    @property
+    def where(self) -> tuple[str, int] | None:
+        """Address and port; None = there is to be no page. Raises ``typer.BadParameter``."""
+        if self.softphone is None:
+            return None
+        host, colon, port = self.softphone.strip().rpartition(":")
+        host = host.strip("[]")
+        known = port.isascii() and port.isdigit() and int(port) < 65536
+        if not known or (colon and not host):
+            raise typer.BadParameter(
+                f"--softphone: {self.softphone[:60]!r} is no [HOST:]PORT, such as 8780 or"
+                " 0.0.0.0:8780."
+            )
+        return host or HERE, int(port)
+
+
+async def open_beside(
+    stack: AsyncExitStack,
+    options: BesideOptions,
+    settings: PhoneSettings,
+    *,
+    phone: Phone | None,
+    further: Sequence[HasCalls] = (),
+    agent: Agent | None = None,
+) -> None:
+    """Serve the page as long as ``stack`` is open, if it is asked for, and say where it is.
+
+    ``settings``: how is spoken, and what is kept of calls; ``agent`` talks with who calls by the
+    page itself.
+    """
+    if options.where is None:
+        return
+    with needs("webrtc"):
+        from qwen3tts_phone.softphone.server import Softphone
+    from qwen3tts_cli.softphone import tell_softphone
+
+    page = await stack.enter_async_context(
+        Softphone(page_settings(options.where, settings), phone=phone, further=further, agent=agent)
+    )
+    tell_softphone(page)
+
+
+def page_settings(where: tuple[str, int], phone: PhoneSettings) -> SoftphoneSettings:
+    """The page's settings, what it shares with the phone's taken from there.
+
+    Raises ``typer.BadParameter``.
+    """
+    from qwen3tts_phone.settings.records import RecordSettings
+    from qwen3tts_phone.softphone.settings import SERVER, EngineSettings, SoftphoneSettings
+
+    kept = phone.records or RecordSettings()
+    host, port = where
+    try:
+        return SoftphoneSettings(
+            host=host,
+            port=port,
+            engines=(EngineSettings(phone.server_url or SERVER),),
+            voice=phone.voice,
+            language=phone.language,
+            options=phone.options,
+            token=os.environ.get(TOKEN_ENV, "").strip(),
+            records=RecordSettings(log=kept.log, consent=kept.consent),
+            latency_log=phone.latency_log,
+            otel=phone.otel,
+            freeze_heap=phone.freeze_heap,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from error

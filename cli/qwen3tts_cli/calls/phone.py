@@ -1,0 +1,307 @@
+"""The phone of ``call`` and ``answer``: what a file of settings says, and over it the options."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.output.console import note
+from qwen3tts_cli.output.exits import MissingExtra, needs
+from qwen3tts_cli.output.writable import check_sound_file, check_writable
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.phone import PhoneSettings
+    from qwen3tts_phone.settings.file import PhoneConfig
+    from qwen3tts_phone.sip.settings import Account
+
+ELSEWHERE = "192.0.2.1"
+"""Stands for any other machine (RFC 5737)."""
+HERE = "127.0.0.1"
+UNASKED = "ws://127.0.0.1:8765/v1/speech"
+"""Stands for a speech server where none is connected to."""
+NAME = re.compile(r"[A-Za-z0-9+*#][A-Za-z0-9+*#._-]{0,63}", re.ASCII)
+"""A number, or a user's name, without a host."""
+HEADER = re.compile(r"([A-Za-z0-9.!%*_+`'~-]+)\s*:\s*(.*)", re.ASCII)
+"""A header field of SIP (RFC 3261 section 25.1: a token, a colon, a value)."""
+
+
+class Srtp(StrEnum):
+    """Whether sound is encrypted."""
+
+    OFF = "off"
+    ACCEPT = "accept"
+    REQUIRE = "require"
+
+
+@dataclass(frozen=True, slots=True)
+class Telephone:
+    """Everything about the phone that the command line says; None is left to the file."""
+
+    host: str | None
+    port: int | None
+    user: str | None
+    password_env: str
+    registrar: str | None
+    record: Path | None
+    latency_log: Path | None
+    manner: Manner
+    config: PhoneConfig | None = None
+    """What the file of settings says."""
+    account: str | None = None
+    """Name of the account in it that calls."""
+    codecs: str | None = None
+    """Names between commas, in order of preference."""
+    srtp: Srtp | None = None
+    call_log: Path | None = None
+    otel: str | None = None
+    """Where spans go."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """For what we send when we call or answer."""
+    calling: bool = False
+    """Whether it calls, and nobody is to call it."""
+    secure: bool = False
+    """Whether the address to call, or the registrar, asks for TLS."""
+
+    def check(self) -> None:
+        """Refuse what cannot work; it is better known before a phone rings.
+
+        Raises:
+            typer.BadParameter: options that contradict each other or the file, or a file where
+                none can be.
+        """
+        if self.config is None:
+            if self.account is not None:
+                raise typer.BadParameter("--account needs --config FILE, which has the accounts.")
+            if self.registrar is not None and self.user is None:
+                raise typer.BadParameter("--registrar needs --user.")
+        else:
+            if self.registrar is not None or self.user is not None:
+                raise typer.BadParameter(
+                    "--registrar and --user do not go with --config: the file has the accounts."
+                )
+            names = [each.name for each in self.config.accounts]
+            if self.account is not None and self.account not in names:
+                raise typer.BadParameter(
+                    f"--account: there is no {self.account!r} in the file; it has"
+                    f" {', '.join(names) or 'none'}."
+                )
+        check_sound_file("--record", self.record, "phone")
+        for option, path in (
+            ("--latency-log", self.latency_log),
+            ("--call-log", self.call_log),
+        ):
+            check_writable(option, path)
+        self.settings(UNASKED)
+
+    def server_url(self, server: str | None) -> str | None:
+        """The speech server: that of the command line, or the file's, or none."""
+        if server is not None or self.config is None:
+            return server
+        return self.config.speech.server
+
+    @property
+    def language(self) -> str | None:
+        """What is spoken: that of the command line, or the file's; None = nobody says."""
+        if self.manner.language is not None or self.config is None:
+            return self.manner.language
+        return self.config.speech.language
+
+    def settings(
+        self, server_url: str, manner: Manner | None = None, *, max_calls: int | None = None
+    ) -> PhoneSettings:
+        """The phone's settings; further calls than ``max_calls`` at once hear the busy tone.
+
+        ``manner``: its own with the voice that the server made for it, where it made one.
+
+        Raises:
+            MissingExtra: the telephone's packages are not installed.
+            typer.BadParameter: an option that cannot be.
+        """
+        with needs("phone"):
+            from qwen3tts_phone.phone import PhoneSettings
+            from qwen3tts_phone.sip.settings import SipSettings, TlsSettings
+        manner = manner or self.manner
+        config = self.config
+        base = PhoneSettings() if config is None else config.settings()
+        listen = base.sip or SipSettings(
+            host=self.host or HERE,
+            user=self.user or "agent",
+            max_calls=base.max_calls,
+            tls=TlsSettings() if self.secure else None,
+        )
+        moved: dict[str, Any] = {}
+        if self.calling and config is not None and not listen.listeners:
+            # A phone with the same file may be answering; it keeps its ports.
+            moved["port"] = 0
+            moved["tls"] = replace(listen.tls, port=0) if listen.tls is not None else None
+        if self.host is not None:
+            moved["host"] = self.host
+        if self.port is not None:
+            moved["port"] = self.port
+        if moved:
+            moved["listeners"] = ()
+        if max_calls is not None:
+            moved["max_calls"] = max_calls
+        try:
+            sip = replace(listen, **moved)
+            sip.listening()
+            return replace(
+                base,
+                sip=sip,
+                host=self.host or (HERE if config is None else base.host),
+                accounts=self._own_account() if config is None else self._accounts(config),
+                server_url=server_url,
+                **self._changes(base, manner),
+            )
+        except ValueError as error:
+            raise typer.BadParameter(f"{error}.") from error
+
+    def _changes(self, base: PhoneSettings, manner: Manner) -> dict[str, Any]:
+        """What options say otherwise than the file, or the defaults."""
+        from qwen3tts_phone.settings.records import RecordSettings
+
+        changes: dict[str, Any] = {"options": {**base.options, **manner.options}}
+        given = {
+            "record_path": self.record,
+            "latency_log": self.latency_log,
+            "otel": self.otel,
+            "voice": manner.voice,
+            "language": manner.language,
+            "srtp": self.srtp.value if self.srtp is not None else None,
+            "codecs": codecs_of(self.codecs) if self.codecs is not None else None,
+        }
+        changes |= {name: value for name, value in given.items() if value is not None}
+        if self.call_log is not None:
+            changes["records"] = replace(base.records or RecordSettings(), log=self.call_log)
+        return changes
+
+    def _accounts(self, config: PhoneConfig) -> tuple[Account, ...]:
+        """Those of the file; where it calls, only the one that calls is registered."""
+        if not self.calling:
+            return config.accounts
+        names = [each.name for each in config.accounts]
+        mine = self.account or (names[0] if names else "")
+        return tuple(
+            each if each.name == mine else replace(each, register=False) for each in config.accounts
+        )
+
+    def _own_account(self) -> tuple[Account, ...]:
+        from qwen3tts_phone.sip.settings import Account
+
+        if self.registrar is None:
+            return ()
+        assert self.user is not None
+        password = os.environ.get(self.password_env, "")
+        return (Account(registrar=self.registrar, user=self.user, password=password),)
+
+
+def check_target(option: str, target: str | None, *, names: bool) -> None:
+    """Refuse what no call can be handed on to; raises ``typer.BadParameter``.
+
+    ``names``: whether a bare number or name will do, since an account or a carrier knows whose.
+    """
+    if target is None or (names and NAME.fullmatch(target.strip())):
+        return
+    with needs("phone"):
+        from qwen3tts_phone.errors import BadSip
+        from qwen3tts_phone.sip.message.fields import parse_uri
+    try:
+        parse_uri(target)
+    except BadSip as error:
+        raise typer.BadParameter(
+            f"{option}: {error.message} Write it as sip:USER@HOST:PORT."
+        ) from None
+
+
+def read_config(path: Path | None) -> PhoneConfig | None:
+    """The file of settings that ``--config`` names; raises BadConfiguration."""
+    if path is None:
+        return None
+    with needs("phone"):
+        from qwen3tts_phone.errors import BadCertificate
+        from qwen3tts_phone.settings.file import read_phone_config
+        from qwen3tts_settings.entries import BadConfiguration
+    try:
+        return read_phone_config(path)
+    except BadCertificate as error:  # one of ours, named in the file
+        raise BadConfiguration(error.message, remedy=error.remedy) from error
+
+
+def tell_remarks(config: PhoneConfig | None) -> None:
+    """Say what in the file is probably not meant as it is written."""
+    for remark in config.remarks if config is not None else ():
+        note(str(remark))
+
+
+def codec_names(incomplete: str) -> list[str]:
+    """Complete the last name of ``--codecs``; the codecs are those of the codec table."""
+    from qwen3tts_codecs.table import SDP_CODECS
+
+    done, comma, begun = incomplete.rpartition(",")
+    return [
+        f"{done}{comma}{spec.name}"
+        for spec in SDP_CODECS.values()
+        if spec.name.lower().startswith(begun.strip().lower())
+    ]
+
+
+def codecs_of(text: str) -> tuple[str, ...]:
+    """Names of codecs between commas; raises ``typer.BadParameter`` for one that is none."""
+    from qwen3tts_codecs.errors import CodecMissing
+    from qwen3tts_codecs.table import SDP_CODECS
+
+    known = {spec.name.lower(): spec for spec in SDP_CODECS.values()}
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    for name in names:
+        if name.lower() not in known:
+            raise typer.BadParameter(
+                f"--codecs: {name!r} is no codec of ours; known are {', '.join(codec_names(''))}."
+            )
+    if not names:
+        raise typer.BadParameter("--codecs names none.")
+    for name in names:
+        try:
+            known[name.lower()].payload.encoder(20)
+        except CodecMissing as error:
+            raise MissingExtra(
+                f"--codecs: {error}.", remedy="Install it with: pip install 'mr_qwen3tts[phone]'"
+            ) from None
+    return tuple(known[name.lower()].name for name in names)
+
+
+def headers_of(lines: list[str] | None) -> dict[str, str]:
+    """``NAME: VALUE`` texts; raises ``typer.BadParameter`` for one of no such form."""
+    headers: dict[str, str] = {}
+    for line in lines or ():
+        match = HEADER.fullmatch(line)
+        if match is None:
+            raise typer.BadParameter(f"--header: write it as NAME: VALUE, not {line[:60]!r}.")
+        headers[match[1]] = match[2].strip()
+    return headers
+
+
+def asks_for_tls(*uris: str | None) -> bool:
+    """Whether one of these addresses is to be spoken to over TLS."""
+    found = [uri.lower() for uri in uris if uri]
+    return any(uri.startswith("sips:") or "transport=tls" in uri for uri in found)
+
+
+def local_address(host: str = ELSEWHERE) -> str:
+    """The address of this machine from which packets to ``host`` leave; nothing is sent."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        # Dialling will say what is wrong with it.
+        return HERE

@@ -1,0 +1,67 @@
+"""What is told of a call while it lasts: remarks for people, keys as results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qwen3tts_cli.output.console import note, result
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.call.call import CallEvent
+    from qwen3tts_phone.phone import Call
+
+
+async def watch(call: Call) -> None:
+    """Tell what happens on the call; it ends with the call."""
+    async for event in call.events:
+        tell(event)
+
+
+def tell(event: CallEvent) -> None:
+    """One event, in words."""
+    from qwen3tts_phone.audio.frames import KeyPressed
+    from qwen3tts_phone.call import events
+    from qwen3tts_phone.call.call import CallTransferred, TransferAsked
+
+    match event:
+        case events.CallRinging():
+            note("It rings.")
+        case events.CallForwarded():
+            note("The call is being forwarded.")
+        case events.CallQueued():
+            note("The call waits in a queue.")
+        case events.CallEarlyMedia():
+            note("There is sound before the answer.")
+        case events.CallAnswered(codec=codec):
+            note(f"Answered ({codec}).")
+        case events.AnswererHeard(kind="machine"):
+            note("An answering machine has taken the call.")
+        case events.CodecChanged(codec=codec):
+            note(f"The sound is now {codec}.")
+        case KeyPressed(digit=digit):
+            result(f"key {digit}")
+        case events.CallHeld():
+            note("On hold: speech waits.")
+        case events.CallResumed():
+            note("Off hold.")
+        case events.MediaSilent(silent_s=silent_s, ever=ever):
+            so_far = "" if ever else " so far"
+            note(f"Nothing has come from the other side for {silent_s:.0f} s{so_far}.")
+        case events.TransferProgress(status=status, reason=reason):
+            note(f"There: {status} {reason}".rstrip() + ".")
+        case TransferAsked(target=target, refuse=refuse):
+            note(f"The other side wants us to call {target}; refused, there is nobody to ask.")
+            refuse()
+        case CallTransferred():
+            note("The other side has handed the call on.")
+        case _:
+            pass
+
+
+def tell_findings(call: Call) -> None:
+    """Why somebody may have heard nothing; silent about a call that went well."""
+    from qwen3tts_phone.diagnosis.diagnose import diagnose
+
+    for finding in diagnose(call.facts):
+        if finding.severe:
+            note(f"{finding.words} {finding.remedy}".rstrip())

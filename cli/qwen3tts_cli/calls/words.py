@@ -1,0 +1,156 @@
+"""Which words a call says: exactly one of ``--say``, ``--file``, ``--stdin``, ``--llm``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from qwen3tts_cli.output.exits import needs
+
+if TYPE_CHECKING:
+    from qwen3tts_agent.chat.client import ChatSettings
+
+
+DEFAULT_PROMPT = (
+    "A telephone call has just been answered. Greet the person in one or two sentences."
+)
+
+KEY_ENV = "MR_QWEN3TTS_LLM_KEY"
+"""Variable with the model's key, where none is named; local models need none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A source of words; each call opens it anew."""
+
+    text: str | None = None
+    token_ms: float = 0.0
+    file: Path | None = None
+    stdin: bool = False
+    by_key: bool = False
+    chat: ChatSettings | None = field(default=None, repr=False)
+    system: str = ""
+    prompt: str = DEFAULT_PROMPT
+
+    @property
+    def once(self) -> bool:
+        """Whether only one call can have them."""
+        return self.stdin
+
+    def open(self) -> AsyncIterator[str]:
+        """The words from their beginning, as deltas."""
+        from qwen3tts_cli.output.keyboard import from_keyboard
+        from qwen3tts_phone.call.text_sources import from_file, from_text, scripted
+
+        if self.chat is not None:
+            from qwen3tts_agent.chat.client import reply_to
+
+            return reply_to(self.chat, prompt=self.prompt, system=self.system)
+        if self.stdin:
+            return from_keyboard(by_key=self.by_key)
+        if self.file is not None:
+            return from_file(self.file)
+        assert self.text is not None
+        if self.token_ms:
+            from qwen3tts_pacer.clock import LoopClock
+
+            return scripted(self.text, LoopClock(), ms_per_token=self.token_ms)
+        return from_text(self.text)
+
+
+def choose_words(
+    *,
+    say: str | None,
+    token_ms: float,
+    file: Path | None,
+    stdin: bool,
+    by_key: bool,
+    llm: str | None,
+    model: str,
+    system: str,
+    prompt: str,
+    key_env: str,
+) -> Words:
+    """The source that the options name.
+
+    Raises:
+        typer.BadParameter: none is named, or several, or an empty text.
+        BadRequest: the model's address is no URL.
+    """
+    named = [say is not None, file is not None, stdin, llm is not None]
+    if sum(named) != 1:
+        raise typer.BadParameter("give exactly one of --say, --file, --stdin and --llm.")
+    if say is not None:
+        if not say.strip():
+            raise typer.BadParameter("--say is empty.")
+        return Words(text=say, token_ms=token_ms)
+    if file is not None:
+        if not file.is_file():
+            raise typer.BadParameter(f"--file: {file} is no file.")
+        return Words(file=file)
+    if llm is not None:
+        return Words(chat=chat_of(llm, model, key_env), system=system, prompt=prompt)
+    return Words(stdin=True, by_key=by_key)
+
+
+def chat_of(llm: str, model: str, key_env: str) -> ChatSettings:
+    """The language model that --llm, --model and --key-env name.
+
+    Raises:
+        typer.BadParameter: a variable is named for the key and not set.
+        BadRequest: the address is no URL.
+    """
+    with needs("phone"):
+        from qwen3tts_agent.chat.client import ChatSettings, api_key_from
+
+    key = api_key_from(key_env)
+    if not key and key_env != KEY_ENV:
+        raise typer.BadParameter(
+            f"--key-env: the variable {key_env} is not set; it holds the model's key."
+        )
+    return ChatSettings(base_url=llm, model=model, api_key=key)
+
+
+AHEAD_CHARS = 2000
+"""Characters that are read ahead of the voice; then the source waits."""
+
+
+class Script:
+    """Words that are being read from their source; `close` it."""
+
+    def __init__(self, words: Words) -> None:
+        from qwen3tts_agent.replayable_text import ReplayableText
+
+        self.heard_chars = 0
+        """Length of what the far end has heard, from the beginning."""
+        self._text = ReplayableText(AHEAD_CHARS)
+        self._reading = asyncio.create_task(self._read(words), name="words")
+
+    async def _read(self, words: Words) -> None:
+        try:
+            async for delta in words.open():
+                await self._text.write(delta)
+        finally:
+            self._text.end()
+
+    async def rest(self) -> AsyncIterator[str]:
+        """What was not heard yet, as it comes; raises what the source raises."""
+        async with aclosing(self._text.read_from(self.heard_chars)) as deltas:
+            async for delta in deltas:
+                yield delta
+        await asyncio.shield(self._reading)
+
+    def skip(self) -> None:
+        """Take what was read so far as done with."""
+        self.heard_chars = len(self._text.text)
+
+    async def close(self) -> None:
+        """Read no more."""
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)

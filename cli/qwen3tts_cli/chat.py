@@ -1,0 +1,357 @@
+"""What an agent has said in a chat, spoken into a file of sound."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qwen3tts_cli.calls.agent import make_agent
+from qwen3tts_cli.calls.call_run import Course, raise_model_error
+from qwen3tts_cli.calls.words import Words, choose_words
+from qwen3tts_cli.doctor.preflight import NAME, Readiness, check_chat, check_words
+from qwen3tts_cli.options import common as options
+from qwen3tts_cli.options.common import speech_server, spread
+from qwen3tts_cli.options.listening import CHECK_S, ListenOptions
+from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.output.console import note, printable
+from qwen3tts_cli.output.exits import needs, run
+from qwen3tts_cli.output.writable import check_sound_file, check_writable
+
+if TYPE_CHECKING:
+    from qwen3tts_agent.turn_record import TurnRecord
+    from qwen3tts_agent.typed_call import TypedCall
+
+
+RATE_HZ = 24_000
+
+
+class SpokenReplies:
+    """One text after the other, as they are put in.
+
+    Args:
+        path: of the file; it is made with the first sound.
+        manner: the voice.
+        server: the speech server; None = one of its own.
+    """
+
+    def __init__(self, path: Path, manner: Manner, server: str | None) -> None:
+        self._path = path
+        self._manner = manner
+        self._server = server
+        self._texts: asyncio.Queue[str | None] = asyncio.Queue()
+
+    def put(self, text: str) -> None:
+        """Say this, too; nothing where it is blank."""
+        if text.strip():
+            self._texts.put_nowait(text)
+
+    def end(self) -> None:
+        """No more comes."""
+        self._texts.put_nowait(None)
+
+    async def run(self) -> None:
+        """Say all of it, to the end; raises what the voice raises."""
+        from qwen3tts_cli.output.sound import FileSink
+        from qwen3tts_wire.client import Audio, SpeechClient
+        from qwen3tts_wire.formats import AudioFormat
+
+        async with AsyncExitStack() as stack:
+            url = await stack.enter_async_context(speech_server(self._server))
+            client = await SpeechClient.connect(url)
+            stack.push_async_callback(client.close)
+            manner = await self._manner.voiced(client)
+            sink = FileSink(self._path, RATE_HZ)
+            stack.callback(sink.close)
+            samples = 0
+            while (text := await self._texts.get()) is not None:
+                context = await client.open(
+                    voice=manner.voice,
+                    language=manner.language,
+                    format=AudioFormat("pcm_s16le", RATE_HZ),
+                    **manner.options,
+                )
+                await context.append(text)
+                await context.end()
+                async for event in context:
+                    if not isinstance(event, Audio):
+                        continue
+                    await sink.write(event.pcm)
+                    samples += len(event.pcm) // 2
+                    await context.report(samples)
+        if samples:
+            note(f"{self._path}: {samples / RATE_HZ:.1f} s at {RATE_HZ} Hz.")
+
+
+PROMPT = "> "
+
+
+class ChatTerminal:
+    """Shows what is said, and has each line be a turn of the caller.
+
+    At a terminal a line interrupts the reply under way. A pipe's next line is read when the reply
+    to the last one is over.
+    """
+
+    def __init__(self) -> None:
+        self._typed = sys.stdin.isatty()
+        self._in_line = False
+        """Whether something of the agent's stands in the line that is not complete."""
+        self._turn_over = asyncio.Event()
+        self._replies = 0
+
+    # --- the agent
+
+    def show(self, text: str) -> None:
+        """More of what the agent says."""
+        if not self._in_line:
+            text = text.lstrip()
+        if text:
+            self._in_line = True
+            sys.stdout.write(printable(text))
+            sys.stdout.flush()
+
+    def said(self, text: str) -> None:
+        """An utterance has ended."""
+        if self._in_line:
+            self._in_line = False
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+
+    def turn_over(self, _: object, turn: TurnRecord) -> None:
+        """All is known of a turn."""
+        if turn.error is not None:
+            note(f"{turn.error.message} {turn.error.remedy}".rstrip())
+        self._turn_over.set()
+        if not turn.interrupted:
+            self.prompt()
+
+    def prompt(self) -> None:
+        """It is the caller's turn."""
+        if self._typed and not self._in_line:
+            sys.stdout.write(PROMPT)
+            sys.stdout.flush()
+
+    # --- the caller
+
+    def interrupt(self, call: TypedCall) -> None:
+        """Ctrl-C: stop the reply."""
+        if call.interrupt():
+            self.said("")
+            note("Interrupted. Ctrl-D ends it.")
+        else:
+            note("Nothing is being said. Type something, or end with Ctrl-D.")
+        self.prompt()
+
+    async def read(self, call: TypedCall, *, greets: bool) -> None:
+        """Have the caller say each line, to the end of the input.
+
+        Raises:
+            BadText: it is not UTF-8 text.
+        """
+        from qwen3tts_phone.call.text_sources import from_stdin
+
+        if greets and not self._typed:
+            await self._turn_over.wait()
+        rest = ""
+        async for text in from_stdin():
+            *lines, rest = (rest + text).split("\n")
+            for line in lines:
+                await self._line(call, line)
+        await self._line(call, rest)
+
+    async def _line(self, call: TypedCall, line: str) -> None:
+        if not line.strip():
+            if self._typed and not call.speaking:
+                self.prompt()
+            return
+        self._turn_over.clear()
+        call.type(line)
+        if not self._typed:
+            await self._turn_over.wait()
+
+
+PANEL = "Agent"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Put the subcommand into ``app``."""
+    app.command(
+        epilog="Examples:\n\n  mr-qwen3tts chat --llm http://127.0.0.1:11434/v1 --model llama3.2"
+        " --system 'You answer the telephone of a bakery.' --greeting 'Bakery Miller!'\n\n"
+        "  echo 'When do you open?' | mr-qwen3tts chat --llm http://127.0.0.1:11434/v1"
+        " --model llama3.2\n\n"
+        "  mr-qwen3tts chat --llm http://127.0.0.1:11434/v1 --model llama3.2 --speak replies.wav"
+    )(spread(manner=Manner)(chat))
+
+
+@dataclass(frozen=True, slots=True)
+class Chatting:
+    """What the command line says, checked."""
+
+    words: Words
+    course: Course
+    speak: Path | None
+    manner: Manner
+    server: str | None
+
+
+def chat(
+    llm: Annotated[
+        str,
+        typer.Option(
+            "--llm",
+            metavar="URL",
+            help="The language model: the base address of an OpenAI-compatible endpoint.",
+            rich_help_panel=PANEL,
+        ),
+    ],
+    model: options.LlmModel = "default",
+    system: options.LlmSystem = "",
+    prompt: Annotated[
+        str,
+        typer.Option(
+            "--prompt",
+            metavar="TEXT",
+            help="What the model is to answer first; without it and --greeting it waits for you.",
+            rich_help_panel=PANEL,
+        ),
+    ] = "",
+    key_env: options.LlmKeyEnv = "MR_QWEN3TTS_LLM_KEY",
+    greeting: Annotated[
+        str,
+        typer.Option(
+            "--greeting", metavar="TEXT", help="What the agent says first.", rich_help_panel=PANEL
+        ),
+    ] = "",
+    conversation_log: Annotated[
+        Path | None,
+        typer.Option(
+            "--conversation-log",
+            dir_okay=False,
+            help="Append one line of JSON a turn; without words.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
+    check_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Time for the model's first answer, before the chat begins; 0: it is not asked.",
+            rich_help_panel=PANEL,
+        ),
+    ] = CHECK_S,
+    max_seconds: options.MaxSeconds = None,
+    speak: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Speak what the agent has said into this file; its ending says the form: .wav,"
+            " .flac, .mp3, .ogg or .opus.",
+            dir_okay=False,
+            rich_help_panel="Voice",
+        ),
+    ] = None,
+    *,
+    manner: Manner,
+    server: options.Server = None,
+) -> None:
+    """[bold]Chat[/bold] with an agent as callers talk with it: type, and read what it says.
+
+    Ctrl-C interrupts a reply, Ctrl-D ends the chat."""
+    words = choose_words(
+        say=None,
+        token_ms=0.0,
+        file=None,
+        stdin=False,
+        by_key=False,
+        llm=llm,
+        model=model,
+        system=system,
+        prompt=prompt,
+        key_env=key_env,
+    )
+    check_writable("--conversation-log", conversation_log)
+    check_sound_file("--speak", speak, "server")
+    listening = ListenOptions(
+        greeting=greeting or None, conversation_log=conversation_log, check_seconds=check_seconds
+    )
+    check_words(words, listening)
+    course = Course(max_seconds=max_seconds, listening=listening)
+    run(converse(Chatting(words, course, speak, manner, server)))
+
+
+async def converse(asked: Chatting) -> None:
+    """Chat to the end of the input, or until the agent ends it.
+
+    Raises:
+        SpeechError: the model cannot be used, or failed in all of its turns; the voice failed.
+    """
+    with needs("phone"):
+        from qwen3tts_agent.typed_call import TypedCall
+    words, course = asked.words, asked.course
+    assert words.chat is not None
+    async with Readiness() as ready:
+        if course.listening.check_seconds:
+            ready.start(NAME, check_chat(words.chat, course.listening.check_seconds))
+        await ready.finish()
+    terminal = ChatTerminal()
+    async with AsyncExitStack() as stack:
+        agent = await stack.enter_async_context(
+            make_agent(words, course, on_turn=terminal.turn_over)
+        )
+        # Who reads and types takes longer than who hears and speaks.
+        agent.settings = replace(agent.settings, quiet_s=0.0)
+        spoken = Spoken(asked)
+        call = TypedCall(terminal.show, on_said=lambda text: spoken.said(terminal, text))
+        note("Type what the caller says. Ctrl-C interrupts the agent, Ctrl-D ends the chat.")
+        greets = bool(course.listening.greeting or words.prompt)
+        if not greets:
+            terminal.prompt()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, terminal.interrupt, call)
+        stack.callback(loop.remove_signal_handler, signal.SIGINT)
+        talking = asyncio.create_task(agent.talk(call))
+        await call.heard()
+        reading = asyncio.create_task(terminal.read(call, greets=greets))
+        try:
+            await asyncio.wait({talking, reading}, return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                reading.result()
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            await call.leave()
+            conversation = await talking
+            note(f"The chat has ended: {conversation.ended}.")
+            await spoken.finish()
+    raise_model_error(conversation)
+
+
+class Spoken:
+    """The voice of ``--speak``, where it is asked for."""
+
+    def __init__(self, asked: Chatting) -> None:
+
+        self._replies = (
+            None if asked.speak is None else SpokenReplies(asked.speak, asked.manner, asked.server)
+        )
+        self._task = None if self._replies is None else asyncio.create_task(self._replies.run())
+
+    def said(self, terminal: ChatTerminal, text: str) -> None:
+        """An utterance has ended."""
+        terminal.said(text)
+        if self._replies is not None:
+            self._replies.put(text)
+
+    async def finish(self) -> None:
+        """Wait until all of it is in the file; raises what the voice raises."""
+        if self._replies is not None and self._task is not None:
+            self._replies.end()
+            await self._task

@@ -1,0 +1,270 @@
+"""What ``doctor`` prints: a line a check as it is made, or all of them as JSON at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from qwen3tts_cli.call import host_of
+from qwen3tts_cli.calls.phone import HERE, Telephone, asks_for_tls, local_address
+from qwen3tts_cli.doctor.options import ConversationOptions
+from qwen3tts_cli.options import common as options
+from qwen3tts_cli.options.common import spread
+from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.output.console import notes, printable, results
+from qwen3tts_cli.output.exits import ExitCode, run
+from qwen3tts_wire.errors import SpeechError
+
+if TYPE_CHECKING:
+    from qwen3tts_cli.doctor.checks import Check
+    from qwen3tts_cli.doctor.conversation import Parties
+
+
+COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+class Report:
+    """Checks in the order in which they are made."""
+
+    def __init__(self, as_json: bool = False) -> None:
+        self._as_json = as_json
+        self.made: list[Check] = []
+
+    def add(self, check: Check) -> None:
+        """One more; people see it at once."""
+        self.made.append(check)
+        if not self._as_json:
+            _print(check)
+
+    def add_all(self, checks: Iterable[Check]) -> None:
+        """Several, each as it is made."""
+        for each in checks:
+            self.add(each)
+
+    def close(self) -> None:
+        """That was all."""
+        if self._as_json:
+            typer.echo(json.dumps([_fields(each) for each in self.made], indent=2))
+
+
+def _fields(check: Check) -> dict[str, Any]:
+    """The check as JSON; figures where something was measured."""
+    found = asdict(check)
+    if not check.figures:
+        del found["figures"]
+    return found
+
+
+def _print(check: Check) -> None:
+    from rich.text import Text
+
+    console = results()
+    line = Text(f"{check.level:<5}", style=COLOURS[check.level])
+    line.append(Text(f"{check.name}: {printable(check.found)}", style="default"))
+    console.print(line)
+    if check.remedy:
+        console.print(Text(f"     → {printable(check.remedy)}", style="dim"))
+
+
+PHONE = "Telephone"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Put the subcommand into ``app``."""
+    app.command(
+        epilog="Examples:\n\n  mr-qwen3tts doctor\n\n"
+        "  mr-qwen3tts doctor --server ws://10.0.0.5:8765/v1/speech --json\n\n"
+        "  mr-qwen3tts doctor --llm http://127.0.0.1:11434/v1 --model llama3.2\n\n"
+        "  mr-qwen3tts doctor --config phone.yaml\n\n"
+        "  mr-qwen3tts doctor --config phone.yaml --account office --register"
+        " --call sip:200@pbx.example.org\n\n"
+        "The exit code is 0 unless a line says [bold]fail[/bold]; then it is 1. With --json all"
+        " lines come as one list when everything is done."
+    )(spread(talk=ConversationOptions)(doctor))
+
+
+def doctor(
+    host: Annotated[
+        str | None,
+        typer.Option(help="The local address that calls would use; 127.0.0.1 if left out."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="The SIP port to try; 5060 if left out."),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(envvar="MR_QWEN3TTS_CHECKPOINT", help="A model's folder to look into."),
+    ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(metavar="URL", envvar="MR_QWEN3TTS_SERVER", help="A speech server to ask."),
+    ] = None,
+    server_config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Look at a speech server's settings in YAML, such as configs/server.yaml, its"
+            " certificate and its keys.",
+            dir_okay=False,
+        ),
+    ] = None,
+    call: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIP_URI",
+            help="Call there, send a tone of 2 s, listen, hang up, and say what is wrong and what"
+            " to do.",
+            rich_help_panel=PHONE,
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Look at the phone's settings in YAML, such as configs/phone.yaml, and its ports.",
+            dir_okay=False,
+            rich_help_panel=PHONE,
+        ),
+    ] = None,
+    account: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The account or trunk of the file that calls; the first one if left out.",
+            rich_help_panel=PHONE,
+        ),
+    ] = None,
+    register: Annotated[
+        bool,
+        typer.Option(
+            "--register",
+            help="Register the account, without --call all of them. A phone that has the same one"
+            " may miss calls meanwhile.",
+            rich_help_panel=PHONE,
+        ),
+    ] = False,
+    ring_seconds: Annotated[
+        float,
+        typer.Option(min=1, max=180, help="With --call: ring for so long.", rich_help_panel=PHONE),
+    ] = 30.0,
+    listen_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=60,
+            help="With --call: listen for so long after the tone.",
+            rich_help_panel=PHONE,
+        ),
+    ] = 4.0,
+    user: options.SipUser = None,
+    password_env: options.PasswordEnv = "MR_QWEN3TTS_SIP_PASSWORD",
+    registrar: options.Registrar = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    *,
+    talk: ConversationOptions,
+) -> None:
+    """Check [bold]this machine[/bold]: packages, audio, ports, GPU, checkpoint, network, the voice
+    and the recogniser that hears it; with --llm a language model, and the wait of a caller; with
+    --config the phone's settings; with --server-config a speech server's; with --call a call, and
+    why there is none or no sound."""
+    from qwen3tts_cli.doctor.checks import Level
+    from qwen3tts_cli.doctor.conversation import parties_of
+    from qwen3tts_cli.doctor.targets import examine, examined_phone, phone_checks, server_checks
+    from qwen3tts_cli.doctor.trial_call import Trial
+
+    report = Report(as_json)
+    plain = config is None and call is None and registrar is None
+    wanted = talk.named or (plain and not talk.left_out)
+    parties = parties_of(talk, server) if wanted else None
+    if server_config is not None:
+        report.add_all(server_checks(server_config))
+    if plain:
+        with notes().status("Looking …"):
+            report.add_all(
+                all_checks(host or HERE, 5060 if port is None else port, checkpoint, server)
+            )
+    else:
+        telephone = examined_phone(
+            report,
+            config,
+            lambda file: Telephone(
+                host=host or (None if file else local_address(host_of(registrar or call or ""))),
+                port=port if port is not None or config is not None or call is None else 0,
+                user=user,
+                password_env=password_env,
+                registrar=registrar,
+                record=None,
+                latency_log=None,
+                manner=Manner(),
+                config=file,
+                account=account,
+                calling=call is not None,
+                secure=asks_for_tls(call, registrar),
+            ),
+        )
+        if telephone is not None:
+            if call is None and not register and registrar is None:
+                report.add_all(phone_checks(telephone, server))
+            else:
+                register = register or call is None
+                trial = Trial(call, account, register, ring_seconds, listen_seconds)
+                run(examine(report, telephone, trial))
+    if parties is not None:
+        run(try_conversation(report, parties))
+    report.close()
+    if any(each.level is Level.FAIL for each in report.made):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+async def try_conversation(report: Report, parties: Parties) -> None:
+    """Let the voice speak, the recogniser hear it and the model write; report each."""
+    from qwen3tts_cli.doctor.conversation import conversation_checks
+
+    with notes().status("Listening …"):
+        async for check in conversation_checks(parties):
+            report.add(check)
+
+
+def all_checks(
+    host: str, port: int, checkpoint: Path | None, server: str | None
+) -> Iterator[Check]:
+    """Every check, in the order of the report."""
+    from qwen3tts_cli.doctor import checks
+
+    yield checks.python()
+    yield from checks.packages()
+    yield checks.engine_library()
+    yield checks.cpus()
+    yield checks.scheduling()
+    yield checks.gpu()
+    yield checks.checkpoint(checkpoint)
+    yield checks.player()
+    yield checks.sip_port(host, port)
+    yield checks.rtp_ports(host)
+    yield checks.loopback()
+    yield checks.route()
+    if server is not None:
+        yield speech_server(server)
+
+
+def speech_server(url: str) -> Check:
+    """Whether the server answers, and with what."""
+    from qwen3tts_cli.doctor.checks import Check, Level
+    from qwen3tts_wire.client import SpeechClient
+
+    async def ask() -> str:
+        client = await SpeechClient.connect(url)
+        try:
+            session = client.session
+            return f"{session.engine}, {len(session.voices)} voices, {client.rtt_s * 1000:.1f} ms"
+        finally:
+            await client.close()
+
+    try:
+        return Check("speech server", Level.OK, run(ask()))
+    except SpeechError as error:
+        return Check("speech server", Level.FAIL, error.message, error.remedy)

@@ -1,0 +1,351 @@
+"""Check of a conversation: voice, recogniser, language model, response time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qwen3tts_cli.calls.words import chat_of
+from qwen3tts_cli.doctor.checks import Check, Level
+from qwen3tts_cli.doctor.options import NONE, ConversationOptions
+from qwen3tts_cli.options.common import speech_server
+from qwen3tts_cli.options.listening import ListenOptions
+from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.output.exits import needs
+from qwen3tts_cli.voices import shown_voice
+from qwen3tts_codecs.g711 import decode_ulaw
+from qwen3tts_codecs.resample import Resampler
+from qwen3tts_wire.errors import EngineFailed, SpeechError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from qwen3tts_agent.chat.check import ModelSpeed
+    from qwen3tts_agent.chat.settings import ChatSettings
+    from qwen3tts_pacer.clock import Clock
+    from qwen3tts_phone.detection.recogniser import Recogniser
+    from qwen3tts_phone.detection.settings import ListenSettings
+    from qwen3tts_wire.client import SpeechClient
+
+
+RATE_HZ = 8000
+"""Of G.711."""
+AUDIBLE = 300
+"""Peak of 16-bit samples above which a frame is sound (-41 dBFS)."""
+FRAME = 160
+"""Samples of 20 ms."""
+OPENING = "Yes."
+SENTENCE = "Good morning, how can I help you today?"
+DIGITS = "1, 2, 3, 4, 5, 6."
+"""Read in any language."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnVoice:
+    """A sentence that the voice spoke."""
+
+    sentence: str
+    first_sound_s: float
+    """From the text to the first audible samples."""
+    shown: str
+    """Engine and voice, for people."""
+    samples: NDArray[np.int16] = field(repr=False)
+    """All of it after µ-law, 8 kHz, int16 [n], without the silence at its ends."""
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return len(self.samples) / RATE_HZ
+
+
+async def speak(client: SpeechClient, manner: Manner) -> OwnVoice:
+    """Let the voice say a word, so that all is loaded, and then a sentence.
+
+    Raises:
+        SpeechError: it cannot speak.
+    """
+    english = manner.language is None or manner.language.lower().startswith("en")
+    sentence = SENTENCE if english else DIGITS
+    await _said(client, manner, OPENING if english else DIGITS)
+    samples, first_s = await _said(client, manner, sentence)
+    if first_s is None:
+        raise EngineFailed(
+            "the voice makes no sound.", remedy="Try another one: mr-qwen3tts voices lists them."
+        )
+    return OwnVoice(sentence, first_s, shown_voice(client.session, manner.voice), trimmed(samples))
+
+
+def trimmed(samples: NDArray[np.int16]) -> NDArray[np.int16]:
+    """Return samples [n] from the first audible frame to the last."""
+    frames = len(samples) // FRAME
+    peaks = np.abs(samples[: frames * FRAME].astype(np.int32)).reshape(frames, FRAME).max(axis=1)
+    loud = np.flatnonzero(peaks > AUDIBLE)
+    if not len(loud):
+        return samples[:0]
+    return samples[loud[0] * FRAME : (loud[-1] + 1) * FRAME]
+
+
+async def _said(
+    client: SpeechClient, manner: Manner, text: str
+) -> tuple[NDArray[np.int16], float | None]:
+    """The samples of a text, and the seconds to the first audible one."""
+    from qwen3tts_wire.client import Audio
+    from qwen3tts_wire.formats import AudioFormat
+
+    began = perf_counter()
+    context = await client.open(
+        voice=manner.voice,
+        language=manner.language,
+        format=AudioFormat("mulaw", RATE_HZ),
+        **manner.options,
+    )
+    await context.append(text)
+    await context.end()
+    parts: list[NDArray[np.int16]] = []
+    taken = 0
+    first_s: float | None = None
+    async for event in context:
+        if isinstance(event, Audio):
+            parts.append(decode_ulaw(event.pcm))
+            taken += len(parts[-1])
+            if first_s is None and np.abs(parts[-1].astype(np.int32)).max(initial=0) > AUDIBLE:
+                first_s = perf_counter() - began
+            await context.report(taken)
+    return np.concatenate(parts) if parts else np.zeros(0, np.int16), first_s
+
+
+FRAME_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One turn as it was recognised."""
+
+    wait_s: float
+    """From the end of the pause to the text: so long the caller waits for the recogniser alone."""
+    text: str = field(repr=False)
+
+
+async def hear_turn(
+    recogniser: Recogniser, samples: NDArray[np.int16], listen: ListenSettings, clock: Clock
+) -> Heard:
+    """Give a turn of speech in real time, and the pause after it.
+
+    Args:
+        recogniser: warm.
+        samples: speech of 8 kHz, int16 [n], from its first voiced sample to its last.
+        listen: length of the pause, and when the recogniser learns of it.
+        clock: real time; another one in tests.
+
+    Raises:
+        SpeechError: it cannot be recognised.
+    """
+    resampler = Resampler(RATE_HZ, recogniser.rate_hz) if recogniser.rate_hz != RATE_HZ else None
+    recognition = await recogniser.open()
+    began = clock.now()
+    spoken_s = len(samples) / RATE_HZ
+    pause = np.zeros(round(listen.pause_ms / 1000 * RATE_HZ), np.int16)
+    sound = np.concatenate((samples, pause))
+    size = round(FRAME_S * RATE_HZ)
+    noticed = False
+    try:
+        recognition.begin_turn(began)
+        for start in range(0, len(sound), size):
+            frame = sound[start : start + size]
+            at = began + (start + len(frame)) / RATE_HZ
+            await clock.sleep_until(at)
+            recognition.push(frame if resampler is None else resampler.push(frame), at)
+            if not noticed and at - began - spoken_s >= listen.notice_ms / 1000 - FRAME_S / 2:
+                noticed = True
+                recognition.pause(began + spoken_s)
+        ended = clock.now()
+        transcript = await recognition.end_turn(began + spoken_s)
+        return Heard(clock.now() - ended, transcript.text)
+    finally:
+        await recognition.close()
+
+
+LINE_MS = 24.0
+"""Our own part between model, voice and wire, p50 (``python benchmarks/turns.py``)."""
+LONG_MS = 2000.0
+"""Callers who wait longer ask whether somebody is there."""
+SHORTER = {
+    "pause": "Shorten --pause-ms, which cuts more callers off.",
+    "recogniser": "Take a smaller recogniser's model, or a GPU.",
+    "first token": "Take a smaller or nearer model.",
+    "first clause": "Take a faster model, or let --system ask for short clauses.",
+    "voice": "Take a faster voice, or a server with a GPU.",
+    "line": "",
+}
+"""What shortens each part of the wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parties:
+    """What is to talk with each other."""
+
+    manner: Manner
+    listen: ListenSettings
+    server: str | None = None
+    """The speech server; None = an engine on this machine."""
+    stt: str | None = None
+    """The recogniser's name; None = Whisper, with what is on this machine."""
+    chat: ChatSettings | None = None
+
+
+def parties_of(options: ConversationOptions, server: str | None) -> Parties:
+    """What the options name; raises ``typer.BadParameter``, BadRequest."""
+    listening = ListenOptions(barge_in=True, pause_ms=options.pause_ms)
+    return Parties(
+        Manner(voice=options.voice, language=options.language),
+        listening.settings(),
+        server,
+        options.stt,
+        chat_of(options.llm, options.model, options.key_env) if options.llm is not None else None,
+    )
+
+
+async def conversation_checks(parties: Parties) -> AsyncIterator[Check]:
+    """Look at each part, then add up what a caller waits for."""
+    from qwen3tts_wire.client import SpeechClient
+
+    parts: dict[str, float] = {"pause": float(parties.listen.pause_ms)}
+    async with AsyncExitStack() as stack:
+        voice: OwnVoice | None = None
+        try:
+            url = await stack.enter_async_context(speech_server(parties.server))
+            client = await stack.enter_async_context(await SpeechClient.connect(url))
+            voice = await speak(client, parties.manner)
+        except SpeechError as error:
+            yield _failed("voice", error)
+        else:
+            yield _voice_check(voice)
+        if parties.stt != NONE:
+            check, wait_s = await _recogniser(parties, voice)
+            if wait_s is not None:
+                parts["recogniser"] = wait_s * 1000
+            yield check
+        if parties.chat is not None:
+            check, speed = await _model(parties.chat)
+            if speed is not None:
+                parts["first token"] = speed.first_token_s * 1000
+                parts["first clause"] = speed.first_clause_s * 1000
+            yield check
+        if voice is not None:
+            parts["voice"] = voice.first_sound_s * 1000
+        parts["line"] = LINE_MS
+        if parts.keys() == SHORTER.keys():
+            yield wait_check(parts)
+
+
+def wait_check(parts: Mapping[str, float]) -> Check:
+    """The wait from the caller's last sound to the first of the answer; ``parts`` in ms."""
+    total = sum(parts.values())
+    named = ", ".join(f"{name} {ms:.0f} ms" for name, ms in parts.items())
+    figures = {f"{name.replace(' ', '_')}_ms": round(ms, 1) for name, ms in parts.items()}
+    longest = max(parts, key=lambda name: parts[name])
+    late = total > LONG_MS
+    return Check(
+        "voice to voice",
+        Level.WARN if late else Level.OK,
+        f"about {total / 1000:.1f} s: {named}",
+        SHORTER[longest] if late else "",
+        {"total_ms": round(total, 1), **figures},
+    )
+
+
+def _voice_check(voice: OwnVoice) -> Check:
+    ms = voice.first_sound_s * 1000
+    found = f"{voice.shown}: first sound after {ms:.0f} ms"
+    return Check("voice", Level.OK, found, "", {"first_ms": round(ms, 1)})
+
+
+async def _recogniser(parties: Parties, voice: OwnVoice | None) -> tuple[Check, float | None]:
+    """The finding, and the wait at the end of a turn where one was measured."""
+    from qwen3tts_codecs.resample import Resampler
+    from qwen3tts_pacer.clock import LoopClock
+
+    name = "recogniser"
+    try:
+        with needs("phone"):
+            from qwen3tts_agent.recognition.kinds import check_recogniser, recogniser_named
+            from qwen3tts_agent.recognition.whisper import WhisperRecogniser
+        language = parties.manner.language
+        options: dict[str, object] = {}
+        if language:
+            options["languages"] = (language.replace("_", "-").partition("-")[0],)
+        stt = parties.stt or "whisper"
+        if parties.stt is None:
+            options["offline"] = True
+        recogniser = recogniser_named(stt, **options)
+        factor: float | None = None
+        shown = stt
+        try:
+            if isinstance(recogniser, WhisperRecogniser):
+                resampler = Resampler(RATE_HZ, recogniser.rate_hz)
+                speech = resampler.push(voice.samples) if voice is not None else None
+                report = await recogniser.check(speech)
+                shown, factor = report.line, report.real_time_factor
+            else:
+                known = await check_recogniser(stt, **options)
+                told = (known.kind, known.model, known.language, known.address)
+                shown, factor = " ".join(filter(None, told)), known.real_time_factor
+                await recogniser.warm()
+            if voice is None:
+                words = f"{shown} is ready; without a voice it heard nothing"
+                return Check(name, Level.WARN, words, "Mend the voice first."), None
+            heard = await hear_turn(recogniser, voice.samples, parties.listen, LoopClock())
+        finally:
+            await recogniser.close()
+    except SpeechError as error:
+        if parties.stt is None:
+            return Check(name, Level.WARN, error.message, error.remedy), None
+        return _failed(name, error), None
+    speed = f", {factor:.2f} of real time" if factor is not None else ""
+    wait_ms = heard.wait_s * 1000
+    found = (
+        f"{shown}{speed}; after a pause of {parties.listen.pause_ms} ms the text comes within"
+        f" {wait_ms:.0f} ms"
+    )
+    figures = {"wait_ms": round(wait_ms, 1)}
+    if factor is not None:
+        figures["real_time_factor"] = round(factor, 3)
+    if not heard.text.strip():
+        remedy = "Name a model of the voice's language with --stt, and that language (--language)."
+        return Check(name, Level.WARN, f"{found}; it heard nothing", remedy, figures), heard.wait_s
+    found = f"{found}; of “{voice.sentence}” it heard “{heard.text.strip()}”"
+    if factor is not None and factor > 1:
+        remedy = "It is too slow for calls: name a smaller model with --stt, or use a GPU."
+        return Check(name, Level.WARN, found, remedy, figures), heard.wait_s
+    return Check(name, Level.OK, found, "", figures), heard.wait_s
+
+
+async def _model(chat: ChatSettings) -> tuple[Check, ModelSpeed | None]:
+    """The finding, and the times of a reply."""
+    from qwen3tts_agent.chat.check import check_model, measure_model
+
+    name = "language model"
+    try:
+        known = await check_model(chat)
+        speed = await measure_model(chat)
+    except SpeechError as error:
+        return _failed(name, error), None
+    first_ms = speed.first_token_s * 1000
+    found = f"{known.model} at {known.shown}: first token after {first_ms:.0f} ms"
+    figures = {"first_token_ms": round(first_ms, 1)}
+    if speed.tokens_per_s is not None:
+        found += f", {speed.tokens_per_s:.0f} tokens a second"
+        figures["tokens_per_s"] = round(speed.tokens_per_s, 1)
+    if not known.streams:
+        remedy = "Let the server stream: callers wait for whole replies."
+        return Check(name, Level.WARN, f"{found}; it does not stream", remedy, figures), speed
+    return Check(name, Level.OK, found, "", figures), speed
+
+
+def _failed(name: str, error: SpeechError) -> Check:
+    return Check(name, Level.FAIL, error.message, error.remedy)

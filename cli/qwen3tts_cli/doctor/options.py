@@ -1,0 +1,92 @@
+"""The doctor's options for the parts of a conversation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from qwen3tts_cli.calls.words import KEY_ENV
+
+PANEL = "Conversation"
+NONE = "none"
+"""As the name of a recogniser: no part of a conversation is tried, unless --llm names a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationOptions:
+    """As the command line has them."""
+
+    stt: Annotated[
+        str | None,
+        typer.Option(
+            "--stt",
+            metavar="NAME",
+            help="The recogniser that hears the voice, as call and answer take it; none: it is not"
+            " tried. Left out: whisper, with a model that is on this machine.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    llm: Annotated[
+        str | None,
+        typer.Option(
+            "--llm",
+            metavar="URL",
+            help="A language model to ask, the base address of an OpenAI-compatible endpoint: for"
+            " one token, then for a reply of at most 64.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    model: Annotated[
+        str,
+        typer.Option("--model", metavar="NAME", help="Its name.", rich_help_panel=PANEL),
+    ] = "default"
+    key_env: Annotated[
+        str,
+        typer.Option(
+            "--key-env",
+            metavar="VARIABLE",
+            help="Environment variable that holds its key.",
+            rich_help_panel=PANEL,
+        ),
+    ] = KEY_ENV
+    voice: Annotated[
+        str | None,
+        typer.Option("--voice", "-v", metavar="ID", help="The voice.", rich_help_panel=PANEL),
+    ] = None
+    language: Annotated[
+        str | None,
+        typer.Option(
+            "--language",
+            "-l",
+            metavar="TAG",
+            help="Language of voice and callers, such as en-GB or de.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    pause_ms: Annotated[
+        int,
+        typer.Option(
+            "--pause-ms",
+            min=100,
+            max=5000,
+            help="The pause that ends a caller's turn.",
+            rich_help_panel=PANEL,
+        ),
+    ] = 600
+
+    def check(self) -> None:
+        """Refuse options that belong to --llm without it; raises ``typer.BadParameter``."""
+        if self.llm is None and (self.model != "default" or self.key_env != KEY_ENV):
+            raise typer.BadParameter("--model and --key-env belong to --llm URL.")
+
+    @property
+    def named(self) -> bool:
+        """Whether a part is asked for by name."""
+        return self.stt not in (None, NONE) or self.llm is not None
+
+    @property
+    def left_out(self) -> bool:
+        """Whether nothing of a conversation is to be tried."""
+        return self.stt == NONE and self.llm is None

@@ -1,0 +1,235 @@
+"""Checks that run side by side before a call: text, language model, recogniser, voice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Awaitable, Coroutine, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from qwen3tts_cli.output.console import Stages, complain_of, note, notes, sentence
+from qwen3tts_wire.errors import BadText, SpeechError
+
+if TYPE_CHECKING:
+    from qwen3tts_agent.chat.settings import ChatSettings
+    from qwen3tts_cli.calls.words import Words
+    from qwen3tts_cli.options.listening import ListenOptions
+
+
+T = TypeVar("T")
+
+
+class Readiness:
+    """Checks under way; an async context manager that ends those that are left.
+
+    Args:
+        goes_on: whether a failure that may pass by itself is reported and no error: a service that
+            takes calls may start before its language model does.
+    """
+
+    def __init__(self, *, goes_on: bool = False) -> None:
+        self._goes_on = goes_on
+        self._checks: dict[str, asyncio.Task[str]] = {}
+        self._optional: set[str] = set()
+
+    async def __aenter__(self) -> Readiness:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._checks.values():
+            task.cancel()
+        await asyncio.gather(*self._checks.values(), return_exceptions=True)
+
+    def start(
+        self, name: str, check: Coroutine[None, None, str], *, optional: bool = False
+    ) -> None:
+        """Begin a check; it returns its finding, or raises SpeechError.
+
+        ``optional``: its failure is reported, and is no error.
+        """
+        if optional:
+            self._optional.add(name)
+        self._checks[name] = asyncio.create_task(check, name=f"check: {name}")
+
+    async def also(self, step: Awaitable[T]) -> T:
+        """Take a step of the start; where it fails, the checks' errors are reported beside its own.
+
+        Raises what ``step`` raises.
+        """
+        try:
+            return await step
+        except SpeechError:
+            for name, failure in (await self._errors()).items():
+                _report_failure(name, failure)
+            raise
+
+    async def finish(self) -> set[str]:
+        """Wait for all checks and report each; the names of those whose failure is no error.
+
+        Raises:
+            SpeechError: the first failure; further ones were reported.
+        """
+        errors = await self._errors()
+        fatal: list[SpeechError] = []
+        passed_over: set[str] = set()
+        for name, task in self._checks.items():
+            if name not in errors:
+                note(f"{name}: {task.result()}")
+            elif name in self._optional or (self._goes_on and errors[name].retryable):
+                _report_failure(name, errors[name])
+                passed_over.add(name)
+            else:
+                fatal.append(errors[name])
+        self._checks.clear()
+        for error in fatal[1:]:
+            complain_of(error)
+        if fatal:
+            raise fatal[0]
+        return passed_over
+
+    async def _errors(self) -> dict[str, SpeechError]:
+        """Wait for all; the failures by their checks' names. A defect is raised."""
+        if self._checks:
+            with notes().status("") as status:
+                Stages(status)(f"checking {' and '.join(map(str.lower, self._checks))}", 0, 1)
+                await asyncio.wait(self._checks.values())
+        errors = {}
+        for name, task in self._checks.items():
+            if (error := task.exception()) is None:
+                continue
+            if not isinstance(error, SpeechError):
+                raise error
+            errors[name] = error
+        return errors
+
+
+def _report_failure(name: str, error: SpeechError) -> None:
+    note(f"{name}: not ready. {sentence(error.message)} {sentence(error.remedy)}".rstrip())
+
+
+READ_BYTES = 64 * 1024
+
+
+def check_words(words: Words, listening: ListenOptions | None = None) -> None:
+    """Refuse words that cannot be spoken; a file is read to its end.
+
+    Standard input is read ahead where it is a file; the text of a pipe or terminal comes later.
+
+    Raises:
+        BadText: a text is no UTF-8, a file cannot be read, or there is nothing to speak.
+        LimitExceeded: a file is too long.
+    """
+    if words.text is not None:
+        _check_text("--say", words.text)
+    if words.file is not None:
+        check_file(words.file)
+    if words.stdin:
+        _check_stdin()
+    if words.chat is not None:
+        # Instructions are not spoken.
+        _check_encoding("--system", words.system)
+        _check_encoding("--prompt", words.prompt)
+    if listening is not None:
+        for option, text in (("--greeting", listening.greeting), ("--filler", listening.filler)):
+            if text is not None:
+                _check_text(option, text)
+
+
+def check_file(path: Path) -> None:
+    """Read a file of words; raises BadText, LimitExceeded."""
+    from qwen3tts_phone.call.text_sources import file_texts
+
+    if not speakable(file_texts(path)):
+        raise _nothing_to_speak(str(path))
+
+
+def speakable(texts: Iterable[str]) -> bool:
+    """Return whether a text, given in parts, holds a letter or digit that the server would speak.
+
+    The parts are read to their end. What counts is what the server's reading of Markdown and
+    symbols leaves.
+    """
+    from qwen3tts_text.speakable import Speakable
+
+    found = False
+
+    def take(char: str, _start: int, _end: int) -> None:
+        nonlocal found
+        found = found or char.isalnum()
+
+    reader = Speakable(take)
+    for text in texts:
+        for char in text:
+            if found:
+                break
+            reader.feed(char)
+    reader.flush()
+    return found
+
+
+def _check_text(option: str, text: str) -> None:
+    _check_encoding(option, text)
+    if not speakable((text,)):
+        raise _nothing_to_speak(option)
+
+
+def _check_encoding(option: str, text: str) -> None:
+    """Refuse bytes of the command line that are no text (PEP 383 keeps them as half surrogates)."""
+    for position, char in enumerate(text, start=1):
+        if "\udc80" <= char <= "\udcff":
+            raise BadText(
+                f"{option} is not UTF-8 text: see character {position}.",
+                remedy="Use a terminal in UTF-8, or give a file in UTF-8 with --file.",
+            )
+
+
+def _check_stdin() -> None:
+    from qwen3tts_phone.call.text_sources import STDIN, Utf8Reader
+
+    try:
+        status = os.fstat(0)
+        at = os.lseek(0, 0, os.SEEK_CUR) if stat.S_ISREG(status.st_mode) else 0
+    except OSError as error:
+        raise BadText(
+            f"{STDIN} cannot be read: {error.strerror or error}.", remedy="Give --say or --file."
+        ) from None
+    if stat.S_ISCHR(status.st_mode) and not os.isatty(0) and _is_null(status):
+        raise _nothing_to_speak(STDIN)
+    if not stat.S_ISREG(status.st_mode):
+        return
+    reader = Utf8Reader(STDIN)
+
+    def texts() -> Iterable[str]:
+        place = at
+        while data := os.pread(0, READ_BYTES, place):
+            place += len(data)
+            yield reader.push(data)
+        yield reader.push(b"", final=True)
+
+    if not speakable(texts()):
+        raise _nothing_to_speak(STDIN)
+
+
+def _is_null(status: os.stat_result) -> bool:
+    return status.st_rdev == os.stat(os.devnull).st_rdev
+
+
+def _nothing_to_speak(name: str) -> BadText:
+    return BadText(
+        f"{name} holds nothing that can be spoken.",
+        remedy="Give words: letters or digits, beside marks, symbols and emoji.",
+    )
+
+
+NAME = "Language model"
+
+
+async def check_chat(settings: ChatSettings, limit_s: float) -> str:
+    """Ask the model for one token; the finding in words. Raises as `check_model`."""
+    from qwen3tts_agent.chat.check import check_model
+
+    found = await check_model(settings, limit_s=limit_s)
+    slow = "" if found.streams else ", but it does not stream: callers wait for whole replies"
+    return f"{found.model} at {found.shown} is ready{slow}."

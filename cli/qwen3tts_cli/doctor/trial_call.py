@@ -1,0 +1,250 @@
+"""A call made to find out what is wrong: register, ask, call, send a tone, listen, hang up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from qwen3tts_cli.doctor.checks import Check, Level
+from qwen3tts_cli.output.exits import needs
+from qwen3tts_wire.errors import SpeechError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from qwen3tts_pacer.clock import Clock
+    from qwen3tts_phone.facts import CallFacts
+    from qwen3tts_phone.phone import Call, Phone, PhoneSettings
+    from qwen3tts_phone.sip.registration.line import Line
+
+TONE_HZ = 440.0
+TONE_S = 2.0
+TONE_RATE_HZ = 24_000
+TONE_PEAK = 3277
+"""-20 dBFS: clearly heard, and no fright for a person who answers."""
+FADE_S = 0.02
+LOUD = 300
+"""RMS of 16-bit samples above which a frame is sound and no line noise (-41 dBFS)."""
+SLACK_S = 1.0
+"""How much later than it should the tone may end."""
+SILENT_S = 2.0
+"""A far end that has sent nothing for so long has stopped; a phone waits longer before it says."""
+ENDED_S = 5.0
+"""Longest wait for the end of a call that was hung up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is to be tried."""
+
+    target: str | None
+    """Whom to call; None: only the registration is tried."""
+    account: str | None = None
+    register: bool = False
+    """Whether the account registers first: calls to it then come here, as long as this lasts."""
+    ring_s: float = 30.0
+    """How long it may ring."""
+    listen_s: float = 4.0
+    """How long the other side is listened to after the tone."""
+
+
+def trial_settings(settings: PhoneSettings, trial: Trial) -> PhoneSettings:
+    """The phone's settings for a trial: no record of it, and no account registered unasked."""
+    accounts = settings.accounts
+    if trial.account is not None:
+        accounts = tuple(each for each in accounts if each.name == trial.account)
+    if not trial.register:
+        # A second registration of the same account would take calls from the phone that has it.
+        accounts = tuple(replace(each, register=False) for each in accounts)
+    listen = settings.sip
+    assert listen is not None
+    return replace(
+        settings,
+        accounts=accounts,
+        sip=replace(listen, ring_timeout_s=trial.ring_s),
+        records=None,
+        record_path=None,
+        latency_log=None,
+        media_silent_s=SILENT_S,
+    )
+
+
+async def try_call(settings: PhoneSettings, trial: Trial) -> AsyncIterator[Check]:
+    """Each step as it is done, then what was wrong, the worst first."""
+    settings = trial_settings(settings, trial)
+    with needs("phone"):
+        from qwen3tts_phone.phone import Phone
+        from qwen3tts_speech.link import SpeechLink
+    async with contextlib.AsyncExitStack() as stack:
+        link = SpeechLink("")  # nothing is spoken: it is never connected
+        stack.push_async_callback(link.close)
+        try:
+            phone = await stack.enter_async_context(Phone(settings, link=link))
+        except SpeechError as error:
+            yield failed(error)
+            return
+        yield Check("phone", Level.OK, f"SIP at {phone.uri}")
+        for name, line in phone.registrations.items():
+            yield Check(f"account {name}", Level.OK, standing(line))
+        if trial.target is not None:
+            yield await asked(phone, trial.target, trial)
+            async for check in called(phone, trial.target, trial):
+                yield check
+
+
+async def asked(phone: Phone, target: str, trial: Trial) -> Check:
+    """Whether the server there answers at all (OPTIONS, RFC 3261 section 11)."""
+    account = trial.account or next(iter(phone.registrations), None)
+    try:
+        answer = await phone.options(target, account=account)
+    except SpeechError as error:
+        # Many servers do not answer strangers; the call itself decides.
+        return replace(failed(error), name="OPTIONS", level=Level.WARN)
+    shown = f"{answer.status} {answer.reason}".rstrip()
+    return Check("OPTIONS", Level.OK, f"{shown} after {answer.round_trip_s * 1000:.0f} ms")
+
+
+async def called(phone: Phone, target: str, trial: Trial) -> AsyncIterator[Check]:
+    """The call itself, and what was wrong with it."""
+    from qwen3tts_phone.diagnosis.diagnose import diagnose
+
+    try:
+        call = await phone.dial(target, account=trial.account)
+    except SpeechError as error:
+        yield failed(error)
+        return
+    refused: SpeechError | None = None
+    try:
+        await call.answered()
+    except SpeechError as error:
+        refused = error
+    else:
+        yield Check("call", Level.OK, f"answered with {call.codec}{_encrypted(call.facts)}")
+        heard = await tone_and_listen(call, phone.clock, trial.listen_s)
+        await call.hangup()
+        yield heard
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(ENDED_S):
+            await call.ended()
+    facts = call.facts
+    if refused is None:
+        yield sent(facts)
+    findings = diagnose(facts)
+    for number, each in enumerate(findings):
+        # Why there was no call is what was asked for, also where it is nobody's fault.
+        why_none = refused is not None and number == 0
+        level = Level.FAIL if each.severe or why_none else Level.WARN
+        yield Check(each.code, level, each.words, each.remedy)
+    if refused is not None and not findings:
+        yield failed(refused)
+    if refused is None and not findings:
+        yield Check("verdict", Level.OK, "Nothing is wrong with this call.")
+
+
+def failed(error: SpeechError) -> Check:
+    """An error in words, with its remedy; its name is the code that a record would have."""
+    from qwen3tts_phone.diagnosis.diagnose import finding_of
+
+    found = finding_of(error)
+    return Check(found.code, Level.FAIL, found.words, found.remedy)
+
+
+def standing(line: Line) -> str:
+    """How an account stands, in words."""
+    if line.registration is None and line.state == "unknown":
+        return f"at {line.server}, not registered for this"
+    return f"{line.state} at {line.server}"
+
+
+async def tone_and_listen(call: Call, clock: Clock, listen_s: float) -> Check:
+    """Send the tone and listen meanwhile and after; what came back."""
+    hearing = Hearing()
+    listening = asyncio.create_task(hearing.follow(call))
+    over = asyncio.create_task(call.ended())
+    course = asyncio.create_task(_course(call, clock, listen_s))
+    try:
+        await asyncio.wait({course, over}, return_when=asyncio.FIRST_COMPLETED)
+        if course.done():
+            with contextlib.suppress(SpeechError):
+                course.result()
+    finally:
+        for task in (listening, over, course):
+            task.cancel()
+        await asyncio.gather(listening, over, course, return_exceptions=True)
+    return hearing.check()
+
+
+async def _course(call: Call, clock: Clock, listen_s: float) -> None:
+    # A far end that holds us from the start takes no tone: then it is not played to its end.
+    playing = asyncio.create_task(call.play(tone(), TONE_RATE_HZ))
+    waiting = asyncio.create_task(clock.sleep_until(clock.now() + TONE_S + SLACK_S))
+    try:
+        await asyncio.wait({playing, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if playing.done():
+            playing.result()
+    finally:
+        for task in (playing, waiting):
+            task.cancel()
+        await asyncio.gather(playing, waiting, return_exceptions=True)
+    await clock.sleep_until(clock.now() + listen_s)
+
+
+class Hearing:
+    """What comes from the other side, counted and never kept."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.seconds = 0.0
+        self.loud_s = 0.0
+
+    async def follow(self, call: Call) -> None:
+        """Count to the end of the call."""
+        import numpy as np
+
+        async for frame in call.audio():
+            self.frames += 1
+            self.seconds += len(frame.samples) / frame.rate_hz
+            level = float(np.sqrt(np.mean(np.square(frame.samples, dtype=np.float64))))
+            if level > LOUD:
+                self.loud_s += len(frame.samples) / frame.rate_hz
+
+    def check(self) -> Check:
+        """The same in words."""
+        if not self.frames:
+            return Check("sound in", Level.WARN, "nothing came from the other side")
+        if not self.loud_s:
+            return Check(
+                "sound in", Level.OK, f"{self.seconds:.1f} s came, all of it silent or very quiet"
+            )
+        return Check(
+            "sound in", Level.OK, f"{self.seconds:.1f} s came, {self.loud_s:.1f} s of it loud"
+        )
+
+
+def sent(facts: CallFacts) -> Check:
+    """How much went out; what became of it is for the diagnosis."""
+    stats = facts.media.stats
+    if stats is None or not stats.sent:
+        return Check("sound out", Level.WARN, "no packet went out")
+    return Check("sound out", Level.OK, f"{stats.sent} packets went out")
+
+
+def tone() -> NDArray[np.int16]:
+    """The tone with soft edges, 16 bits, shape [n] at `TONE_RATE_HZ`."""
+    import numpy as np
+
+    count = int(TONE_S * TONE_RATE_HZ)
+    wave = np.sin(2 * np.pi * TONE_HZ * np.arange(count) / TONE_RATE_HZ)
+    fade = int(FADE_S * TONE_RATE_HZ)
+    wave[:fade] *= np.linspace(0.0, 1.0, fade)
+    wave[-fade:] *= np.linspace(1.0, 0.0, fade)
+    return (wave * TONE_PEAK).astype(np.int16)
+
+
+def _encrypted(facts: CallFacts) -> str:
+    suite = facts.media.srtp
+    return f", encrypted ({suite})" if suite else ", not encrypted"

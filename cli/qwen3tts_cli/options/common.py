@@ -1,0 +1,314 @@
+"""Options and settings that several subcommands share."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Protocol, get_type_hints
+
+import typer
+
+from qwen3tts_cli.calls.phone import Srtp, codec_names
+from qwen3tts_cli.output.console import note, notes
+
+Server = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        envvar="MR_QWEN3TTS_SERVER",
+        help="The speech server, ws://HOST:PORT/v1/speech. Without it the best installed voice"
+        " speaks, on this machine.",
+        rich_help_panel="Voice",
+    ),
+]
+SayText = Annotated[
+    str | None, typer.Option("--say", metavar="TEXT", help="Say this.", rich_help_panel="Words")
+]
+SayFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        metavar="FILE",
+        help="Say what this text file holds (UTF-8).",
+        rich_help_panel="Words",
+    ),
+]
+SayStdin = Annotated[
+    bool,
+    typer.Option(
+        "--stdin",
+        help="Say what is typed or piped in, while it comes; Ctrl-D ends it.",
+        rich_help_panel="Words",
+    ),
+]
+ByKey = Annotated[
+    bool,
+    typer.Option(
+        "--by-key",
+        help="With --stdin at a terminal: hand over each key at once, not each line.",
+        rich_help_panel="Words",
+    ),
+]
+TokenMs = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=5000,
+        help="With --say: write it token by token as a model would, one each so many milliseconds.",
+        rich_help_panel="Words",
+    ),
+]
+LlmUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--llm",
+        metavar="URL",
+        help="Let a language model speak: base address of an OpenAI-compatible endpoint, such as"
+        " http://127.0.0.1:11434/v1.",
+        rich_help_panel="Words",
+    ),
+]
+LlmModel = Annotated[
+    str,
+    typer.Option("--model", metavar="NAME", help="The model's name.", rich_help_panel="Words"),
+]
+LlmSystem = Annotated[
+    str,
+    typer.Option(
+        "--system", metavar="TEXT", help="Instructions to the model.", rich_help_panel="Words"
+    ),
+]
+LlmPrompt = Annotated[
+    str,
+    typer.Option(
+        "--prompt", metavar="TEXT", help="What the model is to answer.", rich_help_panel="Words"
+    ),
+]
+LlmKeyEnv = Annotated[
+    str,
+    typer.Option(
+        "--key-env",
+        metavar="VARIABLE",
+        help="Environment variable that holds the model's key; a key is never an argument.",
+        rich_help_panel="Words",
+    ),
+]
+Record = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Record the call to this file, the caller left, the agent right; its ending says the"
+        " form: .wav, .flac, .mp3, .ogg or .opus.",
+        rich_help_panel="Call",
+    ),
+]
+Dtmf = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIGITS",
+        help="Press these keys (0-9 * # A-D) before anything is said.",
+        rich_help_panel="Call",
+    ),
+]
+LatencyLogFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--latency-log",
+        help="Append one line an utterance; [bold]mr-qwen3tts latency[/bold] reads it.",
+        dir_okay=False,
+        rich_help_panel="Call",
+    ),
+]
+Otel = Annotated[
+    str | None,
+    typer.Option(
+        "--otel",
+        envvar="MR_QWEN3TTS_OTEL",
+        metavar="URL",
+        help="Send a span of each call, utterance and stage to this collector of OpenTelemetry,"
+        " such as http://127.0.0.1:4318; 1: as the OTEL_* variables say.",
+        rich_help_panel="Call",
+    ),
+]
+MaxSeconds = Annotated[
+    float | None,
+    typer.Option(
+        "--max-seconds",
+        min=1,
+        help="Hang up after so long, whatever is being said; an agent finishes its sentence.",
+        rich_help_panel="Call",
+    ),
+]
+PhoneConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        envvar="MR_QWEN3TTS_PHONE_CONFIG",
+        help="The phone's settings in YAML, such as configs/phone.yaml: accounts, trunks, TLS,"
+        " limits, records. Options here win over it.",
+        dir_okay=False,
+        rich_help_panel="Telephone",
+    ),
+]
+SipHost = Annotated[
+    str | None,
+    typer.Option(
+        "--host",
+        metavar="ADDRESS",
+        help="The local address that calls use.",
+        rich_help_panel="Telephone",
+    ),
+]
+SipPort = Annotated[
+    int | None,
+    typer.Option(
+        "--port",
+        min=0,
+        max=65535,
+        help="The local SIP port; 0 is any.",
+        rich_help_panel="Telephone",
+    ),
+]
+SipUser = Annotated[
+    str | None,
+    typer.Option("--user", metavar="NAME", help="The account's user.", rich_help_panel="Telephone"),
+]
+PasswordEnv = Annotated[
+    str,
+    typer.Option(
+        metavar="VARIABLE",
+        help="Environment variable that holds the account's password; it is never an argument.",
+        rich_help_panel="Telephone",
+    ),
+]
+Registrar = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIP_URI",
+        help="Register there, such as sip:pbx.example.org.",
+        rich_help_panel="Telephone",
+    ),
+]
+Codecs = Annotated[
+    str | None,
+    typer.Option(
+        "--codecs",
+        metavar="NAMES",
+        autocompletion=codec_names,
+        help="Codecs to be used, between commas, the best first, such as PCMU,PCMA,G722,opus.",
+        rich_help_panel="Telephone",
+    ),
+]
+SrtpMode = Annotated[
+    Srtp | None,
+    typer.Option(
+        "--srtp",
+        help="Encrypted sound (SDES): never, where the other side asks for it, or nothing else.",
+        rich_help_panel="Telephone",
+    ),
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header",
+        metavar="NAME: VALUE",
+        help="A SIP header for the other side, such as 'X-Case: 7'; may be repeated.",
+        rich_help_panel="Telephone",
+    ),
+]
+CallLog = Annotated[
+    Path | None,
+    typer.Option(
+        "--call-log",
+        help="Append one line of JSON a call: times, quality, how it ended and what was wrong.",
+        dir_okay=False,
+        rich_help_panel="Call",
+    ),
+]
+Transfer = Annotated[
+    str | None,
+    typer.Option(
+        "--transfer",
+        metavar="SIP_URI",
+        help="When everything was said, hand the call on to this address in place of hanging up; an"
+        " agent does so when its model thinks it right.",
+        rich_help_panel="Call",
+    ),
+]
+
+
+class Options(Protocol):
+    """A dataclass whose fields are annotated as options of a command line."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def check(self) -> None:
+        """Refuse options that contradict each other; raises ``typer.BadParameter``."""
+
+
+def spread(**groups: type[Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command that takes these objects; on the command line their fields stand for them.
+
+    ``spread(manner=Manner)(command)``: the parameter ``manner`` of ``command`` becomes the options
+    of ``Manner``, in its place; the object is made of them, and checked, before it runs.
+    """
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        parameters: list[inspect.Parameter] = []
+        for parameter in inspect.signature(command, eval_str=True).parameters.values():
+            group = groups.get(parameter.name)
+            if group is None:
+                parameters.append(parameter)
+            else:
+                parameters.extend(_parameters(group, parameter))
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            made = {
+                name: group(**{each: given.pop(each) for each in _names(group)})
+                for name, group in groups.items()
+            }
+            for each in made.values():
+                each.check()
+            command(**given, **made)
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        return run
+
+    return decorated
+
+
+def _names(group: type[Options]) -> list[str]:
+    return [each.name for each in fields(group)]
+
+
+def _parameters(group: type[Options], at: inspect.Parameter) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(each.name, at.kind, default=each.default, annotation=hints[each.name])
+        for each in fields(group)
+    ]
+
+
+@asynccontextmanager
+async def speech_server(url: str | None) -> AsyncIterator[str]:
+    """The URL of a server that runs while the context lasts; one of its own is a child process.
+
+    Raises:
+        EngineUnavailable: the voice cannot start, as where a package is not installed.
+    """
+    if url is not None:
+        yield url
+        return
+    from qwen3tts_speech.voice_process import VoiceProcess
+
+    async with AsyncExitStack() as stack:
+        with notes().status("Starting the voice …"):
+            voice = await stack.enter_async_context(VoiceProcess())
+        note(voice.engine)
+        yield voice.url

@@ -1,0 +1,193 @@
+"""How a caller is listened to: the options that ``call`` and ``answer`` share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from qwen3tts_cli.output.exits import needs
+from qwen3tts_cli.output.writable import check_writable
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.detection.settings import ListenSettings
+
+LISTENING = "Listening"
+AGENT = "Agent (with --llm and --stt)"
+CHECK_S = 8.0
+"""Seconds: the time that many a local model takes to load."""
+
+
+class Detector(StrEnum):
+    """What tells speech from other sound."""
+
+    SILERO = "silero"
+    WEBRTC = "webrtc"
+    LEVEL = "level"
+
+
+@dataclass(frozen=True, slots=True)
+class ListenOptions:
+    """What is None is left to the defaults of `ListenSettings` and `AgentSettings`."""
+
+    stt: Annotated[
+        str | None,
+        typer.Option(
+            "--stt",
+            metavar="NAME",
+            help="Understand the caller, and with --llm be a whole agent: [bold]whisper[/bold],"
+            " [bold]whisper:MODEL[/bold] (a folder, or a size such as tiny.en),"
+            " [bold]openai[/bold] or [bold]openai:URL[/bold] (OpenAI's transcription route),"
+            " [bold]deepgram[/bold], or a recogniser's address, ws://… or wss://….",
+            rich_help_panel=LISTENING,
+        ),
+    ] = None
+    barge_in: Annotated[
+        bool | None,
+        typer.Option(
+            "--barge-in/--no-barge-in",
+            help="Whether the caller's voice silences what is being said. With --stt it does unless"
+            " this forbids it; with call --listen only where this asks for it.",
+            show_default=False,
+            rich_help_panel=LISTENING,
+        ),
+    ] = None
+    vad: Annotated[
+        Detector | None,
+        typer.Option(
+            "--vad",
+            help="What tells a voice from other sounds: a small model (the default), WebRTC's"
+            " detector, or the level alone.",
+            rich_help_panel=LISTENING,
+        ),
+    ] = None
+    onset_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--onset-ms",
+            min=10,
+            max=1000,
+            help="So much of a voice silences the agent. Less reacts sooner; more lets a cough or a"
+            " short word pass.",
+            rich_help_panel=LISTENING,
+        ),
+    ] = None
+    pause_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--pause-ms",
+            min=100,
+            max=5000,
+            help="After so much silence the caller has finished. Less answers sooner, and cuts more"
+            " people off.",
+            rich_help_panel=LISTENING,
+        ),
+    ] = None
+    greeting: Annotated[
+        str | None,
+        typer.Option(
+            "--greeting",
+            metavar="TEXT",
+            help="What the agent says first; without it the model greets, as --prompt asks it to.",
+            rich_help_panel=AGENT,
+        ),
+    ] = None
+    filler: Annotated[
+        str | None,
+        typer.Option(
+            "--filler",
+            metavar="TEXT",
+            help="What is said when the model lets the caller wait for more than 1.5 s, such as"
+            " 'One moment, please.'",
+            rich_help_panel=AGENT,
+        ),
+    ] = None
+    conversation_log: Annotated[
+        Path | None,
+        typer.Option(
+            "--conversation-log",
+            dir_okay=False,
+            help="Append one line of JSON a turn: times of each stage, who interrupted; words only"
+            " with --transcript.",
+            rich_help_panel=AGENT,
+        ),
+    ] = None
+    check_seconds: Annotated[
+        float,
+        typer.Option(
+            "--check-seconds",
+            min=0,
+            max=600,
+            help="Before any call the model of --llm is asked for one token, and has so long to"
+            " answer; 0 = it is not asked.",
+            rich_help_panel=AGENT,
+        ),
+    ] = CHECK_S
+    transcript: Annotated[
+        bool,
+        typer.Option(
+            "--transcript",
+            help="Show what is said, by the caller too, and write it to the conversation log.",
+            rich_help_panel=AGENT,
+        ),
+    ] = False
+
+    def check(self) -> None:
+        """Refuse options that contradict each other.
+
+        Raises:
+            typer.BadParameter: they do.
+        """
+        if self.stt is not None and not self.stt.strip():
+            raise typer.BadParameter("--stt is empty.")
+        if self.stt is None:
+            agents = {
+                "--greeting": self.greeting is not None,
+                "--filler": self.filler is not None,
+                "--conversation-log": self.conversation_log is not None,
+                "--transcript": self.transcript,
+            }
+            if given := [name for name, there in agents.items() if there]:
+                raise typer.BadParameter(
+                    f"{' and '.join(given)}: only an agent has that. Add --stt, such as --stt"
+                    " whisper, and --llm."
+                )
+            listened = {"--vad": self.vad, "--onset-ms": self.onset_ms, "--pause-ms": self.pause_ms}
+            given = [name for name, value in listened.items() if value is not None]
+            if given and not self.barge_in:
+                raise typer.BadParameter(
+                    f"{' and '.join(given)}: nobody listens. Add --barge-in or --stt."
+                )
+        for name, text in (("--greeting", self.greeting), ("--filler", self.filler)):
+            if text is not None and not text.strip():
+                raise typer.BadParameter(f"{name} is empty.")
+        check_writable("--conversation-log", self.conversation_log)
+
+    @property
+    def listens(self) -> bool:
+        """Whether the caller's voice silences what is being said."""
+        return self.stt is not None if self.barge_in is None else self.barge_in
+
+    def settings(self) -> ListenSettings:
+        """As the call's listening takes them; raises ``typer.BadParameter``, MissingExtra."""
+        with needs("phone"):
+            from qwen3tts_phone.detection.settings import ListenSettings
+
+        plain = ListenSettings()
+        changes: dict[str, Any] = {"barge_in": self.listens}
+        if self.vad is not None:
+            changes["detector"] = self.vad.value
+        if self.onset_ms is not None:
+            changes["barge_in_ms"] = self.onset_ms
+            changes["onset_ms"] = min(plain.onset_ms, self.onset_ms)
+        if self.pause_ms is not None:
+            changes["pause_ms"] = self.pause_ms
+            changes["notice_ms"] = min(plain.notice_ms, self.pause_ms)
+            changes["longest_pause_ms"] = max(plain.longest_pause_ms, self.pause_ms)
+        try:
+            return ListenSettings(**changes)
+        except ValueError as error:
+            raise typer.BadParameter(f"{error}.") from error

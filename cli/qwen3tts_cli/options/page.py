@@ -1,0 +1,227 @@
+"""Where the softphone's page is served, and to whom: the options of ``softphone``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qwen3tts_cli.output.writable import check_folder
+from qwen3tts_cli.serving import is_loopback
+
+PANEL = "Page"
+PORT = 8780
+TOKEN_ENV = "MR_QWEN3TTS_PAGE_TOKEN"
+TURN_ENV = "MR_QWEN3TTS_TURN"
+
+
+class Consent(StrEnum):
+    """What is heard before a recording begins."""
+
+    NONE = "none"
+    TONE = "tone"
+    ANNOUNCEMENT = "announcement"
+
+
+@dataclass(frozen=True, slots=True)
+class PageOptions:
+    """As the command line has them."""
+
+    host: Annotated[
+        str,
+        typer.Option(
+            help="The local address to serve at; 0.0.0.0 for all. Beyond this machine it is HTTPS.",
+            rich_help_panel=PANEL,
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Its port; 0 is any.", rich_help_panel=PANEL)
+    ] = PORT
+    server: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]URL",
+            help="A speech server, ws://HOST:PORT/v1/speech; may be repeated, and the page chooses."
+            " Without it the best installed voice speaks, on this machine.",
+            rich_help_panel="Voice",
+        ),
+    ] = None
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name",
+            metavar="HOST",
+            help="A host name under which the page is reached, too; may be repeated.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    public_url: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="The address under which a proxy with TLS serves the page, such as"
+            " https://phone.example.org.",
+            rich_help_panel=PANEL,
+        ),
+    ] = ""
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Address or network of a proxy whose X-Forwarded headers are believed; may be"
+            " repeated.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    ice_server: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="A STUN or TURN server, stun:HOST:PORT or turn:HOST:PORT, for pages and this side;"
+            " may be repeated. None is asked otherwise.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    turn_env: Annotated[
+        str,
+        typer.Option(
+            metavar="VARIABLE",
+            help="Environment variable with USER:PASSWORD of the TURN servers.",
+            rich_help_panel=PANEL,
+        ),
+    ] = TURN_ENV
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="Certificate with its chain (PEM). Without it one is made and kept.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    certificate_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--certificate-key",
+            "--key",
+            exists=True,
+            dir_okay=False,
+            help="Its private key; left out = it stands in the same file.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    http: Annotated[
+        bool,
+        typer.Option(
+            "--http",
+            help="No TLS, also beyond this machine: only behind a proxy that has it, and with"
+            " --insecure.",
+            rich_help_panel=PANEL,
+        ),
+    ] = False
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Let --http serve beyond this machine.", rich_help_panel=PANEL
+        ),
+    ] = False
+    token_env: Annotated[
+        str,
+        typer.Option(
+            metavar="VARIABLE",
+            help="Environment variable with the access token; where it is empty, one is made at"
+            " each start.",
+            rich_help_panel=PANEL,
+        ),
+    ] = TOKEN_ENV
+    max_calls: Annotated[
+        int, typer.Option(min=1, max=1000, help="Calls at once.", rich_help_panel=PANEL)
+    ] = 8
+    recording: Annotated[
+        bool,
+        typer.Option(
+            "--recording/--no-recording",
+            help="Whether a page may have its calls recorded.",
+            rich_help_panel=PANEL,
+        ),
+    ] = True
+    recordings: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep recordings in this folder; without it they are deleted at the end.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    consent: Annotated[
+        Consent,
+        typer.Option(
+            help="What is heard before a recording begins: nothing, a beep, or 'This call is"
+            " recorded.' and a beep.",
+            rich_help_panel=PANEL,
+        ),
+    ] = Consent.NONE
+    open_it: Annotated[
+        bool,
+        typer.Option(
+            "--open/--no-open",
+            help="Open the page in this machine's browser.",
+            rich_help_panel=PANEL,
+        ),
+    ] = False
+
+    def check(self) -> None:
+        """Refuse options that contradict each other; raises ``typer.BadParameter``."""
+        if self.certificate_key is not None and self.certificate is None:
+            raise typer.BadParameter("--certificate-key needs --certificate.")
+        if self.http and self.certificate is not None:
+            raise typer.BadParameter("give --http or --certificate, one of the two.")
+        if self.http and not self.insecure and not is_loopback(self.host):
+            raise typer.BadParameter(
+                f"--http beyond this machine (--host {self.host}): a browser gives no microphone to"
+                " such a page, and anybody on the way can listen. Leave --http out, or add"
+                " --insecure where a proxy before it has TLS."
+            )
+        if self.recordings is not None and not self.recording:
+            raise typer.BadParameter("give --recordings or --no-recording, one of the two.")
+        if self.recordings is not None:
+            check_folder("--recordings", self.recordings)
+        parsed_servers(self.server)
+
+    def token(self) -> str:
+        """The token of the environment; empty = one is to be made."""
+        return os.environ.get(self.token_env, "").strip()
+
+    def ice_servers(self) -> list[tuple[str, str, str]]:
+        """URL, user and password of each ICE server; a STUN server has neither."""
+        user, _, password = os.environ.get(self.turn_env, "").strip().partition(":")
+        return [
+            (url, user, password) if url.startswith("turn") else (url, "", "")
+            for url in self.ice_server or ()
+        ]
+
+
+def parsed_servers(given: list[str] | None) -> dict[str, str]:
+    """Names and addresses; an address without a name has that of its place, from the second on.
+
+    Raises ``typer.BadParameter`` for what is no address, and for a name given twice.
+    """
+    found: dict[str, str] = {}
+    for each in given or ():
+        name, _, url = (
+            each.rpartition("=") if "://" not in each.partition("=")[0] else ("", "", each)
+        )
+        name, url = name.strip(), url.strip()
+        if not url.startswith(("ws://", "wss://")):
+            raise typer.BadParameter(
+                f"--server: {url[:60]!r} is no address; it looks like ws://HOST:8765/v1/speech."
+            )
+        if not name and "" in found:
+            name = f"Engine {len(found) + 1}"
+        if name in found:
+            raise typer.BadParameter(f"--server: the name {name[:40]!r} is given twice.")
+        found[name] = url
+    return found

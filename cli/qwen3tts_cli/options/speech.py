@@ -1,0 +1,193 @@
+"""How words are to be said: the options that ``say``, ``call`` and ``answer`` share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from qwen3tts_cli.output.console import note
+
+if TYPE_CHECKING:
+    from qwen3tts_wire.client import SpeechClient
+
+PANEL = "Voice"
+SHOWN = {"sampling": "temperature"}
+"""Fields of ``context.open`` whose option is called otherwise."""
+
+
+class Mode(StrEnum):
+    """How text becomes speech."""
+
+    AUTO = "auto"
+    CLAUSE = "clause"
+    LIVE = "live"
+    WHOLE = "whole"
+    WHOLE_STREAMING = "whole_streaming"
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """What is None is left to the server."""
+
+    voice: Annotated[
+        str | None,
+        typer.Option(
+            "--voice",
+            "-v",
+            metavar="ID",
+            help="A voice; [bold]mr-qwen3tts voices[/bold] lists them.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    language: Annotated[
+        str | None,
+        typer.Option(
+            "--language",
+            "-l",
+            metavar="TAG",
+            help="Language of the text, and of callers who are listened to, such as en-GB or de.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    speed: Annotated[
+        float,
+        typer.Option(min=0.5, max=2.5, help="Factor on the rate of speech.", rich_help_panel=PANEL),
+    ] = 1.0
+    mode: Annotated[
+        Mode | None,
+        typer.Option(
+            help="What is said at one go: [bold]clause[/bold], each clause; [bold]live[/bold], all"
+            " of the text while it is being written; [bold]auto[/bold], the first clause live, the"
+            " rest by clauses; [bold]whole[/bold] and [bold]whole_streaming[/bold], all of the text"
+            " when it has ended. Auto if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    instructions: Annotated[
+        str | None,
+        typer.Option(
+            "--instructions",
+            "-i",
+            metavar="TEXT",
+            help="How to speak, in words; to a VoiceDesign checkpoint: what voice it is.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="NUMBER",
+            help="The same number, text and voice give the same speech.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=2.0,
+            help="Sampling temperature: 0 takes the likeliest token, above 1 varies much.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    clone: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            metavar="FILE",
+            help="Speak with the voice of this recording, 1 to 60 s of one person; the server"
+            " needs a Base checkpoint.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    ref_text: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="With --clone: the words of the recording, all of them.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    x_vector_only: Annotated[
+        bool,
+        typer.Option(
+            "--x-vector-only",
+            help="With --clone: take only the speaker embedding (x-vector); no words are needed.",
+            rich_help_panel=PANEL,
+        ),
+    ] = False
+
+    def check(self) -> None:
+        """Refuse options that contradict each other.
+
+        Raises:
+            typer.BadParameter: they do.
+        """
+        if self.clone is not None and self.voice is not None:
+            raise typer.BadParameter("give --voice or --clone, one of the two.")
+        if self.clone is None and (self.ref_text is not None or self.x_vector_only):
+            raise typer.BadParameter("--ref-text and --x-vector-only belong to --clone FILE.")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The fields of ``context.open`` besides voice and language that were given."""
+        from qwen3tts_wire.messages import Sampling
+
+        given: dict[str, Any] = {}
+        if self.speed != 1.0:
+            given["speed"] = self.speed
+        if self.mode is not None:
+            given["mode"] = self.mode.value
+        if self.instructions is not None:
+            given["instructions"] = self.instructions
+        if self.seed is not None:
+            given["seed"] = self.seed
+        if self.temperature is not None:
+            given["sampling"] = Sampling(temperature=self.temperature)
+        return given
+
+    async def voiced(self, client: SpeechClient) -> Manner:
+        """The same with a voice that the server has: that of the recording, where one is given.
+
+        Raises:
+            SpeechError: the server makes no voices, or not of this recording.
+            OSError: the file cannot be read.
+        """
+        if self.clone is None:
+            return self
+        ready = await client.load_voice(
+            self.clone.read_bytes(), self.ref_text, x_vector_only=self.x_vector_only
+        )
+        note(f"The voice of {self.clone.name} is --voice {ready.voice_id} while the server runs.")
+        if ready.ref_text and not self.ref_text:
+            note(f"Heard in it: {ready.ref_text}")
+        return replace(self, voice=ready.voice_id, clone=None, ref_text=None, x_vector_only=False)
+
+    async def voiced_at(self, url: str) -> Manner:
+        """As ``voiced``, at the server at ``url``."""
+        from qwen3tts_wire.client import SpeechClient
+
+        if self.clone is None:
+            return self
+        async with await SpeechClient.connect(url) as client:
+            return await self.voiced(client)
+
+
+def tell_ignored(ignored: Iterable[str]) -> None:
+    """Say which options the server's engine does not know."""
+    if names := ", ".join(SHOWN.get(each, each) for each in ignored):
+        note(f"This voice knows no {names}; left out.")
+
+
+def tell_mode(asked: Mode | None, used: str) -> None:
+    """Say that a voice does not take text as it was asked for."""
+    if asked is not None and asked is not Mode.CLAUSE and used == Mode.CLAUSE:
+        note(f"This voice takes no text in the mode {asked}; it speaks by clauses.")

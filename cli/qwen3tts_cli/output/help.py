@@ -1,0 +1,384 @@
+"""Options that ``--help`` shows of each subcommand; every other one is under ``--help-all``."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+import typer.core
+from rich.cells import cell_len
+from rich.console import Console
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+MOST = 12
+"""A subcommand with more options than this has ``--help-all``."""
+
+FIRST: Mapping[str, tuple[str, ...]] = {
+    "serve": (
+        "--host",
+        "--port",
+        "--engine",
+        "--model",
+        "--device",
+        "--upstream",
+        "--config",
+        "--api-key-file",
+        "--tls-cert",
+        "--tls-key",
+        "--starter",
+        "--show-settings",
+    ),
+    "say": (
+        "--play",
+        "--out",
+        "--file",
+        "--voice",
+        "--language",
+        "--speed",
+        "--rate",
+        "--server",
+        "--clone",
+        "--ref-text",
+        "--instructions",
+        "--mode",
+    ),
+    "call": (
+        "--say",
+        "--file",
+        "--stdin",
+        "--llm",
+        "--model",
+        "--prompt",
+        "--stt",
+        "--voice",
+        "--record",
+        "--user",
+        "--registrar",
+        "--config",
+    ),
+    "answer": (
+        "--say",
+        "--file",
+        "--llm",
+        "--model",
+        "--stt",
+        "--greeting",
+        "--voice",
+        "--record",
+        "--host",
+        "--port",
+        "--line",
+        "--config",
+    ),
+    "chat": (
+        "--llm",
+        "--model",
+        "--system",
+        "--greeting",
+        "--prompt",
+        "--speak",
+        "--voice",
+        "--language",
+        "--key-env",
+        "--conversation-log",
+        "--max-seconds",
+        "--server",
+    ),
+    "softphone": (
+        "--open",
+        "--host",
+        "--port",
+        "--voice",
+        "--llm",
+        "--model",
+        "--stt",
+        "--greeting",
+        "--sip",
+        "--config",
+        "--server",
+        "--recordings",
+    ),
+    "latency": (
+        "--html",
+        "--worst",
+        "--slowest",
+        "--id",
+        "--call",
+        "--engine",
+        "--since",
+        "--group-by",
+        "--before",
+        "--with-text",
+        "--follow",
+        "--json",
+    ),
+    "doctor": (
+        "--stt",
+        "--llm",
+        "--model",
+        "--config",
+        "--account",
+        "--register",
+        "--call",
+        "--server",
+        "--server-config",
+        "--host",
+        "--port",
+        "--json",
+    ),
+}
+"""By subcommand, in the order of the page."""
+
+
+HELP_ALL = "--help-all"
+WIDEST_NAME = 30
+"""Cells of the first column; a longer entry goes on in the next line, an option's name is whole."""
+WIDEST = 100
+_KINDS = {"path": "PATH", "file": "FILE", "directory": "FOLDER", "dir": "FOLDER", "text": "TEXT"}
+
+
+class Page(typer.core.TyperCommand):
+    """A subcommand whose ``--help`` shows the options of ``FIRST``."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the short page."""
+        _print_page(self, ctx, everything=False)
+
+
+class Contents(typer.core.TyperGroup):
+    """The command whose page lists the subcommands."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the page."""
+        _print_page(self, ctx, everything=True)
+
+
+def with_pages(app: typer.Typer) -> None:
+    """Give each subcommand of ``app`` its page, and ``--help-all`` to those with many options."""
+    for each in app.registered_commands:
+        each.cls = Page
+        assert each.callback is not None
+        each.callback = _with_help_all(each.callback)
+
+
+def _with_help_all(command: Callable[..., None]) -> Callable[..., None]:
+    signature = inspect.signature(command, eval_str=True)
+    options = [each for each in signature.parameters.values() if _is_option(each)]
+    if len(options) <= MOST:
+        return command
+    wanted = inspect.Parameter(
+        "help_all",
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False,
+        annotation=Annotated[
+            bool,
+            typer.Option(
+                HELP_ALL, callback=_show_all, is_eager=True, help="Show all options and exit."
+            ),
+        ],
+    )
+
+    @functools.wraps(command)
+    def run(*, help_all: bool = False, **given: Any) -> None:
+        command(**given)
+
+    made = signature.replace(parameters=[*signature.parameters.values(), wanted])
+    run.__signature__ = made  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in made.parameters.values()}
+    return run
+
+
+def _is_option(parameter: inspect.Parameter) -> bool:
+    told = getattr(parameter.annotation, "__metadata__", ())
+    return any(isinstance(each, typer.models.OptionInfo) for each in told)
+
+
+def _show_all(ctx: typer.Context, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        _print_page(ctx.command, ctx, everything=True)
+        raise typer.Exit
+
+
+def _print_page(command: Any, ctx: Any, *, everything: bool) -> None:
+    console = Console(highlight=False)
+    console.width = min(console.width, WIDEST)
+    params = command.get_params(ctx)
+    arguments = [each for each in params if each.param_type_name == "argument"]
+    options = [each for each in params if each.param_type_name == "option"]
+    chosen = options if everything else first_options(command.name or "", options)
+    console.print(Padding(Text(command.get_usage(ctx), style="bold"), (1, 0, 1, 1)))
+    for paragraph in _paragraphs(command.help or ""):
+        console.print(Padding(paragraph, (0, 1, 1, 1)))
+    _print_panel(console, "Arguments", arguments)
+    if len(chosen) == len(options):
+        _print_grouped(console, options)
+    else:
+        _print_panel(console, "Options", chosen)
+        shown = f"{len(options) - len(chosen)} more options: {ctx.command_path} {HELP_ALL}"
+        console.print(Padding(Text(shown, style="bold"), (0, 0, 0, 1)))
+    subcommands = getattr(command, "commands", {})
+    if subcommands:
+        rows = [(Text(name), _first_sentence(each)) for name, each in subcommands.items()]
+        _print_rows(console, "Commands", rows)
+    _print_epilog(console, command.epilog or "")
+
+
+def first_options(name: str, options: Sequence[Any]) -> list[Any]:
+    """Return the parameters of the short page, with those that show help at the end."""
+    own = [each for each in options if not _is_help(each)]
+    if len(own) <= MOST:
+        return list(options)
+    known = {opt: each for each in own for opt in each.opts}
+    wanted = [known[opt] for opt in FIRST.get(name, ()) if opt in known]
+    return [*(wanted or own[:MOST]), *(each for each in options if _is_help(each))]
+
+
+def _is_help(option: Any) -> bool:
+    return HELP_ALL in option.opts or "--help" in option.opts
+
+
+def _print_grouped(console: Console, options: Iterable[Any]) -> None:
+    panels: dict[str, list[Any]] = {"Options": []}
+    options = sorted(options, key=_is_help)
+    if not any(_panel_of(each) == "Options" and not _is_help(each) for each in options):
+        del panels["Options"]  # the last one then
+    for each in options:
+        panels.setdefault(_panel_of(each), []).append(each)
+    for name, members in panels.items():
+        _print_panel(console, name, members)
+
+
+def _panel_of(option: Any) -> str:
+    return getattr(option, "rich_help_panel", None) or "Options"
+
+
+def _print_panel(console: Console, name: str, params: Sequence[Any]) -> None:
+    rows = [(entry(each), meaning(each)) for each in params if not getattr(each, "hidden", False)]
+    _print_rows(console, name, rows)
+
+
+def _print_rows(console: Console, name: str, rows: Sequence[tuple[Text, Text]]) -> None:
+    if not rows:
+        return
+    width = min(WIDEST_NAME, max(cell_len(left.plain) for left, _ in rows))
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(width=width, overflow="fold")
+    grid.add_column(overflow="fold")
+    for left, right in rows:
+        grid.add_row(left, right)
+    console.print(Panel(grid, title=name, title_align="left", border_style="dim"))
+
+
+def entry(param: Any) -> Text:
+    """Return an option with its short form and its value, or an argument."""
+    label = value_label(param)
+    if param.param_type_name == "argument":
+        return Text(label or param.name, style="bold cyan")
+    short = [each for each in param.opts if not each.startswith("--")]
+    long = [each for each in param.opts if each.startswith("--")]
+    names = ", ".join([*short, *long])
+    if param.secondary_opts:
+        names += " / " + ", ".join(param.secondary_opts)
+    return Text(names, style="bold cyan").append(f" {label}" if label else "", style="yellow")
+
+
+def value_label(param: Any) -> str:
+    """Return what stands for the value: the metavar, the choices, or the kind of value."""
+    if param.metavar:
+        return str(param.metavar)
+    if getattr(param, "is_flag", False) or getattr(param, "count", False):
+        return ""
+    # What describes a parameter's type has another form in each generation of Typer.
+    described = getattr(param, "type_descriptor", None) or getattr(param, "type", None)
+    if choices := _choices(described):
+        label = "|".join(choices)
+        return label if len(label) <= WIDEST_NAME - 2 else "CHOICE"
+    kind = getattr(described, "name", "") or getattr(described, "annotation", "")
+    if getattr(described, "is_path", False):
+        kind = getattr(described, "path_type", "")
+    kind = getattr(kind, "__name__", str(kind)).lower()
+    if any(number in kind for number in ("int", "float")):
+        return "NUMBER"
+    return next((label for name, label in _KINDS.items() if name in kind), "TEXT")
+
+
+def _choices(described: Any) -> list[str]:
+    choices = getattr(described, "choices", None) or ()
+    return [str(getattr(each, "value", each)) for each in choices]
+
+
+def meaning(param: Any) -> Text:
+    """Return the help text with bounds, default and environment variable."""
+    text = Text.from_markup(" ".join((param.help or "").split()))
+    further = []
+    if value_label(param) == "CHOICE":
+        described = getattr(param, "type_descriptor", None) or getattr(param, "type", None)
+        further.append(", ".join(_choices(described)))
+    if (bounds := _bounds(param)) is not None:
+        further.append(bounds)
+    if (default := _default(param)) is not None:
+        further.append(f"default: {default}")
+    if param.envvar and getattr(param, "show_envvar", True):
+        further.append(f"env: {param.envvar}")
+    if param.required:
+        further.append("required")
+    if further:
+        text.append(f" [{'; '.join(further)}]", style="dim")
+    return text
+
+
+def _bounds(param: Any) -> str | None:
+    holder = param if hasattr(param, "min") else getattr(param, "type", None)
+    low, high = getattr(holder, "min", None), getattr(holder, "max", None)
+    if low is None and high is None:
+        return None
+    if high is None:
+        return f"{low:g} or more"
+    return f"{low:g} to {high:g}" if low is not None else f"at most {high:g}"
+
+
+def _default(param: Any) -> str | None:
+    value = param.default
+    if not param.show_default or value in (None, False, "", ()) or callable(value):
+        return None
+    if value is True:
+        return str(param.opts[0]) if param.secondary_opts else None
+    if isinstance(value, Enum):
+        return str(value.value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _first_sentence(command: Any) -> Text:
+    paragraphs = _paragraphs(command.help or "")
+    if not paragraphs:
+        return Text()
+    end = re.search(r"[.;](\s|$)", paragraphs[0].plain)
+    sentence = paragraphs[0][: end.start()] if end else paragraphs[0]
+    return sentence.append(".")
+
+
+def _paragraphs(text: str) -> list[Text]:
+    parts = re.split(r"\n\s*\n", inspect.cleandoc(text))
+    return [Text.from_markup(" ".join(part.split())) for part in parts if part.strip()]
+
+
+def _print_epilog(console: Console, epilog: str) -> None:
+    console.print()
+    examples = False
+    for part in re.split(r"\n\s*\n", epilog.strip()):
+        text = " ".join(part.split())
+        examples = examples or text == "Examples:"
+        if examples and "mr-qwen3tts " in text:
+            # The terminal wraps it: it is to be copied whole.
+            console.print(Text(f"   {text}"), soft_wrap=True)
+        elif text:
+            console.print(Padding(Text.from_markup(text), (0, 1, 0, 1)))
+    console.print()

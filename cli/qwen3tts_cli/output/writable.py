@@ -1,0 +1,87 @@
+"""Whether a file can be written, said before anything is made for it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from qwen3tts_cli.output.exits import needs
+
+SOUND_ENDINGS = (".wav", ".flac", ".mp3", ".ogg", ".opus")
+"""Endings of files of sound, in lower case; all but the first are encoded by PyAV."""
+
+
+def check_writable(option: str, path: Path | None) -> None:
+    """Refuse a file that cannot be written.
+
+    Raises:
+        typer.BadParameter: it is a folder, its folder is missing, or the rights are; says what to
+            do.
+    """
+    if path is None:
+        return
+    folder = path.parent
+    if path.is_dir():
+        raise typer.BadParameter(f"{option}: {path} is a folder. Name a file in it.")
+    if path.exists():
+        if not os.access(path, os.W_OK):
+            raise typer.BadParameter(
+                f"{option}: there is no permission to write {path}. Choose another file, or change"
+                f" its rights: chmod u+w {shlex.quote(str(path))}"
+            )
+    else:
+        check_folder(option, folder)
+
+
+def check_folder(option: str, folder: Path) -> None:
+    """Refuse a folder that no file can be written into; raises as `check_writable`."""
+    if not folder.exists():
+        raise typer.BadParameter(
+            f"{option}: there is no folder {folder}. Make it: mkdir -p {shlex.quote(str(folder))}"
+        )
+    if not folder.is_dir():
+        raise typer.BadParameter(f"{option}: {folder} is a file, not a folder.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise typer.BadParameter(
+            f"{option}: there is no permission to write into the folder {folder}. Choose another"
+            " folder, such as your home folder."
+        )
+
+
+def check_sound_file(option: str, path: Path | None, extra: str) -> None:
+    """Refuse a file of sound that cannot be written, or whose ending names no form of ours.
+
+    Args:
+        option: for the message.
+        path: the file; a device or a pipe may have any name.
+        extra: what to install for the forms that are encoded.
+
+    Raises:
+        typer.BadParameter: as `check_writable`; or the ending is unknown.
+        MissingExtra: the library that encodes is not installed.
+    """
+    check_writable(option, path)
+    if path is None or (path.exists() and not path.is_file()):
+        return
+    ending = path.suffix.lower()
+    if ending not in SOUND_ENDINGS:
+        raise typer.BadParameter(
+            f"{option}: {_ending_of(path)}; it says the form: {_listed(SOUND_ENDINGS)}."
+        )
+    if ending != SOUND_ENDINGS[0]:
+        with needs(extra):
+            import av  # noqa: F401
+
+
+def _ending_of(path: Path) -> str:
+    if not path.suffix:
+        return f"{path} has no ending"
+    return f"the ending {path.suffix} is not one of ours"
+
+
+def _listed(endings: Sequence[str]) -> str:
+    return f"{', '.join(endings[:-1])} or {endings[-1]}"
