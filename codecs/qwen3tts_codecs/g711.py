@@ -113,17 +113,19 @@ PCMU: Final = Payload("PCMU", 0, 8000, 8000, 1, bytes([ULAW_SILENCE]), encode_ul
 PCMA: Final = Payload("PCMA", 8, 8000, 8000, 1, bytes([ALAW_SILENCE]), encode_alaw, decode_alaw)
 RATING: Final = CodecRating(0.0, 25.1)
 """With the concealment of G.711's Appendix I, random loss."""
-PCMU_SPEC: Final = CodecSpec(
-    PCMU,
-    rating=RATING,
-    comfort_noise=True,
-    in_browsers=True,
-    aliases=("mulaw", "ulaw", "pcmu", "g711u", "mu-law", "g711_ulaw"),
-)
-PCMA_SPEC: Final = CodecSpec(
-    PCMA,
-    rating=RATING,
-    comfort_noise=True,
-    in_browsers=True,
-    aliases=("alaw", "pcma", "g711a", "a-law", "g711_alaw"),
+SPECS: Final = (
+    CodecSpec(
+        PCMU,
+        rating=RATING,
+        comfort_noise=True,
+        in_browsers=True,
+        aliases=("mulaw", "ulaw", "pcmu", "g711u", "mu-law", "g711_ulaw"),
+    ),
+    CodecSpec(
+        PCMA,
+        rating=RATING,
+        comfort_noise=True,
+        in_browsers=True,
+        aliases=("alaw", "pcma", "g711a", "a-law", "g711_alaw"),
+    ),
 )

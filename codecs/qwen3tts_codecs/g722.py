@@ -48,4 +48,4 @@ G722: Final = Payload(
 )
 # Not rated on the narrow-band scale: 64 kbit/s is not heard to be worse than G.711 there; its
 # robustness is G.711's, for want of another figure.
-G722_SPEC: Final = CodecSpec(G722, rating=CodecRating(0.0, 25.1, 1.5), aliases=("g722",))
+SPECS: Final = (CodecSpec(G722, rating=CodecRating(0.0, 25.1, 1.5), aliases=("g722",)),)

@@ -51,5 +51,7 @@ def slin(sample_hz: int) -> Payload:
 
 # Uncompressed; robustness as G.711 with concealment.
 RATING: Final = CodecRating(0.0, 25.1)
-L16_SPEC: Final = CodecSpec(L16, rating=RATING, in_sdp=False)
-SLIN_SPEC: Final = CodecSpec(slin(8000), rating=RATING, in_sdp=False)
+SPECS: Final = (
+    CodecSpec(L16, rating=RATING, in_sdp=False),
+    CodecSpec(slin(8000), rating=RATING, in_sdp=False),
+)

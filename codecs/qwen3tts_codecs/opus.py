@@ -163,14 +163,16 @@ def _for_far_end(payload: Payload, fmtp: str) -> Payload:
     return opus(payload.payload_type, OpusSettings().for_far_end(fmtp))
 
 
-OPUS_SPEC: Final = CodecSpec(
-    OPUS,
-    offered_type=111,
-    channels=2,
-    fmtp="maxplaybackrate=24000;maxaveragebitrate=40000;stereo=0;sprop-stereo=0;useinbandfec=0",
-    configured=_for_far_end,
-    # Not rated by the ITU-T: a working value, with the delay of RFC 6716 section 2.
-    rating=CodecRating(0.0, 25.1, 6.5),
-    in_browsers=True,
-    aliases=("opus",),
+SPECS: Final = (
+    CodecSpec(
+        OPUS,
+        offered_type=111,
+        channels=2,
+        fmtp="maxplaybackrate=24000;maxaveragebitrate=40000;stereo=0;sprop-stereo=0;useinbandfec=0",
+        configured=_for_far_end,
+        # Not rated by the ITU-T: a working value, with the delay of RFC 6716 section 2.
+        rating=CodecRating(0.0, 25.1, 6.5),
+        in_browsers=True,
+        aliases=("opus",),
+    ),
 )

@@ -1,4 +1,4 @@
-"""The codecs of the product. A new one is a module with its `CodecSpec`, and a row here.
+"""The codecs of the product. A new one is a module with its `CodecSpec`, and a line of `MODULES`.
 
 SDP offers and answers, the settings of phones, the E-model, the names of carriers' streams, the
 softphone and the option ``--codecs`` read this table.
@@ -7,13 +7,10 @@ softphone and the option ``--codecs`` read this table.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Final
 
 from qwen3tts_codecs.errors import UnknownPayload
-from qwen3tts_codecs.g711 import PCMA_SPEC, PCMU_SPEC
-from qwen3tts_codecs.g722 import G722_SPEC
-from qwen3tts_codecs.l16 import L16_SPEC, SLIN_SPEC
-from qwen3tts_codecs.opus import OPUS_SPEC
 from qwen3tts_codecs.payload import UNRATED, CodecRating, CodecSpec, Payload
 
 __all__ = [
@@ -30,18 +27,24 @@ __all__ = [
     "rating_of",
 ]
 
+MODULES: Final = (
+    "g711",
+    "g722",
+    "opus",
+    "l16",
+)
+"""The table: modules of this package, each with its ``SPECS``, best known first."""
+
+
+def _specs(module: str) -> Sequence[CodecSpec]:
+    specs: Sequence[CodecSpec] = import_module(f"qwen3tts_codecs.{module}").SPECS
+    return specs
+
+
 CODECS: Final[dict[str, CodecSpec]] = {
-    spec.name.upper(): spec
-    for spec in (
-        PCMU_SPEC,
-        PCMA_SPEC,
-        G722_SPEC,
-        OPUS_SPEC,
-        L16_SPEC,
-        SLIN_SPEC,
-    )
+    spec.name.upper(): spec for module in MODULES for spec in _specs(module)
 }
-"""By encoding name in capitals, best known first."""
+"""By encoding name in capitals."""
 
 SDP_CODECS: Final[dict[str, CodecSpec]] = {
     name: spec for name, spec in CODECS.items() if spec.in_sdp

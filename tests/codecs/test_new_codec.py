@@ -1,4 +1,4 @@
-"""A codec is added by one module and one line of the codec table; everybody learns it from there."""
+"""A codec is one module and one line of the codec table; everybody learns it from there."""
 
 from __future__ import annotations
 
