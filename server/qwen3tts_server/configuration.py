@@ -7,16 +7,13 @@ import importlib.util
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from qwen3tts_engine.base import Engine
-from qwen3tts_engine.embedded.engine import EmbeddedSettings
-from qwen3tts_engine.piper.engine import PiperSettings
-from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
 from qwen3tts_engine.starter.settings import StarterSettings
-from qwen3tts_engine.upstream.settings import UpstreamSettings
+from qwen3tts_engine.table import ENGINES, EngineEntry
 from qwen3tts_server.logs import LogSettings
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_settings.building import build, plain
@@ -42,26 +39,44 @@ EXAMPLE = "configs/server.yaml"
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """Which engine speaks, and the settings of each."""
+    """Which engine speaks; ``EngineSection`` adds the settings of each."""
 
-    name: Literal["auto", "piper", "embedded", "qwen3", "upstream"] = "auto"
-    """``auto``: the best that is installed and speaks on any CPU (engines.py); ``piper``: voices in
-    Piper's format; ``embedded``: eSpeak NG; ``qwen3``: a checkpoint; ``upstream``: another
-    server."""
-    piper: PiperSettings = field(default_factory=PiperSettings)
-    """Of the engine piper."""
-    embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
-    """Of the embedded engine."""
-    qwen3: Qwen3Settings | None = None
-    """Of Qwen3-TTS; it needs at least ``model``."""
-    upstream: UpstreamSettings = field(default_factory=UpstreamSettings)
-    """Of the other server; it needs at least ``url``."""
+    name: str = "auto"
+    """Name in ``qwen3tts_engine.table.ENGINES``, or ``auto``: the best that is installed and speaks
+    on any CPU."""
 
     def __post_init__(self) -> None:
-        if self.name == "qwen3" and self.qwen3 is None:
-            raise ValueError("name=qwen3 needs a checkpoint: qwen3.model, or --model")
-        if self.name == "upstream" and not self.upstream.url:
-            raise ValueError("name=upstream needs an address: upstream.url, or --upstream")
+        if self.name == "auto":
+            return
+        if self.name not in ENGINES:
+            raise ValueError(f"name={self.name} must be one of {', '.join(('auto', *ENGINES))}")
+        entry = ENGINES[self.name]
+        if entry.required and not getattr(self.settings(self.name), entry.required, None):
+            raise ValueError(f"name={self.name} needs {entry.requirement}")
+
+    def settings(self, name: str) -> Any:
+        """Return the settings of an engine; None: there are none, and it needs some."""
+        return getattr(self, name, None)
+
+
+def _engine_field(name: str, entry: EngineEntry) -> tuple[str, Any, Any]:
+    """Return the field of an engine in ``EngineSection``: None where a setting has no default."""
+    kind = entry.settings_class()
+    if all(
+        each.default is not MISSING or each.default_factory is not MISSING for each in fields(kind)
+    ):
+        return name, kind, field(default_factory=kind)
+    return name, kind | None, None
+
+
+EngineSection = make_dataclass(
+    "EngineSection",
+    [_engine_field(name, entry) for name, entry in ENGINES.items()],
+    bases=(EngineChoice,),
+    frozen=True,
+    namespace={"__module__": __name__},
+)
+"""The section ``engine``: the choice, and a section of settings for each engine of the table."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +85,9 @@ class Configuration:
 
     server: ServerSettings = field(default_factory=ServerSettings)
     """The server and its protocols."""
-    engine: EngineChoice = field(default_factory=EngineChoice)
+    engine: EngineChoice = field(
+        default_factory=lambda: EngineSection(), metadata={"kind": EngineSection}
+    )
     """What speaks."""
     starters: StarterSettings = field(default_factory=StarterSettings)
     """Openings that are kept ready."""
@@ -119,13 +136,6 @@ def configuration_from(entry: Entry) -> Configuration:
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how much of it is done, of how much; called from any thread."""
-EXTRAS = {
-    "piper": "server,voice",
-    "embedded": "server,embedded",
-    "qwen3": "server,qwen3",
-    "upstream": "server,upstream",
-}
-"""What to install for each engine."""
 ESPEAK = "The voice is eSpeak NG's; a natural one: pip install 'mr_qwen3tts[voice]'."
 NATURAL = ("onnxruntime", "onnx", "espeakng_loader")
 """What the engine piper imports, besides a voice."""
@@ -174,7 +184,7 @@ def build_engine(configuration: Configuration, progress: Progress | None = None)
             raise
         raise EngineUnavailable(
             f"The engine {name} needs the Python package {error.name!r}, which is not installed.",
-            remedy=f"Install it with: pip install 'mr_qwen3tts[{EXTRAS[name]}]'",
+            remedy=f"Install it with: pip install 'mr_qwen3tts[{ENGINES[name].extras}]'",
         ) from error
     return engine
 
@@ -186,20 +196,7 @@ def engine_name(configuration: Configuration) -> str:
 
 
 def _inner(name: str, configuration: Configuration, progress: Progress | None) -> Engine:
-    choice = configuration.engine
-    if name == "qwen3":
-        from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
-
-        assert choice.qwen3 is not None
-        return Qwen3Engine(choice.qwen3, progress)
-    if name == "piper":
-        from qwen3tts_engine.piper.engine import PiperEngine
-
-        return PiperEngine(choice.piper)
-    if name == "upstream":
-        from qwen3tts_engine.upstream.engine import UpstreamEngine
-
-        return UpstreamEngine(choice.upstream)
-    from qwen3tts_engine.embedded.engine import EmbeddedEngine
-
-    return EmbeddedEngine(choice.embedded)
+    entry = ENGINES[name]
+    given = (progress,) if entry.reports_progress else ()
+    engine: Engine = entry.engine_class()(configuration.engine.settings(name), *given)
+    return engine

@@ -46,7 +46,10 @@ def build(kind: type[T], entry: Entry, path: str = "") -> T:
                 f"{inside} is a secret and is not taken from {inner.where}.",
                 remedy=known[name].metadata.get("instead", INSTEAD),
             )
-        values[name] = _converted(hints[name], inner, inside, secret)
+        # A field's metadata may name a class that is made at run time.
+        values[name] = _converted(
+            known[name].metadata.get("kind", hints[name]), inner, inside, secret
+        )
     for name, each in known.items():
         no_default = each.default is dataclasses.MISSING
         if name not in values and no_default and each.default_factory is dataclasses.MISSING:

@@ -15,7 +15,6 @@ from typing import Any
 
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.workers.messages import (
-    BadMessage,
     Done,
     Failed,
     Go,
@@ -28,6 +27,7 @@ from qwen3tts_engine.workers.messages import (
     from_child,
     to_child,
 )
+from qwen3tts_wire.child.messages import BadMessage
 from qwen3tts_wire.child.messages import Message as ChildMessage
 from qwen3tts_wire.child.process import ChildProcess, environment
 

@@ -223,8 +223,8 @@ def test_the_file_that_comes_along_is_good_with_and_without_its_remarks() -> Non
     lines = [" " + line[1:] if line.startswith("#") else line for line in body.splitlines()]
     everything = "server:\n" + "\n".join(lines)
     found = configuration_from(from_yaml(everything, "server.yaml"))
-    assert found.engine.qwen3 is not None
-    assert found.engine.upstream.url
+    assert found.engine.settings("qwen3") is not None
+    assert found.engine.settings("upstream").url
     assert found.starters.phrases
     assert found.server.access.tls_cert is not None
     assert head.count("\n") > 3

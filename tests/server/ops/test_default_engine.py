@@ -11,7 +11,7 @@ import pytest
 
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_engine.piper.engine import PiperEngine, PiperSettings, found_voices
-from qwen3tts_server.configuration import Configuration, EngineChoice, build_engine, default_engine
+from qwen3tts_server.configuration import Configuration, EngineSection, build_engine, default_engine
 from qwen3tts_wire.errors import EngineUnavailable
 from tests.engine.piper.tiny_vits import write_voice
 
@@ -67,5 +67,5 @@ def test_of_an_installed_voice_that_is_damaged_it_is_told_what_is_wrong(
 
 
 def test_an_engine_that_is_named_speaks_whatever_is_installed() -> None:
-    named = Configuration(engine=EngineChoice(name="embedded"))
+    named = Configuration(engine=EngineSection(name="embedded"))
     assert isinstance(build_engine(named), EmbeddedEngine)
