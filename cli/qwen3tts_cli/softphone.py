@@ -31,7 +31,7 @@ from qwen3tts_cli.serving import is_loopback
 
 if TYPE_CHECKING:
     from qwen3tts_phone.phone import Phone
-    from qwen3tts_phone.settings.file import PhoneConfig
+    from qwen3tts_phone.settings.sections import PhoneConfig
     from qwen3tts_phone.softphone.server import Softphone
     from qwen3tts_phone.softphone.settings import SoftphoneSettings
 

@@ -133,7 +133,7 @@ class TypedCall(Call):
         """What is not over yet, in order."""
         self._hears = asyncio.Event()
         facts.answered_at = clock.now()
-        self._body.up.set_result(None)
+        self._core.up.set_result(None)
 
     # --- the caller
 
@@ -142,7 +142,7 @@ class TypedCall(Call):
 
         Raises WrongState where nobody listens on the call yet, or any more.
         """
-        self._body.check_up()
+        self._core.check_up()
         if self._listening is None:
             raise WrongState("Nobody listens yet.", remedy="Await call.heard() first.")
         self._listening.typed(text)
@@ -164,13 +164,13 @@ class TypedCall(Call):
 
     async def answer(self, headers: Mapping[str, str] | None = None) -> None:
         """It is answered; raises WrongState where it is over."""
-        self._body.check_up()
+        self._core.check_up()
 
     def speak(
         self, words: str | AsyncIterable[str], options: VoiceOptions | None = None
     ) -> Utterance:
         """Begin to show a text, behind what is being shown."""
-        self._body.check_up()
+        self._core.check_up()
         before = self._said[-1] if self._said else None
         written = TextUtterance(words, self._show, self.clock, before, self._ended_one)
         self._said.append(written)
@@ -210,6 +210,6 @@ class TypedCall(Call):
 
     async def _end(self, end: EndFacts, cause: str) -> None:
         self.interrupt()
-        self._body.over.set()
+        self._core.over.set()
         self._hears.set()
-        await self._body.finish(end, cause)
+        await self._core.finish(end, cause)

@@ -157,8 +157,8 @@ class ScriptedCall(Call):
         self.hung_up = 0
 
     async def answer(self, headers: Mapping[str, str] | None = None) -> None:
-        self._body.begin(PCMU, cast(Any, self.sink))
-        self._body.answered()
+        self._core.begin(PCMU, cast(Any, self.sink))
+        self._core.answered()
 
     async def hangup(self, headers: Mapping[str, str] | None = None) -> None:
         self.hung_up += 1
@@ -166,7 +166,7 @@ class ScriptedCall(Call):
 
     async def over_now(self, by: str = "remote", cause: str = "the caller hung up") -> None:
         if not self.over:
-            await self._body.finish(EndFacts(by=cast(Any, by)), cause)
+            await self._core.finish(EndFacts(by=cast(Any, by)), cause)
         self.listening.end()
 
     async def transfer(self, target: str, *, headers: dict[str, str] | None = None) -> None:
@@ -183,7 +183,7 @@ class ScriptedCall(Call):
         from qwen3tts_phone.call.events import CallHeld, CallResumed
 
         kind = CallHeld if held else CallResumed
-        self._body.tell(kind(self.time.now()))
+        self._core.tell(kind(self.time.now()))
 
     # --- the caller
 

@@ -18,7 +18,8 @@ from qwen3tts_cli.calls.phone import (
 from qwen3tts_cli.main import run
 from qwen3tts_cli.options.speech import Manner
 from qwen3tts_phone.phone import PhoneSettings
-from qwen3tts_phone.settings.file import PhoneConfig, config_from
+from qwen3tts_phone.settings.file import config_from
+from qwen3tts_phone.settings.sections import PhoneConfig
 from qwen3tts_settings.entries import BadConfiguration, from_yaml
 
 FILE = """

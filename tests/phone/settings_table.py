@@ -20,7 +20,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from qwen3tts_phone.diagnosis.diagnose import CODES
 from qwen3tts_phone.records.record import FIELDS
 from qwen3tts_phone.settings.accounts import KEYS, KINDS
-from qwen3tts_phone.settings.file import PORT, SECTIONS, PhoneConfig
+from qwen3tts_phone.settings.file import PORT, SECTIONS
+from qwen3tts_phone.settings.sections import PhoneConfig
 from qwen3tts_phone.sip.settings import Account, SipSettings
 from qwen3tts_settings.constraints import is_secret
 

@@ -491,7 +491,7 @@ class PlainCall(Call):
         """It is answered already."""
 
     async def hangup(self, headers: Mapping[str, str] | None = None) -> None:
-        await self._body.finish(EndFacts(by="local"), "we hung up")
+        await self._core.finish(EndFacts(by="local"), "we hung up")
 
 
 async def test_a_line_that_cannot_do_something_says_which_line_and_what_to_do() -> None:

@@ -93,31 +93,31 @@ def made(
     facts = CallFacts(call_id="MZ1", line="twilio", direction="in", started_wall=1_800_000_000.0)
     facts.started_at = clock.now()
     voice = CallVoice(SpeechLink("ws://127.0.0.1:1/v1/speech"), VoiceOptions())
-    body = CallCore(facts, clock, voice, CallStore(records or RecordSettings(), None, clock))
+    core = CallCore(facts, clock, voice, CallStore(records or RecordSettings(), None, clock))
     sink = HastySink(clock)
-    body.begin(payload, sink)
-    return body, sink
+    core.begin(payload, sink)
+    return core, sink
 
 
 async def test_a_call_of_any_line_speaks_hears_and_leaves_its_record(tmp_path: Path) -> None:
     clock = FakeClock()
     log = tmp_path / "calls.jsonl"
-    body, sink = made(clock, RecordSettings(log=log, audio=tmp_path / "audio"))
-    before = body.may_speak
-    body.answered()
-    body.answered()  # harmless
-    assert (before, body.may_speak) == (False, True)
-    assert body.speaker is not None
-    sound = body.speaker.play(np.tile(LOUD, 10), 8000)
+    core, sink = made(clock, RecordSettings(log=log, audio=tmp_path / "audio"))
+    before = core.may_speak
+    core.answered()
+    core.answered()  # harmless
+    assert (before, core.may_speak) == (False, True)
+    assert core.speaker is not None
+    sound = core.speaker.play(np.tile(LOUD, 10), 8000)
     await settle()
     assert await sound.played()
     for number in range(100):
-        body.ears.take(HeardFrame(LOUD, clock.now(), False, 8000, number * 160))
+        core.inbound.take(HeardFrame(LOUD, clock.now(), False, 8000, number * 160))
         await clock.advance(0.02)
-    body.pressed(KeyPressed(clock.now(), "5", 100, "stream"))
-    await body.finish(EndFacts(by="remote"), "they hung up")
+    core.pressed(KeyPressed(clock.now(), "5", 100, "stream"))
+    await core.finish(EndFacts(by="remote"), "they hung up")
     assert sink.was_gone
-    events = [event async for event in body.news.all()]
+    events = [event async for event in core.event_stream.all()]
     assert [type(event) for event in events] == [CallAnswered, KeyPressed, CallEnded]
     record = json.loads(log.read_text())
     assert (record["id"], record["line"], record["dtmf_in"]) == ("MZ1", "twilio", 1)
@@ -131,14 +131,14 @@ async def test_a_call_of_any_line_speaks_hears_and_leaves_its_record(tmp_path: P
 
 async def test_keys_that_no_person_presses_are_dropped_and_counted_and_few_are_kept() -> None:
     clock = FakeClock()
-    body, _ = made(clock)
+    core, _ = made(clock)
     for _ in range(3000):
-        body.pressed(KeyPressed(clock.now(), "5", 100, "stream"))
-    assert body.facts.keys_ignored == 3000 - KEYS_BURST
+        core.pressed(KeyPressed(clock.now(), "5", 100, "stream"))
+    assert core.facts.keys_ignored == 3000 - KEYS_BURST
     for _ in range(2000):
         clock.jump(0.1)
-        body.pressed(KeyPressed(clock.now(), "5", 100, "stream"))
-    facts = body.facts
+        core.pressed(KeyPressed(clock.now(), "5", 100, "stream"))
+    facts = core.facts
     assert (len(facts.keys_in), facts.keys_in_more) == (
         MAX_NOTED_KEYS,
         KEYS_BURST + 2000 - MAX_NOTED_KEYS,
@@ -146,30 +146,30 @@ async def test_keys_that_no_person_presses_are_dropped_and_counted_and_few_are_k
 
 
 async def test_a_second_end_waits_for_the_first_and_changes_nothing() -> None:
-    body, _ = made(FakeClock())
-    first = asyncio.create_task(body.finish(EndFacts(by="remote"), "they hung up"))
+    core, _ = made(FakeClock())
+    first = asyncio.create_task(core.finish(EndFacts(by="remote"), "they hung up"))
     await asyncio.sleep(0)
-    await body.finish(EndFacts(by="local"), "we hung up")
+    await core.finish(EndFacts(by="local"), "we hung up")
     await first
-    assert body.cause == "they hung up"
-    assert len([event async for event in body.news.all()]) == 1
+    assert core.cause == "they hung up"
+    assert len([event async for event in core.event_stream.all()]) == 1
 
 
 async def test_whoever_waits_for_the_answer_learns_why_there_is_none() -> None:
-    body, _ = made(FakeClock())
+    core, _ = made(FakeClock())
     error = StreamLost("The connection closed.", remedy="Call again.")
-    await body.finish(EndFacts(by="error", error=error), "the stream broke")
+    await core.finish(EndFacts(by="error", error=error), "the stream broke")
     with pytest.raises(StreamLost):
-        await body.up
+        await core.up
     with pytest.raises(WrongState, match="The call is over: the stream broke"):
-        body.check_up()
-    (event,) = [event async for event in body.news.all()]
+        core.check_up()
+    (event,) = [event async for event in core.event_stream.all()]
     assert isinstance(event, CallEnded)
     assert (event.code, event.remedy) == ("stream_lost", "Call again.")
 
 
 async def test_what_a_call_has_begun_ends_with_it() -> None:
-    body, _ = made(FakeClock())
+    core, _ = made(FakeClock())
     ended = asyncio.Event()
 
     async def work() -> None:
@@ -178,22 +178,22 @@ async def test_what_a_call_has_begun_ends_with_it() -> None:
         finally:
             ended.set()
 
-    body.start(work(), "work")
+    core.start(work(), "work")
     await settle()
-    await body.finish(EndFacts(by="local"), "we hung up")
+    await core.finish(EndFacts(by="local"), "we hung up")
     assert ended.is_set()
 
 
 async def test_a_change_of_codec_is_told_and_what_is_said_goes_on_in_it() -> None:
-    body, _ = made(FakeClock())
-    body.answered()
-    body.change(PCMA, 20)
-    body.changed()
-    assert body.payload is PCMA
-    assert body.speaker is not None
-    assert body.speaker.payload is PCMA
-    await body.finish(EndFacts(by="local"), "we hung up")
-    events = [event async for event in body.news.all()]
+    core, _ = made(FakeClock())
+    core.answered()
+    core.change(PCMA, 20)
+    core.changed()
+    assert core.payload is PCMA
+    assert core.speaker is not None
+    assert core.speaker.payload is PCMA
+    await core.finish(EndFacts(by="local"), "we hung up")
+    events = [event async for event in core.event_stream.all()]
     assert CodecChanged in [type(event) for event in events]
 
 
@@ -202,8 +202,8 @@ async def test_nothing_is_recorded_after_the_end(tmp_path: Path) -> None:
     records = RecordSettings(audio=tmp_path / "audio")
     facts = CallFacts(call_id="1")
     voice = CallVoice(SpeechLink("ws://127.0.0.1:1/v1/speech"), VoiceOptions())
-    body = CallCore(facts, clock, voice, CallStore(records, None, clock))
-    await body.finish(EndFacts(by="remote"), "they hung up")
-    body.begin(PCMU, HastySink(clock))
-    assert body.recordings.automatic is None
+    core = CallCore(facts, clock, voice, CallStore(records, None, clock))
+    await core.finish(EndFacts(by="remote"), "they hung up")
+    core.begin(PCMU, HastySink(clock))
+    assert core.recordings.automatic is None
     assert list((tmp_path / "audio").iterdir()) == []

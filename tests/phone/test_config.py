@@ -9,12 +9,8 @@ import pytest
 
 from qwen3tts_phone.errors import BadCertificate
 from qwen3tts_phone.phone import PhoneSettings
-from qwen3tts_phone.settings.file import (
-    PhoneConfig,
-    config_from,
-    load_phone_config,
-    read_phone_config,
-)
+from qwen3tts_phone.settings.file import config_from, load_phone_config, read_phone_config
+from qwen3tts_phone.settings.sections import PhoneConfig
 from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_settings.entries import BadConfiguration, from_yaml

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_phone.diagnosis.diagnose import CODES
-from qwen3tts_phone.settings.file import PhoneConfig, config_from
+from qwen3tts_phone.settings.file import config_from
+from qwen3tts_phone.settings.sections import PhoneConfig
 from qwen3tts_settings.entries import from_yaml
 
 ROOT = Path(__file__).parents[2]

@@ -51,7 +51,7 @@ class PlainCall(Call):
         self._out: list[Samples] = []
         self._stamp = 0
         self.web_sink = WebSink(self._put, payload, clock=clock)
-        self._body.begin(payload, self.web_sink)
+        self._core.begin(payload, self.web_sink)
 
     def _put(self, payload: bytes, ticks: int) -> None:
         samples = self._decoder.decode(payload)
@@ -69,14 +69,14 @@ class PlainCall(Call):
         """A frame comes from its far end."""
         rate_hz = rate_hz or self.payload.sample_hz
         at = self.clock.now() if at is None else at
-        self._body.ears.take(HeardFrame(samples, at, False, rate_hz, self._stamp, rate_hz))
+        self._core.inbound.take(HeardFrame(samples, at, False, rate_hz, self._stamp, rate_hz))
         self._stamp += len(samples)
 
     def hold_comes(self, held: bool) -> None:
         """The far end puts it on hold, or takes it back."""
-        self._body.held = held
+        self._core.held = held
         now = self.clock.now()
-        self._body.tell(CallHeld(now) if held else CallResumed(now))
+        self._core.tell(CallHeld(now) if held else CallResumed(now))
 
     async def far_end_leaves(self, end: EndFacts | None = None, cause: str = "they left") -> None:
         """The far end hangs up."""
@@ -86,7 +86,7 @@ class PlainCall(Call):
 
     async def answer(self, headers: Mapping[str, str] | None = None) -> None:
         self.web_sink.start()
-        self._body.answered()
+        self._core.answered()
 
     async def send_dtmf(
         self, keys: str, *, method: str = "auto", duration_ms: int = 160, gap_ms: int = 80
@@ -99,7 +99,7 @@ class PlainCall(Call):
         await self.ended()
 
     async def _end(self, end: EndFacts, cause: str) -> None:
-        self._body.silence()
-        await self._body.settle()
+        self._core.silence()
+        await self._core.settle()
         await self.web_sink.close()
-        await self._body.finish(end, cause)
+        await self._core.finish(end, cause)

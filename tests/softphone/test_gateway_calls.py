@@ -294,7 +294,7 @@ async def test_dialling_again_and_again_leaves_nothing_behind() -> None:
     async with scene() as at:
         before = 0
         for _ in range(4):
-            async with web_call(at.page._body.voice.link, codec="PCMU") as (page, _):
+            async with web_call(at.page._core.voice.link, codec="PCMU") as (page, _):
                 joined = await at.gateway.dial(page, at.party.uri)
                 theirs = await anext(aiter(at.party))
                 await theirs.answer()

@@ -219,7 +219,7 @@ async def test_a_party_that_is_busy_ends_the_pages_call_with_cause_and_remedy() 
     await page.answer()
     joined = Dialled(page, call)
     telling = asyncio.create_task(states_of(joined))
-    call._body.tell(CallRinging(clock.now()))
+    call._core.tell(CallRinging(clock.now()))
     await settle()
     refused = CallRefused(486, "Busy Here")
     await call.far_end_leaves(EndFacts(by="remote", status=486, error=refused), "the line is busy")
@@ -239,7 +239,7 @@ async def test_the_page_hears_that_it_rings_until_somebody_answers_or_sends_soun
     joined = Dialled(page, call)
     await clock.advance(0.5)
     assert not page.sent.any(), "it does not ring yet"
-    call._body.tell(CallRinging(clock.now()))
+    call._core.tell(CallRinging(clock.now()))
     await clock.advance(10.0)
     heard = page.sent.astype(float)
     rings = [level(heard[at : at + 4000], 8000, 425) > 1000 for at in range(4000, 80_000, 4000)]
@@ -319,10 +319,10 @@ async def test_a_page_goes_on_with_the_call_that_takes_the_place_of_the_one_it_d
         new.facts.remote_uri = "sip:carol@192.0.2.8"
         await new.answer()
         old = at.call
-        old._body.succession.begin()
-        old._body.succession.goes_on(new)
+        old._core.succession.begin()
+        old._core.succession.goes_on(new)
         await settle()
-        assert (joined.call, moved, new._body.claimed.is_set()) == (new, [new], True)
+        assert (joined.call, moved, new._core.claimed.is_set()) == (new, [new], True)
         await old.far_end_leaves()
         at.call = new
         await at.goes_on(1.0)
@@ -338,13 +338,13 @@ async def test_a_page_goes_on_with_the_call_that_takes_the_place_of_the_one_it_d
 async def test_a_page_waits_for_a_transfer_whose_far_end_left_before_it_was_answered() -> None:
     async with scene(Dialled) as (at, joined):
         await at.goes_on(0.2)
-        at.call._body.succession.begin()
+        at.call._core.succession.begin()
         await at.call.far_end_leaves()
-        at.call._body.succession.call_over()
+        at.call._core.succession.call_over()
         await settle()
         page: PlainCall = at.page
         assert not page.over
-        at.call._body.succession.failed()
+        at.call._core.succession.failed()
         await joined.over()
         assert (await states_of(joined))[-1].cause == "they left"
 
@@ -354,8 +354,8 @@ async def test_a_page_that_leaves_while_its_call_moves_hangs_up_on_the_new_one()
         await at.goes_on(0.2)
         new = PlainCall(at.clock)
         await new.answer()
-        at.call._body.succession.begin()
-        at.call._body.succession.goes_on(new)
+        at.call._core.succession.begin()
+        at.call._core.succession.goes_on(new)
         await asyncio.sleep(0)
         closing = asyncio.create_task(joined.close())
         while not closing.done():
@@ -373,7 +373,7 @@ async def test_a_guest_goes_on_with_the_next_call_and_does_not_take_it_over() ->
     call.facts.continued_by = new.id
     await call.far_end_leaves()
     await settle()
-    assert (guest.call, page.over, new._body.claimed.is_set()) == (new, False, False)
+    assert (guest.call, page.over, new._core.claimed.is_set()) == (new, False, False)
     await new.far_end_leaves()
     await guest.over()
     assert page.over

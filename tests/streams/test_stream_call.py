@@ -120,7 +120,7 @@ async def test_heard_frames_lie_one_behind_the_other_and_holes_are_concealed() -
     async with streamed() as line:
         await line.answered()
         frames: list[HeardFrame] = []
-        line.call._body.ears.tap(frames.append)
+        line.call._core.inbound.tap(frames.append)
         await line.comes(LOUD, "lost 20", LOUD)
         assert [each.timestamp for each in frames] == [0, 160, 320]
         assert [each.concealed for each in frames] == [False, True, False]
@@ -430,7 +430,7 @@ async def test_a_format_with_memory_is_decoded_as_one_stream() -> None:
     async with streamed(PlainAdapter(G722)) as line:
         await line.answered()
         frames: list[HeardFrame] = []
-        line.call._body.ears.tap(frames.append)
+        line.call._core.inbound.tap(frames.append)
         await line.comes(*[G722.silent_frame(20)] * 3)
         assert [each.rate_hz for each in frames] == [16_000] * 3
 
@@ -472,7 +472,7 @@ async def test_asterisk_that_asks_us_to_wait_is_sent_nothing_until_it_asks_again
 async def test_each_sound_of_one_read_is_heard_at_its_own_rate() -> None:
     async with streamed(AudioSocketAdapter()) as line:
         frames: list[HeardFrame] = []
-        line.call._body.ears.tap(frames.append)
+        line.call._core.inbound.tap(frames.append)
         call_id = b"\x01\x00\x10" + bytes(16)
         await line.comes(
             call_id

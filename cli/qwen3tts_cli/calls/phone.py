@@ -20,7 +20,7 @@ from qwen3tts_cli.output.writable import check_sound_file, check_writable
 
 if TYPE_CHECKING:
     from qwen3tts_phone.phone import PhoneSettings
-    from qwen3tts_phone.settings.file import PhoneConfig
+    from qwen3tts_phone.settings.sections import PhoneConfig
     from qwen3tts_phone.sip.settings import Account
 
 ELSEWHERE = "192.0.2.1"

@@ -19,7 +19,7 @@ from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
     from qwen3tts_cli.doctor.command import Report
-    from qwen3tts_phone.settings.file import PhoneConfig
+    from qwen3tts_phone.settings.sections import PhoneConfig
     from qwen3tts_server.settings import AccessSettings
 
 

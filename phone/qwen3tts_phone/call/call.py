@@ -64,8 +64,8 @@ holds the end of the sentence."""
 class Call(ABC):
     """A call in either direction; times are seconds of the monotonic clock (`clock`)."""
 
-    def __init__(self, body: CallCore) -> None:
-        self._body = body
+    def __init__(self, core: CallCore) -> None:
+        self._core = core
         self._listening: SpeechDetection | None = None
         self._greeting: asyncio.Task[None] | None = None
         self.on_hear: Callable[[SpeechDetection], None] | None = None
@@ -126,12 +126,12 @@ class Call(ABC):
     @property
     def facts(self) -> CallFacts:
         """All that is known of the call, kept up to date."""
-        return self._body.facts
+        return self._core.facts
 
     @property
     def codec(self) -> str:
         """What we send with: PCMU, PCMA, G722, opus or L16; empty = nothing is agreed yet."""
-        return self._body.payload.name if self._body.payload is not None else ""
+        return self._core.payload.name if self._core.payload is not None else ""
 
     @property
     def encrypted(self) -> bool:
@@ -141,48 +141,48 @@ class Call(ABC):
     @property
     def speaking(self) -> bool:
         """Whether something is being said, or waits to be."""
-        return self._body.speaker is not None and self._body.speaker.speaking
+        return self._core.speaker is not None and self._core.speaker.speaking
 
     @property
     def speaker(self) -> Speaker | None:
         """What speaks on it, for whoever keeps account of utterances himself; None before the
         answer and after the end."""
-        body = self._body
-        return body.speaker if body.may_speak and not body.over.is_set() else None
+        core = self._core
+        return core.speaker if core.may_speak and not core.over.is_set() else None
 
     @property
     def held(self) -> bool:
         """Whether the far end has put us on hold: speech waits, nothing of it is lost."""
-        return self._body.held
+        return self._core.held
 
     @property
     def over(self) -> bool:
         """Whether it has ended."""
-        return self._body.over.is_set()
+        return self._core.over.is_set()
 
     @property
     def clock(self) -> Clock:
         """The time that its events, frames and records are of."""
-        return self._body.clock
+        return self._core.clock
 
     @property
     def unheard_frames(self) -> int:
         """Frames of the far end that a listener was too slow to take."""
-        return self._body.ears.unheard_frames
+        return self._core.inbound.unheard_frames
 
     @property
     def events(self) -> AsyncIterator[CallEvent]:
         """What happens (`call_events`), in order, to its end; for one reader."""
-        return cast("AsyncIterator[CallEvent]", self._body.news.all())
+        return cast("AsyncIterator[CallEvent]", self._core.event_stream.all())
 
     def progress(self) -> AsyncIterator[CallEvent]:
         """The same events once more, from now on; for any number of readers."""
-        return cast("AsyncIterator[CallEvent]", self._body.news.following())
+        return cast("AsyncIterator[CallEvent]", self._core.event_stream.following())
 
     @property
     def detail_record(self) -> CallRecord | None:
         """Its record, once it is over and its recordings are done; None before."""
-        return self._body.record
+        return self._core.record
 
     # --- taking it
 
@@ -233,7 +233,7 @@ class Call(ABC):
             MachineAnswered: a machine did, and gets no message; it was hung up.
             CallError: it ended otherwise.
         """
-        await asyncio.shield(self._body.up)
+        await asyncio.shield(self._core.up)
         if self._greeting is not None:
             await asyncio.shield(self._greeting)
 
@@ -295,7 +295,7 @@ class Call(ABC):
             WrongState: the call is not answered, or over.
         """
         sound = self._voice().live(gives_way=gives_way)
-        self._body.sent.add_live(sound)
+        self._core.outbound.add_live(sound)
         return sound
 
     def interrupt(self) -> list[Utterance]:
@@ -303,7 +303,7 @@ class Call(ABC):
 
         Returns the utterances that it stopped: ``await utterance.spoken()`` tells what was heard.
         """
-        return self._body.speaker.interrupt() if self._body.speaker is not None else []
+        return self._core.speaker.interrupt() if self._core.speaker is not None else []
 
     async def send_dtmf(
         self, keys: str, *, method: str = "auto", duration_ms: int = 160, gap_ms: int = 80
@@ -324,13 +324,13 @@ class Call(ABC):
         once; ``call.audio(steady=True)`` on our clock, one for each packet time, without holes,
         behind an adaptive jitter buffer.
         """
-        return self._body.ears
+        return self._core.inbound
 
     @property
     def dtmf(self) -> Keypad:
         """The keys that the far end presses: ``async for key in call.dtmf`` (`KeyPressed`), or
         ``await call.dtmf.collect(most=4)``. Keys pressed before somebody reads wait for him."""
-        return self._body.keypad
+        return self._core.keypad
 
     def hear(
         self,
@@ -360,7 +360,7 @@ class Call(ABC):
         """
         from qwen3tts_phone.detection.listening import SpeechDetection
 
-        chosen = self._body.recognisers.chosen(recogniser)
+        chosen = self._core.recognisers.chosen(recogniser)
         listening = SpeechDetection(self, settings, chosen, turn_detector=turn_detector)
         if self._listening is not None:
             self._listening.stop()
@@ -412,7 +412,7 @@ class Call(ABC):
 
         For any number of takers; ``close`` it when it is needed no more.
         """
-        return SentAudio(self._body.sent)
+        return SentAudio(self._core.outbound)
 
     def record(self, path: str | PathLike[str], *, notice: bool = True) -> Recording:
         """Record both sides from now on, the caller left and the agent right, to the call's end.
@@ -428,8 +428,8 @@ class Call(ABC):
             OSError: the file cannot be written.
             CallError: the library for Opus is not installed.
         """
-        self._body.check_up()
-        return self._body.recordings.record(Path(path), notice=notice)
+        self._core.check_up()
+        return self._core.recordings.record(Path(path), notice=notice)
 
     # --- changing and ending it
 
@@ -461,8 +461,8 @@ class Call(ABC):
 
     async def ended(self) -> str:
         """Wait until it is over and cleared away; why, in plain words."""
-        await self._body.cleared.wait()
-        return self._body.cause
+        await self._core.cleared.wait()
+        return self._core.cause
 
     async def successor(self) -> Call | None:
         """Wait until another call goes on in place of this one, which is taken over by that.
@@ -471,19 +471,19 @@ class Call(ABC):
         where a call with the header Replaces took this one's place. The new call is up. None where
         this call ends and none follows it. A call that nothing takes over is hung up.
         """
-        return cast("Call | None", await self._body.succession.wait())
+        return cast("Call | None", await self._core.succession.wait())
 
     def claim(self) -> None:
         """Take over a call that follows another one; else it is hung up. For `Succession`."""
-        self._body.claimed.set()
+        self._core.claimed.set()
 
     async def claimed(self) -> None:
         """Wait until a program has taken over a call that follows another one."""
-        await self._body.claimed.wait()
+        await self._core.claimed.wait()
 
     def await_claim(self) -> None:
         """Hang up unless a program takes over this call, which follows another one. For lines."""
-        self._body.await_claim()
+        self._core.await_claim()
 
     def screen(self, wanted: OnMachine, settings: AnsweringSettings | None = None) -> None:
         """Listen to who answers this call of ours, before anything is said. For `Phone`."""
@@ -494,8 +494,8 @@ class Call(ABC):
 
     async def _audible(self) -> None:
         """Wait for the answer of a call of ours that still rings, and for a greeting."""
-        body = self._body
-        rings = self.direction == "out" and not (body.may_speak or body.over.is_set())
+        core = self._core
+        rings = self.direction == "out" and not (core.may_speak or core.over.is_set())
         if rings or self._greeting is not None:
             await self.answered()
 
@@ -503,9 +503,9 @@ class Call(ABC):
         """Return when it is time to speak; a machine that gets no message is hung up on."""
 
         def tell(heard: Answerer) -> None:
-            self._body.tell(AnswererHeard(self.clock.now(), heard.kind, heard.words))
+            self._core.tell(AnswererHeard(self.clock.now(), heard.kind, heard.words))
 
-        await asyncio.shield(self._body.up)
+        await asyncio.shield(self._core.up)
         try:
             await await_greeting(self, wanted, settings, tell)
         except MachineAnswered:
@@ -513,19 +513,19 @@ class Call(ABC):
             raise
 
     def _voice(self) -> Speaker:
-        body = self._body
-        body.check_up()
-        if body.speaker is None or not body.may_speak:
+        core = self._core
+        core.check_up()
+        if core.speaker is None or not core.may_speak:
             raise WrongState(
                 "Nothing can be said: the call is not answered yet.",
                 remedy="Await call.answer() for one that came in, call.answered() for one of ours.",
             )
-        return body.speaker
+        return core.speaker
 
     async def _linger(self) -> None:
         """Stop speaking; what has been said is let out of the far end's buffer."""
         self.interrupt()
-        sink = self._body.sink
+        sink = self._core.sink
         if sink is not None and sink.last_at is not None:
             await self.clock.sleep_until(sink.last_at + LINGER_S)
 

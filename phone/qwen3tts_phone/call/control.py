@@ -95,18 +95,18 @@ class CallControl:
     """Joins a call's signalling to its media, from the first event to the record."""
 
     def __init__(
-        self, phone: CallHost, sip: SipCall, leg: MediaLeg, session: SdpSession, body: CallCore
+        self, phone: CallHost, sip: SipCall, leg: MediaLeg, session: SdpSession, core: CallCore
     ) -> None:
         self.sip = sip
         self.session = session
-        self.body = body
-        self.facts = body.facts
-        body.hang_up = self.give_up
+        self.core = core
+        self.facts = core.facts
+        core.hang_up = self.give_up
         self._phone = phone
         self._leg = leg
-        self.media = CallMedia(leg, body, phone.trusts_media_of)
-        self.keys = DtmfExchange(leg, sip, phone.clock, body.facts)
-        self.transfers = CallTransfers(phone, sip, body)
+        self.media = CallMedia(leg, core, phone.trusts_media_of)
+        self.keys = DtmfExchange(leg, sip, phone.clock, core.facts)
+        self.transfers = CallTransfers(phone, sip, core)
         self._presence = LivenessProbe(
             phone.clock, sip.probe, lambda: leg.stats().received, phone.settings.vanished_s
         )
@@ -125,7 +125,7 @@ class CallControl:
     async def end_by(self, until: float) -> None:
         """Hang up when a moment of the phone's clock has come."""
         await self._phone.clock.sleep_until(until)
-        self.body.error = CallError(
+        self.core.error = CallError(
             "The call has reached the longest time that it may last.",
             remedy="Raise max_minutes of the guard for longer calls.",
         )
@@ -135,11 +135,11 @@ class CallControl:
         """Media flows as both ends have agreed; see `CallMedia.agree`."""
         self.facts.media.peer_host = self.sip.remote_address[0]
         if await self.media.agree(agreed):
-            self.body.check_up()  # it may have ended meanwhile
-            self.body.start(self._follow_media(), "media events")
-            self.body.start(self.media.ears.listen(), "inbound audio")
+            self.core.check_up()  # it may have ended meanwhile
+            self.core.start(self._follow_media(), "media events")
+            self.core.start(self.media.receiver.listen(), "inbound audio")
             if self.sip.direction == "in":
-                self.body.start(self._await_caller(), "wait for the caller")
+                self.core.start(self._await_caller(), "wait for the caller")
 
     async def _await_caller(self) -> None:
         """Send no more to an address that may never have asked for it.
@@ -148,10 +148,10 @@ class CallControl:
         answer is given up for want of an ACK (32 s).
         """
         await self._phone.clock.sleep_until(self._now() + CALLER_WITHIN_S)
-        if self.body.up.done() or self.body.speaks_early or self._leg.stats().received:
+        if self.core.up.done() or self.core.speaks_early or self._leg.stats().received:
             return
         await self.media.pause(True)
-        await asyncio.shield(self.body.up)
+        await asyncio.shield(self.core.up)
         await self.media.pause(False)
 
     def _now(self) -> float:
@@ -171,19 +171,19 @@ class CallControl:
         except UNUSABLE as error:
             await self.sip.reject(488, headers=warning_of(error, self.session.host))
             raise
-        self.body.check_up()
+        self.core.check_up()
         return answer
 
     async def speak_early(self) -> None:
         """Let it ring with early media; see `Call.ringing`."""
-        self.body.check_up()
+        self.core.check_up()
         if not self.sip.can_send_early_media:
             self.sip.ringing()
             return
         self._early_answer = answer = await self.describe()
         self.sip.ringing(answer)
         # Where the offer was ours, sound may flow when the answer to it has come.
-        self.body.speaks_early = self.body.speaker is not None
+        self.core.speaks_early = self.core.speaker is not None
 
     async def _signalling(self) -> None:
         """Follow the SIP call to its end, and clear away."""
@@ -193,13 +193,13 @@ class CallControl:
                     await self._signalled(event)
                 except CallError as error:
                     # What the far end described cannot be used: the call cannot go on.
-                    self.body.error = error
+                    self.core.error = error
                     logger.warning("call %s: %s", log_text(self.id), log_text(error))
-                    self.body.start(self.give_up(), "end")
+                    self.core.start(self.give_up(), "end")
         except Exception as error:
             # The end of the task: the far end must not be left with a dead call.
             logger.error("call %s broke\n%s", log_text(self.id), traceback_without_message(error))
-            self.body.cause = "it broke here; the log has the traceback"
+            self.core.cause = "it broke here; the log has the traceback"
             await self.give_up()
         finally:
             if self._ended is not None and self._ended.by == "local":
@@ -219,10 +219,10 @@ class CallControl:
                 await self._accept(sdp)
                 if self.facts.early_media_at is None:
                     self.facts.early_media_at = self._now()
-                    self.body.tell(CallEarlyMedia(self._now()))
+                    self.core.tell(CallEarlyMedia(self._now()))
             case EarlyAnswer(sdp=sdp):
                 await self._accept(sdp)
-                self.body.speaks_early = True
+                self.core.speaks_early = True
             case Answered(sdp=sdp):
                 if sdp is not None:
                     await self._accept(sdp)
@@ -234,15 +234,15 @@ class CallControl:
                     await self._accept(sdp)
             case DtmfInfo(digit=digit, duration_ms=duration):
                 self._pressed(digit, duration, "info", self._now())
-            case InfoReceived(content_type=content_type, body=body):
-                text = body.decode("utf-8", "replace")
-                self.body.tell(InfoHeard(self._now(), content_type, text))
+            case InfoReceived(content_type=content_type, body=content):
+                text = content.decode("utf-8", "replace")
+                self.core.tell(InfoHeard(self._now(), content_type, text))
             case ReferReceived():
                 self.transfers.asked(event)
             case Ended():
                 self._ended = event
-                self.body.error = self.body.error or event.error
-                self.body.cause = self.body.cause or end_cause(event, self.body.error)
+                self.core.error = self.core.error or event.error
+                self.core.cause = self.core.cause or end_cause(event, self.core.error)
             case _:
                 logger.debug("call %s: %s", log_text(self.id), type(event).__name__)
 
@@ -252,12 +252,12 @@ class CallControl:
         if kind is CallRinging and self.facts.ringing_at is None:
             self.facts.ringing_at = self._now()
         if kind is not None:
-            self.body.tell(kind(self._now()))
+            self.core.tell(kind(self._now()))
 
     def _answered(self) -> None:
-        if self.body.payload is None:
+        if self.core.payload is None:
             raise BadSdp("The far end answered without describing its media.")
-        self.body.answered()
+        self.core.answered()
 
     async def _accept(self, sdp: str) -> None:
         agreed = self.session.accept(sdp)
@@ -311,7 +311,7 @@ class CallControl:
                 case MediaStarted(source=source, at=at):
                     self.facts.media.note_source(source, at)
                     self.facts.first_rtp_in_at = self.facts.first_rtp_in_at or at
-                    self.body.tell(MediaBegan(at))
+                    self.core.tell(MediaBegan(at))
                 case SourceRejected(source=source, at=at):
                     self.facts.media.note_refused(source, at)
                 case SendingPaused(host=host):
@@ -324,27 +324,27 @@ class CallControl:
                 case MediaTimeout(silent_s=silent, at=at):
                     self.facts.media.silent_s = silent
                     ever = self.facts.first_rtp_in_at is not None
-                    self.body.tell(MediaSilent(at, silent, ever))
-                    self.body.start(self._await_return(silent), "silence")
+                    self.core.tell(MediaSilent(at, silent, ever))
+                    self.core.start(self._await_return(silent), "silence")
                 case LegFailed(cause=cause):
                     self.facts.media.failed = cause
                     logger.error("call %s: media failed: %s", log_text(self.id), log_text(cause))
                 case _:
                     logger.debug("call %s: %s", log_text(self.id), type(event).__name__)
         sink.gone()
-        if not self.body.over.is_set():
+        if not self.core.over.is_set():
             # The media process, or this call's part of it, is gone: nobody could be heard.
             self.facts.media.failed = self.facts.media.failed or "the media process ended"
-            self.body.start(self.give_up(), "end")
+            self.core.start(self.give_up(), "end")
 
     def _pressed(self, digit: str, duration_ms: int, by: str, at: float) -> None:
         key = self.keys.heard(digit, duration_ms, by, at)
         if key is not None:
-            self.body.pressed(key)
+            self.core.pressed(key)
 
     async def _await_return(self, silent_s: float) -> None:
         if await self._presence.lost(silent_s):
-            self.body.error = CalleeUnreachable(
+            self.core.error = CalleeUnreachable(
                 "The far end has vanished: it sends no media and answers no request.",
                 remedy="Check the network between, then call again.",
                 why="session",
@@ -353,8 +353,8 @@ class CallControl:
 
     async def _clear(self) -> None:
         """The call is over: settle what was being said, free the ports, finish what is kept."""
-        body, facts, ended = self.body, self.facts, self._ended
-        await body.settle()
+        core, facts, ended = self.core, self.facts, self._ended
+        await core.settle()
         await self.media.close()
         facts.user_agent = self.sip.user_agent
         facts.remote_uri = self.sip.remote_uri
@@ -363,11 +363,11 @@ class CallControl:
         end = EndFacts(
             by=ended.by if ended is not None else "error",
             status=ended.status if ended is not None else None,
-            reason=ended.reason if ended is not None else body.cause,
-            error=body.error,
+            reason=ended.reason if ended is not None else core.cause,
+            error=core.error,
         )
 
         async def forgotten() -> None:
             self._phone.forget(facts)
 
-        await body.finish(end, body.cause, before_filing=forgotten)
+        await core.finish(end, core.cause, before_filing=forgotten)

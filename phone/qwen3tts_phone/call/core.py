@@ -154,11 +154,11 @@ class CallCore:
         self.clock = clock
         self.voice = voice
         self.files = files
-        self.news = EventStream()
+        self.event_stream = EventStream()
         self.keypad = Keypad(clock)
         self._key_rate = TokenBucket(KEYS_PER_S, KEYS_BURST, clock.now())
-        self.ears = InboundAudio(clock, facts.media)
-        self.sent = OutboundAudio()
+        self.inbound = InboundAudio(clock, facts.media)
+        self.outbound = OutboundAudio()
         self.recordings = CallRecordings(self)
         self.recognisers = recognisers or RecogniserPool()
         self._own_recognisers = recognisers is None
@@ -200,7 +200,7 @@ class CallCore:
         if self.over.is_set():
             raise WrongState(f"The call is over: {self.cause or 'it was ended'}.")
 
-    def start(self, work: Coroutine[None, None, None], name: str) -> None:
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Something of the call's that is cancelled with its end."""
         self._tasks.start(work, f"{name} of {self.facts.call_id}")
 
@@ -224,17 +224,17 @@ class CallCore:
 
     def tell(self, event: TimedEvent) -> None:
         """Something happened: whoever follows the call's events is told."""
-        self.news.tell(event)
+        self.event_stream.tell(event)
 
     def begin(self, payload: Payload, sink: CallSink, ptime_ms: int = 20) -> None:
         """The format is known, and ``sink`` takes it: the call can speak once it is answered.
 
         What is recorded without a notice begins now. Raises CodecMissing.
         """
-        self.sent.begin(sink, payload)
+        self.outbound.begin(sink, payload)
         self.payload, self.sink = payload, sink
         self.facts.media.codec, self.facts.media.ptime_ms = payload.name, ptime_ms
-        self.ears.ptime_ms = ptime_ms
+        self.inbound.ptime_ms = ptime_ms
         self.speaker = Speaker(
             self.voice.link,
             sink,
@@ -255,7 +255,7 @@ class CallCore:
         The sink takes the new format from now on; when it takes frames again: ``speaker.pump()``.
         """
         assert self.speaker is not None
-        self.sent.change(payload)
+        self.outbound.change(payload)
         self.speaker.change(payload, ptime_ms)
         self.payload = payload
 
@@ -302,7 +302,7 @@ class CallCore:
         if self.speaker is not None and self.sink is not None and not self._settled:
             self._settled = True
             await self.speaker.close()
-            self.ears.fetch()
+            self.inbound.fetch()
             self.sink.gone()
 
     async def finish(
@@ -326,7 +326,7 @@ class CallCore:
         await self.settle()
         await self._tasks.cancel()
         self.recordings.close(self.clock.now())
-        self.ears.close()
+        self.inbound.close()
         self.keypad.close()
         facts.ended_at = self.clock.now()
         if self.speaker is not None:
@@ -345,7 +345,7 @@ class CallCore:
                 remedy=error.remedy if error is not None else "",
             )
         )
-        self.news.close()
+        self.event_stream.close()
         self.succession.call_over()
         self._tell_sink(facts)
         try:

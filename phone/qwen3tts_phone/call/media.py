@@ -35,22 +35,22 @@ class CallMedia:
 
     Args:
         leg: the call's ports.
-        body: what speaks and hears.
+        core: what speaks and hears.
         trusts: whether a host of the signalling may describe any other one for its sound.
     """
 
     def __init__(
-        self, leg: MediaLeg, body: CallCore, trusts: Callable[[str], bool] = lambda host: False
+        self, leg: MediaLeg, core: CallCore, trusts: Callable[[str], bool] = lambda host: False
     ) -> None:
         self.leg = leg
-        self.ears = LegReceiver(leg, body.ears)
+        self.receiver = LegReceiver(leg, core.inbound)
         self.sink: RtpSink | None = None
         """None before the first agreement."""
         self.agreed: Negotiated | None = None
-        self._body = body
+        self._core = core
         self._trusts = trusts
-        self._clock = body.clock
-        self._facts = body.facts
+        self._clock = core.clock
+        self._facts = core.facts
         self._held_since: float | None = None
         self._holding_since: float | None = None
         self._agreeing = asyncio.Lock()
@@ -66,11 +66,11 @@ class CallMedia:
             first = self.sink is None
             if first:
                 await self.leg.start(remote)
-                self.ears.agree(agreed)
+                self.receiver.agree(agreed)
                 self.begin(agreed)
             else:
                 # What comes in another format may be here before the media process says it is done.
-                self.ears.agree(agreed)
+                self.receiver.agree(agreed)
                 if agreed.payload_name != self._payload_name:
                     await self._change(agreed, remote)
                 else:
@@ -89,7 +89,7 @@ class CallMedia:
         """The codec is known: the line can be built."""
         payload = agreed_payload(agreed.payload_name, agreed.payload_type, agreed.parameters)
         self.sink = RtpSink(self.leg, agreed.ptime_ms, payload)
-        self._body.begin(payload, self.sink, agreed.ptime_ms)
+        self._core.begin(payload, self.sink, agreed.ptime_ms)
 
     async def close(self) -> None:
         """The call is over, and has said its last: the ports are free."""
@@ -103,20 +103,20 @@ class CallMedia:
 
     @property
     def _payload_name(self) -> str:
-        return self._body.payload.name if self._body.payload is not None else ""
+        return self._core.payload.name if self._core.payload is not None else ""
 
     async def _change(self, agreed: Negotiated, remote: RemoteMedia) -> None:
         """Another codec in mid-call: what waits to be said goes on in it."""
-        body = self._body
+        core = self._core
         assert self.sink is not None
-        assert body.speaker is not None
+        assert core.speaker is not None
         payload = agreed_payload(agreed.payload_name, agreed.payload_type, agreed.parameters)
 
         def switched() -> None:
-            body.change(payload, agreed.ptime_ms)
+            core.change(payload, agreed.ptime_ms)
 
-        await self.sink.change(remote, payload, switched, body.speaker.pump)
-        body.changed()
+        await self.sink.change(remote, payload, switched, core.speaker.pump)
+        core.changed()
 
     def _remote(self, agreed: Negotiated) -> RemoteMedia:
         payload = agreed_payload(agreed.payload_name, agreed.payload_type, agreed.parameters)
@@ -168,9 +168,9 @@ class CallMedia:
         held = not agreed.send
         self._held_since = now if held else None
         self._holding_since = None if agreed.receive else now
-        if held != self._body.held:
-            self._body.held = held
-            self._body.tell(CallHeld(now) if held else CallResumed(now))
+        if held != self._core.held:
+            self._core.held = held
+            self._core.tell(CallHeld(now) if held else CallResumed(now))
 
     def _count_holds(self, now: float) -> None:
         media = self._facts.media

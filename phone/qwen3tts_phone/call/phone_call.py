@@ -32,14 +32,14 @@ class PhoneCall(Call):
         sip: SipCall,
         leg: MediaLeg,
         session: SdpSession,
-        body: CallCore,
+        core: CallCore,
     ) -> None:
-        super().__init__(body)
+        super().__init__(core)
         self._phone = phone
         self._sip = sip
         self._leg = leg
         self._session = session
-        self._control = CallControl(phone, sip, leg, session, body)
+        self._control = CallControl(phone, sip, leg, session, core)
         self._media = self._control.media
 
     # --- what it is
@@ -94,7 +94,7 @@ class PhoneCall(Call):
     @property
     def succession_awaited(self) -> bool:
         """Whether a program goes on with the call that follows this one. For `Phone`."""
-        return self._body.succession.awaited
+        return self._core.succession.awaited
 
     @property
     def encrypted(self) -> bool:
@@ -109,11 +109,11 @@ class PhoneCall(Call):
 
     def end_by(self, until: float) -> None:
         """Hang up at a time of the phone's clock. For `Phone`."""
-        self._body.start(self._control.end_by(until), "longest time")
+        self._core.start(self._control.end_by(until), "longest time")
 
     def failed(self, error: SpeechError) -> None:
         """Note why the call is about to be ended. For `Phone`."""
-        self._body.error = error
+        self._core.error = error
 
     def stats(self) -> LegStats:
         """Counters of the media: packets, loss, jitter, starvations."""
@@ -149,7 +149,7 @@ class PhoneCall(Call):
 
     async def take(self, headers: Mapping[str, str] | None = None) -> None:
         """Answer without taking it over from the call that it replaces. For `Phone`."""
-        self._body.check_up()
+        self._core.check_up()
         if self._sip.direction != "in":
             raise WrongState("This is a call of ours; the far end answers it.")
         replaced = self.replaces
@@ -158,7 +158,7 @@ class PhoneCall(Call):
             await self.answered()
             return
         # Our answer ends the other call: before that it is known that this one follows it.
-        succession = replaced._body.succession
+        succession = replaced._core.succession
         succession.begin()
         follows(self.facts, replaced.facts)
         try:
@@ -187,7 +187,7 @@ class PhoneCall(Call):
 
         Raises CallError, as WrongState where there is no sound yet or any more.
         """
-        self._body.check_up()
+        self._core.check_up()
         chosen = self._phone.settings.dtmf if method == "auto" else method
         await self._control.keys.press(keys, chosen, duration_ms, gap_ms)
 
@@ -224,7 +224,7 @@ class PhoneCall(Call):
 
         Raises as :meth:`transfer`; both calls go on then.
         """
-        other._body.check_up()
+        other._core.check_up()
         await self._control.transfers.hand_on(other.remote_uri, replaces=other._sip)
         await asyncio.gather(self.hangup(), other.hangup())
 
@@ -233,7 +233,7 @@ class PhoneCall(Call):
 
         What is being said is interrupted; what has been said is let out of the far end's buffer.
         """
-        if not self._body.over.is_set():
+        if not self._core.over.is_set():
             await self._linger()
             with contextlib.suppress(CallError, TimeoutError):
                 async with asyncio.timeout(HANGUP_S):
@@ -243,4 +243,4 @@ class PhoneCall(Call):
     async def ended(self) -> str:
         """Wait until it is over and cleared away; why, in plain words."""
         await asyncio.shield(self._control.task)
-        return self._body.cause
+        return self._core.cause

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from qwen3tts_codecs.payload import Payload
 from qwen3tts_codecs.resample import Resampler
-from qwen3tts_phone.audio.frames import HeardFrame, SentFrame
+from qwen3tts_pacer.clock import Clock
+from qwen3tts_phone.audio.frames import HeardFrame, OutboundAudio, SentFrame
+from qwen3tts_phone.audio.inbound import InboundAudio
 from qwen3tts_phone.audio.playout import Playout, PlayoutSettings
 from qwen3tts_phone.audio.wav import StereoRecorder
 from qwen3tts_phone.errors import CallError
+from qwen3tts_phone.facts import CallFacts
 from qwen3tts_phone.records.recording import Recording, validated_path
+from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
+from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.sound import Sound
 from qwen3tts_wire.errors import SpeechError, log_text
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.call.core import CallCore
-
 
 BEEP_HZ: Final = 1400.0
 BEEP_S: Final = 0.2
@@ -186,20 +189,36 @@ POLL_INTERVAL_S = 0.1
 """How often a recording looks at what has been sent."""
 
 
+class RecordedCall(Protocol):
+    """The part of a call that its recordings need."""
+
+    facts: CallFacts
+    clock: Clock
+    files: CallStore
+    inbound: InboundAudio
+    outbound: OutboundAudio
+    payload: Payload | None
+    speaker: Speaker | None
+    up: asyncio.Future[None]
+    over: asyncio.Event
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> None: ...
+
+
 class CallRecordings:
     """The one that the settings ask for, and those that the program begins.
 
     None begins before the far end has heard the notice that the settings' ``consent`` asks for.
     """
 
-    def __init__(self, body: CallCore) -> None:
+    def __init__(self, call: RecordedCall) -> None:
         self.automatic: Path | None = None
         """The file that the settings ask for; None = nothing is recorded by them (yet)."""
         self.asked: list[Recording] = []
         """Those of the program that have begun."""
-        self._body = body
-        self._settings = body.files.settings
-        self._plan = ConsentSchedule(body.files.settings)
+        self._call = call
+        self._settings = call.files.settings
+        self._plan = ConsentSchedule(call.files.settings)
         self._told: asyncio.Task[bool] | None = None
         self._running: dict[Path, RecordingTracks] = {}
         self._waiting: set[Recording] = set()
@@ -212,18 +231,18 @@ class CallRecordings:
 
     def agreed(self) -> None:
         """The line is there: what needs no notice begins."""
-        if not (self._plan.before_recording or self._body.over.is_set()):
+        if not (self._plan.before_recording or self._call.over.is_set()):
             self._begin_automatic()
 
     def answered(self) -> None:
         """The far end can hear the notice."""
-        automatic = bool(self._plan.before_recording) and self._body.files.records_audio
+        automatic = bool(self._plan.before_recording) and self._call.files.records_audio
         if automatic or self._asked_for_notice:
             # At once: what the program says next must not come between the words and the beep, or
             # it would not be recorded.
             told = self._tell()
             if automatic:
-                self._body.start(self._begin_when(told), "recording's notice")
+                self._call.start(self._begin_when(told), "recording's notice")
 
     # --- by the program
 
@@ -233,16 +252,16 @@ class CallRecordings:
         if any(path == each.path for each in (*self._waiting, *self.asked) if self._lasts(each)):
             raise ValueError(f"path={str(path)!r}: this call is recorded into that file already")
         recording = Recording(path, self._stop, bitrate=self._settings.audio_bitrate)
-        body = self._body
+        call = self._call
         needs_notice = notice and bool(self._plan.before_recording)
-        if body.payload is not None and not needs_notice:
+        if call.payload is not None and not needs_notice:
             self._begin_asked(recording)
         else:
             self._waiting.add(recording)
             self._asked_for_notice = self._asked_for_notice or needs_notice
-            if needs_notice and body.up.done():
+            if needs_notice and call.up.done():
                 self._tell()
-            body.start(self._begin_later(recording, needs_notice), "recording")
+            call.start(self._begin_later(recording, needs_notice), "recording")
         return recording
 
     def close(self, now: float) -> None:
@@ -262,24 +281,24 @@ class CallRecordings:
     def _begin_automatic(self) -> None:
         if self.automatic is not None:
             return
-        body = self._body
+        call = self._call
         try:
-            path = body.files.path_for(body.facts)
+            path = call.files.path_for(call.facts)
             if path is None:
                 return
             self._open(path)
         except OSError as error:  # no reason to hang up on the caller
             logger.error(
-                "call %s is not recorded: %s", log_text(body.facts.call_id), log_text(error)
+                "call %s is not recorded: %s", log_text(call.facts.call_id), log_text(error)
             )
-            body.facts.unrecorded = "its file could not be written"
+            call.facts.unrecorded = "its file could not be written"
             return
         self.automatic = path
 
     def _begin_asked(self, recording: Recording) -> None:
         self._open(recording.wav)
         self.asked.append(recording)
-        recording.begun(self._body.clock.now())
+        recording.begun(self._call.clock.now())
 
     async def _begin_when(self, told: asyncio.Task[bool]) -> None:
         if await asyncio.shield(told):
@@ -287,7 +306,7 @@ class CallRecordings:
 
     async def _begin_later(self, recording: Recording, needs_notice: bool) -> None:
         """When the call is answered, and the notice was heard where one is needed."""
-        await asyncio.shield(self._body.up)
+        await asyncio.shield(self._call.up)
         if needs_notice and not await asyncio.shield(self._tell()):
             error = CallError("Nothing was recorded: the notice was not heard to its end.")
             recording.failed(error)
@@ -311,47 +330,47 @@ class CallRecordings:
         tracks = self._running.pop(recording.wav, None)
         if tracks is None or self._over:
             return
-        body = self._body
-        body.sent.follow()
-        body.ears.fetch()
-        body.ears.untap(tracks.heard)
-        body.sent.remove(tracks.sent)
-        tracks.close(body.clock.now())
+        call = self._call
+        call.outbound.follow()
+        call.inbound.fetch()
+        call.inbound.untap(tracks.heard)
+        call.outbound.remove(tracks.sent)
+        tracks.close(call.clock.now())
         if tracks.error is not None:
             recording.failed(tracks.error)
 
     def _open(self, path: Path) -> None:
         """Record into this file from now on; raises OSError."""
-        body = self._body
-        assert body.payload is not None
-        recorder = StereoRecorder(path, rate_hz=body.payload.sample_hz)
-        body.sent.follow()
-        body.ears.fetch()  # what came before is not in it
-        self._running[path] = tracks = RecordingTracks(recorder, body.clock.now())
-        body.ears.tap(tracks.heard)
-        body.sent.add(tracks.sent)
+        call = self._call
+        assert call.payload is not None
+        recorder = StereoRecorder(path, rate_hz=call.payload.sample_hz)
+        call.outbound.follow()
+        call.inbound.fetch()  # what came before is not in it
+        self._running[path] = tracks = RecordingTracks(recorder, call.clock.now())
+        call.inbound.tap(tracks.heard)
+        call.outbound.add(tracks.sent)
         if not self._following:
             self._following = True
-            body.start(self._follow(), "recording")
+            call.start(self._follow(), "recording")
 
     async def _follow(self) -> None:
         """Look at what has been sent, and write what is due, to the end."""
-        body = self._body
-        origin, count = body.clock.now(), 0
+        call = self._call
+        origin, count = call.clock.now(), 0
         while True:
             count += 1
-            await body.clock.sleep_until(origin + count * POLL_INTERVAL_S)
-            body.sent.follow()
-            body.ears.fetch()
+            await call.clock.sleep_until(origin + count * POLL_INTERVAL_S)
+            call.outbound.follow()
+            call.inbound.fetch()
             for tracks in self._running.values():
-                tracks.tick(body.clock.now())
+                tracks.tick(call.clock.now())
 
     # --- the notice
 
     def _tell(self) -> asyncio.Task[bool]:
         """Queue what the far end is told, once a call; whether it was heard."""
         if self._told is None:
-            notice, speaker = self._plan.before_recording, self._body.speaker
+            notice, speaker = self._plan.before_recording, self._call.speaker
             said = (
                 speaker.say(notice.text)
                 if speaker is not None and notice.text is not None
@@ -364,21 +383,21 @@ class CallRecordings:
                     if said is not None:
                         await said.spoken()
                     if tone is None or not await tone.played():
-                        self._body.facts.unrecorded = "its notice was cut"
+                        self._call.facts.unrecorded = "its notice was cut"
                         logger.warning(
                             "call %s is not recorded: its notice was cut", log_text(self._id)
                         )
                         return False
                 except SpeechError as error:
-                    self._body.facts.unrecorded = "its notice was not heard"
+                    self._call.facts.unrecorded = "its notice was not heard"
                     logger.warning(
                         "call %s is not recorded: its notice was not heard: %s",
                         log_text(self._id),
                         log_text(error),
                     )
                     return False
-                self._plan.began(self._body.clock.now())
-                self._body.start(self._remind(), "recording's beeps")
+                self._plan.began(self._call.clock.now())
+                self._call.start(self._remind(), "recording's beeps")
                 return True
 
             self._told = asyncio.create_task(heard(), name=f"notice of {self._id}")
@@ -386,11 +405,11 @@ class CallRecordings:
 
     @property
     def _id(self) -> str:
-        return self._body.facts.call_id
+        return self._call.facts.call_id
 
     async def _remind(self) -> None:
         """The beep again, as often as the settings ask for."""
-        clock, speaker = self._body.clock, self._body.speaker
+        clock, speaker = self._call.clock, self._call.speaker
         while (next_at := self._plan.next_at) is not None and speaker is not None:
             await clock.sleep_until(max(next_at, clock.now() + MIN_BEEP_WAIT_S))
             if self._plan.due(clock.now(), speaking=speaker.speaking):
@@ -399,7 +418,7 @@ class CallRecordings:
                     await tone.played()
 
     def _queue_beep(self) -> Sound | None:
-        speaker, payload = self._body.speaker, self._body.payload
+        speaker, payload = self._call.speaker, self._call.payload
         if speaker is None or payload is None:
             return None
         return speaker.play(beep(payload.sample_hz), payload.sample_hz)

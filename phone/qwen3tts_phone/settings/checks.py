@@ -6,9 +6,7 @@ import difflib
 import ipaddress
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from qwen3tts_codecs.errors import CodecError
 from qwen3tts_codecs.table import SDP_CODECS
@@ -16,14 +14,11 @@ from qwen3tts_phone.errors import BadCertificate
 from qwen3tts_phone.sdp.addresses import AddressScope, address_scope
 from qwen3tts_phone.settings.accounts import server_of, transport_of
 from qwen3tts_phone.settings.secrets import secret_files
+from qwen3tts_phone.settings.sections import PhoneConfig, SettingsWarning
 from qwen3tts_phone.sip.settings import Listener, SipSettings
 from qwen3tts_phone.sip.transport.tls import check_certificates
 from qwen3tts_settings.entries import BadConfiguration, Entry
 from qwen3tts_settings.key_files import readable_by_others
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.settings.file import PhoneConfig
-
 
 MAX_NAME_BYTES = 255
 """Of a file's name, on all usual file systems."""
@@ -232,19 +227,6 @@ def _is_file_name(path: Path) -> bool:
 
 def _may_write(path: Path) -> bool:
     return os.access(path, os.W_OK)
-
-
-@dataclass(frozen=True, slots=True)
-class SettingsWarning:
-    """One thing to look at."""
-
-    words: str
-    remedy: str
-    where: str
-    """File and line."""
-
-    def __str__(self) -> str:
-        return f"{self.words} ({self.where}). {self.remedy}".rstrip()
 
 
 def review(config: PhoneConfig, entry: Entry) -> list[SettingsWarning]:

@@ -113,21 +113,21 @@ class StreamCall(Call):
 
     async def answer(self, headers: Mapping[str, str] | None = None) -> None:
         """Take the call: it can be spoken on when this returns. Once is enough."""
-        self._body.check_up()
+        self._core.check_up()
         if self._sink is None:
             raise WrongState("The far end has not begun the stream yet.")
-        if self._body.up.done():
+        if self._core.up.done():
             return
         await self._wire.send(self._adapter.answer())
         if self._adapter.owns_clock:
             self._sink.start()
-        self._body.answered()
+        self._core.answered()
 
     async def reject(
         self, status: int = 486, reason: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
         """Refuse it: a stream can only be ended. Raises WrongState once it was answered."""
-        if self._body.up.done():
+        if self._core.up.done():
             raise WrongState(
                 "A call that was answered cannot be refused.", remedy="Hang up: call.hangup()."
             )
@@ -154,7 +154,7 @@ class StreamCall(Call):
         self, keys: str, *, method: str = "auto", duration_ms: int = 160, gap_ms: int = 80
     ) -> None:
         """Press keys, where the format or the carrier's own interface has a way."""
-        self._body.check_up()
+        self._core.check_up()
         keys = validated_keys(keys)
         if self._kind is not None and self._kind.press is not None:
             await self._ask(self._kind.press(self.id, keys), "Pressing keys")
@@ -166,7 +166,7 @@ class StreamCall(Call):
 
     async def transfer(self, target: str, *, headers: dict[str, str] | None = None) -> None:
         """Hand the call on by the carrier's own interface; ours ends then."""
-        self._body.check_up()
+        self._core.check_up()
         if self._kind is None or self._kind.transfer is None:
             raise NotPossible(
                 "A transfer", self.line, remedy="Let the dialplan or the carrier's program do it."
@@ -188,7 +188,7 @@ class StreamCall(Call):
 
     async def run(self) -> None:
         """Follow the stream to its end, and clear away."""
-        body = self._body
+        body = self._core
         body.start(self._look(), "watch")
         if self._adapter.wants_ticks:
             body.start(self._tick(), "tick")
@@ -233,10 +233,10 @@ class StreamCall(Call):
             case StreamLost():
                 self._counters.lost()
                 for heard in self._hearing.lost(event, self._adapter.payload_in, now):
-                    self._body.ears.take(heard)
+                    self._core.inbound.take(heard)
             case StreamKey(digit=digit, duration_ms=duration):
                 if self._sink is not None:
-                    self._body.pressed(KeyPressed(now, digit, duration, "stream"))
+                    self._core.pressed(KeyPressed(now, digit, duration, "stream"))
                 else:
                     self.facts.note_odd("a key before the start")
             case StreamMark(name=name):
@@ -262,10 +262,10 @@ class StreamCall(Call):
         if self._watch.sound(now):
             self.facts.first_rtp_in_at = self.facts.first_rtp_in_at or now
             self.facts.media.silent_s = 0.0
-            self._body.tell(MediaBegan(now))
+            self._core.tell(MediaBegan(now))
         payload = audio.payload or self._adapter.payload_in
         for heard in self._hearing.take(audio, payload, now):
-            self._body.ears.take(heard)
+            self._core.inbound.take(heard)
 
     def _start(self, event: StreamStarted, now: float) -> None:
         if self._sink is not None:
@@ -291,10 +291,10 @@ class StreamCall(Call):
                 clock=self.clock,
                 policy=self._policy,
             )
-            self._body.begin(payload, sink, adapter.ptime_ms)
+            self._core.begin(payload, sink, adapter.ptime_ms)
         except CodecError as error:
             self._ends(EndFacts(by="error", error=CallError(str(error))), str(error))
-            self._body.start(self._leave(), "end")
+            self._core.start(self._leave(), "end")
             return
         facts.media.codec_in = (event.payload_in or adapter.payload_in).name
         self._sink = sink
@@ -334,7 +334,7 @@ class StreamCall(Call):
             if silent_s is not None:
                 self.facts.media.silent_s = silent_s
                 ever = self.facts.first_rtp_in_at is not None
-                self._body.tell(MediaSilent(now, silent_s, ever))
+                self._core.tell(MediaSilent(now, silent_s, ever))
             blocked_at = self._sink.blocked_at if self._sink is not None else None
             lost = self._watch.lost(now, blocked_at)
             if lost is not None:
@@ -363,7 +363,7 @@ class StreamCall(Call):
         if self._asked_to_end:
             return
         self._asked_to_end = True
-        self._body.silence()
+        self._core.silence()
         self._wire.send_now(self._adapter.hang_up())
         kind = self._kind
         # A call that was handed on goes on at the carrier; one that never began has no name there.
@@ -397,7 +397,7 @@ class StreamCall(Call):
             # The closing may take its time, and nothing of that is heard any more.
             if self._sink is not None:
                 self._sink.leave()
-            self._body.silence()
+            self._core.silence()
             await self._wire.close()
         else:
             await self._leave()
@@ -409,7 +409,7 @@ class StreamCall(Call):
         facts.media.stats = self._counters.stats(
             sink, self._hearing.undecodable, self.unheard_frames
         )
-        await self._body.finish(self._end, self._cause)
+        await self._core.finish(self._end, self._cause)
         if sink is not None:
             await sink.close()
         self.started.set()

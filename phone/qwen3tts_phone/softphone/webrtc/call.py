@@ -175,7 +175,7 @@ class WebCall(Call):
             WrongState: it is over.
             CallError: no connection came about.
         """
-        body = self._body
+        body = self._core
         body.check_up()
         await asyncio.shield(self._connected)
         body.check_up()
@@ -186,7 +186,7 @@ class WebCall(Call):
         self, status: int = 486, reason: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
         """Refuse it. Raises WrongState once it was answered."""
-        if self._body.up.done():
+        if self._core.up.done():
             raise WrongState(
                 "A call that was answered cannot be refused.", remedy="Hang up: call.hangup()."
             )
@@ -220,7 +220,7 @@ class WebCall(Call):
         """A key of the page was pressed: one of ``0123456789*#ABCD``. Raises CallError."""
         digits = validated_keys(digit)
         if self._end is None and len(digits) == 1:
-            self._body.pressed(KeyPressed(self.clock.now(), digits, duration_ms, "page"))
+            self._core.pressed(KeyPressed(self.clock.now(), digits, duration_ms, "page"))
 
     def report(self, report: FarReport) -> None:
         """The browser tells how our sound arrives."""
@@ -237,7 +237,7 @@ class WebCall(Call):
     # --- inside
 
     def _begin(self, codec: str) -> None:
-        body, media = self._body, self.facts.media
+        body, media = self._core, self.facts.media
         media.codec_in, media.srtp, media.receive = codec, "DTLS-SRTP", self._offer.sends
         body.begin(self._payload, self._sink, PTIME_MS)
         self._running = asyncio.create_task(self._run(), name=f"call {self.id}")
@@ -266,7 +266,7 @@ class WebCall(Call):
         if not self._connected.done():
             self._connected.set_exception(end.error or WrongState(f"The call ended: {cause}."))
             self._connected.exception()  # nobody needs to ask
-        self._body.silence()
+        self._core.silence()
         self._ending.set()
 
     async def _run(self) -> None:
@@ -278,7 +278,7 @@ class WebCall(Call):
             await self._clear()
 
     async def _clear(self) -> None:
-        body, sink = self._body, self._sink
+        body, sink = self._core, self._sink
         assert self._end is not None
         await body.settle()
         try:
@@ -308,19 +308,19 @@ class _Owner:
         self._call._up()
 
     def line_heard(self, frame: HeardFrame) -> None:
-        body = self._call._body
+        body = self._call._core
         body.facts.first_rtp_in_at = body.facts.first_rtp_in_at or frame.at
-        body.ears.take(frame)
+        body.inbound.take(frame)
 
     def line_silent(self, silent_s: float) -> None:
         call = self._call
         call.facts.media.silent_s = silent_s
         ever = call.facts.first_rtp_in_at is not None
-        call._body.tell(MediaSilent(call.clock.now(), silent_s, ever))
+        call._core.tell(MediaSilent(call.clock.now(), silent_s, ever))
 
     def line_back(self, now: float) -> None:
         self._call.facts.media.silent_s = 0.0
-        self._call._body.tell(MediaBegan(now))
+        self._call._core.tell(MediaBegan(now))
 
     def line_over(self, end: EndFacts, cause: str) -> None:
         self._call._ends(end, cause)

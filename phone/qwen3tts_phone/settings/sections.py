@@ -1,0 +1,203 @@
+"""Sections of a phone's settings file, with their defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from qwen3tts_phone.audio.answering import AnsweringSettings
+from qwen3tts_phone.dialling.guard import GuardSettings
+from qwen3tts_phone.dialling.retries import RetryPolicy
+from qwen3tts_phone.media.types import MediaSettings
+from qwen3tts_phone.settings.phone import PhoneSettings
+from qwen3tts_phone.settings.records import RecordSettings
+from qwen3tts_phone.sip.settings import Account, GateSettings, SipSettings
+from qwen3tts_speech.spans import endpoint_of
+
+_PHONE = PhoneSettings()
+"""Where the defaults stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsWarning:
+    """One thing to look at."""
+
+    words: str
+    remedy: str
+    where: str
+    """File and line."""
+
+    def __str__(self) -> str:
+        return f"{self.words} ({self.where}). {self.remedy}".rstrip()
+
+
+@dataclass(frozen=True)
+class MediaConfig:
+    """How calls sound."""
+
+    codecs: tuple[str, ...] = _PHONE.codecs
+    """Names of `qwen3tts_codecs.table.SDP_CODECS`, in order of preference."""
+    ptime_ms: int = _PHONE.ptime_ms
+    """Milliseconds of sound a packet, 10 to 60, as we ask for it."""
+    srtp: Literal["off", "accept", "require"] = "accept"
+    """``off``: plain RTP only. ``accept``: encrypted where the far end asks for it. ``require``:
+    nothing else."""
+    comfort_noise: Literal["off", "accept", "offer"] = "accept"
+    """Noise in pauses in place of packets (RFC 3389): never, where the far end offers it, or
+    offered by us too."""
+    dtmf: Literal["auto", "rfc4733", "info"] = "auto"
+    """How keys are sent: in RTP, in SIP's INFO, or as the far end takes them."""
+    rtp_ports: tuple[int, int] = _PHONE.rtp_ports
+    """Lowest and highest port of RTP and RTCP; a call takes two. [0, 0] lets the system choose."""
+    host: str | None = None
+    """Address that RTP is bound to; the one of ``listen`` if left out."""
+    continuous: bool = _PHONE.continuous
+    """Whether silence is sent between utterances; some firewalls and PBXs hang up without."""
+    symmetric: bool = _PHONE.symmetric
+    """Whether RTP goes where it comes from (RFC 4961): what makes NAT work."""
+    third_hosts: Literal["pause", "trusted", "send"] = "trusted"
+    """Sound to a host that the far end describes, that is not where its SIP comes from, and that
+    sends nothing. ``pause``: it ends after 5 s. ``trusted``: it goes on for accounts' servers and
+    ``safety.gate.trusted``. ``send``: for all."""
+    freeze_heap: bool = _PHONE.freeze_heap
+    """Whether the garbage collector leaves alone what the process has loaded before the phone."""
+    jitter_max_s: float = _PHONE.jitter_max_s
+    """The longest wait for a packet of the caller's that is missing."""
+    silent_s: float = _PHONE.media_silent_s
+    """It is told when nothing has come from the far end for so long."""
+    vanished_s: float = _PHONE.vanished_s
+    """No RTP for so long and no answer by SIP either: the call ends. 0 = never."""
+    process: MediaSettings = field(default_factory=MediaSettings)
+    """The process that sends and receives RTP."""
+
+
+@dataclass(frozen=True)
+class SpeechConfig:
+    """What speaks, and how."""
+
+    server: str | None = None
+    """The speech server, such as ws://127.0.0.1:8765/v1/speech; the commands start one of their
+    own if left out."""
+    voice: str | None = _PHONE.voice
+    """The server's own if left out; `mr-qwen3tts voices` lists them."""
+    language: str | None = _PHONE.language
+    """Of the text, such as de or en-GB."""
+    speed: float | None = None
+    """Factor on the rate of speech, 0.5 to 2.5."""
+    mode: Literal["auto", "clause", "live", "whole", "whole_streaming"] | None = None
+    """What is said at one go; see `mr-qwen3tts call --help-all`."""
+    instructions: str | None = None
+    """How to speak, in words."""
+    seed: int | None = None
+    """The same number, text and voice give the same speech."""
+    latency_log: Path | None = None
+    """One JSON line an utterance is appended here."""
+    unavailable_file: Path | None = None
+    """WAV file (16-bit PCM) that callers hear while no speech server can be reached; then their
+    call ends. Left out: they are refused with 503 and Retry-After."""
+    otel: str | None = None
+    """Collector of OpenTelemetry that gets a span of each utterance, such as
+    http://127.0.0.1:4318; "1": the one that the OTEL_* variables name."""
+
+    def __post_init__(self) -> None:
+        endpoint_of(self.otel)
+        if self.speed is not None and not 0.5 <= self.speed <= 2.5:
+            raise ValueError(f"speed={self.speed} must be from 0.5 to 2.5")
+        if self.seed is not None and self.seed < 0:
+            raise ValueError(f"seed={self.seed} must be 0 or above")
+        if self.server is not None and not self.server.startswith(("ws://", "wss://")):
+            raise ValueError(f"server={self.server!r} does not begin with ws:// or wss://")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What is given besides voice and language, as ``context.open`` has it."""
+        given = {
+            "speed": self.speed,
+            "mode": self.mode,
+            "instructions": self.instructions,
+            "seed": self.seed,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class SafetyConfig:
+    """Who may call us, and whom we may call."""
+
+    gate: GateSettings = field(default_factory=GateSettings)
+    """What the open port lets in."""
+    guard: GuardSettings = field(default_factory=GuardSettings)
+    """Which numbers are dialled, how often and how long."""
+    transfers: Literal["refuse", "ask", "accept"] = "refuse"
+    """What becomes of a transfer that the far end asks for; one that is taken passes the guard."""
+
+
+@dataclass(frozen=True)
+class OutboundConfig:
+    """Calls of ours."""
+
+    retry: RetryPolicy | None = None
+    """After which endings a call is made again, when and how often; once if left out."""
+    on_machine: Literal["speak", "hang-up", "after-beep"] = "speak"
+    """What `call` does when an answering machine takes it."""
+    answering: AnsweringSettings = field(default_factory=AnsweringSettings)
+    """How a machine is told from a person."""
+
+
+@dataclass(frozen=True)
+class PhoneConfig:
+    """A whole file. ValueError for what cannot be."""
+
+    listen: SipSettings = field(default_factory=SipSettings)
+    """Where SIP is spoken, under which names and with which certificate."""
+    accounts: tuple[Account, ...] = ()
+    """Accounts to register, then trunks; the first one is used where a call names none."""
+    require_registration: bool = _PHONE.require_registration
+    """Whether the phone ends at the start when a registrar does not take it; False: it keeps
+    trying."""
+    media: MediaConfig = field(default_factory=MediaConfig)
+    speech: SpeechConfig = field(default_factory=SpeechConfig)
+    safety: SafetyConfig = field(default_factory=SafetyConfig)
+    records: RecordSettings = field(default_factory=RecordSettings)
+    """What is kept of calls."""
+    outbound: OutboundConfig = field(default_factory=OutboundConfig)
+    remarks: tuple[SettingsWarning, ...] = field(default=(), compare=False)
+    """What is probably not meant as it is written; not part of the file."""
+
+    def settings(self) -> PhoneSettings:
+        """The same as a phone takes it."""
+        media, speech, safety = self.media, self.speech, self.safety
+        return replace(
+            _PHONE,
+            sip=self.listen,
+            accounts=self.accounts,
+            require_registration=self.require_registration,
+            host=media.host or _PHONE.host,
+            max_calls=self.listen.max_calls,
+            codecs=media.codecs,
+            ptime_ms=media.ptime_ms,
+            srtp=media.srtp,
+            comfort_noise=media.comfort_noise,
+            dtmf=media.dtmf,
+            rtp_ports=media.rtp_ports,
+            continuous=media.continuous,
+            symmetric=media.symmetric,
+            third_hosts=media.third_hosts,
+            jitter_max_s=media.jitter_max_s,
+            freeze_heap=media.freeze_heap,
+            media_silent_s=media.silent_s,
+            vanished_s=media.vanished_s,
+            media=media.process,
+            server_url=speech.server or _PHONE.server_url,
+            voice=speech.voice,
+            language=speech.language,
+            options=speech.options,
+            latency_log=speech.latency_log,
+            unavailable_file=speech.unavailable_file,
+            otel=speech.otel,
+            gate=safety.gate,
+            guard=safety.guard,
+            transfers=safety.transfers,
+            records=self.records,
+        )
