@@ -19,7 +19,7 @@ from tests.sip.name_server import Domains
 ALL = ("udp", "tcp", "tls")
 
 
-def hop(host: str, asks: Asks = "naptr", transport: str = "udp", port: int = 5060) -> Hop:
+def hop(host: str, asks: DnsLookup = "naptr", transport: str = "udp", port: int = 5060) -> Hop:
     return Hop(transport, host, port, name=host, asks=asks)
 
 

@@ -208,7 +208,7 @@ class SipEndpoint:
         account: Account | None = None,
         headers: Mapping[str, str] | None = None,
         *,
-        check: Check = lambda target: None,
+        check: CheckTarget = lambda target: None,
         theirs: bool = False,
     ) -> SipCall:
         """Call someone; returns at once, follow the call's events or await ``answered()``.

@@ -134,7 +134,7 @@ class UserAgent(UserAgentServer):
         request = Request("INVITE", target)
         request.add("Max-Forwards", "70")
         if proxy:
-            request.add("Route", f"<{loose(proxy)}>")
+            request.add("Route", f"<{loose_route(proxy)}>")
         request.add(
             "From", f"{self.named(display_name)}<{identity or self.uri(hop)}>;tag={new_tag()}"
         )

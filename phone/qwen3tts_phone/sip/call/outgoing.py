@@ -289,7 +289,7 @@ class OutgoingCall(Call):
             error = cause or CalleeUnreachable(
                 f"Nothing listens for SIP at {hop.words}.",
                 remedy="Check address and port, and that the phone or server is running.",
-                why="call_refused",
+                why="refused",
             )
             self.tell_end("error", error=error)
         else:

@@ -228,7 +228,7 @@ class Redirection:
         old = call.invite
         request = Request("INVITE", target.uri, body=old.body)
         if target.proxy:
-            request.add("Route", f"<{loose(target.proxy)}>")
+            request.add("Route", f"<{loose_route(target.proxy)}>")
         request.take(old, without=(*PER_ADDRESS, *(name.lower() for name in leave_out)))
         request.add("CSeq", f"{call.next_cseq()} INVITE")
         user = parse_uri(parse_address(old.need("Contact")).uri).user or ""

@@ -80,7 +80,7 @@ class OptionsRequest:
         request = Request("OPTIONS", target)
         request.add("Max-Forwards", "70")
         if account is not None and account.proxy:
-            request.add("Route", f"<{loose(account.proxy)}>")
+            request.add("Route", f"<{loose_route(account.proxy)}>")
         request.add("From", f"<{record}>;tag={new_tag()}")
         request.add("To", f"<{target}>")
         request.add("Call-ID", new_call_id())

@@ -127,7 +127,7 @@ def registration_unanswered(
     return RegistrationFailed(
         f"The registrar {hop.words} {'refused the connection' if gone else 'does not answer'}.",
         remedy="Check its address and port, and the network.",
-        why="registration_refused" if gone else "timeout",
+        why="refused" if gone else "timeout",
     )
 
 
@@ -331,7 +331,7 @@ class RegistrationCore:
         request = Request("REGISTER", account.registrar)
         request.add("Max-Forwards", "70")
         if account.proxy:
-            request.add("Route", f"<{loose(account.proxy)}>")
+            request.add("Route", f"<{loose_route(account.proxy)}>")
         request.add("From", f"<{record}>;tag={self._tag}")
         request.add("To", f"<{record}>")
         request.add("Call-ID", self._call_id)

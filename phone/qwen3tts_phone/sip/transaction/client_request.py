@@ -239,7 +239,7 @@ class ClientRequest:
         self._small, self._stays_udp = None, False
         self._answered.clear()
         request = self._once_more()
-        contacts = request.headers.getlist("ContactFor")
+        contacts = request.headers.getlist("Contact")
         if self._contact is not None and contacts:
             contacts[0] = self._fitting(contacts[0], self._contact)
         self._send(request, now)
@@ -260,7 +260,7 @@ class ClientRequest:
         self.cause = None
         self._stays_udp = True
         request = self._once_more()
-        request.headers.getlist("ContactFor")[:] = contacts
+        request.headers.getlist("Contact")[:] = contacts
         self._send(request, now)
         return True
 
@@ -269,7 +269,7 @@ class ClientRequest:
         hop = None if self._stays_udp else self._roomier(self.hop, len(bytes(sent)))
         if hop is None or self._health.is_down(hop, now):
             return False
-        contacts = request.headers.getlist("ContactFor")
+        contacts = request.headers.getlist("Contact")
         self._small = (self.hop, list(contacts))
         self.hop = hop
         if self._contact is not None and contacts:
@@ -354,7 +354,7 @@ class ClientRequest:
         routes = request.headers.getlist("Route")
         routes[:] = self._routes
         if server and routes:
-            routes[0] = f"<{loose(server)}>"
+            routes[0] = f"<{loose_route(server)}>"
         elif server:
             request.uri = uri_at_server(self._uri, server)
         return request
